@@ -22,7 +22,11 @@ const globalSetup = ['test/support/global-setup.ts'];
 /** And one Docker engine. */
 const dockerSetup = [...globalSetup, 'test/support/docker-setup.ts'];
 
-const setups: Readonly<Record<string, string[]>> = { docker: dockerSetup, 'docker-vllm': dockerSetup };
+const setups: Readonly<Record<string, string[]>> = {
+  docker: dockerSetup,
+  'docker-vllm': dockerSetup,
+  'docker-terraform': dockerSetup,
+};
 
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
   // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested. These

@@ -42,11 +42,11 @@ newest() {
 }
 made_at() { if [ -n "$1" ]; then date -u -r "$1" +%s; else echo 0; fi; }
 
-# Of a database; fails where it cannot be asked.
+# Of a database, without those of the schemas that are named after it; fails where it cannot be asked.
 count_tables() {
   psql --no-psqlrc --no-password --tuples-only --no-align --dbname="$1" --command="
     select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast')"
+    where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast'${2:+, '$2'})"
 }
 
 dump() {
@@ -57,7 +57,9 @@ dump() {
     return 1
   fi
   # pg_dump syncs what it writes; a table of contents that can be read again stands at its end.
-  if pg_dump --format=custom --no-password --file="$part" && pg_restore --list "$part" >/dev/null &&
+  # Who is signed in, and links that are open, stay out: a copy would bring back what has ended since.
+  if pg_dump --exclude-table-data=sessions --exclude-table-data=sign_in_links --exclude-table-data=reset_links \
+    --exclude-table-data=invitations --format=custom --no-password --file="$part" && pg_restore --list "$part" >/dev/null &&
     mv "$part" "$folder/$name"; then
     sync
     say "backup $name, $(wc -c <"$folder/$name") bytes"
@@ -91,8 +93,9 @@ run() {
   while :; do
     pause=30
     if is_due; then
-      # Before the first gateway has filled it, and in the midst of a restore, there is nothing to keep.
-      if tables=$(count_tables "${PGDATABASE:-headgate}") && [ "$tables" = 0 ]; then
+      # Before the first gateway has filled it, and in the midst of a restore, there is nothing to keep. The list of
+      # migrations, in a schema of its own, is there before the tables are, which come all at once.
+      if tables=$(count_tables "${PGDATABASE:-headgate}" drizzle) && [ "$tables" = 0 ]; then
         pause=5
       elif ! dump; then
         pause=$retry_seconds

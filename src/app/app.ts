@@ -21,7 +21,9 @@ import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
 import { type Part, startParts } from './parts.ts';
 import { createPlatform, type Platform } from './platform.ts';
 
+export { runnerSearchOf } from './runs.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
+export { requireRunHosts } from './runs.ts';
 export { checkAddresses, metricsOf } from './server.ts';
 
 export interface AppOptions extends EngineFiles {
@@ -100,6 +102,7 @@ async function startOn(
   const foundation = createFoundation({
     ...common,
     settings: config.keys,
+    signIn: config.signIn,
     staleMs: config.database.staleMs,
     slot: slot.number,
   });

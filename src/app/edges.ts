@@ -10,9 +10,11 @@ import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
 import {
+  createHeldKeys,
   createHttpGuards,
   createOnBehalf,
   createShowLimits,
+  type HeldKeys,
   installFallbacks,
   type OnBehalf,
   routeFirst,
@@ -54,7 +56,7 @@ export interface Edges {
 export interface EdgesOptions {
   readonly config: Pick<
     Config,
-    'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'platform' | 'storage' | 'upstream'
+    'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'platform' | 'signIn' | 'storage' | 'upstream'
   >;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
@@ -77,7 +79,8 @@ export function createEdges(options: EdgesOptions): Edges {
     trustedProxies: config.http.trustedProxies,
   });
   const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
-  const inference = createInferenceEdge(common);
+  const heldKeys = createHeldKeys(foundation);
+  const inference = createInferenceEdge(common, heldKeys);
   const watching = watch(options, inference);
   const onBehalf = createOnBehalf();
   const api = apiPart({ ...common, onBehalf });
@@ -112,7 +115,7 @@ export function createEdges(options: EdgesOptions): Edges {
       inference: inferencePart(inference, foundation),
       api,
       web: webPart(common),
-      portal: createPortalPart({ ...common, ask: onBehalf.asking(api.routes, log) }),
+      portal: createPortalPart({ ...common, inference, heldKeys, ...onBehalf.asking(api.routes, log) }),
       requests: {
         name: 'requests',
         start() {
@@ -136,11 +139,13 @@ interface GuardedOptions extends EdgesOptions {
   readonly guards: ReturnType<typeof createHttpGuards> & { readonly showLimits: ReturnType<typeof createShowLimits> };
 }
 
-function createInferenceEdge({ config, gateway, guards, observe, clock, log }: GuardedOptions): Inference {
+function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Inference {
+  const { config, gateway, guards, observe, clock, log } = options;
   const { engineClient: client } = gateway;
   return createInference({
     ...gateway,
     ...guards,
+    authenticator: heldKeys.authenticator(guards.authenticator),
     observer: observe.requests,
     client,
     aborter: createAborter({ client, clock }),
@@ -201,7 +206,7 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),
-    hourlyLimits: onBehalf.forWireAlone(guards.hourlyLimits),
+    hourlyLimits: onBehalf.forWireAlone(guards.hourlyLimits, guards.countPage),
   };
   const billing = {
     costs: platform.rooms.costs,
@@ -216,8 +221,13 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   };
 }
 
+/** Who leaves an organization, or administers the platform no more, is not told of to gateways as keys are. */
+const visitorsEveryMs = 5000;
+/** One question for all sessions that have something open; none where nobody has. */
+const sessionsEveryMs = 500;
+
 /** Web addresses of runs, on a listener of their own. Without one the part does nothing. */
-function webPart({ config, foundation: { keys }, platform, guards, log }: GuardedOptions): Part {
+function webPart({ config, foundation: { keys, sessions }, platform, guards, clock, log }: GuardedOptions): Part {
   const name = 'web addresses of runs';
   const { exposures } = platform.rooms;
   const address = config.platform.web;
@@ -225,8 +235,15 @@ function webPart({ config, foundation: { keys }, platform, guards, log }: Guarde
   const web = createWeb({
     address,
     exposures,
-    keys: { holdsKey: holdsSecret, isImported: (secret) => keys.isImported(secret) },
+    keys: {
+      holdsKey: holdsSecret,
+      isImported: (secret) => keys.isImported(secret),
+      hasImported: () => keys.hasImported(),
+    },
     addressOf: guards.addressOf,
+    wrongEntrances: guards.wrongEntrances,
+    wholeAddressOf: guards.wholeAddressOf,
+    clock,
     log,
     headersTimeoutMs: config.http.headersTimeoutMs,
     answerStallTimeoutMs: config.http.answerStallTimeoutMs,
@@ -234,9 +251,20 @@ function webPart({ config, foundation: { keys }, platform, guards, log }: Guarde
     firstByteMs: config.upstream.firstByteTimeoutMs,
   });
   exposures.onCut((exposure) => web.cut(exposure));
+  const endSignedOut = async (): Promise<void> => {
+    const ids = web.sessionIds();
+    if (ids.length === 0) return;
+    const lasting = await sessions.lasting(ids);
+    const ended = new Set(ids.filter((id) => !lasting.has(id)));
+    if (ended.size > 0) web.cutHeldBy(({ sessionId }) => sessionId !== null && ended.has(sessionId));
+  };
   let off: readonly (() => void)[] = [];
   return {
     name,
+    jobs: [
+      { name: 'visitors of web addresses', everyMs: visitorsEveryMs, where: 'every', run: () => web.endLeft() },
+      { name: 'sessions at web addresses', everyMs: sessionsEveryMs, where: 'every', run: endSignedOut },
+    ],
     async start() {
       off = [
         keys.onRevoked((keyId) => web.cutHeldBy((holder) => holder.keyId === keyId)),

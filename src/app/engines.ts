@@ -29,6 +29,8 @@ import type { EngineClient } from '#core/proxy/proxy.ts';
 /** Where containers may run. */
 export interface ContainerHosts {
   readonly hosts: readonly DockerHostSettings[];
+  /** Somebody wrote them down; else there is the one of `DOCKER_HOST`. */
+  readonly areHostsNamed: boolean;
   /** null where nothing names a manager of a swarm. */
   readonly swarm: SwarmSettings | null;
 }

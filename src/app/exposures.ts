@@ -3,15 +3,29 @@ import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
-import { createExposures, type Exposures, type ExposureSources, type Holder } from '#core/exposures/exposures.ts';
+import {
+  createDoors,
+  createExposures,
+  type Door,
+  type Doors,
+  type Exposures,
+  type ExposureSources,
+  type Holder,
+  type Standing,
+} from '#core/exposures/exposures.ts';
 import { keyStatus } from '#core/keys/keys.ts';
 import type { Runs } from '#core/runs/runs.ts';
+import type { ContainerHosts } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import type { Part } from './parts.ts';
 
 export interface ExposuresWingOptions {
-  readonly config: Pick<Config, 'platform'>;
-  readonly foundation: Pick<Foundation, 'accounts' | 'audit' | 'coordination' | 'keys'>;
+  readonly config: Pick<Config, 'platform' | 'http' | 'metrics' | 'redis' | 'process'>;
+  /** Docker hosts of engines and runs. */
+  readonly hosts: ContainerHosts;
+  /** Of the gateway's own database. */
+  readonly databaseUrl: string;
+  readonly foundation: Pick<Foundation, 'accounts' | 'audit' | 'coordination' | 'keys' | 'sessions'>;
   readonly clusters: Clusters;
   readonly runs: Runs;
   readonly db: Db;
@@ -31,41 +45,85 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
   const { config, foundation, log } = options;
   const { web, ownHosts } = config.platform;
   const { audit, coordination } = foundation;
-  const exposures = createExposures({ ...options, audit, sources: sourcesOf(options), isOn: web !== null, ownHosts });
+  const own = { isOn: web !== null, ownHosts, doors: doorsOf(options) };
+  const exposures = createExposures({ ...options, audit, sources: sourcesOf(options), ...own });
   coordination.onMessage('web addresses', () => exposures.refresh());
+  async function announce(): Promise<void> {
+    if (!exposures.isOn) return;
+    await exposures.refresh();
+    await coordination.gateways
+      .tell({ kind: 'web addresses' })
+      .catch((error: unknown) =>
+        log.warn({ err: error }, 'other gateways were not told of web addresses; each looks every second'),
+      );
+  }
+  // Addresses stop with their organization, and are back with it.
+  foundation.keys.onOrganizationChanged(announce);
   return {
     exposures,
-    async announce() {
-      if (!exposures.isOn) return;
-      await exposures.refresh();
-      await coordination.gateways
-        .tell({ kind: 'web addresses' })
-        .catch((error: unknown) =>
-          log.warn({ err: error }, 'other gateways were not told of web addresses; each looks every second'),
-        );
-    },
+    announce,
     part: { name: 'web addresses', start: () => exposures.start(), stop: () => exposures.stop() },
   };
 }
 
+/** What the gateway listens on and what it connects to itself. */
+function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): Doors {
+  const { http, metrics, platform, redis, process } = config;
+  const { port: first } = metrics;
+  const metricsPorts = first === null ? [] : Array.from({ length: process.workers }, (_, index) => first + index);
+  const ownPorts = [http.port, platform.web?.port ?? 0, ...metricsPorts].filter((port) => port > 0);
+  const docker = hosts.hosts.flatMap(({ docker: address }): readonly Door[] =>
+    address.type === 'unix' ? [] : [{ host: address.host, port: address.port }],
+  );
+  const stores = [...doorsOfUrl(databaseUrl, 5432), ...doorsOfUrl(redis.url, 6379), ...docker];
+  return createDoors({ ownPorts, stores, clock });
+}
+
+/** Of a database: a host may be named beside the URL's own, and then as the folder of a socket. */
+function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
+  if (url === null || !URL.canParse(url)) return [];
+  const { hostname, port, searchParams } = new URL(url);
+  const host = (searchParams.get('host') ?? hostname).replace(/^\[(.*)\]$/, '$1');
+  return host === '' || host.startsWith('/')
+    ? []
+    : [{ host, port: Number(searchParams.get('port') ?? port) || defaultPort }];
+}
+
 function sourcesOf({ clusters, runs, foundation, clock }: ExposuresWingOptions): ExposureSources {
-  const { accounts, keys } = foundation;
-  const isKeyActive = async ({ organizationId, keyId }: Holder): Promise<boolean> => {
-    if (keyId === null) return true;
+  const { accounts, keys, sessions } = foundation;
+  /** Of a key and of a session what they say of themselves. */
+  const standingOf = async ({ organizationId, keyId, userId, sessionId }: Holder): Promise<Standing | null> => {
+    if (keyId === null) {
+      const session = sessionId === null ? null : await sessions.findById(sessionId);
+      const isTheirs = session?.userId === userId && session.organizationId === organizationId;
+      return isTheirs ? { expiresAtMs: session.expiresAtMs } : null;
+    }
     const key = await keys.get({ organizationId, keyId });
-    return key !== null && keyStatus(key, clock.now()) === 'active';
+    const isActive = key !== null && keyStatus(key, clock.now()) === 'active';
+    return isActive ? { expiresAtMs: key.expiresAtMs } : null;
   };
   return {
     async declaredPorts() {
       const ports = await runs.webPorts();
       return ports.map(({ node: ownNode, web, ...port }) => ({ ...port, ...web, ownNode }));
     },
-    clusters: (ids) => clusters.places(ids),
+    async clusters(ids) {
+      const places = await clusters.places(ids);
+      const owners = await accounts.readOrganizations([...new Set(places.map((place) => place.organizationId))]);
+      const statuses = new Map(owners.map(({ id, status }) => [id, status]));
+      return places.flatMap((place) => {
+        const status = statuses.get(place.organizationId) ?? 'closed';
+        return status === 'closed' ? [] : [{ ...place, isSuspended: status === 'suspended' }];
+      });
+    },
+    sshPorts: (ports) => clusters.sshPorts(ports),
     privateKey: (clusterId) => clusters.openPrivateKey(clusterId),
-    async isActive(holder) {
-      if (!(await isKeyActive(holder))) return false;
+    async standing(holder) {
+      const standing = await standingOf(holder);
+      if (standing === null) return null;
       const isAdmin = !holder.isOperator || (holder.userId !== null && (await accounts.isPlatformAdmin(holder.userId)));
-      return isAdmin && (await accounts.readOrganization(holder.organizationId))?.status === 'active';
+      const isActive = isAdmin && (await accounts.readOrganization(holder.organizationId))?.status === 'active';
+      return isActive ? standing : null;
     },
   };
 }

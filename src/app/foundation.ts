@@ -1,8 +1,9 @@
 import type { Clock } from '#base/clock.ts';
-import type { KeysConfig } from '#base/config.ts';
+import type { KeysConfig, SignInConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
+import { createMailer } from '#base/mail.ts';
+import { type Accounts, createAccounts, createLetters, type Letters } from '#core/accounts/accounts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import {
   changesLookMs,
@@ -13,6 +14,7 @@ import {
   type Members,
   type Organizations,
 } from '#core/keys/keys.ts';
+import { createSessions, type Sessions } from '#core/sessions/sessions.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
@@ -24,6 +26,8 @@ export interface Foundation {
   readonly keys: Keys;
   readonly organizations: Organizations;
   readonly members: Members;
+  readonly sessions: Sessions;
+  readonly letters: Letters;
   readonly coordination: Coordination;
   readonly parts: {
     readonly sharedStore: Part;
@@ -35,6 +39,7 @@ export interface Foundation {
 
 export interface FoundationOptions {
   readonly settings: KeysConfig;
+  readonly signIn: SignInConfig;
   /** What is known of keys and projects serves for so long while Postgres is away. */
   readonly staleMs: number;
   readonly shared: SharedStore;
@@ -47,11 +52,18 @@ export interface FoundationOptions {
 }
 
 const keyUsesMs = 5000;
+const heldKeysMs = 3_600_000;
+
+function lettersOf({ signIn: { mail, publicUrl }, log }: FoundationOptions): Letters {
+  return createLetters({ mailer: mail === null ? null : createMailer({ ...mail, log }), publicUrl });
+}
 
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
   const audit = createAudit({ clock });
-  const accounts = createAccounts({ db, clock, log, audit, staleMs });
+  const accounts = createAccounts({ db, clock, log, audit, staleMs, guesses: shared });
+  const sessions = createSessions({ db, clock, audit, accounts, guesses: shared });
+  accounts.onAccessEnd((tx, end) => sessions.endAccessIn(tx, end));
   const { prefix: keyPrefix, maxActive: maxActiveKeys } = settings;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys, staleMs });
   const coordination = createCoordination({ ...options, ...shared, keys });
@@ -62,13 +74,23 @@ export function createFoundation(options: FoundationOptions): Foundation {
     keys,
     organizations: createOrganizations({ db, accounts, keys }),
     members: createMembers({ db, accounts, keys }),
+    sessions,
+    letters: lettersOf(options),
     coordination,
     parts: {
       sharedStore: { name: 'Redis', stop: () => shared.store?.close() },
       gateways: coordination.part,
       keyUses: {
         name: 'last uses of keys',
-        jobs: [{ name: 'flush last uses of keys', everyMs: keyUsesMs, where: 'every', run: () => keys.flush() }],
+        jobs: [
+          { name: 'flush last uses of keys', everyMs: keyUsesMs, where: 'every', run: () => keys.flush() },
+          {
+            name: 'revoke held keys that nobody uses',
+            everyMs: heldKeysMs,
+            where: 'one',
+            run: () => keys.endUnusedHeld(),
+          },
+        ],
         // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
         stop: () =>
           keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),

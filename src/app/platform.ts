@@ -5,7 +5,7 @@ import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import type { Exposures } from '#core/exposures/exposures.ts';
-import { type Runs, runsUnderWay } from '#core/runs/runs.ts';
+import { nodeRuns, type Runs, runsUnderWay } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
@@ -38,7 +38,8 @@ export interface Platform {
 }
 
 export interface PlatformOptions extends EnginesPlace {
-  readonly config: Pick<Config, 'platform' | 'docker'>;
+  readonly config: Pick<Config, 'platform' | 'docker' | 'http' | 'metrics' | 'redis' | 'process'>;
+  readonly databaseUrl: string;
   readonly foundation: Foundation;
   /** Of the other wing only what is told of it, and whose turn it is to read. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
@@ -52,16 +53,26 @@ const lookEveryMs = 60_000;
 
 export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log, dataDir } = options;
-  const { audit, accounts, coordination } = foundation;
+  const { audit, accounts, keys, coordination } = foundation;
   const { placeId: holder } = coordination.gateways;
   const { costs, directory, part: costsPart } = createCostsWing(options);
   const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
-  const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay };
+  const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns };
   const clusters = createClusters({ ...clusterParts, nodeSilenceMs });
-  const stacks = createStacks({ db, audit, log });
+  const stacks = createStacks({ db, audit, clock, log });
   const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
-  const { runs, part } = createRunsWing({ ...options, docker, audit, clusters, stacks, secrets, holder });
+  const { runs, part } = createRunsWing({
+    ...options,
+    docker,
+    accounts,
+    keys,
+    audit,
+    clusters,
+    stacks,
+    secrets,
+    holder,
+  });
   const web = createExposuresWing({ ...options, clusters, runs });
   runs.onChanged(() => void web.announce());
   return {

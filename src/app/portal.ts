@@ -1,26 +1,34 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { Config, SignInConfig } from '#base/config.ts';
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
+import { createOidc } from '#base/oidc.ts';
+import { defaultKeyToggles } from '#core/keys/keys.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
-import { createSessions } from '#core/sessions/sessions.ts';
-import { type AskApi, createIsSecure, type HttpGuards } from '#edge/http/http.ts';
-import { listModels, listPrices } from '#edge/inference/inference.ts';
-import { createPortal, type KeyAnswer } from '#edge/portal/portal.ts';
+import { type AskApi, createIsSecure, type HeldKeys, type HttpGuards, type OpenApi } from '#edge/http/http.ts';
+import { type Inference, listModels, listPrices } from '#edge/inference/inference.ts';
+import {
+  callbackPath,
+  createPortal,
+  type KeyAnswer,
+  type PortalParts,
+  type ProviderParts,
+} from '#edge/portal/portal.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
 export interface PortalPartOptions {
-  readonly config: Pick<Config, 'http' | 'keys' | 'limits'>;
-  readonly foundation: Pick<Foundation, 'accounts' | 'audit'>;
-  readonly gateway: Pick<Gateway, 'admission' | 'catalog' | 'fleet'>;
-  readonly guards: Pick<HttpGuards, 'shares' | 'addressOf'>;
+  readonly config: Pick<Config, 'http' | 'keys' | 'limits' | 'signIn'>;
+  readonly foundation: Pick<Foundation, 'accounts' | 'keys' | 'letters' | 'sessions'>;
+  readonly gateway: Pick<Gateway, 'admission' | 'catalog' | 'fleet' | 'routing'>;
+  readonly inference: Pick<Inference, 'serve'>;
+  readonly heldKeys: Pick<HeldKeys, 'hold'>;
+  readonly guards: Pick<HttpGuards, 'shares' | 'addressOf' | 'wholeAddressOf'>;
   /** The JSON API in this process. */
   readonly ask: AskApi;
-  readonly db: Db;
+  readonly open: OpenApi;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -29,19 +37,27 @@ const sweepEveryMs = 3_600_000;
 
 /** The wing for people: pages over what the other wings do, and who is signed in to them. */
 export function createPortalPart(options: PortalPartOptions): Part {
-  const { config, foundation, gateway, guards, ask, db, clock, log } = options;
-  const { accounts, audit } = foundation;
-  const sessions = createSessions({ db, clock, audit, accounts });
+  const { config, foundation, gateway, guards, ask, open, clock, log } = options;
+  const { accounts, letters, sessions } = foundation;
   const routes = createPortal({
     sessions,
+    accounts,
+    letters,
+    provider: providerOf(config.signIn, log),
     ask,
+    open,
     async models(organizationId) {
       const organization = await accounts.readOrganization(organizationId);
       const names = organization?.models ?? null;
       return listModels(gateway, undefined, { usableModels: names === null ? null : new Set(names) }).data;
     },
+    async heldModels({ actor, organizationId, project }) {
+      const by = { organizationId, projectId: project.id, userId: actor.user.id, name: playgroundKeyName };
+      return (await foundation.keys.findHeld(by))?.models ?? null;
+    },
     prices: () => listPrices(gateway).data,
     limitsLeft: (organizationId, key) => limitsLeft(gateway, organizationId, key),
+    chat: createChat(options),
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
     ...guards,
@@ -53,6 +69,18 @@ export function createPortalPart(options: PortalPartOptions): Part {
     name: 'portal',
     routes,
     jobs: [{ name: 'forget ended sessions', everyMs: sweepEveryMs, where: 'one', run: () => sessions.sweep() }],
+  };
+}
+
+function providerOf({ oidc, publicUrl }: SignInConfig, log: Log): ProviderParts | null {
+  if (oidc === null || publicUrl === null) return null;
+  const { name, newPeople } = oidc;
+  const organizationId = newPeople === null ? null : parseId('org', newPeople.organizationId);
+  return {
+    oidc: createOidc({ ...oidc, redirectUri: `${publicUrl}${callbackPath}`, log }),
+    name,
+    newPeople: newPeople === null || organizationId === null ? null : { organizationId, role: newPeople.role },
+    publicUrl,
   };
 }
 
@@ -75,4 +103,37 @@ async function limitsLeft(
     if (error instanceof AppError) return null;
     throw error;
   }
+}
+
+/** The name of the keys that each user's playground calls with. */
+const playgroundKeyName = 'Playground';
+
+/**
+ * What the playground asks is asked with an inference key of who is signed in, made when there is none: billed, limited,
+ * recorded and revoked like every other, and nobody has its secret.
+ */
+function createChat({ foundation, inference, heldKeys }: PortalPartOptions): PortalParts['chat'] {
+  return async ({ principal, requestId, exchange, stop }) => {
+    const { actor, organizationId, project } = principal;
+    if (project.archived) {
+      throw new AppError('conflict', {
+        message:
+          `The project "${project.name}" is archived, and there is no open one to ask in: who administers the ` +
+          'organization can take one up again.',
+      });
+    }
+    const key = {
+      organizationId,
+      projectId: project.id,
+      userId: actor.user.id,
+      name: playgroundKeyName,
+      scope: 'inference',
+      expires: null,
+      limits: {},
+      toggles: defaultKeyToggles,
+      models: null,
+    } as const;
+    heldKeys.hold(exchange.incoming, await foundation.keys.hold(key, { actor, requestId }));
+    await inference.serve('/v1/chat/completions', exchange, stop);
+  };
 }

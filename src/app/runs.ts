@@ -1,17 +1,22 @@
 import { join } from 'node:path';
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
+import { type Config, ConfigError } from '#base/config.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
+import type { Keys } from '#core/keys/keys.ts';
 import {
+  type AskedRunner,
+  askRunner,
   type ContainerRunners,
   createContainerRunners,
   createRuns,
   findRunner,
-  findTerraformPath,
+  type FoundRunner,
   hasRunFolders,
   type RunnerSearch,
   type Runs,
@@ -20,7 +25,7 @@ import {
 } from '#core/runs/runs.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
-import type { EnginesPlace } from './engines.ts';
+import type { ContainerHosts, EnginesPlace } from './engines.ts';
 import type { Part } from './parts.ts';
 
 export interface RunsWingOptions {
@@ -30,6 +35,8 @@ export interface RunsWingOptions {
   readonly clusters: Clusters;
   readonly stacks: Stacks;
   readonly secrets: Secrets;
+  readonly accounts: Pick<Accounts, 'readOrganization'>;
+  readonly keys: Pick<Keys, 'onOrganizationChanged'>;
   readonly audit: Audit;
   readonly db: Db;
   readonly clock: Clock;
@@ -46,15 +53,10 @@ export interface RunsDocker extends EnginesPlace {
 
 /** Runs, with what they need of the rooms beside them. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
-  const { config, clusters, db, secrets, log, dataDir } = options;
-  const { terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, runsAtOnce, runMs } = config.platform;
-  const search: RunnerSearch = {
-    terraformBin,
-    mirror: providerMirror,
-    runsDir: runsDir ?? join(dataDir, 'runs'),
-    allowUnsandboxed: allowUnsandboxedRuns,
-    isRoot: process.getuid?.() === 0,
-  };
+  const { config, clusters, accounts, keys, db, secrets, log, dataDir } = options;
+  const { providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
+  const search = runnerSearchOf(config.platform, dataDir);
+  const runner = createRunnerLook(search, log);
   const containers = containersOf(options);
   const runs = createRuns({
     ...options,
@@ -62,8 +64,9 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
     mirror: providerMirror,
-    findRunner: () => findRunner(search),
+    findRunner: () => runner.find(),
     hasFolders: () => hasRunFolders(search.runsDir),
+    stateBytesMax,
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
   });
@@ -73,23 +76,35 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
     }
   };
+  const endWaitingOf = async (organizationId: string): Promise<void> => {
+    const status = (await accounts.readOrganization(organizationId))?.status ?? 'active';
+    if (status !== 'active') await runs.endWaitingOf(organizationId, status, systemAuthor);
+  };
+  // Done when the change is answered; what is missed, as by a gateway that was killed, ends when its turn comes.
+  keys.onOrganizationChanged(endWaitingOf);
   const reseal = async (): Promise<void> => void (await runs.reseal());
   const removeOldLogs = async (): Promise<void> => {
     await runs.dropOldLogs();
+  };
+  const releaseVersions = async (): Promise<void> => {
+    await runs.releaseVersions();
   };
   const part: Part = {
     name: 'runs',
     jobs: [
       { name: 'encrypt what an older platform key encrypted of runs', everyMs: 60_000, where: 'every', run: reseal },
       { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
+      { name: 'let go of versions of stacks that no run needs', everyMs: 60_000, where: 'one', run: releaseVersions },
       { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
     ],
     start() {
-      const found = findTerraformPath(terraformBin);
       // Of containers their hosts tell, when they are found.
       if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'stacks go into containers');
-      else if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
-      else log.info(`stacks are listed and not applied: ${found.problem}`);
+      else {
+        tellRunner(runner, async () => isRunnerNamed(config.platform) || (await runs.isUsed())).catch(
+          (error: unknown) => log.warn({ err: error }, 'what can apply stacks on this machine was not found out'),
+        );
+      }
       reseal().catch((error: unknown) =>
         log.warn(
           { err: error },
@@ -103,6 +118,74 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   return { runs, part };
 }
 
+/** What a gateway with this configuration looks for on its own machine. */
+export function runnerSearchOf(platform: Config['platform'], dataDir: string): RunnerSearch {
+  return {
+    ...platform.localRuns,
+    terraformBin: platform.terraformBin,
+    mirror: platform.providerMirror,
+    runsDir: platform.runsDir ?? join(dataDir, 'runs'),
+    allowUnsandboxed: platform.allowUnsandboxedRuns,
+    isRoot: process.getuid?.() === 0,
+  };
+}
+
+/** Asks what can apply stacks on this machine, and says it: with what and how held, or why not. */
+interface RunnerLook {
+  /** Asks now; the next search takes it from here. */
+  ask(): Promise<AskedRunner>;
+  find(): Promise<FoundRunner>;
+}
+
+function createRunnerLook(search: RunnerSearch, log: Log): RunnerLook {
+  let asked: Promise<AskedRunner> | null = null;
+  let said = '';
+  async function look(): Promise<AskedRunner> {
+    const found = await askRunner(search);
+    const text = found.walls?.sentence ?? found.problem ?? '';
+    // What is not there is looked for again and again.
+    if (text !== said) say(found, log);
+    said = text;
+    return found;
+  }
+  return {
+    ask() {
+      asked = look();
+      return asked;
+    },
+    async find() {
+      const known = asked ?? look();
+      asked = null;
+      return findRunner(search, await known);
+    },
+  };
+}
+
+function say({ walls, terraform, problem }: AskedRunner, log: Log): void {
+  if (walls === null) {
+    log.info({ runner: 'none' }, `stacks are listed and not applied: ${problem}`);
+    return;
+  }
+  const { kind, openNetwork, openMemory, sentence } = walls;
+  const isOpen = openNetwork !== null || openMemory !== null || kind === 'process';
+  const facts = { program: terraform.path, product: `${terraform.product} ${terraform.version}`, runner: kind };
+  log[isOpen ? 'warn' : 'info'](facts, `stacks are applied on this machine: ${sentence}`);
+}
+
+/**
+ * At the start, which does not wait for it. Asking starts programs, which take their time on a small machine: where
+ * nobody has applied anything and no setting is about it, the first run asks.
+ */
+async function tellRunner(look: RunnerLook, isWanted: () => Promise<boolean>): Promise<void> {
+  if (await isWanted()) await look.ask();
+}
+
+/** Whether a setting says how stacks are applied. */
+function isRunnerNamed({ terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, localRuns }: Config['platform']) {
+  const names = [terraformBin, runsDir, providerMirror].filter((name) => name !== null);
+  return names.length > 0 || allowUnsandboxedRuns || localRuns.required.length > 0;
+}
+
 /** On the hosts that engines have, where an image for runs is named. */
 function containersOf({ config, docker, log }: RunsWingOptions): ContainerRunners | null {
   const { containerRuns, providerMirror: mirror } = config.platform;
@@ -110,10 +193,34 @@ function containersOf({ config, docker, log }: RunsWingOptions): ContainerRunner
   const { hosts, identity, configDir: folder } = docker;
   const logins = createRegistryLogins({ folder, log });
   const settings = { ...containerRuns, mirror };
-  return createContainerRunners({ hosts: hosts.hosts, settings, fleetId: identity.fleetId, logins, log });
+  const gates = hosts.swarm?.gates ?? null;
+  // The engine of DOCKER_HOST takes them where nobody says who does.
+  const listed = gates === null || hosts.areHostsNamed ? hosts.hosts : [];
+  return createContainerRunners({ hosts: listed, gates, settings, fleetId: identity.fleetId, logins, log });
 }
 
-function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
+/**
+ * Where engines are services of a swarm and runs go into containers, somebody must have said which machines take runs:
+ * a run cannot be a service, and the one machine of `DOCKER_HOST` would get them all without a word.
+ * @throws ConfigError
+ */
+export function requireRunHosts(
+  { platform }: Pick<Config, 'platform'>,
+  { areHostsNamed, swarm }: ContainerHosts,
+  engines: readonly EngineDefinition[],
+): void {
+  if (platform.containerRuns === null || areHostsNamed || (swarm?.gates ?? null) !== null) return;
+  const inSwarm = engines.some(({ driver, enabled }) => enabled && driver.type === 'swarm');
+  if (!inSwarm && swarm?.isNamed !== true) return;
+  throw new ConfigError(
+    'HEADGATE_RUNS_IMAGE: there is a swarm, and nothing says which of its nodes take runs of stacks. A run cannot be a ' +
+      'service of a swarm: a task takes no files and gives none back, and nothing but the run itself would be in its ' +
+      'network to close it. hosts.yaml names the docker-gates of the nodes as swarm.gates (tcp://tasks.SERVICE:2375, see ' +
+      'compose/README.md), or lists under hosts the machines that take runs.',
+  );
+}
+
+function sourcesOf({ clusters, stacks, accounts }: RunsWingOptions): RunSources {
   return {
     async stackPackage(versionId) {
       const open = await stacks.openVersion(versionId);
@@ -127,14 +234,18 @@ function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
       return { isGlobal, root, files: open.files, inputs: variables, web: announced };
     },
     pinStackVersion: (tx, versionId) => stacks.pinIn(tx, versionId),
+    unpinStackVersion: (tx, versionId) => stacks.unpinIn(tx, versionId),
     async cluster(clusterId) {
       const [context, organizationId] = await Promise.all([
         clusters.runContext(clusterId),
         clusters.organizationOf(clusterId),
       ]);
       if (context === null || organizationId === null) return null;
+      const organization = await accounts.readOrganization(organizationId);
+      if (organization === null) return null;
       const { cluster_id: publicId, cluster_name: name, public_domain: publicDomain, nodes } = context;
-      return { id: clusterId, publicId, name, organizationId, publicDomain, nodes };
+      const ofOrganization = { organizationId, organizationStatus: organization.status };
+      return { id: clusterId, publicId, name, ...ofOrganization, publicDomain, nodes };
     },
     holdCluster: (tx, clusterId) => clusters.holdIn(tx, clusterId),
     privateKey: (clusterId) => clusters.openPrivateKey(clusterId),

@@ -9,6 +9,7 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import {
+  createCors,
   handleClientError,
   type HttpEnv,
   isAddressed,
@@ -44,6 +45,7 @@ const clientShare = 0.75;
 export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpServer {
   const opened = Promise.withResolvers<void>();
   const listener = listenerOf(app);
+  const cors = createCors(config.corsOrigins);
   const server = createServer({
     headersTimeout: config.headersTimeoutMs,
     // A body has its own limit between two of its parts; a long upload is no fault.
@@ -60,8 +62,8 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
     refuse: refuseSurplus,
   });
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    if (isAddressed(incoming)) void listener(incoming, outgoing);
-    else refuseUnaddressed(incoming, outgoing);
+    if (!isAddressed(incoming)) refuseUnaddressed(incoming, outgoing);
+    else if (!cors.answers(incoming, outgoing)) void listener(incoming, outgoing);
   };
   const serve = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     if (connections.accept(incoming, outgoing)) answer(incoming, outgoing);

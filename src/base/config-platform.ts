@@ -1,5 +1,13 @@
 import { z } from 'zod';
-import { type ContainerRunsConfig, containerRunsVariables, readContainerRuns } from './config-runs.ts';
+import {
+  type ContainerRunsConfig,
+  containerRunsVariables,
+  type LocalRunsConfig,
+  localRunsVariables,
+  readContainerRuns,
+  readLocalRuns,
+  stateBytesOf,
+} from './config-runs.ts';
 import { secondsMs, section } from './config-section.ts';
 import { hostNames, optionalWhole, platformKeys, text, whole } from './config-values.ts';
 
@@ -20,6 +28,9 @@ export interface PlatformConfig {
   readonly allowUnsandboxedRuns: boolean;
   /** Null: runs never go into containers. */
   readonly containerRuns: ContainerRunsConfig | null;
+  readonly localRuns: LocalRunsConfig;
+  /** Bytes of a state of Terraform; a larger one is not kept in the database. */
+  readonly stateBytesMax: number;
   readonly runsAtOnce: number;
   /** Of a plan, and of an apply. */
   readonly runMs: number;
@@ -38,6 +49,7 @@ export const platform = section(
     HEADGATE_PROVIDER_MIRROR: text.optional(),
     HEADGATE_ALLOW_UNSANDBOXED_RUNS: z.enum(['true', 'false']).default('false'),
     ...containerRunsVariables,
+    ...localRunsVariables,
     HEADGATE_RUNS_AT_ONCE: whole(1, 1000, 2),
     HEADGATE_RUN_SECONDS: whole(10, 86_400, 3600),
     HEADGATE_WEB_HOST: text.min(1).default('127.0.0.1'),
@@ -53,6 +65,8 @@ export const platform = section(
     providerMirror: read.HEADGATE_PROVIDER_MIRROR ?? null,
     allowUnsandboxedRuns: read.HEADGATE_ALLOW_UNSANDBOXED_RUNS === 'true',
     containerRuns: readContainerRuns(read),
+    localRuns: readLocalRuns(read),
+    stateBytesMax: stateBytesOf(read.HEADGATE_RUNS_STATE_MIB),
     runsAtOnce: read.HEADGATE_RUNS_AT_ONCE,
     runMs: secondsMs(read.HEADGATE_RUN_SECONDS),
     web: read.HEADGATE_WEB_PORT === undefined ? null : { host: read.HEADGATE_WEB_HOST, port: read.HEADGATE_WEB_PORT },

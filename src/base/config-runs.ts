@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { text, whole } from './config-values.ts';
+import { list, text, whole } from './config-values.ts';
 
-/** Variables of runs in containers. */
+/** Variables of runs: in containers, and on the gateway's own machine. */
 
 export interface ContainerRunsConfig {
   readonly image: string;
@@ -10,6 +10,19 @@ export interface ContainerRunsConfig {
   readonly egress: 'cluster' | 'internet';
   readonly memoryBytes: number;
   readonly milliCpus: number;
+}
+
+/** What holds runs on the gateway's own machine. */
+export interface LocalRunsConfig {
+  readonly egress: 'cluster' | 'internet' | 'machine';
+  /** Where one of these cannot be had, nothing runs there. */
+  readonly required: readonly ('network' | 'memory')[];
+  readonly memoryBytes: number;
+  readonly milliCpus: number;
+  /** Of a work folder, on disk. */
+  readonly diskBytes: number;
+  /** User and group of runs where the gateway is root. */
+  readonly user: { readonly uid: number; readonly gid: number };
 }
 
 /** One that somebody made: the machine's own would let a run change the machine's filter. */
@@ -22,10 +35,22 @@ const cores = /^(?:0\.[1-9]\d?|[1-9]\d{0,2}(?:\.\d{1,2})?)$/;
 export const containerRunsVariables = {
   HEADGATE_RUNS_IMAGE: text.optional(),
   HEADGATE_RUNS_NETWORK: runNetwork.optional(),
-  HEADGATE_RUNS_EGRESS: z.enum(['cluster', 'internet']).default('cluster'),
+  HEADGATE_RUNS_EGRESS: z.enum(['cluster', 'internet', 'machine']).default('cluster'),
   HEADGATE_RUNS_MEMORY_MIB: whole(64, 1_048_576, 1024),
   HEADGATE_RUNS_CPUS: z.string().regex(cores, 'must be a number of cores from 0.1 on, such as 1 or 0.5').default('1'),
 };
+
+export const localRunsVariables = {
+  HEADGATE_RUNS_DISK_MIB: whole(16, 16_777_216, 4096),
+  HEADGATE_RUNS_UID: whole(1, 4_294_967_293, 65_532),
+  HEADGATE_RUNS_REQUIRE: list
+    .pipe(z.array(z.enum(['network', 'memory'], 'must be network, memory or both, separated by a comma')))
+    .default([]),
+  HEADGATE_RUNS_STATE_MIB: whole(1, 256, 64),
+};
+
+const mebibyte = 1_048_576;
+const milliCpusOf = (cpus: string): number => Math.round(Number(cpus) * 1000);
 
 type Read = z.output<z.ZodObject<typeof containerRunsVariables>>;
 
@@ -35,8 +60,23 @@ export function readContainerRuns(read: Read): ContainerRunsConfig | null {
   return {
     image: read.HEADGATE_RUNS_IMAGE,
     network: read.HEADGATE_RUNS_NETWORK ?? null,
-    egress: read.HEADGATE_RUNS_EGRESS,
-    memoryBytes: read.HEADGATE_RUNS_MEMORY_MIB * 1_048_576,
-    milliCpus: Math.round(Number(read.HEADGATE_RUNS_CPUS) * 1000),
+    egress: read.HEADGATE_RUNS_EGRESS === 'internet' ? 'internet' : 'cluster',
+    memoryBytes: read.HEADGATE_RUNS_MEMORY_MIB * mebibyte,
+    milliCpus: milliCpusOf(read.HEADGATE_RUNS_CPUS),
   };
 }
+
+export function readLocalRuns(read: Read & z.output<z.ZodObject<typeof localRunsVariables>>): LocalRunsConfig {
+  const { HEADGATE_RUNS_UID: id } = read;
+  return {
+    egress: read.HEADGATE_RUNS_EGRESS,
+    required: read.HEADGATE_RUNS_REQUIRE,
+    memoryBytes: read.HEADGATE_RUNS_MEMORY_MIB * mebibyte,
+    milliCpus: milliCpusOf(read.HEADGATE_RUNS_CPUS),
+    diskBytes: read.HEADGATE_RUNS_DISK_MIB * mebibyte,
+    user: { uid: id, gid: id },
+  };
+}
+
+/** Bytes of a state that is kept in the database. */
+export const stateBytesOf = (mebibytes: number): number => mebibytes * mebibyte;

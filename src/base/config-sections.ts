@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { databaseUrl, logLevel, networks, optionalWhole, text, urlOf, whole } from './config-values.ts';
+import { databaseUrl, logLevel, networks, optionalWhole, origins, text, urlOf, whole } from './config-values.ts';
 import { secondsMs, section } from './config-section.ts';
 
 /** The sections of the gateway's configuration: the variables of each, and what it hands to the rooms that need it. */
@@ -10,6 +10,8 @@ export interface HttpConfig {
   readonly port: number;
   /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
+  /** Whose pages may call the API from a browser; `*` is any. */
+  readonly corsOrigins: readonly string[];
   readonly headersTimeoutMs: number;
   /** A client that takes nothing of an answer for this long is cut off. */
   readonly answerStallTimeoutMs: number;
@@ -22,6 +24,7 @@ export const http = section(
     HOST: text.min(1).default('127.0.0.1'),
     PORT: whole(0, 65_535, 8080),
     HEADGATE_TRUSTED_PROXIES: networks.default([]),
+    HEADGATE_CORS_ORIGINS: origins.default([]),
     HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
     HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
     HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
@@ -30,6 +33,7 @@ export const http = section(
     host: read.HOST,
     port: read.PORT,
     trustedProxies: read.HEADGATE_TRUSTED_PROXIES,
+    corsOrigins: read.HEADGATE_CORS_ORIGINS,
     headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
     answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
@@ -325,3 +329,4 @@ export const storage = section(
 );
 
 export { platform, type PlatformConfig } from './config-platform.ts';
+export { signIn, type SignInConfig } from './config-sign-in.ts';

@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
+import { nearest } from './nearest.ts';
 
 /** Kinds of values that environment variables have, and how a set of variables is read. */
 
@@ -50,9 +51,10 @@ export const databaseUrl = text
   // Random passwords often contain it.
   .refine(isDecodable, 'holds a "%" that begins no code; in a URL it is written "%25"');
 
-export const networks = text
-  .transform((value) => value.split(',').map((part) => part.trim()))
-  .refine((values) => values.every(isNetwork), 'must be addresses or networks such as 10.0.0.0/8, separated by commas');
+export const networks = list.refine(
+  (values) => values.every(isNetwork),
+  'must be addresses or networks such as 10.0.0.0/8, separated by commas',
+);
 
 /** Keys of 32 bytes in base64, the newest first. */
 export const platformKeys = list
@@ -61,6 +63,17 @@ export const platformKeys = list
     'must be keys of 32 bytes in base64, the newest first, separated by commas; make one with: openssl rand -base64 32',
   )
   .transform((parts) => parts.map((part) => Buffer.from(part, 'base64')));
+
+/** Origins as browsers send them; `*` is any. */
+export const origins = list.refine(
+  (values) => values.every((value) => value === '*' || isOrigin(value)),
+  'must be origins such as https://app.example.org, without a path, separated by commas, or "*"',
+);
+
+function isOrigin(value: string): boolean {
+  const url = URL.parse(value);
+  return url !== null && ['http:', 'https:'].includes(url.protocol) && url.origin === value;
+}
 
 /** Host names, in whatever case, without ports. */
 export const hostNames = list
@@ -86,6 +99,18 @@ function isNetwork(value: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
 }
 
+/** It is set by the system: nobody has meant it. */
+const systemsOwn = 'HOME';
+
+/** The setting that was meant: some have a prefix, and those that every program has by the same name have none. */
+function hint(unknown: string, known: ReadonlySet<string>): string {
+  const bare = (name: string): string => name.replace(/^HEADGATE_/, '');
+  const names = new Map([...known].filter((name) => name !== systemsOwn).map((name) => [bare(name), name]));
+  const meant = names.get(nearest(bare(unknown), [...names.keys()]) ?? '');
+  if (meant === undefined) return '';
+  return meant === bare(unknown) ? `; ${meant} stands without the prefix` : `; ${meant} is the nearest`;
+}
+
 /**
  * Reads variables; those that are set to nothing count as not set.
  *
@@ -101,7 +126,8 @@ export function readVariables<Shape extends z.ZodRawShape>(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
   const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !known.has(name));
-  if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
+  if (unknown !== undefined)
+    throw new ConfigError(`${unknown}: there is no setting of this name${hint(unknown, known)}.`);
   const parsed = z.object(shape).safeParse(given);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];

@@ -24,6 +24,7 @@ export type {
   PlatformConfig,
   ProcessConfig,
   RedisConfig,
+  SignInConfig,
   StorageConfig,
   UpstreamConfig,
 } from './config-sections.ts';
@@ -45,6 +46,7 @@ export interface Config {
   readonly cache: sections.CacheConfig;
   readonly storage: sections.StorageConfig;
   readonly platform: sections.PlatformConfig;
+  readonly signIn: sections.SignInConfig;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Environment;
 }
@@ -64,6 +66,7 @@ const gatewayVariables = {
   ...sections.cache.variables,
   ...sections.storage.variables,
   ...sections.platform.variables,
+  ...sections.signIn.variables,
 };
 
 /** Programs of one machine often share an environment: another one's variable is no mistake. */
@@ -93,6 +96,7 @@ export function parseConfig(environment: Environment): Config {
     cache: sections.cache.from(read),
     storage: sections.storage.from(read),
     platform: sections.platform.from(read),
+    signIn: sections.signIn.from(read),
     environment: Object.freeze({ ...environment }),
   });
 }
@@ -101,6 +105,11 @@ export function parseConfig(environment: Environment): Config {
 function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): void {
   if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
     throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
+  }
+  if (read.HEADGATE_RUNS_IMAGE !== undefined && read.HEADGATE_RUNS_EGRESS === 'machine') {
+    throw new ConfigError(
+      'HEADGATE_RUNS_EGRESS: runs in containers (HEADGATE_RUNS_IMAGE) never have the network of a machine; cluster and internet are to be had.',
+    );
   }
   if ((read.HEADGATE_METRICS_PORT ?? 0) + read.HEADGATE_WORKERS - 1 > 65_535) {
     throw new ConfigError('HEADGATE_METRICS_PORT: every worker takes one more, and there are not as many ports.');
@@ -113,7 +122,7 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
 /** Settings that are given and do nothing beside the others, each with why; in sentences that name the variable. */
 export function findIdleSettings(config: Config): readonly string[] {
   const isGiven = (name: keyof typeof gatewayVariables): boolean => (config.environment[name] ?? '') !== '';
-  const { metrics, cache, limits, platform } = config;
+  const { metrics, cache, limits, platform, signIn } = config;
   const idle: readonly [boolean, string][] = [
     [
       isGiven('HEADGATE_METRICS_HOST') && metrics.port === null,
@@ -130,6 +139,18 @@ export function findIdleSettings(config: Config): readonly string[] {
     [
       isGiven('HEADGATE_MAX_CHOICES') && limits.choicesMax > limits.sequencesMax,
       'HEADGATE_MAX_CHOICES has no effect above HEADGATE_MAX_SEQUENCES, which bounds prompts times choices',
+    ],
+    [
+      isGiven('HEADGATE_MAIL_FROM') && signIn.mail === null,
+      'HEADGATE_MAIL_FROM has no effect without HEADGATE_SMTP_URL: no mail is sent',
+    ],
+    ...(['HEADGATE_OIDC_NAME', 'HEADGATE_OIDC_ORGANIZATION'] as const).map((name): [boolean, string] => [
+      isGiven(name) && signIn.oidc === null,
+      `${name} has no effect without HEADGATE_OIDC_ISSUER: there is no provider to sign in with`,
+    ]),
+    [
+      isGiven('HEADGATE_OIDC_ROLE') && (signIn.oidc?.newPeople ?? null) === null,
+      'HEADGATE_OIDC_ROLE has no effect without HEADGATE_OIDC_ORGANIZATION: who has no account is refused',
     ],
   ];
   return idle.filter(([isIdle]) => isIdle).map(([, sentence]) => sentence);
@@ -195,8 +216,8 @@ export interface ClientConfig {
   /** Of the gateway; without /v1. */
   readonly url: string;
   readonly apiKey: string | null;
-  /** Where the key comes from; null without one. */
-  readonly keySource: 'environment' | 'login' | null;
+  /** Where the key comes from; null without one. `typed`: just now, and it is kept nowhere yet. */
+  readonly keySource: 'environment' | 'login' | 'typed' | null;
   readonly enginesDir: string | null;
   /** Where `headgate login` keeps what it was told; null for a user without a home. */
   readonly loginFile: string | null;

@@ -12,6 +12,8 @@ export interface Connections {
    * @returns whether it may be served; one that may not is answered by `refuse`, or its connection closes unanswered
    */
   accept(incoming: IncomingMessage, outgoing: ServerResponse): boolean;
+  /** A connection that speaks another protocol from now on, such as a websocket's, is not idle until it closes. */
+  upgraded(socket: Duplex): void;
   /**
    * Calls back once all requests that came whole over a connection are answered; at once where they are. It does not
    * wait for a request whose body is still coming in.
@@ -96,6 +98,9 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
       if (state.unfinished <= unfinishedMax) return true;
       refuse(outgoing);
       return false;
+    },
+    upgraded(socket) {
+      stateOf(socket).unfinished += 1;
     },
     afterAnswers(socket, callback) {
       const state = stateOf(socket);

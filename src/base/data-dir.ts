@@ -80,6 +80,27 @@ export function lockDataDir(dir: string): () => void {
   };
 }
 
+const addressFile = (dir: string): string => join(dir, 'gateway.url');
+
+/** Notes where the gateway of a folder is reached, for commands of the same machine. Best effort: a full disk stops no start. */
+export function noteAddress(dir: string, url: string): void {
+  try {
+    writeFileSync(addressFile(dir), `${url}\n`, { mode: 0o600 });
+  } catch {
+    // Commands then ask for HEADGATE_URL.
+  }
+}
+
+/** Where the gateway that had a folder last is reached; null where none has noted it. */
+export function readAddress(dir: string): string | null {
+  try {
+    const text = readFileSync(addressFile(dir), 'utf8').trim();
+    return /^https?:$/.test(URL.parse(text)?.protocol ?? '') ? text : null;
+  } catch {
+    return null;
+  }
+}
+
 function takeLock(path: string, pidFile: string): DatabaseSync {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');

@@ -52,6 +52,7 @@ const errorTable = {
   queue_full: invalid(409, 'As many runs as may wait are waiting for this cluster.'),
   runner_unavailable: entry(503, 'server_error', 'Nothing here can apply stacks.'),
   secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read here at the moment.'),
+  mail_unavailable: entry(503, 'server_error', 'Mail cannot be sent at the moment.'),
   overloaded: entry(503, 'server_error', 'Too many requests are in flight; try again shortly.'),
 } as const satisfies Record<string, ErrorEntry>;
 

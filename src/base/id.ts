@@ -7,6 +7,7 @@ export type IdPrefix =
   | 'proj'
   | 'user'
   | 'session'
+  | 'inv'
   | 'le'
   | 'rate'
   | 'conv'

@@ -1,7 +1,8 @@
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import type { Environment } from './config-values.ts';
+import { withFileLock } from './file-lock.ts';
 
 /** The file of `headgate login`: the gateway that commands ask, and a key for each gateway that it was told. */
 
@@ -47,36 +48,81 @@ export function readLogin(path: string | null): Login {
         problem: `${path} can be read by others; "chmod 600 ${path}", and make new keys if they did`,
       };
     }
-    const parsed = fileSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')));
-    return parsed.success ? { ...parsed.data, problem: null } : { ...nothing, problem: broken(path) };
+    const parsed = parse(path);
+    return parsed === null ? { ...nothing, problem: broken(path) } : { ...parsed, problem: null };
   } catch (error) {
-    if (error instanceof SyntaxError) return { ...nothing, problem: broken(path) };
     return { ...nothing, problem: `${path} cannot be read (${error instanceof Error ? error.message : ''})` };
   }
 }
 
 const broken = (path: string): string => `${path} is not as "headgate login" writes it; log in again`;
 
-/** Makes this gateway the one that is asked, and keeps its key, in a file for this user alone. */
-export function writeLogin(path: string, { url, apiKey }: { readonly url: string; readonly apiKey: string }): void {
-  const { keys } = readLogin(path);
-  write(path, { url, keys: { ...keys, [normalUrl(url)]: apiKey } });
+/** Null for what is not as this module writes it. @throws where it cannot be read */
+function parse(path: string): z.output<typeof fileSchema> | null {
+  const text = readFileSync(path, 'utf8');
+  try {
+    return fileSchema.safeParse(JSON.parse(text)).data ?? null;
+  } catch {
+    return null;
+  }
 }
 
-/** @returns whether there was a key of this gateway */
+/** What is lost with a file that is not used, but for the key of one gateway; null where nothing is. */
+function lossOf(path: string, name: string): string | null {
+  let parsed: ReturnType<typeof parse>;
+  try {
+    parsed = parse(path);
+  } catch {
+    parsed = null;
+  }
+  if (parsed === null) return `what ${path} held could not be used, and is not kept`;
+  const others = Object.keys(parsed.keys).filter((other) => other !== name);
+  if (others.length === 0) return null;
+  return `${path} could be read by others: its keys of ${others.join(', ')} are not kept; make new ones there`;
+}
+
+/**
+ * Makes this gateway the one that is asked, and keeps its key, in a file for this user alone.
+ * @returns what of the file before is lost, as a sentence; null where nothing is
+ */
+export function writeLogin(
+  path: string,
+  { url, apiKey }: { readonly url: string; readonly apiKey: string },
+): string | null {
+  return alone(path, () => {
+    const name = normalUrl(url);
+    const { keys, problem } = readLogin(path);
+    const loss = problem === null ? null : lossOf(path, name);
+    write(path, { url, keys: { ...keys, [name]: apiKey } });
+    return loss;
+  });
+}
+
+/** @returns whether there was a key of this gateway. @throws Error saying why the file cannot be used */
 export function removeLogin(path: string, url: string): boolean {
-  const { keys, url: current } = readLogin(path);
-  const name = normalUrl(url);
-  if (!(name in keys)) return false;
-  const rest = Object.fromEntries(Object.entries(keys).filter(([other]) => other !== name));
-  if (Object.keys(rest).length === 0) rmSync(path);
-  else write(path, { url: current !== null && normalUrl(current) === name ? null : current, keys: rest });
-  return true;
+  if (!existsSync(path)) return false;
+  return alone(path, () => {
+    const { keys, url: current, problem } = readLogin(path);
+    if (problem !== null) throw new Error(problem);
+    const name = normalUrl(url);
+    if (!(name in keys)) return false;
+    const rest = Object.fromEntries(Object.entries(keys).filter(([other]) => other !== name));
+    if (Object.keys(rest).length === 0) rmSync(path);
+    else write(path, { url: current !== null && normalUrl(current) === name ? null : current, keys: rest });
+    return true;
+  });
+}
+
+const lockWaitMs = 10_000;
+
+/** Two at once would each read the file before the other writes it, and one key would be lost. */
+function alone<T>(path: string, change: () => T): T {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  return withFileLock(`${path}.lock`, lockWaitMs, change);
 }
 
 /** All of it or nothing: whoever reads it meanwhile finds the old one. */
 function write(path: string, login: z.output<typeof fileSchema>): void {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const draft = `${path}.${process.pid}`;
   try {
     writeFileSync(draft, `${JSON.stringify(login, null, 2)}\n`, { mode: 0o600, flag: 'wx' });

@@ -12,8 +12,8 @@ export interface RefreshingCache<V> {
   peek(name: string): V | null;
   /** After a change in the source: applies `change` to the cached value, and begins look-ups under way anew. */
   update(name: string, change: (held: V) => V): void;
-  /** The same for every value that `applies` to; all look-ups under way begin anew. */
-  updateWhere(applies: (held: V) => boolean, change: (held: V) => V): void;
+  /** The same for every value that `applies` to; all look-ups under way begin anew. Null: it is not held any more. */
+  updateWhere(applies: (held: V) => boolean, change: (held: V) => V | null): void;
   /** Every value that is held. */
   values(): readonly V[];
 }
@@ -123,8 +123,8 @@ class Source {
   }
 }
 
-function changeEntry<V>(entry: Entry<V>, change: (held: V) => V, clock: Clock): void {
-  entry.value = change(entry.value);
+function changeEntry<V>(entry: Entry<V>, value: V, clock: Clock): void {
+  entry.value = value;
   // Two changes may arrive here in another order than they were committed in: the next use looks it up again.
   entry.refreshAtMs = clock.monotonicMs();
 }
@@ -185,11 +185,16 @@ export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): Re
       if (running !== undefined) running.outdated = true;
       const entry = entries.get(name);
       if (entry === undefined) return;
-      changeEntry(entry, change, clock);
+      changeEntry(entry, change(entry.value), clock);
     },
     updateWhere(applies, change) {
       for (const lookUp of lookUps.values()) lookUp.outdated = true;
-      for (const entry of entries.values()) if (applies(entry.value)) changeEntry(entry, change, clock);
+      for (const [name, entry] of entries) {
+        if (!applies(entry.value)) continue;
+        const value = change(entry.value);
+        if (value === null) entries.delete(name);
+        else changeEntry(entry, value, clock);
+      }
     },
     values: () => [...entries.values()].map(({ value }) => value),
   };

@@ -1,16 +1,22 @@
 import { BackupError, writeBackup } from '#base/backup/backup.ts';
 import { listSpooled, spoolFolderOf } from '#base/spool.ts';
+import { linkTables } from '#core/accounts/accounts.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { countActiveRuns } from '#core/runs/runs.ts';
+import { sessionTables } from '#core/sessions/sessions.ts';
 import { type Command, exitCodes, FailedError } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
+
+/** Who is signed in, and links that are open: a copy would bring back what has ended since. */
+export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
 
 /** `headgate backup`: all that must not be lost, in a file, while gateways go on. */
 export const backupCommand: Command = {
   name: 'backup',
   usage: 'FILE',
   summary:
-    'Writes all that the database holds to a new file, as it is at one moment, also while gateways run: the database ' +
+    'Write all that the database holds, but who is signed in and links that are open, to a new file: as it is at one ' +
+    'moment, also while gateways run; the database ' +
     'of DATABASE_URL, or the built-in one of HEADGATE_DATA_DIR.',
   words: { min: 1, max: 1 },
   options: {},
@@ -19,7 +25,7 @@ export const backupCommand: Command = {
       const path = context.words[0] ?? '';
       await withBooksDatabase({ whileRunning: true }, async ({ db, dataDir }) => {
         const origin = await readNamespace(db);
-        const made = await writeBackup({ db, path, origin });
+        const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
         const folder = spoolFolderOf(dataDir, origin);
         const spooled = (await listSpooled(folder)).length;
         const running = await countActiveRuns(db);

@@ -1,38 +1,22 @@
-import { ConfigError, readClientConfig } from '#base/config.ts';
+import { readClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
-import { backupCommand } from './backup.ts';
-import { doctorCommand } from './doctor.ts';
-import { keysRecoverCommand } from './keys-recover.ts';
-import { restoreCommand } from './restore.ts';
-import { verifyBooksCommand } from './verify-books.ts';
-import { verifyStatementCommand } from './verify-statement.ts';
-import { welcomeCommand } from './welcome-command.ts';
+import { machineCommands } from './machine-commands.ts';
 
 /** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
-async function main(): Promise<void> {
-  // A reader may close the pipe early: `headgate engines logs -f chat | head`.
-  process.stdout.on('error', () => process.exit(0));
-  try {
-    process.exitCode = await runCli({
-      args: process.argv.slice(2),
-      config: readClientConfig(),
-      commands: [
-        doctorCommand,
-        welcomeCommand,
-        keysRecoverCommand,
-        backupCommand,
-        restoreCommand,
-        verifyBooksCommand,
-        verifyStatementCommand,
-      ],
-      out: (text) => void process.stdout.write(text),
-      err: (text) => void process.stderr.write(text),
-    });
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    process.stderr.write(`headgate: ${error.message}\n`);
-    process.exitCode = 2;
-  }
+
+/** A reader may close the pipe early: `headgate engines logs -f chat | head`. What could not be kept was not said. */
+function end({ code }: NodeJS.ErrnoException): never {
+  if (code === 'EPIPE') process.exit(0);
+  process.stderr.write(`headgate: the output cannot be written (${code ?? 'for no known reason'})\n`);
+  process.exit(1);
 }
 
-await main();
+process.stdout.on('error', end);
+process.stderr.on('error', ({ code }: NodeJS.ErrnoException) => process.exit(code === 'EPIPE' ? 0 : 1));
+process.exitCode = await runCli({
+  args: process.argv.slice(2),
+  readConfig: readClientConfig,
+  commands: machineCommands,
+  out: (text) => void process.stdout.write(text),
+  err: (text) => void process.stderr.write(text),
+});

@@ -3,16 +3,15 @@ import { accessSync, constants, existsSync, statfsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { readDockerHosts } from '#app/app.ts';
+import { runnerSearchOf } from '#app/app.ts';
 import { type Config, ConfigError, findIdleSettings, readConfig } from '#base/config.ts';
 import { defaultDataDir } from '#base/data-dir.ts';
 import { connectDb, readMigrations, readTime, whyUnusable } from '#base/db.ts';
-import { connectHost } from '#base/docker/docker.ts';
 import { createLog } from '#base/log.ts';
 import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { connectRedis } from '#base/redis.ts';
 import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
-import { findTerraformPath } from '#core/runs/runs.ts';
+import { askRunner } from '#core/runs/runs.ts';
 import { createKeyRing } from '#core/secrets/secrets.ts';
 import { runsGateway } from './runtime.js';
 
@@ -26,13 +25,13 @@ export interface Finding {
   readonly next?: string;
 }
 
-const ok = (message: string): Finding => ({ state: 'ok', message });
-const note = (message: string, next?: string): Finding => ({
+export const ok = (message: string): Finding => ({ state: 'ok', message });
+export const note = (message: string, next?: string): Finding => ({
   state: 'note',
   message,
   ...(next !== undefined && { next }),
 });
-const wrong = (message: string, next: string): Finding => ({ state: 'wrong', message, next });
+export const wrong = (message: string, next: string): Finding => ({ state: 'wrong', message, next });
 
 export interface Place {
   readonly config: Config | null;
@@ -170,7 +169,11 @@ export async function checkClock(): Promise<Finding> {
   const year = new Date().getUTCFullYear();
   if (year < 2026) return wrong(`it is ${new Date().toISOString()} here`, 'set the clock of this machine');
   const answer = await ask('timedatectl', ['show', '--property=NTPSynchronized', '--value']);
-  if (answer === null) return note('nothing here says whether it follows a time server (no timedatectl)');
+  if (answer === null)
+    return note(
+      'nothing here says whether it follows a time server (no timedatectl)',
+      'see that one does: limits, expiries and bills go by the time',
+    );
   if (answer.trim() === 'yes') return ok('follows a time server');
   return note('does not follow a time server', '"timedatectl set-ntp true", or chrony');
 }
@@ -212,7 +215,7 @@ export function enginesDirOf({ engines }: Config): string {
   return resolve(engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
 }
 
-function readEngines(config: Config) {
+export function readEngines(config: Config) {
   return loadEngineFiles(enginesDirOf(config), { env: config.environment });
 }
 
@@ -254,44 +257,32 @@ export async function checkGpus(config: Config): Promise<Finding> {
   );
 }
 
-/** The Docker engines that engine files need; each is asked as a gateway asks it. */
-export async function checkDocker(config: Config): Promise<readonly Finding[]> {
-  const read = readEngines(config);
-  const kinds = read.ok ? read.engines.filter(({ enabled }) => enabled).map(({ driver }) => driver.type) : [];
-  const { hosts, swarm } = readDockerHosts(config.docker, enginesDirOf(config));
-  const asked = kinds.includes('docker') ? hosts.map(({ name, docker, address }) => ({ name, docker, address })) : [];
-  if (kinds.includes('swarm') && swarm !== null) asked.push({ name: 'swarm', docker: swarm.docker, address: null });
-  if (asked.length === 0) return [note('no engine that is enabled is a container')];
-  return Promise.all(
-    asked.map(async ({ name, ...host }) => {
-      const connection = connectHost(host);
-      try {
-        const { ID: id, Runtimes: runtimes } = await connection.api.info();
-        const nvidia = Object.keys(runtimes ?? {}).includes('nvidia') ? ', with the NVIDIA runtime' : '';
-        return ok(`${name}: answers (${(id ?? '').slice(0, 12)}${nvidia})`);
-      } catch (error) {
-        const why = error instanceof Error ? error.message : String(error);
-        return wrong(
-          `${name}: the Docker engine cannot be used (${why})`,
-          'look whether it runs and whether this user may use it; hosts.yaml and DOCKER_HOST name it',
-        );
-      } finally {
-        connection.close();
-      }
-    }),
-  );
-}
-
-export async function checkTerraform({ platform }: Config): Promise<Finding> {
-  const found = findTerraformPath(platform.terraformBin);
-  if ('problem' in found) {
-    return platform.terraformBin === null
-      ? note('stacks are listed and not applied', found.problem)
-      : wrong(found.problem, 'correct HEADGATE_TERRAFORM_BIN, or leave it out');
+/** What applies stacks on this machine, and what holds it: each is tried. */
+export async function checkRunner(config: Config): Promise<readonly Finding[]> {
+  const { platform } = config;
+  const { walls, terraform, problem } = await askRunner(runnerSearchOf(platform, dataDirOf(config)));
+  const image = platform.containerRuns?.image ?? null;
+  const containers = image === null ? [] : [note(`runs go into containers of ${image} first (HEADGATE_RUNS_IMAGE)`)];
+  if (walls === null) {
+    const isAskedFor = platform.terraformBin !== null || platform.localRuns.required.length > 0;
+    const found = terraform === null ? '' : `${terraform.product} ${terraform.version} (${terraform.path}); `;
+    const none = `${found}runner: none: ${problem}`;
+    const next = 'until then stacks are listed and not applied on this machine';
+    return [...containers, isAskedFor && image === null ? wrong(none, next) : note(none, next)];
   }
-  const [line = ''] = ((await ask(found.path, ['version'])) ?? '').split('\n');
-  if (line === '') return wrong(`${found.path} does not say its version`, 'install it again');
-  return ok(`${line} (${found.path})`);
+  const { kind, openNetwork, openMemory, sentence } = walls;
+  const program = ok(`${terraform.product} ${terraform.version} (${terraform.path})`);
+  const next = [
+    kind === 'process' ? 'install bubblewrap (Debian: apt-get install bubblewrap)' : null,
+    openNetwork === null
+      ? null
+      : `let unprivileged users make namespaces, and leave HEADGATE_RUNS_EGRESS at cluster: until then runs reach what this machine reaches; HEADGATE_RUNS_REQUIRE=network refuses them`,
+    openMemory === null
+      ? null
+      : 'let the gateway make control groups; HEADGATE_RUNS_REQUIRE=memory refuses runs until then',
+  ].filter((step) => step !== null);
+  const runner = `runner: ${sentence}`;
+  return [...containers, program, next.length === 0 ? ok(runner) : note(runner, next.join('; '))];
 }
 
 export function checkPlatformKey(config: Config): Finding {

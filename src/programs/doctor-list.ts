@@ -4,16 +4,16 @@ import {
   checkDatabase,
   checkDataDir,
   checkDisk,
-  checkDocker,
   checkEngineFiles,
   checkGateway,
   checkGpus,
   checkNode,
   checkPlatformKey,
   checkRedis,
-  checkTerraform,
+  checkRunner,
   type Finding,
 } from './doctor-checks.ts';
+import { checkDocker } from './doctor-docker.ts';
 
 interface Check {
   readonly name: string;
@@ -37,7 +37,7 @@ export const checks: readonly Check[] = [
   look('engine files', checkEngineFiles),
   look('docker', checkDocker),
   look('gpus', checkGpus),
-  look('terraform', checkTerraform),
+  look('terraform', checkRunner),
   look('platform key', checkPlatformKey),
   look('gateway', checkGateway),
 ];

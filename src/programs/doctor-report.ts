@@ -1,5 +1,5 @@
 import { ConfigError } from '#base/config.ts';
-import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes, wrap } from '#edge/cli/cli.ts';
 import { type Finding, readPlace } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';
 
@@ -8,6 +8,10 @@ import { checks } from './doctor-list.ts';
 interface Checked extends Finding {
   readonly name: string;
 }
+
+/** Under what is found. */
+const margin = ' '.repeat(16);
+const lineMin = 24;
 
 const signs = { ok: '✓', note: '·', wrong: '✗' } as const;
 const colours = { ok: 'green', note: 'dim', wrong: 'red' } as const;
@@ -19,8 +23,10 @@ export async function runDoctor(context: CommandContext): Promise<number> {
     found.push({ name, ...finding });
     if (json) return;
     const { state, message, next } = finding;
-    const todo = next === undefined ? '' : `\n${' '.repeat(16)}${next}`;
-    out(`${terminal.paint(colours[state], signs[state])} ${name.padEnd(13)} ${message}${todo}\n`);
+    const width = Math.max(lineMin, (terminal.columns ?? Infinity) - margin.length);
+    const lines = [message, ...(next === undefined ? [] : [next])].flatMap((text) => wrap(text, width));
+    const head = `${terminal.paint(colours[state], signs[state])} ${name.padEnd(margin.length - 3)} `;
+    out(`${head}${lines.join(`\n${margin}`)}\n`);
   };
   const place = readPlace();
   tell('configuration', place.finding);

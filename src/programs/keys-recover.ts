@@ -15,10 +15,10 @@ export const keysRecoverCommand: Command = {
   name: 'keys recover',
   usage: '[--revoke-others]',
   summary:
-    'Makes a new management key of the platform admin, in the database of DATABASE_URL or of HEADGATE_DATA_DIR itself, ' +
+    'Make a new management key of the platform admin: in the database of DATABASE_URL or of HEADGATE_DATA_DIR itself, ' +
     'also while a gateway runs. --revoke-others ends all other management keys of platform admins.',
   words: { min: 0, max: 0 },
-  options: { 'revoke-others': { type: 'boolean' } },
+  options: { 'revoke-others': { type: 'boolean', about: 'end all other management keys of platform admins' } },
   async run(context) {
     const revokeOthers = context.flags['revoke-others'] === true;
     const { keyPrefix } = readBooksConfig();

@@ -7,11 +7,12 @@ import {
   type ContainerHosts,
   metricsOf,
   readDockerHosts,
+  requireRunHosts,
   startApp,
   type WorkerSlot,
 } from '#app/app.ts';
 import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
-import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
+import { defaultDataDir, lockDataDir, makeDataDir, noteAddress } from '#base/data-dir.ts';
 import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
@@ -24,7 +25,7 @@ import {
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
-import { firstStartText, noEnginesText, startText, welcomeText } from './welcome.ts';
+import { firstStartText, hereOf, noEnginesText, startText, welcomeText } from './welcome.ts';
 import {
   createWorkers,
   isWorker,
@@ -110,11 +111,13 @@ function readFiles(config: Config): Files {
   const enginesDir = resolve(config.engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
   const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
   const engines = readEngines(readEngineFiles);
+  const hosts = readDockerHosts(config.docker, enginesDir);
+  requireRunHosts(config, hosts, engines);
   return {
     engines,
     enginesDir,
     readEngineFiles,
-    hosts: readDockerHosts(config.docker, enginesDir),
+    hosts,
     workingDirectory: dirname(enginesDir),
   };
 }
@@ -138,6 +141,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
     config.process.workers > 1
       ? await startWorkers(place, files, life)
       : startedBy(await startGateway(place, files, life));
+  noteAddress(dataDir, config.signIn.publicUrl ?? hereOf(started.url));
   process.stdout.write(textOf(started, files.engines));
   if (!files.engines.some(({ enabled }) => enabled)) {
     process.stdout.write(noEnginesText(files.enginesDir, files.engines.length));

@@ -2,7 +2,7 @@ import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup
 import { listSpooled, moveSpooled, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
-import { failing } from './backup.ts';
+import { failing, leftOut } from './backup.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 
 /** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
@@ -10,11 +10,15 @@ export const restoreCommand: Command = {
   name: 'restore',
   usage: 'FILE [--check] [--replace] [--spool book|leave]',
   summary:
-    'Puts a backup into the empty database of DATABASE_URL, or of HEADGATE_DATA_DIR, whole or not at all, while no ' +
+    'Put a backup into an empty database: that of DATABASE_URL, or of HEADGATE_DATA_DIR, whole or not at all, while no ' +
     'gateway uses it. --check only reads the file. --replace puts it in the place of what is there. --spool says what ' +
     'becomes of usage on this disk that the database had not taken.',
   words: { min: 1, max: 1 },
-  options: { check: { type: 'boolean' }, replace: { type: 'boolean' }, spool: { type: 'string' } },
+  options: {
+    check: { type: 'boolean', about: 'say whether the file is whole, and change nothing' },
+    replace: { type: 'boolean', about: 'give up what the database holds' },
+    spool: { type: 'string', about: 'usage that lies on this disk: book or leave' },
+  },
   run: (context) =>
     failing(async () => {
       const path = context.words[0] ?? '';
@@ -27,7 +31,7 @@ export const restoreCommand: Command = {
       const replace = context.flags['replace'] === true;
       const { variable } = await withBooksDatabase({ make: true }, async (database) => {
         const beforeCommit = await prepareSpool(database, content, spool);
-        await loadBackup({ db: database.db, path, content, replace, beforeCommit });
+        await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });
         return database;
       });
       context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));

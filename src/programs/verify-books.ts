@@ -15,10 +15,14 @@ export const verifyBooksCommand: Command = {
   name: 'verify-books',
   usage: '[--organization ID] [--heads] [--expect HEADS.json]',
   summary:
-    'Proves ledgers, sums and balances in the database of DATABASE_URL, or of HEADGATE_DATA_DIR. --heads prints what ' +
+    'Prove ledgers, sums and balances: in the database of DATABASE_URL, or of HEADGATE_DATA_DIR. --heads prints what ' +
     'they come to, to be kept elsewhere; --expect compares with that: only so a whole history that was exchanged shows.',
   words: { min: 0, max: 0 },
-  options: { organization: { type: 'string' }, heads: { type: 'boolean' }, expect: { type: 'string' } },
+  options: {
+    organization: { type: 'string', about: 'of one alone: org_…' },
+    heads: { type: 'boolean', about: 'print what the ledgers come to, as JSON' },
+    expect: { type: 'string', about: 'a file of --heads, from which they must go on' },
+  },
   async run(context) {
     const organizationId = readOrganization(context);
     const known = readKnown(textFlag(context, 'expect'));

@@ -7,16 +7,20 @@ export const verifyStatementCommand: Command = {
   name: 'verify-statement',
   usage: 'FILE --signature TEXT --key KEY',
   summary:
-    'Proves a statement as it was downloaded: TEXT is its header x-headgate-signature, KEY a file with the answer of ' +
+    'Prove a statement as it was downloaded: TEXT is its header x-headgate-signature, KEY a file with the answer of ' +
     '/v1/statement-key, or the public key in PEM.',
   words: { min: 1, max: 1 },
-  options: { signature: { type: 'string' }, key: { type: 'string' } },
+  options: {
+    signature: { type: 'string', about: 'as the answer with the statement has it' },
+    key: { type: 'string', about: 'a file with the public key' },
+  },
   run(context) {
     const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
     if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
     const file = context.words[0] ?? '';
     const isSigned = isSignedBy(readFile(file), signature, readKey(keyFile));
-    context.out(isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`);
+    const verdict = isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`;
+    context.out(context.json ? `${JSON.stringify({ object: 'verdict', file, signed: isSigned })}\n` : verdict);
     return Promise.resolve(isSigned ? exitCodes.ok : exitCodes.failed);
   },
 };

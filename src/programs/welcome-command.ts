@@ -1,5 +1,6 @@
 import { systemClock } from '#base/clock.ts';
 import { ConfigError } from '#base/config.ts';
+import { readAddress } from '#base/data-dir.ts';
 import { readTime } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
@@ -14,22 +15,25 @@ export const welcomeCommand: Command = {
   name: 'welcome',
   usage: '',
   summary:
-    'Makes a link that signs the platform admin in to the pages of a gateway, once, within ten minutes, in the database ' +
-    'of DATABASE_URL or of HEADGATE_DATA_DIR itself. The link leads to the gateway of HEADGATE_URL.',
+    'Make a link that signs the platform admin in to the pages: once, within ten minutes, in the database ' +
+    'of DATABASE_URL or of HEADGATE_DATA_DIR itself. The link leads to the gateway of HEADGATE_URL, else to the one ' +
+    'that was started last on that data folder.',
   words: { min: 0, max: 0 },
   options: {},
   async run(context) {
-    const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
+    const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
       // The gateway goes by PostgreSQL's time; this machine's may be another.
       const askTime = (): Promise<number> => readTime(db);
       const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
       const made = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });
-      if (made !== null) return made;
+      if (made !== null) return { ...made, noted: readAddress(dataDir) };
       throw new ConfigError(
         `${variable}: the database has no platform admin; the first start of a gateway on it makes one.`,
       );
     });
-    const address = welcomeLink(context.config.url, link.token);
+    const { url, environment } = context.config;
+    const isNamed = (environment['HEADGATE_URL'] ?? '') !== '';
+    const address = welcomeLink(isNamed ? url : (link.noted ?? url), link.token);
     const expiresAt = new Date(link.expiresAtMs).toISOString();
     const body = { object: 'sign_in_link', url: address, user_email: link.email, expires_at: expiresAt };
     context.out(

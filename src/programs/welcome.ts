@@ -49,7 +49,7 @@ export function welcomeLink(url: string, token: string): string {
 }
 
 /** Nobody can ask for all addresses; a container is asked by the one that its port is published at. */
-function hereOf(url: string): string {
+export function hereOf(url: string): string {
   const { hostname } = new URL(url);
   return isEverywhere(hostname) ? url.replace(hostname, '127.0.0.1') : url;
 }

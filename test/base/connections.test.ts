@@ -81,3 +81,44 @@ describe.each([
     await eventually(async () => bytes > long.length);
   });
 });
+
+it('what is open is not closed for the next connection: a websocket, an event stream, and none that is idle', async () => {
+  const server = createServer();
+  const connections = guardConnections(server, {
+    connectionsMax: 3,
+    stallMs: 20_000,
+    refuse: (outgoing) => outgoing.destroy(),
+  });
+  server.on('request', (incoming, outgoing) => {
+    connections.accept(incoming, outgoing);
+    if (incoming.url === '/events')
+      outgoing.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: a\n\n');
+    else outgoing.end('ok');
+  });
+  server.on('upgrade', (_, socket) => {
+    connections.upgraded(socket);
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n');
+    socket.on('data', (chunk: Buffer) => socket.write(chunk)).on('end', () => socket.end());
+  });
+  open.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const send = async (text: string): Promise<Socket> => {
+    const socket = connect(port, '127.0.0.1').on('error', () => undefined);
+    open.unshift(socket);
+    socket.write(text);
+    await once(socket, 'data');
+    return socket;
+  };
+  const websocket = await send('GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n');
+  const events = await send('GET /events HTTP/1.1\r\nhost: a\r\n\r\n');
+  const idle = await send('GET / HTTP/1.1\r\nhost: a\r\n\r\n');
+  const gone = once(idle, 'close');
+  await send('GET / HTTP/1.1\r\nhost: a\r\n\r\n');
+  await gone;
+  await send('GET / HTTP/1.1\r\nhost: a\r\n\r\n');
+  expect([websocket.destroyed, events.destroyed]).toEqual([false, false]);
+  websocket.write('still here');
+  expect(String((await once(websocket, 'data'))[0])).toBe('still here');
+});

@@ -91,7 +91,7 @@ async function checkImport(program: 'llama-swap' | 'litellm', folder: string): P
   let [said, complained] = ['', ''];
   const code = await runCli({
     args: ['import', program, join(folder, 'config.yaml'), '--out', out, '--json'],
-    config: parseClientConfig({ HEADGATE_URL: 'http://127.0.0.1:9' }),
+    readConfig: () => parseClientConfig({ HEADGATE_URL: 'http://127.0.0.1:9' }),
     out: (text) => void (said += text),
     err: (text) => void (complained += text),
   });

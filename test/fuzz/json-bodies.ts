@@ -89,6 +89,7 @@ const starts: Readonly<Record<string, fc.Arbitrary<object>>> = {
   }),
   '/v1/completions': fc.record({ model: fc.constant('chat'), prompt: texts }),
   '/v1/embeddings': fc.record({ model: fc.constant('embed'), input: texts }),
+  '/v1/responses': fc.record({ model: fc.constant('chat'), input: texts }),
   '/v1/rerank': fc.record({ model: fc.constant('rank'), query: text, documents: fc.array(text, { maxLength: 4 }) }),
   '/v1/score': fc.record({ model: fc.constant('rank'), text_1: texts, text_2: texts }),
 };

@@ -68,9 +68,11 @@ function parse(bytes: Buffer): Readonly<Record<string, unknown>> | null {
 function usageOf(path: string, body: Readonly<Record<string, unknown>> | null, bytes: Buffer): Usage {
   const input = 1 + ((bytes.length % 97) % Math.max(1, bytes.length >> 4));
   const isChat = path.endsWith('/chat/completions');
-  const limits = [isChat ? body?.['max_completion_tokens'] : null, body?.['max_tokens']];
+  const isResponse = path.endsWith('/responses');
+  const older = isResponse ? body?.['max_output_tokens'] : body?.['max_tokens'];
+  const limits = [isChat ? body?.['max_completion_tokens'] : null, older];
   const limit = limits.find((value) => typeof value === 'number') ?? 16;
-  const output = path.endsWith('completions') ? Math.min(limit, 1 + (bytes.length % 7)) : 0;
+  const output = path.endsWith('completions') || isResponse ? Math.min(limit, 1 + (bytes.length % 7)) : 0;
   return { input, cached: input >> 1, output };
 }
 
@@ -79,6 +81,10 @@ function answer({ path, body, usage }: Seen, outgoing: ServerResponse): void {
     const message = "[{'type': 'json_invalid', 'loc': ('body', 7), 'msg': 'JSON decode error', 'input': {}}]";
     outgoing.writeHead(400, { 'content-type': 'application/json' });
     outgoing.end(JSON.stringify({ error: { message, type: 'Bad Request', param: null, code: 400 } }));
+    return;
+  }
+  if (path.endsWith('/responses')) {
+    respond(body, usage, outgoing);
     return;
   }
   const counts = {
@@ -92,6 +98,35 @@ function answer({ path, body, usage }: Seen, outgoing: ServerResponse): void {
     outgoing.writeHead(200, { 'content-type': 'application/json' });
     outgoing.end(JSON.stringify({ id: 'x', model: body['model'], usage: counts, ...results(path) }));
   }
+}
+
+/** As vLLM answers for responses: the type of an event is its last member, and the count comes with the last one. */
+function respond(body: Readonly<Record<string, unknown>>, usage: Usage, outgoing: ServerResponse): void {
+  const { input, cached, output } = usage;
+  const counts = {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: cached },
+    output_tokens: output,
+    total_tokens: input + output,
+  };
+  const begun = {
+    id: body['request_id'],
+    object: 'response',
+    model: body['model'],
+    status: 'in_progress',
+    usage: null,
+  };
+  const ended = { ...begun, status: 'completed', usage: counts };
+  if (body['stream'] !== true) {
+    outgoing.writeHead(200, { 'content-type': 'application/json' });
+    outgoing.end(JSON.stringify(ended));
+    return;
+  }
+  const event = (type: string, more: object): string =>
+    `event: ${type}\ndata: ${JSON.stringify({ ...more, type })}\n\n`;
+  outgoing.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
+  outgoing.write(event('response.created', { response: begun }) + event('response.output_text.delta', { delta: 'é' }));
+  outgoing.end(event('response.completed', { response: ended }));
 }
 
 function results(path: string): object {

@@ -33,41 +33,54 @@ function engineFile(id: string, taskType: string, url: string): string {
 }
 
 /** Set by the gateway, so that they need not be what was sent. */
-const rewritten = ['model', 'max_tokens', 'max_completion_tokens', 'stream_options', 'cache_salt'];
+const limits = ['max_tokens', 'max_completion_tokens', 'max_output_tokens'];
+const rewritten = ['model', ...limits, 'stream_options', 'cache_salt'];
+const responsesPath = '/v1/responses';
+/** The same for responses alone. */
+const rewrittenOfResponses = ['store', 'request_id'];
 
-const decisions: Readonly<Record<string, string>> = Object.assign(
-  {},
-  olderVllmFields,
-  ...endpoints.map(({ fields }) => fields),
-) as Record<string, string>;
+/** By path. */
+const decisions: ReadonlyMap<string, Readonly<Record<string, string>>> = new Map(
+  endpoints.map(({ path, fields }) => [path, { ...olderVllmFields, ...fields }]),
+);
 
-const without = (value: object): object =>
-  Object.fromEntries(Object.entries(value).filter(([key]) => !rewritten.includes(key)));
+const without = (value: object, path: string): object => {
+  const ours = path === responsesPath ? [...rewritten, ...rewrittenOfResponses] : rewritten;
+  return Object.fromEntries(Object.entries(value).filter(([key]) => !ours.includes(key)));
+};
 
 /** What is wrong with what an engine got for a request; null where nothing is. */
 function wrongForwarded(sent: Uint8Array, { path, bytes, body }: Seen): string | null {
   const own = parse(sent);
   if (body === null) return own === null ? null : `an engine got no JSON: ${bytes.toString()}`;
   if (own === null) return `an engine got JSON that nobody sent: ${bytes.toString()}`;
-  if (!isDeepStrictEqual(without(own), without(body))) return `an engine got other fields: ${bytes.toString()}`;
+  if (!isDeepStrictEqual(without(own, path), without(body, path)))
+    return `an engine got other fields: ${bytes.toString()}`;
   const { model, cache_salt: salt, stream, stream_options: options } = body as Body;
   if (!String(model).startsWith('up/')) return `an engine got the model ${String(model)}`;
   if (typeof salt !== 'string' || salt.length < 20) return `an engine got the salt ${JSON.stringify(salt)}`;
   if (asksForUsage(path, stream) && options?.include_usage !== true)
     return `nobody asked for usage: ${bytes.toString()}`;
-  return wrongLimit(own, body) ?? refusedField(body);
+  return wrongLimit(own, body) ?? wrongOfResponses(path, body) ?? refusedField(path, body);
 }
 
 const asksForUsage = (path: string, stream: unknown): boolean => path.endsWith('completions') && stream === true;
 
 /** The output may be cut to what is paid for. */
 function wrongLimit(own: object, body: Readonly<Record<string, unknown>>): string | null {
-  for (const name of ['max_tokens', 'max_completion_tokens']) {
+  for (const name of limits) {
     const [asked, given]: unknown[] = [Reflect.get(own, name), body[name]];
     const isLess = typeof given === 'number' && given <= Number(asked);
     if (typeof asked === 'number' && !isLess) return `an engine got ${name} ${String(given)}`;
   }
   return null;
+}
+
+function wrongOfResponses(path: string, body: Readonly<Record<string, unknown>>): string | null {
+  if (path !== responsesPath) return null;
+  const { store, request_id: id } = body;
+  const isRight = store === false && /^resp_[0-9a-f-]{36}$/.test(String(id));
+  return isRight ? null : `an engine got store ${String(store)} and the id ${String(id)}`;
 }
 
 /** Refused unless they say this, with which they ask for nothing. */
@@ -81,8 +94,10 @@ const idle: Readonly<Record<string, string>> = {
   vllm_xargs: '{}',
 };
 
-function refusedField(body: Readonly<Record<string, unknown>>): string | null {
-  const isRefused = (key: string): boolean => Object.hasOwn(decisions, key) && decisions[key] === 'refused';
+function refusedField(path: string, body: Readonly<Record<string, unknown>>): string | null {
+  const fields = decisions.get(path) ?? {};
+  const isOurs = (key: string): boolean => path === responsesPath && rewrittenOfResponses.includes(key);
+  const isRefused = (key: string): boolean => Object.hasOwn(fields, key) && fields[key] === 'refused' && !isOurs(key);
   const found = Object.entries(body).find(
     ([key, value]) => isRefused(key) && value !== null && JSON.stringify(value) !== idle[key],
   );
@@ -103,9 +118,13 @@ function wrongServed({ status, headers, body }: Answer, request: JsonRequest): s
   if (status !== 200) return null;
   const text = Buffer.from(body, 'latin1').toString('utf8');
   if ((headers.get('content-type') ?? '').startsWith('text/event-stream')) {
-    const frames = text.split('\n\n').filter((frame) => frame.startsWith('data: '));
-    if (frames.at(-1) !== 'data: [DONE]') return `a stream has no end: ${text}`;
-    const broken = frames.slice(0, -1).find((frame) => parse(Buffer.from(frame.slice(6))) === null);
+    const frames = text.split('\n\n').flatMap((frame) => /^(?:event: \S+\n)?(data: .*)$/s.exec(frame)?.[1] ?? []);
+    const isEnd =
+      request.path === responsesPath
+        ? frames.at(-1)?.endsWith('"type":"response.completed"}') === true
+        : frames.pop() === 'data: [DONE]';
+    if (!isEnd) return `a stream has no end: ${text}`;
+    const broken = frames.find((frame) => parse(Buffer.from(frame.slice(6))) === null);
     return broken === undefined ? null : `a frame is no JSON: ${broken}`;
   }
   const parsed = parse(Buffer.from(text));

@@ -1,4 +1,5 @@
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { runCli, useFolders } from '../edge/cli/run-cli.ts';
@@ -65,6 +66,33 @@ describe('headgate doctor', () => {
     });
   });
 
+  it('says what a Docker engine without the NVIDIA runtime lacks for engines that need GPUs', async () => {
+    const [enginesDir, socket] = [folders(), join(folders(), 'docker.sock')];
+    let runtimes: object = { runc: {} };
+    const docker = createServer((_, response) => {
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ ID: 'AAAA:BBBB:CCCC', Runtimes: runtimes }));
+    }).listen(socket);
+    await new Promise((resolve) => docker.once('listening', resolve));
+    const container = engineFile('big')
+      .replace('driver: process', 'driver: docker\nimage: vllm/vllm-openai:v0.29.0\ngpus:\n  count: 1')
+      .replace(/command: .*/, 'args: ["--model", "x"]');
+    writeFileSync(join(enginesDir, 'big.yaml'), container);
+    const env = { HEADGATE_ENGINES_DIR: enginesDir, DOCKER_HOST: `unix://${socket}` };
+    const look = async () => {
+      const { checks } = await examine({ ...env, HEADGATE_DATA_DIR: processes.home().dataDir });
+      return checks.find(({ name }) => name === 'docker');
+    };
+    expect(await look()).toMatchObject({
+      state: 'note',
+      message: expect.stringMatching(/^local: answers \(AAAA:BBBB:CC\); big need GPUs$/),
+      next: expect.stringContaining('NVIDIA Container Toolkit'),
+    });
+    runtimes = { runc: {}, nvidia: {} };
+    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('with the NVIDIA runtime') });
+    docker.close();
+  });
+
   it.runIf(process.geteuid?.() === 0)('finds a folder that keeps PostgreSQL from its data', async () => {
     const closed = folders();
     chmodSync(closed, 0o700);
@@ -73,6 +101,31 @@ describe('headgate doctor', () => {
     chmodSync(closed, 0o711);
     const opened = await examine({ HEADGATE_DATA_DIR: join(closed, 'data'), HEADGATE_ENGINES_DIR: folders() });
     expect(opened.wrong).toEqual({});
+  });
+
+  it('tries what applies stacks and what holds it, and says what to do about each wall that is not there', async () => {
+    const dataDir = folders();
+    chmodSync(dataDir, 0o711);
+    const look = async (env: Record<string, string>) => {
+      const found = await examine({ HEADGATE_DATA_DIR: dataDir, HEADGATE_ENGINES_DIR: folders(), ...env });
+      return found.checks.filter(({ name }) => name === 'terraform');
+    };
+    const held = await look({ HEADGATE_RUNS_MEMORY_MIB: '700', HEADGATE_RUNS_DISK_MIB: '300' });
+    expect(held[0]?.message).toMatch(/^(OpenTofu|Terraform) \d+\.\d+\.\d+\S* \(\/.*\)$/);
+    expect(held[1]?.message).toMatch(
+      /^runner: bubblewrap; network: the cluster's nodes; memory: 700 MiB of (a run, cores: \d+|each process \(.*\)); disk: 300 MiB$/,
+    );
+    const isBounded = held[1]?.message.includes('of a run') === true;
+    expect(held[1]?.state).toBe(isBounded ? 'ok' : 'note');
+    expect(held[1]?.next?.includes('control groups') ?? false).toBe(!isBounded);
+    const open = await look({ HEADGATE_RUNS_EGRESS: 'machine' });
+    expect(open[1]).toMatchObject({ state: 'note', next: expect.stringContaining('HEADGATE_RUNS_REQUIRE=network') });
+    expect(open[1]?.message).toContain('network: machine (HEADGATE_RUNS_EGRESS=machine)');
+    expect(existsSync(join(dataDir, 'runs'))).toBe(false);
+    const refused = await look({ HEADGATE_RUNS_EGRESS: 'machine', HEADGATE_RUNS_REQUIRE: 'network' });
+    expect(refused).toMatchObject([
+      { state: 'wrong', message: expect.stringContaining('HEADGATE_RUNS_REQUIRE asks for a bounded network of runs') },
+    ]);
   });
 
   it('looks at the rest, where a setting is wrong, as far as that goes', async () => {

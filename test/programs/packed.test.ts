@@ -57,5 +57,17 @@ describe('the packed package', () => {
     expect((await answer).stdout).toContain('This text comes from a stand-in engine');
     // The stacks that come with the product are parsed by a worker, a file of its own.
     expect((await run(command, ['stacks', 'ls'], asking)).stdout).toMatch(/^scheduler +1 /m);
+    // Nothing that a command needs is left out of the package.
+    const answers: readonly [words: string, answer: RegExp][] = [
+      ['runs ls', /^no run; "headgate stacks apply" makes one\n$/],
+      ['clusters ls', /^there is no cluster; "headgate clusters create" makes one\n$/],
+      ['costs', /^\S+ to \S+ \(UTC\), as of \S+\n(?:.*\n)*total: .* GPU-hours, /],
+      ['users ls', /^USER +E-MAIL .*\nuser_[0-9a-f]{32} +admin@localhost +admin +owner of org_[0-9a-f]{32} +Admin\n$/],
+    ];
+    for (const [words, answer] of answers) {
+      const { stdout: said, stderr } = await run(command, words.split(' '), asking);
+      expect([words, stderr]).toEqual([words, '']);
+      expect(said).toMatch(answer);
+    }
   });
 });

@@ -85,7 +85,7 @@ describe('the README', () => {
   });
 
   it('names no setting that a gateway or a command of it does not know, and none of the command’s stops a start', async () => {
-    const files = readdirSync(join(repository, 'src/base')).filter((name) => /^config-(?!files)\w+\.ts$/.test(name));
+    const files = readdirSync(join(repository, 'src/base')).filter((name) => /^config-(?!files)[\w-]+\.ts$/.test(name));
     const sources = files.map((name) => readFileSync(join(repository, 'src/base', name), 'utf8'));
     const inFiles = readFileSync(join(repository, 'src/base/config-files.ts'), 'utf8').match(/\bHEADGATE_\w+/g) ?? [];
     const known = new Set([

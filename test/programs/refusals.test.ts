@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -33,6 +33,19 @@ function expectNothingMade({ dataDir }: Home): void {
   expect(existsSync(dataDir)).toBe(false);
 }
 
+const swarmEngine = JSON.stringify({
+  version: 1,
+  id: 'chat',
+  name: 'Chat',
+  hugging_face_id: 'acme/chat',
+  task_type: 'chat',
+  context_length: 8192,
+  pricing: { input_per_million: 0.1, cached_input_per_million: 0.05, output_per_million: 0.4 },
+  driver: 'swarm',
+  image: 'vllm/vllm-openai:v0.29.0',
+  args: ['acme/chat', '--max-model-len', '8192'],
+});
+
 describe('a start is refused with one sentence that names the variable, and makes nothing:', () => {
   it.each([
     ['PORT', '65536', /^PORT: must be between 0 and 65535\.$/m],
@@ -52,7 +65,11 @@ describe('a start is refused with one sentence that names the variable, and make
     ['HEADGATE_BOOTSTRAP_EMAIL', 'nobody', /^HEADGATE_BOOTSTRAP_EMAIL: must be an e-mail address\.$/m],
     ['HEADGATE_BOOTSTRAP_PASSWORD', 'short', /^HEADGATE_BOOTSTRAP_PASSWORD: must have 8 characters or more\.$/m],
     ['HEADGATE_SHUTDOWN_SECONDS', '1.5', /^HEADGATE_SHUTDOWN_SECONDS: must be a whole number\.$/m],
-    ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: there is no setting of this name\.$/m],
+    ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: there is no setting of this name; PORT stands without the prefix\.$/m],
+    ['HEADGATE_DATABASE_URL', 'x', /^HEADGATE_DATABASE_URL: .*; DATABASE_URL stands without the prefix\.$/m],
+    ['HEADGATE_ENGINE_DIR', 'x', /^HEADGATE_ENGINE_DIR: .*; HEADGATE_ENGINES_DIR is the nearest\.$/m],
+    ['HEADGATE_REDISURL', 'x', /^HEADGATE_REDISURL: .*; REDIS_URL is the nearest\.$/m],
+    ['HEADGATE_OF_ANOTHER_PROGRAM', 'x', /^HEADGATE_OF_ANOTHER_PROGRAM: there is no setting of this name\.$/m],
     ['HEADGATE_ENGINES_DIR', '/var/no-such-folder', /^HEADGATE_ENGINES_DIR: .*no-such-folder.*cannot be read/m],
     ['HOST', '203.0.113.1', /^HOST: cannot listen on 203\.0\.113\.1/m],
   ])('%s=%s', async (name, value, sentence) => {
@@ -82,7 +99,7 @@ describe('a start is refused with one sentence that names the variable, and make
     mkdirSync(dataDir);
     const databaseUrl = await processes.database();
     const db = connectDb(databaseUrl);
-    const hosts = { hosts: [], swarm: null };
+    const hosts = { hosts: [], areHostsNamed: true, swarm: null };
     const files = { engines: [], readEngineFiles: () => ({ ok: true, engines: [] }) as const, hosts };
     const parts = { log: createLog('silent'), db, databaseUrl, dataDir, ...files, workingDirectory: dir };
     await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
@@ -98,6 +115,30 @@ describe('a start is refused with one sentence that names the variable, and make
       /^HEADGATE_ENGINES_DIR: engines\/chat\.yaml:6: context_length: \S/,
     );
     expectNothingMade(home);
+  });
+
+  it('runs in containers where there is a swarm, and nothing says which of its nodes take them', async () => {
+    const env = { HEADGATE_RUNS_IMAGE: 'headgate-runs:1' };
+    const sentence = /^HEADGATE_RUNS_IMAGE: .*cannot be a service of a swarm: .*hosts\.yaml names .* as swarm\.gates/;
+    const home = processes.home();
+    const hosts = join(home.enginesDir, 'hosts.yaml');
+    writeFileSync(hosts, 'swarm: {docker: "unix:///none.sock"}');
+    expect(await refusalOf({ home, databaseUrl: nowhere, env })).toMatch(sentence);
+    rmSync(hosts);
+    writeFileSync(join(home.enginesDir, 'chat.yaml'), swarmEngine);
+    expect(await refusalOf({ home, databaseUrl: nowhere, env })).toMatch(sentence);
+    expectNothingMade(home);
+    // Each of these says it, and the start goes on to what is missing next.
+    const said = [
+      'swarm: {docker: "unix:///none.sock", gates: "tcp://tasks.gate:2375"}',
+      'hosts: [{name: a, docker: "unix:///a"}]',
+    ];
+    for (const text of said) {
+      writeFileSync(hosts, text);
+      expect(await refusalOf({ home, databaseUrl: nowhere, env })).toMatch(/^DATABASE_URL: /);
+    }
+    rmSync(hosts);
+    expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(/^DATABASE_URL: /);
   });
 
   it('a data folder that cannot be made', async () => {

@@ -37,6 +37,9 @@ describe('headgate welcome', () => {
       expect((await send(`${url}/`, { headers })).text).toContain('admin@localhost');
       expect((await useLink(url, token)).status).toBe(404);
     }
+    // Nobody need say where it listens: its data folder does.
+    const noted = { DATABASE_URL: databaseUrl, HEADGATE_DATA_DIR: home.dataDir };
+    expect((await runCli(['welcome'], { env: noted })).stdout).toContain(`${url}/welcome?token=`);
     gateway.signal('SIGTERM');
     await gateway.exited;
     const again = processes.run({ home, databaseUrl });

@@ -33,8 +33,12 @@ function sharedDocker(): TestDocker {
 }
 
 /** An engine of the caller's own, with the stand-in's image in it. */
-export function startOwnDocker(options: readonly string[] = [], netns: string | null = null): Promise<TestDocker> {
-  return startDocker({ options, netns, images: inject('testDocker').images });
+export function startOwnDocker(
+  options: readonly string[] = [],
+  netns: string | null = null,
+  isAnother = false,
+): Promise<TestDocker> {
+  return startDocker({ options, netns, images: inject('testDocker').images, isAnother });
 }
 
 /**

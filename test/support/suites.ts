@@ -43,7 +43,7 @@ function probeTerraform(environment: Environment): string | null {
 
 /** Its images are made of programs of this machine. */
 function probeDockerTerraform(environment: Environment): string | null {
-  const missing = ['iptables', 'busybox', 'scp'].find((name) => findProgram(name, environment) === null);
+  const missing = ['iptables', 'busybox', 'scp', 'docker'].find((name) => findProgram(name, environment) === null);
   return missing === undefined ? probeTerraform(environment) : `there is no ${missing} on PATH`;
 }
 

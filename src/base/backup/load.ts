@@ -13,6 +13,8 @@ export interface LoadOptions {
   readonly content: BackupContent;
   /** What a gateway has in the database goes; false refuses a database that holds anything. */
   readonly replace: boolean;
+  /** Tables whose rows in the file, which older versions have written, are not taken. */
+  readonly leaveOut: readonly string[];
   /** What must not be left out once the content is there: the last thing before the commit, which does not come where it fails. */
   readonly beforeCommit: () => Promise<void>;
 }
@@ -31,7 +33,8 @@ export async function checkBackup(path: string): Promise<BackupContent> {
  * were for the file; what is newer comes with the next start of a gateway.
  * @throws BackupError when the database is not empty, is in use, or refuses what the file holds
  */
-export async function loadBackup({ db, path, content, replace, beforeCommit }: LoadOptions): Promise<void> {
+export async function loadBackup(options: LoadOptions): Promise<void> {
+  const { db, path, content, replace, leaveOut, beforeCommit } = options;
   const migrations = migrationsFor(path, content.head);
   try {
     await db.sql.begin(async (tx) => {
@@ -43,6 +46,9 @@ export async function loadBackup({ db, path, content, replace, beforeCommit }: L
       await applyMigrations(tx, migrations);
       await makePartitions(tx, content.head);
       const tail = await copyTables(tx, path);
+      // An older file has not all of them.
+      const left = (await listTables(tx)).filter(({ name }) => leaveOut.includes(name));
+      for (const { name } of left) await tx.unsafe(`truncate ${quote(name)}`);
       if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
       await setSequences(tx, tail);
       await beforeCommit();

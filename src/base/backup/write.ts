@@ -25,6 +25,8 @@ export interface WriteOptions {
   readonly path: string;
   /** Names the database, so that what belongs to it elsewhere can be told from that of another one. */
   readonly origin: string;
+  /** Tables whose rows stay where they are. */
+  readonly leaveOut: readonly string[];
 }
 
 /**
@@ -32,12 +34,13 @@ export interface WriteOptions {
  * is whole and on disk; nothing is left of one that fails.
  * @throws BackupError when the file is there, cannot be written, or the disk is full
  */
-export async function writeBackup({ db, path, origin }: WriteOptions): Promise<BackupMade> {
+export async function writeBackup(options: WriteOptions): Promise<BackupMade> {
+  const { path } = options;
   const target = resolve(path);
   if (existsSync(target)) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
   const partial = `${target}.partial-${randomBytes(4).toString('hex')}`;
   try {
-    const made = await writeContent(db, partial, origin);
+    const made = await writeContent(options, partial);
     const { size: bytes } = await stat(partial);
     await giveName(partial, target, path);
     return { ...made, bytes };
@@ -51,14 +54,14 @@ export async function writeBackup({ db, path, origin }: WriteOptions): Promise<B
 /** How values are written, whatever the server's own settings say. */
 const plainSettings = ["datestyle = 'ISO'", "timezone = 'UTC'", "bytea_output = 'hex'", 'extra_float_digits = 1'];
 
-async function writeContent(db: Db, path: string, origin: string): Promise<Omit<BackupMade, 'bytes'>> {
+async function writeContent({ db, origin, leaveOut }: WriteOptions, path: string): Promise<Omit<BackupMade, 'bytes'>> {
   const tables = await listTables(db.sql);
   return db.sql.begin('isolation level repeatable read read only', async (tx) => {
     // Before the snapshot, which the first query takes: no partition is dropped or moved between the two.
     const names = tables.map(({ name }) => quote(name)).join(', ');
     if (names !== '') await tx.unsafe(`lock table ${names} in access share mode`);
     for (const setting of plainSettings) await tx.unsafe(`set local ${setting}`);
-    const content = new Content(tx, origin);
+    const content = new Content(tx, origin, leaveOut);
     const file = createWriteStream(path, { flags: 'wx', mode: 0o600, flush: true });
     await pipeline(content.lines(), createGzip(), file);
     return content.made();
@@ -122,12 +125,14 @@ async function takeToEnd(rows: Readable): Promise<void> {
 class Content {
   readonly #tx: TransactionSql;
   readonly #origin: string;
+  readonly #leaveOut: ReadonlySet<string>;
   readonly #hash = createHash('sha256');
   readonly #rows: Record<string, number> = {};
 
-  constructor(tx: TransactionSql, origin: string) {
+  constructor(tx: TransactionSql, origin: string, leaveOut: readonly string[]) {
     this.#tx = tx;
     this.#origin = origin;
+    this.#leaveOut = new Set(leaveOut);
   }
 
   made(): Omit<BackupMade, 'bytes'> {
@@ -164,7 +169,7 @@ class Content {
   async *#table({ name, columns }: TableShape): AsyncGenerator<Buffer> {
     yield this.#add(toLine({ table: name, columns }));
     let count = 0;
-    const from = `select ${columns.map(quote).join(', ')} from ${quote(name)}`;
+    const from = `select ${columns.map(quote).join(', ')} from ${quote(name)}${this.#leaveOut.has(name) ? ' where false' : ''}`;
     const rows = await this.#tx.unsafe(`copy (${from}) to stdout`).readable();
     try {
       for await (const chunk of rows.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {

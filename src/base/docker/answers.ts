@@ -14,6 +14,8 @@ export const versionSchema = z.object({
 export const infoSchema = z.object({
   /** Id of the engine, made when it was installed. */
   ID: z.string().nullish(),
+  /** Host name of its machine. */
+  Name: z.string().nullish(),
   Runtimes: z.record(z.string(), z.unknown()).nullish(),
   GenericResources: z
     .array(

@@ -1,8 +1,10 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import type { ThrottleOptions } from '#base/throttle.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type Member, readMember } from './member.ts';
+import type { JoinAccessEnd } from './access-end.ts';
 import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
 import {
   countOrganizations,
@@ -49,10 +51,18 @@ export { emailProblem } from './email.ts';
 export { type User, userSorts, type UserView } from './user.ts';
 export type { UserEditor } from './user-editor.ts';
 export type { UserRemoval } from './user-changes.ts';
+export type { AccessEnd, JoinAccessEnd } from './access-end.ts';
+export type { Identities, Identity, NewPeople } from './identity.ts';
+export type { LinkedIdentity } from './linked-identities.ts';
+export type { Invitation, InvitationPage, Invitations, MadeInvitation } from './invitation.ts';
+export { createLetters, type Letters } from './letters.ts';
+export { roleWords } from './role-words.ts';
+export type { ResetLink, ResetLinks } from './reset-link.ts';
+export type { OwnOrganization, SignInRecord } from './sign-in.ts';
 export type { Users } from './users.ts';
 export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export type { Member } from './member.ts';
-export { hashPassword, verifyPassword } from './password.ts';
+export { decoyHash, hashPassword, passwordCharacters, passwordProblem, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
   isProjectSeen,
@@ -66,6 +76,9 @@ export {
   projectVisibilities,
   type ProjectVisibility,
 } from './project.ts';
+
+/** Tables that go into no backup: a copy would bring back links that were used or revoked since. */
+export const linkTables = ['reset_links', 'invitations'] as const;
 
 export interface Accounts {
   /**
@@ -81,6 +94,8 @@ export interface Accounts {
   createOrganizationIn(tx: Transaction, input: NewOrganization, author: Author): Promise<OrganizationMade>;
   /** From now on `join` is called for every organization that is made, after those that joined before. */
   onOpening(join: JoinOpening): void;
+  /** From now on `join` is called where a password was changed or a membership ended, in that transaction. */
+  onAccessEnd(join: JoinAccessEnd): void;
   /** Newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
   /** Whether there is no organization; to be asked in the transaction that would make the first. */
@@ -129,15 +144,18 @@ export interface AccountsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
+  /** Where wrong passwords are counted; in this process where absent. */
+  readonly guesses?: Pick<ThrottleOptions, 'store' | 'prefix'>;
   /** How long projects that are known keep their answer while Postgres is away; 300,000 when absent. */
   readonly staleMs?: number;
 }
 
 /** Organizations, their users and their projects. */
 export function createAccounts(options: AccountsOptions): Accounts {
-  const { db, clock, audit } = options;
+  const { db, clock, audit, guesses = { store: null, prefix: '' } } = options;
   const projects = createProjects(options);
   const joining: JoinOpening[] = [];
+  const ending: JoinAccessEnd[] = [];
   const inside = (tx: Transaction) => ({ tx, audit, now: new Date(clock.now()) });
   return {
     findProject: projects.find,
@@ -148,6 +166,9 @@ export function createAccounts(options: AccountsOptions): Accounts {
     },
     onOpening(join) {
       joining.push(join);
+    },
+    onAccessEnd(join) {
+      ending.push(join);
     },
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
@@ -160,7 +181,13 @@ export function createAccounts(options: AccountsOptions): Accounts {
     readMember: (userId, organizationId) => readMember(db, userId, organizationId),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
     isMember,
-    users: createUsers(options),
+    users: createUsers({
+      ...options,
+      guesses,
+      async endAccess(tx, end) {
+        for (const join of ending) await join(tx, end);
+      },
+    }),
     listProjects: projects.list,
     createProject: projects.create,
     patchProject: projects.patch,

@@ -41,6 +41,26 @@ const phcPattern = /^\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,3})\$([A-
 
 const encode = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '');
 
+function phcOf(nonce: Buffer, tag: Buffer): string {
+  const { memory, passes, parallelism } = current;
+  return `$argon2id$v=19$m=${memory},t=${passes},p=${parallelism}$${encode(nonce)}$${encode(tag)}`;
+}
+
+/** Of a password that nobody has: whoever has none is checked against it, which takes as long as any. */
+export const decoyHash = phcOf(randomBytes(16), randomBytes(tagBytes));
+
+/** Characters of a new password; the first start takes longer ones. */
+export const passwordCharacters = { min: 8, max: 128 } as const;
+
+/** What is wrong with a new password, as it goes on after the field's name; null where nothing is. */
+export function passwordProblem(text: string): string | null {
+  const { length } = Array.from(text);
+  const { min, max } = passwordCharacters;
+  if (length < min || length > max) return `must have ${min} to ${max} characters`;
+  if (text.includes('\0')) return 'must not contain NUL characters';
+  return text.isWellFormed() ? null : 'must be well-formed Unicode';
+}
+
 /**
  * The text to keep of a password.
  * @param asker under whose name it waits for its turn, such as the id of an organization
@@ -49,8 +69,7 @@ const encode = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/
 export async function hashPassword(password: string, asker = 'system'): Promise<string> {
   const nonce = randomBytes(16);
   const tag = await derive(asker, { ...current, message: password, nonce, tagLength: tagBytes });
-  const { memory, passes, parallelism } = current;
-  return `$argon2id$v=19$m=${memory},t=${passes},p=${parallelism}$${encode(nonce)}$${encode(tag)}`;
+  return phcOf(nonce, tag);
 }
 
 /**

@@ -87,6 +87,11 @@ const given: Readonly<Record<Role, readonly OrganizationRole[]>> = {
   platform_admin: ['owner', 'admin', 'member'],
 };
 
+/** The roles that somebody of a role may give. */
+export function rolesGivenAs(role: Role): readonly OrganizationRole[] {
+  return given[role];
+}
+
 /** The roles that somebody may give and take, and whose holders he may change and remove. */
 export function rolesGivenBy(principal: Principal): readonly OrganizationRole[] {
   return given[roleOf(principal)];

@@ -1,5 +1,6 @@
 import {
   boolean,
+  customType,
   index,
   integer,
   jsonb,
@@ -14,6 +15,7 @@ import { sql } from 'drizzle-orm';
 import type { DefaultLimits } from './organization-limits.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 
 export const organizations = pgTable('organizations', {
   id: uuid('id').primaryKey(),
@@ -81,4 +83,76 @@ export const projects = pgTable(
     createdAt: moment('created_at').notNull(),
   },
   (table) => [uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`)],
+);
+
+/** Links by which a person sets a new password. */
+export const resetLinks = pgTable(
+  'reset_links',
+  {
+    id: uuid('id').primaryKey(),
+    /** SHA-256 of the token, as of every link here. */
+    tokenHash: bytes('token_hash').notNull(),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    createdAt: moment('created_at').notNull(),
+    expiresAt: moment('expires_at').notNull(),
+    /** The user who made it for somebody; null where it was asked for at the sign-in. */
+    madeBy: uuid('made_by'),
+    /** In which organization. */
+    madeIn: uuid('made_in'),
+    /** By a key, which acts as admin whatever the role of its user. */
+    byKey: boolean('by_key').notNull().default(false),
+    /** Or made void: by a change of password, address or role, or by a membership. */
+    usedAt: moment('used_at'),
+  },
+  (table) => [
+    uniqueIndex('reset_links_token_hash_key').on(table.tokenHash),
+    index('reset_links_user_idx').on(table.userId),
+  ],
+);
+
+/** Who is asked to become a member of an organization. */
+export const invitations = pgTable(
+  'invitations',
+  {
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    email: text('email').notNull(),
+    /** Of `emailKeyOf`. */
+    emailKey: text('email_key').notNull(),
+    role: text('role', { enum: ['owner', 'admin', 'member'] }).notNull(),
+    tokenHash: bytes('token_hash').notNull(),
+    /** Null: nobody in person. */
+    invitedBy: uuid('invited_by'),
+    /** By a key, which acts as admin whatever the role of its user. */
+    byKey: boolean('by_key').notNull().default(false),
+    createdAt: moment('created_at').notNull(),
+    expiresAt: moment('expires_at').notNull(),
+    acceptedAt: moment('accepted_at'),
+    revokedAt: moment('revoked_at'),
+  },
+  (table) => [
+    uniqueIndex('invitations_token_hash_key').on(table.tokenHash),
+    index('invitations_organization_idx').on(table.organizationId, table.id),
+  ],
+);
+
+/** Whom an OpenID provider means by a subject. */
+export const userIdentities = pgTable(
+  'user_identities',
+  {
+    issuer: text('issuer').notNull(),
+    subject: text('subject').notNull(),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    createdAt: moment('created_at').notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.issuer, table.subject] }),
+    index('user_identities_user_idx').on(table.userId),
+  ],
 );

@@ -1,22 +1,33 @@
-import { and, asc, count, eq, inArray, ne } from 'drizzle-orm';
+import { and, count, eq, inArray, isNull, ne, notInArray } from 'drizzle-orm';
 import { isUniqueViolation, type Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';
-import type { ChangeContext } from './change.ts';
+import type { ChangeContext, UserChangeContext } from './change.ts';
 import { emailKeyOf } from './email.ts';
 import { lockOrganization } from './organization.ts';
 import type { OrganizationRole } from './principal.ts';
-import { memberships, organizations, users } from './schema.ts';
-import { readUser, toUser, type Membership, type User, type UserRecord, type UserRow } from './user.ts';
-import { membershipOf, requireMayChange, requireMayRemove, type UserChanges, type UserEditor } from './user-editor.ts';
+import { invitations, memberships, organizations, users } from './schema.ts';
+import { dropIdentities } from './linked-identities.ts';
+import { closeResetLinks } from './reset-link.ts';
+import { rolesGivenAs } from './roles.ts';
+import { toUser, type Membership, type User, type UserRecord, type UserRow } from './user.ts';
+import {
+  isSelf,
+  membershipOf,
+  requireMayChange,
+  requireMayRemove,
+  type UserChanges,
+  type UserEditor,
+} from './user-editor.ts';
+import { lockPlatformAdmins, lockUser } from './user-lock.ts';
 
 export interface NewUser {
   readonly organizationId: string;
   readonly name: string;
   readonly email: string;
-  /** Of `hashPassword`. */
-  readonly passwordHash: string;
+  /** Of `hashPassword`; null for who signs in otherwise. */
+  readonly passwordHash: string | null;
   readonly role: OrganizationRole;
 }
 
@@ -45,7 +56,7 @@ export async function refusingTakenEmails<T>(change: () => Promise<T>): Promise<
 /** @throws AppError conflict for a closed organization */
 export async function insertUser(context: ChangeContext, input: NewUser, author: Author): Promise<User> {
   const { tx, audit, now } = context;
-  const { organizationId, role, ...fields } = input;
+  const { organizationId, role, name, email, passwordHash } = input;
   const organization = await lockOrganization(tx, organizationId);
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
@@ -53,8 +64,10 @@ export async function insertUser(context: ChangeContext, input: NewUser, author:
   }
   const row: UserRow = {
     id: uuidv7(now.getTime()),
-    ...fields,
-    emailKey: emailKeyOf(fields.email),
+    name,
+    email,
+    passwordHash,
+    emailKey: emailKeyOf(email),
     platformRole: 'user',
     createdAt: now,
   };
@@ -70,6 +83,50 @@ export async function insertUser(context: ChangeContext, input: NewUser, author:
     after: auditView(row, role),
   });
   return toUser({ row, memberships: [{ organizationId, role }] }, { organizationId, userId: null });
+}
+
+/**
+ * Somebody who has an account becomes a member of one more organization. The transaction holds both rows. Links to a new
+ * password that administrators of the others have are void: the account is the person's alone from now on.
+ */
+export async function insertMembership(
+  { tx, audit, now }: ChangeContext,
+  { organizationId, role, user }: { organizationId: string; role: OrganizationRole; user: UserRow },
+  author: Author,
+): Promise<void> {
+  const row = { organizationId, userId: user.id, role, createdAt: now };
+  const added = await tx.insert(memberships).values(row).onConflictDoNothing().returning();
+  if (added.length === 0) return;
+  await closeResetLinks({ tx, now }, user.id);
+  await audit.record(tx, {
+    organizationId,
+    author,
+    action: 'user.joined',
+    targetType: 'user',
+    targetId: formatId('user', user.id),
+    before: null,
+    after: auditView(user, role),
+  });
+}
+
+/** Who has left has asked nobody in, and who has a lower role nobody with a role that he may not give any more. */
+async function revokeInvitations(
+  { tx, now }: ChangeContext,
+  { userId, organizationId }: { readonly userId: string; readonly organizationId: string },
+  gives: readonly OrganizationRole[],
+): Promise<void> {
+  await tx
+    .update(invitations)
+    .set({ revokedAt: now })
+    .where(
+      and(
+        eq(invitations.organizationId, organizationId),
+        eq(invitations.invitedBy, userId),
+        isNull(invitations.acceptedAt),
+        isNull(invitations.revokedAt),
+        gives.length === 0 ? undefined : notInArray(invitations.role, [...gives]),
+      ),
+    );
 }
 
 const manages = (role: OrganizationRole): boolean => role !== 'member';
@@ -105,40 +162,14 @@ async function requireOtherPlatformAdmin(tx: Transaction, { row }: UserRecord): 
   throw new AppError('conflict', { message: 'Nobody else administers the platform.' });
 }
 
-/** All of them are held, by id: of two that are removed at once the second one is the last. */
-function lockPlatformAdmins(tx: Transaction): Promise<readonly { readonly id: string }[]> {
-  return tx
-    .select({ id: users.id })
-    .from(users)
-    .where(eq(users.platformRole, 'admin'))
-    .orderBy(asc(users.id))
-    .for('update');
-}
-
-/**
- * A user to be changed, with his organizations and then himself held until the transaction ends.
- * @param leaves before one of those who administer the platform all of them are held, in one order for everybody
- */
-async function lockUser(
-  tx: Transaction,
-  editor: UserEditor,
-  userId: string,
-  { leaves = false }: { readonly leaves?: boolean } = {},
-): Promise<UserRecord | null> {
-  const seen = await readUser(tx, editor, userId);
-  const ids = (seen?.memberships ?? []).map(({ organizationId }) => organizationId).toSorted();
-  for (const id of ids) await lockOrganization(tx, id);
-  if (leaves && seen?.row.platformRole === 'admin') await lockPlatformAdmins(tx);
-  return readUser(tx, editor, userId, { lock: true });
-}
-
 /** The changes that a transaction makes, asked again for what may be: something may have changed meanwhile. */
 export async function updateUser(
-  { tx, audit }: ChangeContext,
+  context: UserChangeContext,
   userId: string,
   given: { readonly changes: UserChanges; readonly passwordHash: string | null; readonly checked: UserRecord },
   editor: UserEditor,
 ): Promise<User | null> {
+  const { tx, audit } = context;
   const before = await lockUser(tx, editor, userId);
   if (before === null) return null;
   const { changes, passwordHash, checked } = given;
@@ -148,7 +179,9 @@ export async function updateUser(
     throw new AppError('conflict', { message: 'The password of this user was changed at the same time: try again.' });
   }
   const row = await updateAccount(tx, before.row, changes, passwordHash);
-  const { memberships: all } = await updateRole(tx, before, changes, editor);
+  await closeWaysIn(context, before, { isSignIn, isRole: changes.role !== undefined }, editor);
+  if (passwordHash !== null) await endOthers(context, before, editor);
+  const { memberships: all } = await updateRole(context, before, changes, editor);
   const home = all.find(({ organizationId }) => organizationId === editor.organizationId) ?? all[0];
   const was = before.memberships.find(({ organizationId }) => organizationId === home?.organizationId);
   await audit.record(tx, {
@@ -161,6 +194,26 @@ export async function updateUser(
     after: { ...auditView(row, home?.role ?? null), ...(passwordHash !== null && { password_changed: true }) },
   });
   return toUser({ row, memberships: all }, editor);
+}
+
+/** Links that were good for the account as it was. */
+async function closeWaysIn(
+  context: UserChangeContext,
+  before: UserRecord,
+  { isSignIn, isRole }: { readonly isSignIn: boolean; readonly isRole: boolean },
+  editor: UserEditor,
+): Promise<void> {
+  const userId = before.row.id;
+  if (isSignIn || isRole) await closeResetLinks(context, userId);
+  // Whoever had the address or the password set may have signed in by a provider and been linked meanwhile.
+  if (isSignIn && !isSelf(before, editor)) await dropIdentities(context, userId, editor.author);
+}
+
+/** Who knew the old password is out; who changed the own one stays where it was changed. */
+async function endOthers({ endAccess }: UserChangeContext, before: UserRecord, editor: UserEditor): Promise<void> {
+  const { actor } = editor.author;
+  const keptSessionId = actor.kind === 'user' && isSelf(before, editor) ? actor.sessionId : null;
+  await endAccess({ userId: before.row.id, organizationId: null, keptSessionId, author: editor.author });
 }
 
 async function updateAccount(
@@ -181,15 +234,19 @@ async function updateAccount(
 }
 
 async function updateRole(
-  tx: Transaction,
+  context: ChangeContext,
   before: UserRecord,
   { role }: UserChanges,
   editor: UserEditor,
 ): Promise<UserRecord> {
   if (role === undefined) return before;
+  const { tx } = context;
   const membership = membershipOf(before, editor);
   if (!manages(role)) await requireOtherAdmin(tx, membership, before.row.id);
   await tx.update(memberships).set({ role }).where(isMembership(before.row.id, membership));
+  const gives = rolesGivenAs(before.row.platformRole === 'admin' ? 'platform_admin' : role);
+  const { organizationId } = membership;
+  await revokeInvitations(context, { userId: before.row.id, organizationId }, gives);
   const changed = before.memberships.map((one) => (one === membership ? { ...one, role } : one));
   return { ...before, memberships: changed };
 }
@@ -203,10 +260,11 @@ const isMembership = (userId: string, { organizationId }: Membership) =>
  * @throws AppError insufficient_scope, conflict for the last who administers an organization or the platform
  */
 export async function removeUser(
-  { tx, audit }: ChangeContext,
+  context: UserChangeContext,
   userId: string,
   editor: UserEditor,
 ): Promise<UserRemoval | null> {
+  const { tx, audit, endAccess } = context;
   const before = await lockUser(tx, editor, userId, { leaves: true });
   if (before === null) return null;
   requireMayRemove(before, editor);
@@ -217,6 +275,7 @@ export async function removeUser(
   if (isLast) await requireOtherPlatformAdmin(tx, before);
   for (const membership of left) {
     await tx.delete(memberships).where(isMembership(userId, membership));
+    await revokeInvitations(context, { userId, organizationId: membership.organizationId }, []);
     await audit.record(tx, {
       organizationId: membership.organizationId,
       author: editor.author,
@@ -227,6 +286,12 @@ export async function removeUser(
       after: null,
     });
   }
+  await endAccess({
+    userId,
+    organizationId: isLast ? null : organizationId,
+    keptSessionId: null,
+    author: editor.author,
+  });
   if (isLast) await tx.delete(users).where(eq(users.id, userId));
   return { userId, organizationId: isLast ? null : organizationId };
 }

@@ -27,7 +27,7 @@ export interface UserChanges {
 const refused = (message: string, param?: string): AppError =>
   new AppError('insufficient_scope', { message, ...(param !== undefined && { param }) });
 
-export const isSelf = ({ row }: UserRecord, { selfId }: UserEditor): boolean => row.id === selfId;
+export const isSelf = ({ row }: UserRecord, { selfId }: Pick<UserEditor, 'selfId'>): boolean => row.id === selfId;
 
 /**
  * The membership that a change of the role is about.
@@ -72,6 +72,17 @@ export function requireMayChange(record: UserRecord, changes: UserChanges, edito
   throw refused('Name, e-mail address and password of this account are changed by the person whose it is.');
 }
 
+/** Whether somebody of an organization may give a user of it a new password. */
+export function mayReset(
+  record: UserRecord,
+  by: Pick<UserEditor, 'selfId' | 'organizationId' | 'gives' | 'isPlatform'>,
+): boolean {
+  if (by.isPlatform || isSelf(record, by)) return true;
+  const { row, memberships } = record;
+  const role = memberships.find(({ organizationId }) => organizationId === by.organizationId)?.role;
+  return row.platformRole !== 'admin' && role !== undefined && by.gives.includes(role) && isSole(record);
+}
+
 /** @throws AppError insufficient_scope */
 export function requireMayRemove(record: UserRecord, editor: UserEditor): void {
   if (!editor.isPlatform && !isSelf(record, editor)) requireHigher(record, editor);
@@ -84,8 +95,11 @@ export function requireMayRemove(record: UserRecord, editor: UserEditor): void {
  */
 export function needsPassword(record: UserRecord, changes: UserChanges, editor: UserEditor): boolean {
   const isSignIn = changes.email !== undefined || changes.password !== undefined;
-  if (!isSignIn || editor.isPlatform || !isSelf(record, editor)) return false;
-  if (record.row.passwordHash !== null) return true;
+  if (!isSignIn || !isSelf(record, editor)) return false;
+  const { passwordHash } = record.row;
+  // A key of the platform mends what its holder has forgotten; a browser that was left open does not.
+  if (editor.isPlatform) return passwordHash !== null && editor.author.actor.kind === 'user';
+  if (passwordHash !== null) return true;
   // Who opened an organization by the API gives its owner a way to sign in.
   if (editor.gives.length > 0 && record.row.platformRole === 'user' && isSole(record)) return false;
   throw refused('This account has no password: an administrator of the organization sets the first one.');

@@ -1,12 +1,17 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
-import { createThrottle, type Throttle } from '#base/throttle.ts';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import type { ChangeContext } from './change.ts';
+import type { AccessEnd } from './access-end.ts';
+import type { UserChangeContext } from './change.ts';
 import { hashPassword, verifyPassword } from './password.ts';
 import type { OrganizationRole } from './principal.ts';
 import type { Paging } from './paging.ts';
+import { createIdentities, type Identities } from './identity.ts';
+import { createInvitations, type Invitations } from './invitation.ts';
+import { createResetLinks, type ResetLinks } from './reset-link.ts';
+import { findSignIn, holdSignIn, listOrganizationsOf, type OwnOrganization, type SignInRecord } from './sign-in.ts';
 import { listUsers, readUser, toUser, type User, type UserPage, type UserRecord } from './user.ts';
 import type { UserSort, UserView } from './user.ts';
 import {
@@ -46,6 +51,18 @@ export interface Users {
    *   and for the last who administers an organization
    */
   change(userId: string, patch: UserPatch, editor: UserEditor): Promise<User | null>;
+  /** What somebody signs in with; null where no account has the address. Takes as long for nobody. */
+  findSignIn(email: string): Promise<SignInRecord | null>;
+  /**
+   * Keeps password and memberships of a user as they are until the transaction ends, and says what they are then. Null
+   * where there is no such user any more.
+   */
+  holdSignIn(tx: Transaction, userId: string): Promise<SignInRecord | null>;
+  /** The active organizations of a user, the one that was joined first first. */
+  organizationsOf(userId: string): Promise<readonly OwnOrganization[]>;
+  readonly resetLinks: ResetLinks;
+  readonly invitations: Invitations;
+  readonly identities: Identities;
   /** See `removeUser`; his keys are ended by the caller. */
   removeIn(tx: Transaction, userId: string, editor: UserEditor): Promise<UserRemoval | null>;
 }
@@ -54,6 +71,9 @@ export interface UsersOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
+  readonly endAccess: (tx: Transaction, end: AccessEnd) => Promise<void>;
+  /** Where wrong passwords are counted, by all gateways together. */
+  readonly guesses: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
 /** What of a patch is different from what there is. */
@@ -70,7 +90,7 @@ function changesOf(record: UserRecord, patch: UserPatch, editor: UserEditor): Us
   };
 }
 
-/** Wrong passwords of an account in an hour, on one gateway: whoever guesses on must not get there. */
+/** Wrong passwords of an account in an hour: whoever guesses on must not get there. */
 const wrongPasswordsMax = 10;
 
 /** @throws AppError rate_limit_exceeded */
@@ -98,14 +118,18 @@ async function requirePassword(guesses: Throttle, record: UserRecord, given: str
   throw new AppError('invalid_request_error', { message: `current_password: ${message}`, param: 'current_password' });
 }
 
-export function createUsers({ db, clock, audit }: UsersOptions): Users {
-  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+export function createUsers({ db, clock, audit, endAccess, guesses: counted }: UsersOptions): Users {
+  const inside = (tx: Transaction): UserChangeContext => ({
+    tx,
+    audit,
+    now: new Date(clock.now()),
+    endAccess: (end) => endAccess(tx, end),
+  });
   const guesses = createThrottle({
     kind: 'passwords',
     limit: wrongPasswordsMax,
     windowSeconds: 3600,
-    store: null,
-    prefix: '',
+    ...counted,
   });
   return {
     list: (view, paging) => listUsers(db, view, paging),
@@ -132,6 +156,12 @@ export function createUsers({ db, clock, audit }: UsersOptions): Users {
       const given = { changes, passwordHash, checked };
       return refusingTakenEmails(() => db.orm.transaction((tx) => updateUser(inside(tx), userId, given, editor)));
     },
+    findSignIn: (email) => findSignIn(db, email),
+    holdSignIn,
+    organizationsOf: (userId) => listOrganizationsOf(db, userId),
+    resetLinks: createResetLinks({ db, clock, inside, counted }),
+    identities: createIdentities({ db, inside }),
+    invitations: createInvitations({ db, clock, inside, counted }),
     removeIn: (tx, userId, editor) => removeUser(inside(tx), userId, editor),
   };
 }

@@ -111,12 +111,28 @@ export class OutageBooks {
     return watch.ask(() => books.isRevoked(key));
   }
 
-  /** Tokens of a key since the start of a month: those that the books have, and what its requests here may use. */
-  async monthTokens({ organizationId, keyId, limits }: KeyRef, startMs: number): Promise<number> {
-    const { books, watch, leases } = this.#options;
+  /**
+   * Tokens of a key since the start of a month: those that the books have, and what its requests here may use.
+   * @param late is told them where they do not come soon, and null is the answer; null where nothing else is known
+   */
+  async monthTokens(key: KeyRef, startMs: number, late: ((tokens: number) => void) | null): Promise<number | null> {
+    const asking: { tokens: number | null; isLate: boolean } = { tokens: null, isLate: false };
+    const ask = async (): Promise<number> => {
+      const tokens = await this.#readMonth(key, startMs);
+      asking.tokens = tokens;
+      if (asking.isLate) late?.(tokens);
+      return tokens;
+    };
+    const soon = await this.#soon(ask, late !== null);
+    asking.isLate = true;
+    return soon ?? asking.tokens;
+  }
+
+  async #readMonth({ organizationId, keyId, limits }: KeyRef, startMs: number): Promise<number> {
+    const { books, leases } = this.#options;
     const holds = [...leases.holdsOf(organizationId)].filter(([, hold]) => hold.keyId === keyId);
     const ids = holds.map(([id]) => id);
-    const { tokens, counted } = await watch.ask(() => books.tokensWith({ organizationId, keyId }, startMs, ids));
+    const { tokens, counted } = await books.tokensWith({ organizationId, keyId }, startMs, ids);
     const inBooks = new Set(counted);
     const running = holds.filter(([id]) => !inBooks.has(id));
     return running.reduce((sum, [, hold]) => sum + reserve(hold.estimatedTokens, limits.monthlyTokenLimit), tokens);

@@ -24,6 +24,7 @@ import {
   type AdmitRequest,
   type AdmitResult,
   type Extension,
+  type KeyRef,
   type Settlement,
 } from './contract.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
@@ -47,6 +48,15 @@ export interface Deciding {
   readonly isUnsure: boolean;
 }
 
+interface MonthOfKey {
+  readonly startMs: number;
+  tokens: number;
+  /** As they were read, before anything was admitted here. */
+  read: number;
+  /** How many divide what is left. */
+  readonly gateways: number;
+}
+
 /** A key as this gateway counts it alone. */
 interface LocalKey {
   readonly organizationId: string;
@@ -54,7 +64,7 @@ interface LocalKey {
   /** Against this gateway's part of the limits; windows in the time of Redis' clock. */
   readonly use: KeyUse;
   /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
-  month: { readonly startMs: number; tokens: number } | null;
+  month: MonthOfKey | null;
   tokensPerMinute: number | null;
   /** What ran in other gateways when Redis was last heard of. */
   readonly others: { readonly running: number; readonly untilMs: number };
@@ -226,13 +236,11 @@ export class Outage {
     const startMs = monthStartMs(store.guessedNowMs);
     const isCounted = word.monthMs === startMs;
     const isLimited = limits.monthlyTokenLimit !== null;
-    const tokens =
-      isCounted || !isLimited
-        ? word.use.monthTokens
-        : await books.monthTokens({ organizationId, keyId, limits }, startMs);
-    const month = isLimited ? { startMs, tokens } : null;
+    const heard = isCounted ? word.use.monthTokens : null;
+    const tokens = isLimited ? await this.#monthTokens({ organizationId, keyId, limits }, startMs, heard) : heard;
+    const month = isLimited && tokens !== null ? { startMs, tokens, read: tokens, gateways } : null;
     const made = this.#keys.get(keyId);
-    const use = { ...word.use, monthTokens: tokens };
+    const use = { ...word.use, monthTokens: tokens ?? word.use.monthTokens };
     rollWindow(use, limits, store.guessedNowMs);
     const running = leases.running(keyId);
     const divided = divideUse(use, limits, gateways, running);
@@ -249,6 +257,23 @@ export class Outage {
     const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
     this.#keys.set(keyId, key);
     return key;
+  }
+
+  /** Redis may have said it before others used more: the books know of that. */
+  async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
+    const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens);
+    const said = await this.#options.books.monthTokens(key, startMs, late);
+    return Math.max(heard ?? 0, said ?? 0);
+  }
+
+  /** What was used here meanwhile may be in it twice then: the part is too small, never too large. */
+  #usedMore(keyId: string, startMs: number, tokens: number): void {
+    const key = this.#keys.get(keyId);
+    if (key?.month?.startMs !== startMs || tokens <= key.month.read) return;
+    const beyond = tokens - key.month.read;
+    key.month.read = tokens;
+    key.month.tokens += beyond;
+    key.use.monthTokens += Math.ceil(beyond / key.month.gateways);
   }
 
   #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {

@@ -46,6 +46,11 @@ export function keyIdOf(actor: Actor): string | null {
   return actor.kind === 'key' ? actor.key.id : null;
 }
 
+/** Of a user who is signed in; null for keys and the gateway itself. */
+export function sessionIdOf(actor: Actor): string | null {
+  return actor.kind === 'user' ? actor.sessionId : null;
+}
+
 /** What is undefined is left out. */
 type AuditValue = string | number | boolean | null | undefined | readonly AuditValue[] | AuditView;
 

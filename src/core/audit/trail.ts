@@ -26,6 +26,8 @@ export interface AuditFilter {
   /** Null in these: all. */
   readonly action: string | null;
   readonly targetId: string | null;
+  /** A user, with all keys that act for him, or one key; UUIDs. */
+  readonly actor: { readonly userId: string } | { readonly keyId: string } | null;
   /** Milliseconds since the Unix epoch, in; `toMs` not. */
   readonly fromMs: number | null;
   readonly toMs: number | null;
@@ -45,12 +47,17 @@ export interface AuditTrail {
   list(filter: AuditFilter): Promise<AuditPage>;
 }
 
+function byActor(actor: NonNullable<AuditFilter['actor']>): SQL {
+  return 'userId' in actor ? eq(auditLog.actorUserId, actor.userId) : eq(auditLog.actorKeyId, actor.keyId);
+}
+
 function conditionsOf(filter: AuditFilter): SQL | undefined {
-  const { organizationId, action, targetId, fromMs, toMs, before } = filter;
+  const { organizationId, action, targetId, actor, fromMs, toMs, before } = filter;
   return and(
     eq(auditLog.organizationId, organizationId),
     action === null ? undefined : eq(auditLog.action, action),
     targetId === null ? undefined : eq(auditLog.targetId, targetId),
+    actor === null ? undefined : byActor(actor),
     fromMs === null ? undefined : gte(auditLog.id, uuidLowerBound(fromMs)),
     toMs === null ? undefined : lt(auditLog.id, uuidLowerBound(toMs)),
     before === null ? undefined : lt(auditLog.id, before),

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 import type { Model, PriceVersion } from './model.ts';
-import { syncModels, type PriceTable } from './sync.ts';
+import { type PriceTable, readPriceVersion, syncModels } from './sync.ts';
 
 export { findFlag, fillReferences } from './process-command-checks.ts';
 export {
@@ -57,7 +57,7 @@ export interface Catalog {
    * @returns makes these files the catalog's, all at once; until then it knows the ones before
    */
   prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
-  /** By catalog id, display name or Hugging Face id, without regard to case; disabled models too. */
+  /** By catalog id, display name, alias or Hugging Face id, without regard to case; disabled models too. */
   find(name: string): Model | undefined;
   /** Every model of the files, disabled ones too, in the order of their ids. */
   list(): readonly Model[];
@@ -65,6 +65,8 @@ export interface Catalog {
   byTask(taskType: TaskType): readonly Model[];
   /** The price in force for a tier, `default` when absent; undefined when the engine's file has none. */
   price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
+  /** A price that is or was in force, by the id that records have of it; null for none. */
+  priceVersion(id: string): Promise<PriceVersion | null>;
 }
 
 export interface CatalogOptions {
@@ -101,6 +103,7 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
     list: () => models,
     byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
     price: (modelId, tier = 'default') => prices.get(modelId)?.[tier],
+    priceVersion: (id) => readPriceVersion(db, id),
   };
 }
 
@@ -109,13 +112,13 @@ function sortById(engines: readonly EngineDefinition[]): EngineDefinition[] {
 }
 
 function toModel(engine: EngineDefinition, createdAt: number): Model {
-  const { id, name, huggingFaceId, taskType, contextLength, enabled, ownedBy } = engine;
-  return { id, name, huggingFaceId, taskType, contextLength, enabled, createdAt, ownedBy, engine };
+  const { id, name, aliases, huggingFaceId, taskType, contextLength, enabled, ownedBy } = engine;
+  return { id, name, aliases, huggingFaceId, taskType, contextLength, enabled, createdAt, ownedBy, engine };
 }
 
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
   const names = models.flatMap((model) =>
-    [model.id, model.name, model.huggingFaceId ?? model.id].map((name) => ({ name, model })),
+    [model.id, model.name, ...model.aliases, model.huggingFaceId ?? model.id].map((name) => ({ name, model })),
   );
   return new Map(names.map(({ name, model }) => [name.toLowerCase(), model]));
 }

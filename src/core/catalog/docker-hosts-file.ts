@@ -50,11 +50,19 @@ export interface SwarmSettings {
   readonly secrets: 'files' | 'environment';
   /** Somebody wrote it down: it is asked even if no engine runs there. */
   readonly isNamed: boolean;
+  /** Name of the docker-gates of the nodes that take runs of stacks; null: its nodes take none. */
+  readonly gates: { readonly host: string; readonly port: number } | null;
 }
 
 /** `swarm` is null where nothing names a manager that could be asked. */
 export type DockerHostsResult =
-  | { readonly ok: true; readonly hosts: readonly DockerHostSettings[]; readonly swarm: SwarmSettings | null }
+  | {
+      readonly ok: true;
+      readonly hosts: readonly DockerHostSettings[];
+      /** Somebody wrote them down; else there is the one of `DOCKER_HOST`. */
+      readonly areHostsNamed: boolean;
+      readonly swarm: SwarmSettings | null;
+    }
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 const defaultSocketPath = '/var/run/docker.sock';
@@ -117,6 +125,9 @@ const hostSchema = z.strictObject({
   probe_image: z.string().min(1).max(1024).optional().describe('Image in which nvidia-smi runs.'),
 });
 
+/** A name that has an address for each task: not the one of a service, behind which it is one at a time. */
+const gatesPattern = /^tcp:\/\/tasks\.[A-Za-z0-9][A-Za-z0-9_.-]{0,200}(?::\d{1,5})?$/;
+
 const swarmSchema = z.strictObject({
   ...reachFields,
   network: z
@@ -128,6 +139,11 @@ const swarmSchema = z.strictObject({
     .enum(['files', 'environment'])
     .default('files')
     .describe('files: Swarm secrets, read by a shell in the image. environment: for images without a shell.'),
+  gates: z
+    .string()
+    .regex(gatesPattern, 'expected tcp://tasks.SERVICE:2375')
+    .optional()
+    .describe('tcp://tasks.SERVICE:2375: the service of docker-gates of the nodes that take runs of stacks.'),
 });
 
 const fileSchema = z.strictObject({
@@ -179,7 +195,7 @@ function localHost(docker: string): DockerHostsResult {
   const address = process.platform === 'linux' ? undefined : '127.0.0.1';
   const host = { name: 'local', docker, pools: [], same_machine: true, gpus: undefined, address };
   const swarm = swarmSchema.parse({ docker });
-  return { ok: true, hosts: [toSettings(host)], swarm: toSwarmSettings(swarm, false) };
+  return { ok: true, hosts: [toSettings(host)], areHostsNamed: false, swarm: toSwarmSettings(swarm, false) };
 }
 
 /** What the file leaves out is as without it. */
@@ -189,6 +205,7 @@ function withDefaults({ hosts, swarm }: z.output<typeof fileSchema>, defaultDock
   return {
     ok: true,
     hosts: hosts?.map(toSettings) ?? (local.ok ? local.hosts : []),
+    areHostsNamed: hosts !== undefined,
     swarm: swarm === undefined ? (local.ok ? local.swarm : null) : toSwarmSettings(swarm, true),
   };
 }
@@ -304,7 +321,14 @@ function toSettings(host: HostFile): DockerHostSettings {
 
 function toSwarmSettings(swarm: SwarmFile, isNamed: boolean): SwarmSettings {
   const { network, secrets, gpu_resource: gpuResource } = swarm;
-  return { docker: toAddress(swarm), network, gpuResource, secrets, isNamed };
+  const gates = swarm.gates === undefined ? null : toGates(swarm.gates);
+  return { docker: toAddress(swarm), network, gpuResource, secrets, isNamed, gates };
+}
+
+function toGates(text: string): { readonly host: string; readonly port: number } {
+  // An underscore is in names of services, and in no host name of a URL.
+  const [host = '', port = '2375'] = text.slice('tcp://'.length).split(':');
+  return { host, port: Number(port) };
 }
 
 function toAddress({ docker, tls, ssh }: Reach): DockerAddress {

@@ -26,6 +26,10 @@ export const allowableFields = [
   'regex',
   'grammar',
   'encoding_format',
+  'store',
+  'previous_response_id',
+  'background',
+  'builtin_tools',
 ] as const;
 export type AllowableField = (typeof allowableFields)[number];
 
@@ -171,6 +175,8 @@ export interface EngineDefinition {
   readonly file: string;
   readonly id: string;
   readonly name: string;
+  /** Further names that requests may use. */
+  readonly aliases: readonly string[];
   /** null where nobody says; only for engines that somebody else runs. */
   readonly huggingFaceId: string | null;
   readonly taskType: TaskType;

@@ -77,6 +77,11 @@ const common = {
     .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : beginning with a letter or digit')
     .describe('Name of the model in the API. The answer of a request calls the model so.'),
   name: printable(128).describe('Display name; requests may use it as well, without regard to case.'),
+  aliases: z
+    .array(printable(128))
+    .max(100)
+    .default([])
+    .describe('Further names that requests may use, without regard to case; answers call the model by its id.'),
   hugging_face_id: printable(128).describe(repositoryText),
   task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
   context_length: z.int().min(1).max(1_000_000_000).describe('Longest prompt and answer together, in tokens.'),

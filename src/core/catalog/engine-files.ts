@@ -175,33 +175,39 @@ function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): F
     .map(({ path, name }) => ({ path, message: `the environment variable ${name} is not set` }));
 }
 
-/** Ids, names and repositories are one name space for requests, whatever their case. */
+/** Ids, names, aliases and repositories are one name space for requests, whatever their case. */
 function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
   const owners = new Map<string, EngineDefinition>();
   const problems: EngineFileProblem[] = [];
   for (const { definition, source } of read) {
-    const fields = [
-      ['id', definition.id],
-      ['name', definition.name],
-      ['hugging_face_id', definition.huggingFaceId ?? definition.id],
-    ] as const;
-    for (const [field, value] of fields) {
+    for (const { field, path, value } of namesOf(definition)) {
       const owner = owners.get(value.toLowerCase());
       if (owner === undefined) owners.set(value.toLowerCase(), definition);
       if (owner === undefined || owner === definition) continue;
-      const taken = `${JSON.stringify(value)} is already the id, name or repository of ${owner.file}`;
-      problems.push({
-        file: definition.file,
-        line: source.lineOf([field]),
-        field,
-        message: `${taken}: ${mendOf(field)}`,
-      });
+      const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
+      problems.push(located(definition.file, source, { path, message: `${taken}: ${mendOf(field)}` }));
     }
   }
   return problems;
 }
 
-function mendOf(field: 'id' | 'name' | 'hugging_face_id'): string {
+interface NameOf {
+  readonly field: 'id' | 'name' | 'aliases' | 'hugging_face_id';
+  readonly path: readonly (string | number)[];
+  readonly value: string;
+}
+
+function namesOf({ id, name, aliases, huggingFaceId }: EngineDefinition): NameOf[] {
+  return [
+    { field: 'id', path: ['id'], value: id },
+    { field: 'name', path: ['name'], value: name },
+    ...aliases.map((value, index) => ({ field: 'aliases' as const, path: ['aliases', index], value })),
+    { field: 'hugging_face_id', path: ['hugging_face_id'], value: huggingFaceId ?? id },
+  ];
+}
+
+function mendOf(field: NameOf['field']): string {
+  if (field === 'aliases') return 'leave it to one of the two';
   if (field !== 'hugging_face_id') return `give one of the two another ${field}`;
   return 'requests name a model by it, so leave it to one of the two files';
 }

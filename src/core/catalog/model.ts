@@ -4,6 +4,8 @@ import type { EngineDefinition, ServiceTier, TaskType } from './engine-definitio
 export interface Model {
   readonly id: string;
   readonly name: string;
+  /** Further names that requests may use. */
+  readonly aliases: readonly string[];
   readonly huggingFaceId: string | null;
   readonly taskType: TaskType;
   /** Tokens. */

@@ -96,6 +96,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   file: z.string(),
   id: z.string(),
   name: z.string(),
+  aliases: texts.default([]),
   huggingFaceId: z.string().nullable(),
   taskType: z.enum(taskTypes),
   contextLength: z.number(),

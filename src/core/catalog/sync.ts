@@ -1,4 +1,4 @@
-import { desc, inArray } from 'drizzle-orm';
+import { desc, eq, inArray } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
@@ -69,6 +69,12 @@ async function newestPrices(tx: Transaction, ids: readonly string[]): Promise<Ma
     .where(inArray(modelId, [...ids]))
     .orderBy(modelId, tier, desc(effectiveFrom), desc(id));
   return new Map(rows.map((row) => [nameOf(row.modelId, row.tier), { ...row, currency: 'USD' }]));
+}
+
+/** Null where there is no such version. */
+export async function readPriceVersion(db: Db, id: string): Promise<PriceVersion | null> {
+  const [row] = await db.orm.select().from(priceVersions).where(eq(priceVersions.id, id));
+  return row === undefined ? null : { ...row, currency: 'USD' };
 }
 
 function samePrice(a: EnginePricing, b: EnginePricing): boolean {

@@ -29,6 +29,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     file,
     id: engine.id,
     name: engine.name,
+    aliases: engine.aliases,
     huggingFaceId: engine.hugging_face_id ?? null,
     taskType: engine.task_type,
     contextLength: engine.context_length,

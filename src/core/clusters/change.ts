@@ -24,6 +24,26 @@ export interface ClusterParts {
   readonly secrets: Secrets;
   /** Runs of a cluster that wait or go on, by the ids that outsiders know: meanwhile it stays with its organization. */
   readonly runsUnderWay: (tx: Transaction, clusterId: string) => Promise<readonly string[]>;
+  /** Runs for a node, which belong to this machine and not to its name. */
+  readonly nodeRuns: NodeRuns;
+}
+
+interface NamedNode {
+  readonly clusterId: string;
+  readonly name: string;
+}
+
+/** All of it in the transaction that changes the node. */
+interface NodeRuns {
+  /** By the ids that outsiders know: those that wait or go on, and those that have something on the node. */
+  readonly hold: (
+    tx: Transaction,
+    node: NamedNode,
+  ) => Promise<{ readonly underWay: readonly string[]; readonly standing: readonly string[] }>;
+  /** What is installed on the node goes with its name. */
+  readonly rename: (tx: Transaction, node: NamedNode, name: string) => Promise<void>;
+  /** No later node of the name has what was installed on this one. */
+  readonly retire: (tx: Transaction, node: NamedNode) => Promise<void>;
 }
 
 /** Of one cluster one change happens at a time. Null where there is none. */

@@ -21,7 +21,14 @@ import {
 } from './cluster-reads.ts';
 import { addNode, type NodePatch, patchNode, removeNode } from './node-changes.ts';
 import { heartbeat, type NodeEvent, type NodeEventResult, recordEvent } from './node-events.ts';
-import { type ClusterPlace, readPlaces, readRunContext, type RunContext } from './run-context.ts';
+import {
+  type AddressPort,
+  type ClusterPlace,
+  readPlaces,
+  readRunContext,
+  readSshPorts,
+  type RunContext,
+} from './run-context.ts';
 import { endSilentNodes } from './silent-nodes.ts';
 
 /**
@@ -71,6 +78,7 @@ export interface Clusters {
   addNode(clusterId: string, node: NodeInput, author: Author): Promise<ClusterNode | null>;
   /** @throws AppError conflict */
   patchNode(ref: NodeRef, patch: NodePatch, author: Author): Promise<ClusterNode | null>;
+  /** @throws AppError conflict while runs for it go on, or what they made is there */
   removeNode(ref: NodeRef, author: Author): Promise<boolean>;
   /** @throws AppError conflict, invalid_value */
   record(ref: NodeRef, event: NodeEvent): Promise<NodeEventResult | null>;
@@ -80,6 +88,8 @@ export interface Clusters {
   runContext(clusterId: string): Promise<RunContext | null>;
   /** Where clusters are; those that are archived are left out. */
   places(clusterIds: readonly string[]): Promise<readonly ClusterPlace[]>;
+  /** Those of these ports of addresses at which nodes have their SSH server; of all clusters that are not archived. */
+  sshPorts(ports: readonly AddressPort[]): Promise<readonly AddressPort[]>;
   /** For a run alone: must reach no log, no answer and no environment. @throws AppError secrets_unavailable */
   openPrivateKey(clusterId: string): Promise<string | null>;
   /** Ends what is metered of nodes that are gone. @returns how many intervals ended */
@@ -113,6 +123,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     heartbeat: (ref, author) => heartbeat(parts, ref, author),
     runContext: (clusterId) => readRunContext(db, clusterId),
     places: (clusterIds) => readPlaces(db, clusterIds),
+    sshPorts: (ports) => readSshPorts(db, ports),
     openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
     endSilentNodes() {
       // While no gateway ran nobody could hear a node: each gets the whole time to be heard of again.

@@ -126,6 +126,7 @@ export async function patchNode(
       if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return current;
       const isOther = after.hardwareProfile !== before.hardwareProfile || after.gpus !== before.gpus;
       if (isOther && current.status === 'allocated') throw heldNode();
+      if (after.name !== before.name) await renameRuns(tx, parts, before, after.name);
       await tx.update(clusterNodes).set(fields).where(eq(clusterNodes.id, before.id));
       await note(tx, parts, { cluster, action: 'changed', before, after, author });
       return toNode(after, latest);
@@ -139,12 +140,41 @@ function heldNode(): AppError {
   return new AppError('conflict', { message });
 }
 
-/** Releases a node and takes it out of its cluster; its hours stay. @returns false where there is no such node */
+/** Runs take the names of nodes when they begin, so none may be under way. @throws AppError conflict */
+async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow, name: string): Promise<void> {
+  const { underWay } = await nodeRuns.hold(tx, node);
+  if (underWay.length > 0) {
+    const message = `The node has runs that wait or go on: ${underWay.join(', ')}. It can be renamed when they have ended; cancel them or wait.`;
+    throw new AppError('conflict', { message, param: 'name' });
+  }
+  await nodeRuns.rename(tx, node, name);
+}
+
+/** What is known of what was made on a node must not become that of another machine. @throws AppError conflict */
+async function retireRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow): Promise<void> {
+  const { underWay, standing } = await nodeRuns.hold(tx, node);
+  if (underWay.length > 0) {
+    const message = `The node has runs that wait or go on: ${underWay.join(', ')}. It can be removed when they have ended; cancel them or wait.`;
+    throw new AppError('conflict', { message });
+  }
+  if (standing.length > 0) {
+    const message = `Something is applied on the node by these runs: ${standing.join(', ')}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) where the machine is gone.`;
+    throw new AppError('conflict', { message });
+  }
+  await nodeRuns.retire(tx, node);
+}
+
+/**
+ * Releases a node and takes it out of its cluster; its hours stay.
+ * @returns false where there is no such node
+ * @throws AppError conflict where runs for it go on, or something that they made is there
+ */
 export async function removeNode(parts: ClusterParts, ref: NodeRef, author: Author): Promise<boolean> {
   return parts.db.orm.transaction(async (tx) => {
     const cluster = await lockActive(tx, ref.clusterId);
     const node = cluster === null ? null : await findNodeRow(tx, ref);
     if (cluster === null || node === null) return false;
+    await retireRuns(tx, parts, node);
     await releaseAll(tx, parts, clusterKey(cluster.id), [node]);
     await tx.delete(clusterNodes).where(eq(clusterNodes.id, node.id));
     await note(tx, parts, { cluster, action: 'removed', before: node, after: null, author });

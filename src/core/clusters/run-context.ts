@@ -1,5 +1,6 @@
 import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
 import { clusterKey } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
@@ -17,6 +18,8 @@ export interface RunContext {
 }
 
 export interface RunNode {
+  /** `node_…`; stays when the node is renamed. */
+  readonly id: string;
   readonly name: string;
   readonly address: string;
   readonly private_address: string | null;
@@ -41,6 +44,7 @@ export async function readRunContext(db: Db, clusterId: string): Promise<RunCont
         .where(eq(clusterNodes.clusterId, clusterId))
         .orderBy(asc(clusterNodes.id));
       const nodes = rows.map((row, index): RunNode => ({
+        id: formatId('node', row.id),
         name: row.name,
         address: row.address,
         private_address: row.privateAddress,
@@ -104,4 +108,20 @@ export async function readPlaces(db: Db, clusterIds: readonly string[]): Promise
         hostKey,
       })),
   }));
+}
+
+/** A port of an address, as it was registered. */
+export interface AddressPort {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** Those at which nodes have their SSH server; of all clusters that are not archived. */
+export async function readSshPorts(db: Db, ports: readonly AddressPort[]): Promise<readonly AddressPort[]> {
+  if (ports.length === 0) return [];
+  return db.sql<AddressPort[]>`
+    select distinct asked.address, asked.port
+    from json_to_recordset(${JSON.stringify(ports)}::text::json) as asked(address text, port integer)
+    join cluster_nodes n on n.ssh_port = asked.port and asked.address in (n.address, n.private_address)
+    join clusters c on c.id = n.cluster_id and c.archived_at is null`;
 }

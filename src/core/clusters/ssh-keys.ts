@@ -119,8 +119,7 @@ export function parsePrivateKey(text: string): SshKeyPair {
 
 /** The public key of a host: `type base64`, whose comment is dropped. @throws SshKeyError */
 export function parseHostKey(text: string): string {
-  const wanted =
-    'must be an OpenSSH public key: its type, its base64 and nothing before, as in ssh_host_ed25519_key.pub';
+  const wanted = 'must be an OpenSSH public key: its type, its base64 and nothing before, as in ssh_host_ecdsa_key.pub';
   const match = /^([a-z0-9-]{1,40}) ([A-Za-z0-9+/]{16,4096}={0,2})(?: [\x20-\x7e]{0,255})?$/.exec(text);
   const [, type = '', base64 = ''] = match ?? [];
   if (match === null) throw new SshKeyError(wanted);

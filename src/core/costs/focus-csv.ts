@@ -1,3 +1,4 @@
+import { csvRow } from '#base/csv.ts';
 import type { LineItem } from './line-items.ts';
 import type { ClusterCosts, CostReport, OrganizationCosts } from './report.ts';
 import { organizationIdOf, rateCardIdOf } from './report-json.ts';
@@ -70,24 +71,14 @@ function describe({ cluster, line }: Row): string {
  * report.
  */
 export function* reportToCsv(report: CostReport): Generator<string> {
-  yield toLine(columns.map(([name]) => name));
+  yield csvRow(columns.map(([name]) => name));
   for (const organization of report.organizations) {
     for (const cluster of organization.clusters) {
       for (const line of cluster.lineItems) {
-        yield toLine(columns.map(([, read]) => read({ organization, cluster, line })));
+        yield csvRow(columns.map(([, read]) => read({ organization, cluster, line })));
       }
     }
   }
-}
-
-const toLine = (cells: readonly Cell[]): string => `${cells.map(toText).join(',')}\r\n`;
-
-function toText(cell: Cell): string {
-  if (cell === null) return '';
-  if (typeof cell === 'number') return String(cell);
-  // What begins like a formula is run by spreadsheets; names are other people's text.
-  const text = /^[=+\-@\t\r\n]/.test(cell) ? `'${cell}` : cell;
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 /** A name for the file that says what it covers: dates where the window is of whole days, otherwise times in UTC. */

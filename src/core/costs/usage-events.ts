@@ -107,7 +107,7 @@ export function createUsageEvents(log: Log): UsageEvents {
     },
     async moveCluster(tx, move) {
       const nowMs = await lockAndLook(tx, move.clusterId, [move]);
-      const atMs = move.atMs ?? nowMs;
+      const atMs = move.atMs ?? (await afterMoves(tx, move.clusterId, nowMs));
       if (!(await writeMove(tx, { ...move, atMs }))) return false;
       const held = await readHeldAfter(tx, move.clusterId, atMs);
       for (let first = 0; first < held.length; first += chunkMax) {
@@ -190,6 +190,15 @@ async function takeBackEstimates(tx: Transaction, nodes: readonly AllocationKey[
   return toKeys(rows);
 }
 
+/** The database's clock may have stepped back since the last move: a later one comes behind it all the same. */
+async function afterMoves(tx: Transaction, clusterId: string, nowMs: number): Promise<number> {
+  const [last] = await tx.execute<{ moved_ms: string | null }>(
+    sql`select max(moved_ms) as moved_ms from cluster_moves where cluster_id = ${clusterId}`,
+  );
+  const lastMs = numberOrNull(last?.moved_ms ?? null);
+  return lastMs === null ? nowMs : Math.max(nowMs, lastMs + 1);
+}
+
 /** @returns false where the cluster belongs to that organization at that moment already */
 async function writeMove(tx: Transaction, { clusterId, from, to, atMs }: Move): Promise<boolean> {
   if (from.id === to.id) return false;
@@ -197,7 +206,7 @@ async function writeMove(tx: Transaction, { clusterId, from, to, atMs }: Move): 
     select to_organization_id as owner, moved_ms from cluster_moves
     where cluster_id = ${clusterId} and moved_ms <= ${atMs}::bigint order by moved_ms desc limit 1`);
   if (latest?.owner === to.id) return false;
-  // Two moves in one millisecond: the cluster was in between for no time at all.
+  // Two moves that are told of one millisecond: the cluster was in between for no time at all.
   await tx.execute(sql`
     insert into cluster_moves (cluster_id, moved_ms, from_organization_id, from_organization_name, to_organization_id,
       to_organization_name)

@@ -9,6 +9,7 @@ export const cookieSeconds = 8 * 3600;
 /** A cookie that is good. */
 export interface Entrance {
   readonly holder: Holder;
+  /** When it ends, by itself or with the key or session of its holder; Unix milliseconds. */
   readonly expiresAtMs: number;
 }
 
@@ -24,6 +25,7 @@ export interface Entrances {
 interface Row {
   readonly keyId: string | null;
   readonly userId: string | null;
+  readonly sessionId: string | null;
   readonly organizationId: string;
   readonly isOperator: boolean;
   readonly expiresAtMs: number;
@@ -35,7 +37,7 @@ const secretPattern = /^[A-Za-z0-9_-]{43}$/;
 const makeSecret = (): string => randomBytes(32).toString('base64url');
 
 export function createEntrances(sql: Sql): Entrances {
-  const columns = sql`key_id as "keyId", user_id as "userId", organization_id as "organizationId",
+  const columns = sql`key_id as "keyId", user_id as "userId", session_id as "sessionId", organization_id as "organizationId",
     is_operator as "isOperator", floor(extract(epoch from expires_at) * 1000)::float8 as "expiresAtMs"`;
   const toEntrance = ({ expiresAtMs, ...holder }: Row): Entrance => ({ holder, expiresAtMs });
 
@@ -45,9 +47,9 @@ export function createEntrances(sql: Sql): Entrances {
     // The address may go at this moment, and takes what leads into it along.
     const [row] = await sql<Row[]>`
       insert into exposure_entrances
-        (hash, kind, installation_id, key_id, user_id, organization_id, is_operator, expires_at)
+        (hash, kind, installation_id, key_id, user_id, session_id, organization_id, is_operator, expires_at)
       select ${hashOf(secret)}, ${kind}, installation_id, ${holder.keyId}::uuid, ${holder.userId}::uuid,
-        ${holder.organizationId}::uuid, ${holder.isOperator}, clock_timestamp() + make_interval(secs => ${seconds})
+        ${holder.sessionId}::uuid, ${holder.organizationId}::uuid, ${holder.isOperator}, clock_timestamp() + make_interval(secs => ${seconds})
       from exposures where installation_id = ${installationId} for share
       returning ${columns}`;
     return row === undefined ? null : { ...toEntrance(row), secret };

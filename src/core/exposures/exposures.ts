@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { createPacedLoop, type PacedLoop } from '#base/paced-loop.ts';
+import type { Doors } from './doors.ts';
 import { createListing, isSameSite } from './listing.ts';
 import { createKnown, type Cut, type Known } from './look.ts';
 import {
@@ -22,9 +23,11 @@ import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
  * follows from the runs alone; every gateway knows them, and looks for changes each second.
  */
 
+export { createDoors, type Door, type Doors } from './doors.ts';
 export type { Entrance } from './entrances.ts';
 export type {
   Access,
+  AddressPort,
   ClusterPlace,
   DeclaredPort,
   Exposure,
@@ -32,6 +35,7 @@ export type {
   ExposureStatus,
   Holder,
   PlaceNode,
+  Standing,
 } from './types.ts';
 
 /** An address as a run shows it. */
@@ -47,7 +51,7 @@ export interface ShownRun {
   readonly isExposed: boolean;
 }
 
-export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
+export interface Exposures extends Pick<Opening, 'enter' | 'admit' | 'mayStay'> {
   /** Where links lead: no application gets to see this path. */
   readonly enterPath: string;
   /** Whether addresses are served here at all. */
@@ -60,6 +64,8 @@ export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
   find(host: string): Exposure | null;
   /** Addresses of these runs, by run. Of one that has just declared its port they are looked for first. */
   shown(runs: readonly ShownRun[]): Promise<ReadonlyMap<string, ShownAddress>>;
+  /** Why what a run declares has no address; null where it may have one. To be asked after `shown`. */
+  problemOf(runId: string): string | null;
   /** A link to the address of a run; null where it has none. */
   open(runId: string, opener: Opener): Promise<OpenedAddress | null>;
   /** @throws UnreachableError */
@@ -79,6 +85,7 @@ export interface ExposuresOptions extends OpeningParts {
   readonly isOn: boolean;
   /** Host names of the gateway itself. */
   readonly ownHosts: readonly string[];
+  readonly doors: Doors;
 }
 
 const lookEveryMs = 1000;
@@ -86,7 +93,7 @@ const lookEveryMs = 1000;
 export function createExposures(options: ExposuresOptions): Exposures {
   const { db, sources, isOn, ownHosts, log } = options;
   const known = createKnown(createListing({ ...options, sql: db.sql }), log);
-  const reach = createReach(createTunnels(sources));
+  const reach = createReach(createTunnels(sources), options.doors);
   const loop = createLookLoop(known, createProbes(db.sql, reach), log);
   const opening = createOpening(options);
   const all = (): readonly Exposure[] => [...(known.byHost()?.values() ?? [])];
@@ -106,6 +113,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
         runs.map(({ id }) => id),
       );
     },
+    problemOf: (runId) => known.problemOf(runId),
     async open(runId, opener) {
       if (isOn) await known.refresh();
       const exposure = all().find((other) => other.runId === runId);
@@ -113,6 +121,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
     },
     enter: (exposure, secret) => opening.enter(exposure, secret),
     admit: (exposure, secret) => opening.admit(exposure, secret),
+    mayStay: (exposure, holder) => opening.mayStay(exposure, holder),
     connect: (exposure) => reach.connect(exposure),
     refresh: () => (isOn ? known.refresh() : Promise.resolve()),
     onCut: (cut) => known.onCut(cut),

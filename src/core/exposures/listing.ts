@@ -1,4 +1,5 @@
 import type { Sql, TransactionSql } from 'postgres';
+import { ClosedDoorError, type Doors } from './doors.ts';
 import { labelsFor, wantedLabel } from './label.ts';
 import type { ClusterPlace, DeclaredPort, Exposure, ExposureSources, Target } from './types.ts';
 
@@ -13,6 +14,8 @@ export interface Listed {
   readonly exposures: readonly Exposure[];
   /** The runs that were looked at, with those that get no address. */
   readonly runIds: ReadonlySet<string>;
+  /** Why what a run declares gets no address, by run. */
+  readonly problems: ReadonlyMap<string, string>;
 }
 
 export interface ListingParts {
@@ -20,6 +23,7 @@ export interface ListingParts {
   readonly sources: ExposureSources;
   /** Host names that belong to the gateway itself: no application may share cookies with them. */
   readonly ownHosts: readonly string[];
+  readonly doors: Doors;
 }
 
 interface Wanted {
@@ -28,6 +32,12 @@ interface Wanted {
   readonly domain: string;
   readonly label: string;
   readonly target: Target | null;
+}
+
+/** What has an address, and what must have none. */
+interface Sorted {
+  readonly wanted: readonly Wanted[];
+  readonly problems: ReadonlyMap<string, string>;
 }
 
 interface Row {
@@ -39,11 +49,20 @@ interface Row {
   readonly target: string;
 }
 
-export function createListing({ sql, sources, ownHosts }: ListingParts): Listing {
-  async function readWanted(declared: readonly DeclaredPort[]): Promise<readonly Wanted[]> {
+export function createListing({ sql, sources, ownHosts, doors }: ListingParts): Listing {
+  async function readWanted(declared: readonly DeclaredPort[]): Promise<Sorted> {
     const places = await sources.clusters([...new Set(declared.map(({ clusterId }) => clusterId))]);
     const byId = new Map(places.map((place) => [place.id, place]));
-    return declared.flatMap((port) => wantedOf(port, byId.get(port.clusterId), ownHosts));
+    const all = declared.flatMap((port) => wantedOf(port, byId.get(port.clusterId), ownHosts));
+    const targets = all.flatMap(({ target }) => (target === null ? [] : [target]));
+    const sshPorts = await sources.sshPorts(targets.map(({ node, port }) => ({ address: node.address, port })));
+    const closed = new Set(sshPorts.map(doorName));
+    const problems = new Map<string, string>();
+    for (const { declared: of, target } of all) {
+      const problem = target === null ? null : await problemOf(target, closed, doors);
+      if (problem !== null) problems.set(of.runId, problem);
+    }
+    return { wanted: all.filter((one) => !problems.has(one.declared.runId)), problems };
   }
 
   const readRows = (tx: Sql | TransactionSql): Promise<readonly Row[]> => tx<Row[]>`
@@ -54,21 +73,22 @@ export function createListing({ sql, sources, ownHosts }: ListingParts): Listing
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtextextended('headgate exposures', 0))`;
       const declared = await sources.declaredPorts();
-      const wanted = await readWanted(declared);
+      const { wanted, problems } = await readWanted(declared);
       const live = wanted.map((one) => one.declared.installationId);
       await tx`delete from exposures ${live.length === 0 ? tx`` : tx`where installation_id not in ${tx(live)}`}`;
       const rows = await readRows(tx);
       for (const one of wanted) await keep(tx, one, rows);
-      return { exposures: toExposures(wanted, await readRows(tx)) ?? [], runIds: runIdsOf(declared) };
+      const exposures = toExposures(wanted, await readRows(tx)) ?? [];
+      return { exposures, runIds: runIdsOf(declared), problems };
     });
   }
 
   return {
     async read() {
       const declared = await sources.declaredPorts();
-      const [wanted, rows] = [await readWanted(declared), await readRows(sql)];
+      const [{ wanted, problems }, rows] = [await readWanted(declared), await readRows(sql)];
       const exposures = rows.length === wanted.length ? toExposures(wanted, rows) : null;
-      return exposures === null ? settle() : { exposures, runIds: runIdsOf(declared) };
+      return exposures === null ? settle() : { exposures, runIds: runIdsOf(declared), problems };
     },
   };
 }
@@ -85,10 +105,25 @@ function wantedOf(
   if (place === undefined || domain === null || ownHosts.some((host) => isSameSite(domain, host))) return [];
   const name = declared.node ?? (declared.ownNode === '' ? null : declared.ownNode);
   const node = name === null ? place.nodes[0] : place.nodes.find((other) => other.name === name);
-  // Its sshd is no web server, whatever a module says.
-  if (node !== undefined && node.sshPort === declared.port) return [];
   const target = node === undefined ? null : { node, port: declared.port };
   return [{ declared, place, domain, label: wantedLabel(declared.stackName, place.name), target }];
+}
+
+const doorName = ({ address, port }: { readonly address: string; readonly port: number }): string =>
+  JSON.stringify([address, port]);
+
+/** Why a port of a node gets no address. An sshd is no web server, whatever a module says, be it another node's. */
+async function problemOf({ node, port }: Target, sshPorts: ReadonlySet<string>, doors: Doors): Promise<string | null> {
+  if (node.sshPort === port) return "web_port is the port of the node's SSH server";
+  if (sshPorts.has(doorName({ address: node.address, port })))
+    return 'web_port is the port of the SSH server of a node';
+  try {
+    await doors.pass(node.address, port);
+    return null;
+  } catch (error) {
+    if (error instanceof ClosedDoorError) return error.message;
+    throw error;
+  }
 }
 
 /** Whether a page below the domain could set cookies for the host, or the other way round. */
@@ -111,9 +146,9 @@ function toExposures(wanted: readonly Wanted[], rows: readonly Row[]): readonly 
     const row = byId.get(installationId);
     if (row === undefined || !isKept(one, row) || row.runId !== runId || row.target !== targetText(one)) return null;
     const access = declared.access === 'members' || place.access === 'members' ? 'members' : 'public';
-    const { organizationId } = place;
+    const { organizationId, isSuspended } = place;
     const host = `${row.label}.${row.domain}`;
-    list.push({ installationId, runId, clusterId, organizationId, host, path, access, target });
+    list.push({ installationId, runId, clusterId, organizationId, host, path, access, isSuspended, target });
   }
   return list;
 }

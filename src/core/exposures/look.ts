@@ -10,6 +10,8 @@ export interface Known {
   readonly byHost: () => ReadonlyMap<string, Exposure> | null;
   /** Whether the last look has seen what the run declares. */
   readonly hasSeen: (runId: string) => boolean;
+  /** Why what the run declares has no address; null where it may have one. */
+  readonly problemOf: (runId: string) => string | null;
   /** Looks for changes. Never rejects: what fails is found by the next look. */
   readonly refresh: () => Promise<void>;
   readonly onCut: (cut: Cut) => void;
@@ -19,13 +21,15 @@ export function createKnown(listing: Listing, log: Log): Known {
   const cuts: Cut[] = [];
   let byHost: ReadonlyMap<string, Exposure> | null = null;
   let seen: ReadonlySet<string> = new Set();
+  let problems: ReadonlyMap<string, string> = new Map();
   let looking: Promise<void> | null = null;
   let isAskedAgain = false;
   let isFailing = false;
 
   async function look(): Promise<void> {
-    const { exposures: list, runIds } = await listing.read();
+    const { exposures: list, runIds, problems: found } = await listing.read();
     seen = runIds;
+    problems = found;
     const before = byHost ?? new Map<string, Exposure>();
     byHost = new Map(list.map((exposure) => [exposure.host, exposure]));
     for (const exposure of before.values()) {
@@ -50,6 +54,7 @@ export function createKnown(listing: Listing, log: Log): Known {
   return {
     byHost: () => byHost,
     hasSeen: (runId) => seen.has(runId),
+    problemOf: (runId) => problems.get(runId) ?? null,
     onCut: (cut) => void cuts.push(cut),
     /** Who asks while a look is made gets the one after it, which sees what was there when he asked. */
     refresh() {
@@ -62,7 +67,8 @@ export function createKnown(listing: Listing, log: Log): Known {
 
 /** What is open may stay where it leads to the same port still, and no fewer may use it. */
 function isCutBy(before: Exposure, now: Exposure): boolean {
-  const isNarrower = before.access === 'public' && now.access === 'members';
+  const isForMembers = before.access === 'public' && now.access === 'members';
+  const isNarrower = isForMembers || (!before.isSuspended && now.isSuspended);
   const isElsewhere = JSON.stringify(before.target) !== JSON.stringify(now.target);
   const { installationId, organizationId } = now;
   const isOthers = before.installationId !== installationId || before.organizationId !== organizationId;

@@ -1,9 +1,9 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
-import { type Audit, type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
+import { type Audit, type Author, keyIdOf, sessionIdOf, userIdOf } from '#core/audit/audit.ts';
 import { createEntrances, type Entrance, linkSeconds } from './entrances.ts';
-import type { Exposure, ExposureSources } from './types.ts';
+import type { Exposure, ExposureSources, Holder } from './types.ts';
 
 export interface OpenedAddress {
   /** With a secret that is good for one use, where the address is for members. */
@@ -26,13 +26,15 @@ export interface Opening {
   enter(exposure: Exposure, secret: string): Promise<(Entrance & { readonly secret: string }) | null>;
   /** Whose cookie it is; null for one that is not good for this address, or not any more. */
   admit(exposure: Exposure, secret: string): Promise<Entrance | null>;
+  /** Whether who has entered may still use it. */
+  mayStay(exposure: Exposure, holder: Holder): Promise<boolean>;
 }
 
 export interface OpeningParts {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  readonly sources: Pick<ExposureSources, 'isActive'>;
+  readonly sources: Pick<ExposureSources, 'standing'>;
 }
 
 /** Where links lead: no application gets to see this path. */
@@ -41,30 +43,34 @@ export const enterPath = '/.well-known/headgate/enter';
 export function createOpening({ db, clock, audit, sources }: OpeningParts): Opening {
   const entrances = createEntrances(db.sql);
 
-  /** A cluster may have gone to another organization since. */
-  async function mayEnter({ organizationId }: Exposure, { holder }: Entrance): Promise<boolean> {
-    if (!holder.isOperator && holder.organizationId !== organizationId) return false;
-    return sources.isActive(holder);
+  /** Null for who may not enter any more: a cluster may have gone to another organization since, or a key expired. */
+  async function held<E extends Entrance>({ organizationId }: Exposure, entrance: E | null): Promise<E | null> {
+    if (entrance === null) return null;
+    const { holder } = entrance;
+    if (!holder.isOperator && holder.organizationId !== organizationId) return null;
+    const standing = await sources.standing(holder);
+    if (standing === null) return null;
+    const endsAtMs = standing.expiresAtMs ?? Number.POSITIVE_INFINITY;
+    return { ...entrance, expiresAtMs: Math.min(entrance.expiresAtMs, endsAtMs) };
   }
 
   return {
     async open(exposure, { author, organizationId, isOperator }) {
       const { host, path, installationId } = exposure;
       if (exposure.access === 'public') return { url: `https://${host}${path}`, expiresAtMs: null };
-      const holder = { keyId: keyIdOf(author.actor), userId: userIdOf(author.actor), organizationId, isOperator };
+      const { actor } = author;
+      const ids = { keyId: keyIdOf(actor), userId: userIdOf(actor), sessionId: sessionIdOf(actor) };
+      const holder = { ...ids, organizationId, isOperator };
       const secret = await entrances.makeLink(installationId, holder);
       if (secret === null) return null;
       await noteOpened(db, audit, exposure, author);
       const expiresAtMs = clock.now() + linkSeconds * 1000;
       return { url: `https://${host}${enterPath}?link=${secret}`, expiresAtMs };
     },
-    async enter(exposure, secret) {
-      const entrance = await entrances.useLink(exposure.installationId, secret);
-      return entrance !== null && (await mayEnter(exposure, entrance)) ? entrance : null;
-    },
-    async admit(exposure, secret) {
-      const entrance = await entrances.find(exposure.installationId, secret);
-      return entrance !== null && (await mayEnter(exposure, entrance)) ? entrance : null;
+    enter: async (exposure, secret) => held(exposure, await entrances.useLink(exposure.installationId, secret)),
+    admit: async (exposure, secret) => held(exposure, await entrances.find(exposure.installationId, secret)),
+    async mayStay(exposure, holder) {
+      return (await held(exposure, { holder, expiresAtMs: 0 })) !== null;
     },
   };
 }

@@ -1,5 +1,6 @@
-import { connect } from 'node:net';
+import { connect, isIP, type LookupFunction } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Doors } from './doors.ts';
 import type { Tunnels } from './tunnels.ts';
 import type { Exposure, Target } from './types.ts';
 
@@ -23,12 +24,13 @@ export interface Reach {
 const connectTimeoutMs = 5000;
 const rememberedMax = 10_000;
 
-export function createReach(tunnels: Tunnels): Reach {
+export function createReach(tunnels: Tunnels, doors: Doors): Reach {
   /** What answered last: it is tried first. */
   const ways = new Map<string, Way>();
 
-  const by: Readonly<Record<Way, (exposure: Exposure, target: Target) => Promise<Duplex>>> = {
-    direct: (_, { node, port }) => connectDirectly(node.address, port),
+  type Connect = (exposure: Exposure, target: Target, addresses: readonly string[]) => Promise<Duplex>;
+  const by: Readonly<Record<Way, Connect>> = {
+    direct: (_, { node, port }, addresses) => connectDirectly(node.address, port, addresses),
     tunnel: (exposure, { node, port }) => tunnels.open(exposure, node, port),
   };
 
@@ -38,10 +40,13 @@ export function createReach(tunnels: Tunnels): Reach {
       if (target === null) throw new UnreachableError();
       const name = JSON.stringify([exposure.clusterId, target.node.address, target.port]);
       const order: readonly Way[] = ways.get(name) === 'tunnel' ? ['tunnel', 'direct'] : ['direct', 'tunnel'];
+      const addresses = await doors.pass(target.node.address, target.port).catch((error: unknown) => {
+        throw new UnreachableError(error);
+      });
       let last: unknown;
       for (const way of order) {
         try {
-          const stream = await by[way](exposure, target);
+          const stream = await by[way](exposure, target, addresses);
           if (ways.size >= rememberedMax) ways.clear();
           ways.set(name, way);
           return stream;
@@ -55,9 +60,15 @@ export function createReach(tunnels: Tunnels): Reach {
   };
 }
 
-function connectDirectly(host: string, port: number): Promise<Duplex> {
+/** To what the host was found to be, and to nothing that its name stands for since. */
+function connectDirectly(host: string, port: number, addresses: readonly string[]): Promise<Duplex> {
+  const found = addresses.map((address) => ({ address, family: isIP(address) }));
+  const known: LookupFunction = (_, __, callback) => {
+    if (found.length === 0) callback(new Error(`nobody knows the name ${host}`), []);
+    else callback(null, found);
+  };
   return new Promise((resolve, reject) => {
-    const socket = connect({ host, port, noDelay: true, keepAlive: true });
+    const socket = connect({ host, port, noDelay: true, keepAlive: true, autoSelectFamily: true, lookup: known });
     const timer = setTimeout(() => socket.destroy(new Error('nobody answers')), connectTimeoutMs);
     socket.once('error', (error) => {
       clearTimeout(timer);

@@ -41,6 +41,8 @@ export const exposureEntrances = pgTable(
     /** Whose they are. */
     keyId: uuid('key_id'),
     userId: uuid('user_id'),
+    /** Of who opened it from a browser: it ends with the session. */
+    sessionId: uuid('session_id'),
     organizationId: uuid('organization_id').notNull(),
     isOperator: boolean('is_operator').notNull(),
     expiresAt: moment('expires_at').notNull(),

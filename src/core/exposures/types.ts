@@ -31,11 +31,18 @@ export interface PlaceNode {
 export interface ClusterPlace {
   readonly id: string;
   readonly organizationId: string;
+  readonly isSuspended: boolean;
   readonly name: string;
   readonly publicDomain: string | null;
   readonly access: Access;
   /** In the order they were added. */
   readonly nodes: readonly PlaceNode[];
+}
+
+/** An address as it was registered. */
+export interface AddressPort {
+  readonly address: string;
+  readonly port: number;
 }
 
 export interface Target {
@@ -53,6 +60,8 @@ export interface Exposure {
   readonly host: string;
   readonly path: string;
   readonly access: Access;
+  /** Nobody is let in until its organization is active again. */
+  readonly isSuspended: boolean;
   /** Null where the node is not there any more. */
   readonly target: Target | null;
 }
@@ -61,19 +70,28 @@ export interface Exposure {
 export interface Holder {
   readonly keyId: string | null;
   readonly userId: string | null;
+  /** Of who is signed in; null for a key. */
+  readonly sessionId: string | null;
   readonly organizationId: string;
   /** May see every run. */
   readonly isOperator: boolean;
+}
+
+export interface Standing {
+  /** When the holder's key or session expires, in Unix milliseconds; null: never. */
+  readonly expiresAtMs: number | null;
 }
 
 /** What addresses need of the rooms beside them; the platform wing hands it over. */
 export interface ExposureSources {
   /** Those whose software is there: none that is being destroyed, or was asked to be. */
   readonly declaredPorts: () => Promise<readonly DeclaredPort[]>;
-  /** Clusters that are not archived. */
+  /** Clusters that are not archived, of organizations that are not closed. */
   readonly clusters: (ids: readonly string[]) => Promise<readonly ClusterPlace[]>;
+  /** Those of these ports of addresses that are SSH servers' of nodes, whosever. */
+  readonly sshPorts: (ports: readonly AddressPort[]) => Promise<readonly AddressPort[]>;
   /** Of a cluster, to log in to its nodes with. Null when it is gone. */
   readonly privateKey: (clusterId: string) => Promise<string | null>;
-  /** Whether the key or the user may still act for the organization. */
-  readonly isActive: (holder: Holder) => Promise<boolean>;
+  /** Of a holder who may still act for the organization; null for any other. */
+  readonly standing: (holder: Holder) => Promise<Standing | null>;
 }

@@ -29,10 +29,16 @@ export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly prefix: string;
   readonly last4: string;
   readonly scope: Scope;
+  /** The gateway calls with it for its user, and nobody has its secret. */
+  readonly held: boolean;
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
   readonly lastUsedAtMs: number | null;
   readonly revokedAtMs: number | null;
+  /** When it got the secret that it has; null where that is its first. */
+  readonly rotatedAtMs: number | null;
+  /** When the last of its former secrets ends; null where it has none. */
+  readonly formerSecretsEndAtMs: number | null;
   /** Ids of models; null: all of its organization. */
   readonly models: readonly string[] | null;
 }
@@ -81,10 +87,13 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
     prefix: row.prefix,
     last4: row.last4,
     scope: row.scope,
+    held: row.held,
     createdAtMs: row.createdAt.getTime(),
     expiresAtMs: momentMs(row.expiresAt),
     lastUsedAtMs: momentMs(row.lastUsedAt),
     revokedAtMs: momentMs(row.revokedAt),
+    rotatedAtMs: momentMs(row.rotatedAt),
+    formerSecretsEndAtMs: momentMs(row.formerSecretsEndAt),
     requestsPerMinute: row.requestsPerMinute,
     maxConcurrency: row.maxConcurrency,
     tokensPerMinute: row.tokensPerMinute,
@@ -111,6 +120,7 @@ export function keyAuditView(row: KeyRow): AuditView {
     project_id: formatId('proj', row.projectId),
     expires_at: row.expiresAt?.toISOString() ?? null,
     revoked_at: row.revokedAt?.toISOString() ?? null,
+    former_secrets_end_at: row.formerSecretsEndAt?.toISOString() ?? null,
     requests_per_minute: row.requestsPerMinute,
     max_concurrency: row.maxConcurrency,
     tokens_per_minute: row.tokensPerMinute,

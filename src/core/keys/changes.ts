@@ -1,3 +1,4 @@
+import { and } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
@@ -15,6 +16,7 @@ import {
   type NewKey,
   requireActiveAuthor,
   requireKeyQuota,
+  requireOpen,
   revokeAllKeys,
   type Revocation,
   revokeKey,
@@ -22,9 +24,13 @@ import {
   withLimits,
 } from './key-rows.ts';
 import { defaultKeyLimits } from './defaults.ts';
+import { keyWithId, selectHeldKey, selectKeyIds, unusedHeld } from './held-keys.ts';
 import type { KeyEvents } from './key-events.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
+import { endFormerSecret, rotateKey } from './rotation.ts';
 import type { Verifier } from './verifier.ts';
+
+const heldUnusedMs = 30 * 86_400_000;
 
 export interface CreatedKey {
   readonly key: KeyRecord;
@@ -34,8 +40,14 @@ export interface CreatedKey {
 
 export interface KeyChanges {
   readonly createIn: (tx: Transaction, input: NewKey, author: Author) => Promise<CreatedKey>;
+  /** The row of the key that the gateway holds for a user under a name; made where there is none. */
+  readonly hold: (input: NewKey, author: Author) => Promise<KeyRow>;
+  /** Revokes the keys that the gateway holds and nobody has used for 30 days. */
+  readonly endUnusedHeld: () => Promise<void>;
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
+  /** @param graceMs how long the secret of today works on */
+  readonly rotate: (ref: KeyRef, graceMs: number, author: Author) => Promise<CreatedKey | null>;
   readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
   readonly revokeAllIn: (tx: Transaction, holder: KeyHolder, author: Author) => Promise<() => Promise<void>>;
   readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
@@ -52,28 +64,124 @@ export interface KeyChangesOptions {
   readonly keyEvents: KeyEvents;
 }
 
-/** What changes keys: one transaction each, and after its commit the hot path knows. */
-export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
-  const { db, clock, audit, verifier, keyEvents } = options;
-  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+interface MadeKey {
+  readonly row: KeyRow;
+  readonly secret: string;
+}
+
+async function makeKey(
+  context: ChangeContext,
+  input: NewKey,
+  author: Author,
+  { held, ...options }: KeyChangesOptions & { readonly held: boolean },
+): Promise<MadeKey> {
+  const allow = held ? requireOpen : requireKeyQuota;
+  const { defaultLimits } = await allow(context, input, options);
+  await requireActiveAuthor(context, author);
+  const parts = makeSecret(options.keyPrefix, input.projectId);
+  const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
+  const row = await insertKey(context, limited, { ...parts, imported: false, held }, author);
+  return { row, secret: parts.secret };
+}
+
+interface HoldingOptions extends KeyChangesOptions {
+  readonly inside: (tx: Transaction) => ChangeContext;
+}
+
+async function holdKey(input: NewKey, author: Author, options: HoldingOptions): Promise<KeyRow> {
+  const { db, clock, accounts, inside } = options;
+  const known = await selectHeldKey(db.orm, input, new Date(clock.now()));
+  if (known !== null) return known;
+  return db.orm.transaction(async (tx) => {
+    // The organization's row is held: of two that ask at once, the second finds what the first has made.
+    await accounts.lockOrganization(tx, input.organizationId);
+    const made = await selectHeldKey(tx, input, new Date(clock.now()));
+    // Its secret is kept nowhere: nobody calls with it.
+    return made ?? (await makeKey(inside(tx), input, author, { ...options, held: true })).row;
+  });
+}
+
+interface AfterCommit {
+  /** Every gateway goes by the row. */
+  readonly tell: (row: KeyRow) => Promise<void>;
+  /** The same, and what runs with a key that ended ends. */
+  readonly finish: (revocation: Revocation) => Promise<KeyRow>;
+}
+
+function afterCommit({ verifier, keyEvents }: Pick<KeyChangesOptions, 'verifier' | 'keyEvents'>): AfterCommit {
   const broadcast = (row: KeyRow): Promise<void> =>
     keyEvents.broadcast({ organizationId: row.organizationId, keyId: row.id, revoked: row.revokedAt !== null });
-  const finish = async ({ row, changed }: Revocation): Promise<KeyRow> => {
-    verifier.learn(row);
-    if (changed) keyEvents.notify(row.id);
-    // Also when it was revoked before: a gateway may have missed the first message.
-    await broadcast(row);
-    return row;
+  return {
+    async tell(row) {
+      verifier.learn(row);
+      await broadcast(row);
+    },
+    async finish({ row, changed }) {
+      verifier.learn(row);
+      if (changed) keyEvents.notify(row.id);
+      // Also when it was revoked before: a gateway may have missed the first message.
+      await broadcast(row);
+      return row;
+    },
   };
+}
+
+interface RotateOptions extends HoldingOptions, AfterCommit {
+  readonly graceMs: number;
+  readonly author: Author;
+}
+
+async function rotate(ref: KeyRef, options: RotateOptions): Promise<CreatedKey | null> {
+  const { db, inside, tell } = options;
+  const made = await db.orm.transaction((tx) => rotateKey(inside(tx), ref, options));
+  if (made === null) return null;
+  await tell(made.row);
+  return { key: toKeyRecord(made.row), secret: made.secret };
+}
+
+async function reportSecret(
+  secret: string,
+  requestId: string | null,
+  { db, inside, verifier, tell, finish }: HoldingOptions & AfterCommit,
+): Promise<boolean> {
+  if (!verifier.isKey(secret)) {
+    throw new AppError('invalid_value', { message: 'secret: this is no API key of this gateway.', param: 'secret' });
+  }
+  const reporter: Author = { ...systemAuthor, requestId };
+  const hash = hashSecret(secret);
+  const which = keyWithHash(hash);
+  const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.reported', reporter));
+  if (done !== null) {
+    await finish(done);
+    return done.changed;
+  }
+  const ended = await db.orm.transaction((tx) => endFormerSecret(inside(tx), hash, reporter));
+  if (ended === null) return false;
+  await tell(ended.row);
+  return ended.changed;
+}
+
+/** What changes keys: one transaction each, and after its commit the hot path knows. */
+export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
+  const { db, clock, audit, verifier } = options;
+  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+  const after = afterCommit(options);
+  const { tell, finish } = after;
   return {
     async createIn(tx, input, author) {
-      const context = inside(tx);
-      const { defaultLimits } = await requireKeyQuota(context, input, options);
-      await requireActiveAuthor(context, author);
-      const parts = makeSecret(options.keyPrefix, input.projectId);
-      const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
-      const row = await insertKey(context, limited, { ...parts, imported: false }, author);
-      return { key: toKeyRecord(row), secret: parts.secret };
+      const { row, secret } = await makeKey(inside(tx), input, author, { ...options, held: false });
+      return { key: toKeyRecord(row), secret };
+    },
+    hold: (input, author) => holdKey(input, author, { ...options, inside }),
+    async endUnusedHeld() {
+      const nowMs = clock.now();
+      const unused = unusedHeld(new Date(nowMs - heldUnusedMs), new Date(nowMs));
+      for (const id of await selectKeyIds(db, unused)) {
+        // Not one that was used meanwhile.
+        const which = and(keyWithId(id), unused);
+        const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.revoked', systemAuthor));
+        if (done !== null) await finish(done);
+      }
     },
     async importIn(tx, secret, input, author) {
       const parts = importedParts(secret);
@@ -87,10 +195,10 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     async patch(ref, patch, author) {
       const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, author));
       if (row === null) return null;
-      verifier.learn(row);
-      await broadcast(row);
+      await tell(row);
       return row;
     },
+    rotate: (ref, graceMs, author) => rotate(ref, { ...options, ...after, inside, graceMs, author }),
     async revoke(ref, author) {
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', author));
       return done === null ? null : finish(done);
@@ -101,19 +209,6 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
         await Promise.all(rows.map((row) => finish({ row, changed: true })));
       };
     },
-    async report(secret, requestId) {
-      if (!verifier.isKey(secret)) {
-        throw new AppError('invalid_value', {
-          message: 'secret: this is no API key of this gateway.',
-          param: 'secret',
-        });
-      }
-      const reporter: Author = { ...systemAuthor, requestId };
-      const which = keyWithHash(hashSecret(secret));
-      const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.reported', reporter));
-      if (done === null) return false;
-      await finish(done);
-      return done.changed;
-    },
+    report: (secret, requestId) => reportSecret(secret, requestId, { ...options, ...after, inside }),
   };
 }

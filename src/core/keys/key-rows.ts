@@ -5,7 +5,7 @@ import { formatId, uuidv7 } from '#base/id.ts';
 import type { Accounts, Organization, Scope } from '#core/accounts/accounts.ts';
 import { type Audit, type Author, keyIdOf } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
-import { apiKeys } from './schema.ts';
+import { apiKeys, formerSecrets } from './schema.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
 
 /** When a key expires: at a time, or so long after it was made. */
@@ -39,6 +39,9 @@ export interface KeyListing {
   /** Keys made before this one (its UUID); null for the newest. */
   readonly before: string | null;
   readonly status: KeyStatus | null;
+  /** Those of one project, those that act for one user (UUIDs); null: all. */
+  readonly projectId: string | null;
+  readonly userId: string | null;
 }
 
 /** A key as a caller names it: of that organization or not there. */
@@ -57,11 +60,14 @@ export interface ChangeContext {
 export const keyOf = ({ organizationId, keyId }: KeyRef): SQL | undefined =>
   and(eq(apiKeys.id, keyId), eq(apiKeys.organizationId, organizationId));
 
-function withStatus(status: KeyStatus, now: Date): SQL | undefined {
+export function withStatus(status: KeyStatus, now: Date): SQL | undefined {
   if (status === 'revoked') return isNotNull(apiKeys.revokedAt);
   if (status === 'expired') return and(isNull(apiKeys.revokedAt), lte(apiKeys.expiresAt, now));
   return and(isNull(apiKeys.revokedAt), or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, now)));
 }
+
+/** Active, and not held by the gateway. */
+const counts = (now: Date): SQL | undefined => and(eq(apiKeys.held, false), withStatus('active', now));
 
 export interface LimitCheck {
   readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
@@ -69,17 +75,17 @@ export interface LimitCheck {
 }
 
 /**
- * Refuses a key beyond the limit, any of a closed organization, and one for who is not in it. The organization's row is held until the transaction ends, so that of keys made
- * at once none is counted too late.
+ * Refuses any key of a closed organization, and one for who is not in it. The organization's row is held until the
+ * transaction ends.
  * @returns the organization
- * @throws AppError key_limit_reached, conflict
+ * @throws AppError conflict
  */
-export async function requireKeyQuota(
+export async function requireOpen(
   context: ChangeContext,
   { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
-  check: LimitCheck,
+  check: Pick<LimitCheck, 'accounts'>,
 ): Promise<Organization> {
-  const { tx, now } = context;
+  const { tx } = context;
   const organization = await check.accounts.lockOrganization(tx, organizationId);
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
@@ -88,10 +94,25 @@ export async function requireKeyQuota(
   if (!(await check.accounts.isMember(tx, organizationId, userId))) {
     throw new AppError('conflict', { message: 'The user whom this key would act for has left the organization.' });
   }
+  return organization;
+}
+
+/**
+ * As `requireOpen`, and refuses a key beyond the limit: of keys made at once none is counted too late. Those that the
+ * gateway holds do not count.
+ * @throws AppError key_limit_reached, conflict
+ */
+export async function requireKeyQuota(
+  context: ChangeContext,
+  key: Pick<NewKey, 'organizationId' | 'userId'>,
+  check: LimitCheck,
+): Promise<Organization> {
+  const { tx, now } = context;
+  const organization = await requireOpen(context, key, check);
   const [counted] = await tx
     .select({ active: count() })
     .from(apiKeys)
-    .where(and(eq(apiKeys.organizationId, organizationId), withStatus('active', now)));
+    .where(and(eq(apiKeys.organizationId, key.organizationId), counts(now)));
   const most = organization.maxActiveKeys ?? check.maxActiveKeys;
   if ((counted?.active ?? 0) < most) return organization;
   const message = `The organization has ${counted?.active} active API keys and may have ${most}: revoke one first.`;
@@ -131,14 +152,20 @@ export async function holdNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<vo
   await tx.execute(sql`select pg_advisory_xact_lock(${keysMadeLock})`);
 }
 
+/** Lets nobody begin who must know of each key that there is, until the transaction ends. */
+export async function shareNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock_shared(${keysMadeLock})`);
+}
+
 /**
  * Refuses a key that a key makes which is not active any more. The row of that one is held until the transaction ends:
  * whoever revokes it finds what it made before, and it makes nothing after. To be called where the organization's row
  * is locked already, as who closes one locks them.
  * @throws AppError unauthorized
  */
-export async function requireActiveAuthor({ tx, now }: ChangeContext, { actor }: Author): Promise<void> {
-  await tx.execute(sql`select pg_advisory_xact_lock_shared(${keysMadeLock})`);
+export async function requireActiveAuthor(context: ChangeContext, { actor }: Author): Promise<void> {
+  const { tx, now } = context;
+  await shareNewKeys(context);
   const keyId = keyIdOf(actor);
   if (keyId === null) return;
   const isActive = and(eq(apiKeys.id, keyId), withStatus('active', now));
@@ -151,7 +178,7 @@ export async function requireActiveAuthor({ tx, now }: ChangeContext, { actor }:
 export async function insertKey(
   context: ChangeContext,
   input: LimitedKey,
-  secret: SecretParts & { readonly imported: boolean; readonly action?: 'api_key.recovered' },
+  secret: SecretParts & { readonly imported: boolean; readonly held?: boolean; readonly action?: 'api_key.recovered' },
   author: Author,
 ): Promise<KeyRow> {
   const { tx, now } = context;
@@ -164,7 +191,10 @@ export async function insertKey(
     prefix: secret.prefix,
     last4: secret.last4,
     secretHash: secret.secretHash,
+    rotatedAt: null,
+    formerSecretsEndAt: null,
     imported: secret.imported,
+    held: secret.held ?? false,
     scope: input.scope,
     createdAt: now,
     expiresAt: input.expires === null ? null : momentOf(input.expires, now),
@@ -175,11 +205,11 @@ export async function insertKey(
     ...input.toggles,
   };
   await tx.insert(apiKeys).values(row);
-  await recordChange(context, secret.action ?? 'api_key.created', { before: null, after: row }, author);
+  await recordKeyChange(context, secret.action ?? 'api_key.created', { before: null, after: row }, author);
   return row;
 }
 
-async function recordChange(
+export async function recordKeyChange(
   { tx, audit }: ChangeContext,
   action: string,
   change: { readonly before: KeyRow | null; readonly after: KeyRow },
@@ -209,7 +239,7 @@ export async function updateKey(
   if (Object.values(patch).every((value) => value === undefined)) return before;
   const [after] = await tx.update(apiKeys).set(patch).where(keyOf(ref)).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
-  await recordChange(context, 'api_key.changed', { before, after }, author);
+  await recordKeyChange(context, 'api_key.changed', { before, after }, author);
   return after;
 }
 
@@ -232,7 +262,7 @@ export async function revokeKey(
   if (before.revokedAt !== null) return { row: before, changed: false };
   const [after] = await tx.update(apiKeys).set({ revokedAt: now }).where(which).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
-  await recordChange(context, action, { before, after }, author);
+  await recordKeyChange(context, action, { before, after }, author);
   return { row: after, changed: true };
 }
 
@@ -256,7 +286,7 @@ export async function revokeAllKeys(
   const rows = await tx.select().from(apiKeys).where(those).orderBy(apiKeys.id).for('update');
   if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(those);
   const revoked = rows.map((before) => ({ before, after: { ...before, revokedAt: now } }));
-  for (const change of revoked) await recordChange(context, 'api_key.revoked', change, author);
+  for (const change of revoked) await recordKeyChange(context, 'api_key.revoked', change, author);
   return revoked.map(({ after }) => after);
 }
 
@@ -272,20 +302,35 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
         eq(apiKeys.organizationId, listing.organizationId),
         listing.before === null ? undefined : lt(apiKeys.id, listing.before),
         listing.status === null ? undefined : withStatus(listing.status, now),
+        listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),
+        listing.userId === null ? undefined : eq(apiKeys.userId, listing.userId),
       ),
     )
     .orderBy(desc(apiKeys.id))
     .limit(listing.limit + 1);
 }
 
+/** How many active keys count for each organization, by its UUID; none for one without. */
+export async function countActiveKeys(db: Db, now: Date): Promise<ReadonlyMap<string, number>> {
+  const rows = await db.orm
+    .select({ organizationId: apiKeys.organizationId, active: count() })
+    .from(apiKeys)
+    .where(counts(now))
+    .groupBy(apiKeys.organizationId);
+  return new Map(rows.map(({ organizationId, active }) => [organizationId, active]));
+}
+
 /** Whether a secret is that of a key that is neither revoked nor expired, by the database's clock. */
 export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
+  const hash = hashSecret(secret);
+  const works = and(eq(formerSecrets.secretHash, hash), gt(formerSecrets.endsAt, sql`now()`));
+  const former = db.orm.select({ id: formerSecrets.keyId }).from(formerSecrets).where(works);
   const rows = await db.orm
     .select({ id: apiKeys.id })
     .from(apiKeys)
     .where(
       and(
-        keyWithHash(hashSecret(secret)),
+        or(keyWithHash(hash), inArray(apiKeys.id, former)),
         isNull(apiKeys.revokedAt),
         or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, sql`now()`)),
       ),
@@ -304,6 +349,18 @@ export async function selectActiveKeysOf(
     .from(apiKeys)
     .where(and(inArray(apiKeys.userId, [...userIds]), eq(apiKeys.scope, scope), withStatus('active', now)))
     .orderBy(asc(apiKeys.id));
+}
+
+/** All that a user ever had in an organization, active or not. */
+export async function selectKeyIdsOf(
+  db: Db,
+  { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
+): Promise<string[]> {
+  const rows = await db.orm
+    .select({ id: apiKeys.id })
+    .from(apiKeys)
+    .where(and(eq(apiKeys.organizationId, organizationId), eq(apiKeys.userId, userId)));
+  return rows.map(({ id }) => id);
 }
 
 export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {

@@ -3,15 +3,18 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type HeldBy, selectHeldKey } from './held-keys.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
+  countActiveKeys,
   type KeyHolder,
   type KeyListing,
   type KeyPatch,
   type KeyRef,
   type NewKey,
   selectKey,
+  selectKeyIdsOf,
   selectKeysById,
   selectKeys,
 } from './key-rows.ts';
@@ -39,6 +42,9 @@ export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
+/** A key that the gateway itself calls with, for the user whom it is of; nobody has its secret. */
+export type HeldKey = Pick<KeyRow, 'id' | 'secretHash'>;
+
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];
   readonly more: boolean;
@@ -55,10 +61,24 @@ export interface Keys {
    * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away, and then for all
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
+  /** As `verify`, for a key that the gateway holds. */
+  verifyHeld(held: HeldKey): ApiKey | null | Promise<ApiKey | null>;
+  /**
+   * The active inference key of this user, project and name, made where there is none. It is listed, limited and
+   * revoked as every other, and counts for no quota. Its secret is thrown away.
+   * @throws AppError conflict
+   */
+  hold(input: NewKey, author: Author): Promise<HeldKey>;
+  /** The one that is held already; null where there is none. */
+  findHeld(held: HeldBy): Promise<KeyRecord | null>;
+  /** Revokes those that nobody has used for 30 days. */
+  endUnusedHeld(): Promise<void>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
   /** Whether a secret is one that an operator chose, active or not; without a look-up. */
   isImported(secret: string): boolean;
+  /** Whether there is one that an operator chose. */
+  hasImported(): boolean;
   /** Notes a use, in memory. */
   touch(keyId: string): void;
   /** Writes noted uses in one statement. */
@@ -93,15 +113,24 @@ export interface Keys {
   /** Makes a key of a secret that the operator chose: printable, 32 characters or more, without a checksum. */
   importIn(tx: Transaction, secret: string, input: NewKey, author: Author): Promise<KeyRecord>;
   list(listing: KeyListing): Promise<KeyPage>;
+  /** By the UUIDs of all organizations that have some. */
+  countActive(): Promise<ReadonlyMap<string, number>>;
+  /** Of all keys that a user ever had in an organization, revoked and expired ones too. */
+  idsOf(owner: Pick<NewKey, 'organizationId' | 'userId'>): Promise<readonly string[]>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
   /** Ends the life of all keys of a holder; what it returns is to be called once that is committed. */
   revokeAllIn(tx: Transaction, holder: KeyHolder, author: Author): Promise<() => Promise<void>>;
+  /**
+   * Gives a key another secret; the one that it had works on for `graceMs`. Null when there is no such key.
+   * @throws AppError conflict
+   */
+  rotate(ref: KeyRef, graceMs: number, author: Author): Promise<CreatedKey | null>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
-   * Revokes the key of a leaked secret. True when this call ended its life, false when there was nothing to end.
+   * Revokes the key of a leaked secret; of a former secret that one ends alone. True when this call ended its life, false when there was nothing to end.
    * @throws AppError invalid_value when the text is no key at all
    */
   report(secret: string, requestId: string | null): Promise<boolean>;
@@ -148,6 +177,7 @@ export function createKeys(options: KeysOptions): Keys {
   const keyEvents = createKeyEvents(options.log);
   const changes = createKeyChanges({ ...options, verifier, keyEvents });
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
+  const presentFound = (row: KeyRow | null): KeyRecord | null => (row === null ? null : present(row));
   const learnOrganization = (organization: Organization): void => {
     verifier.learnOrganization(organization);
     const { id: organizationId, status } = organization;
@@ -166,8 +196,13 @@ export function createKeys(options: KeysOptions): Keys {
   return {
     start: verifier.start,
     verify: verifier.verify,
+    verifyHeld: ({ secretHash }) => verifier.verifyHeld(secretHash),
+    hold: changes.hold,
+    findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
+    endUnusedHeld: changes.endUnusedHeld,
     knows: verifier.knows,
     isImported: verifier.isImported,
+    hasImported: verifier.hasImported,
     touch: lastUse.touch,
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,
@@ -195,18 +230,12 @@ export function createKeys(options: KeysOptions): Keys {
       const rows = await selectKeys(db, listing, new Date(clock.now()));
       return { keys: rows.slice(0, listing.limit).map(present), more: rows.length > listing.limit };
     },
-    async get(ref) {
-      const row = await selectKey(db, ref);
-      return row === null ? null : present(row);
-    },
-    async patch(ref, patch, author) {
-      const row = await changes.patch(ref, patch, author);
-      return row === null ? null : present(row);
-    },
-    async revoke(ref, author) {
-      const row = await changes.revoke(ref, author);
-      return row === null ? null : present(row);
-    },
+    countActive: () => countActiveKeys(db, new Date(clock.now())),
+    idsOf: (owner) => selectKeyIdsOf(db, owner),
+    get: async (ref) => presentFound(await selectKey(db, ref)),
+    patch: async (ref, patch, author) => presentFound(await changes.patch(ref, patch, author)),
+    rotate: changes.rotate,
+    revoke: async (ref, author) => presentFound(await changes.revoke(ref, author)),
     report: changes.report,
   };
 }

@@ -29,8 +29,14 @@ export const apiKeys = pgTable(
     last4: text('last4').notNull(),
     /** SHA-256 of the secret; the secret itself is kept nowhere. */
     secretHash: bytes('secret_hash').notNull(),
+    /** When it got that secret, where it is not its first. */
+    rotatedAt: moment('rotated_at'),
+    /** When the last of those before ends. */
+    formerSecretsEndAt: moment('former_secrets_end_at'),
     /** Taken over from the configuration: it has no checksum of ours. */
     imported: boolean('imported').notNull().default(false),
+    /** The gateway's own, for its user: its secret is kept nowhere. */
+    held: boolean('held').notNull().default(false),
     scope: text('scope', { enum: ['inference', 'management'] }).notNull(),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at'),
@@ -49,4 +55,16 @@ export const apiKeys = pgTable(
     uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),
     index('api_keys_organization_idx').on(table.organizationId, table.id),
   ],
+);
+
+/** Secrets that keys had before; one works until its end. */
+export const formerSecrets = pgTable(
+  'api_key_former_secrets',
+  {
+    /** SHA-256 of the secret. */
+    secretHash: bytes('secret_hash').primaryKey(),
+    keyId: uuid('key_id').notNull(),
+    endsAt: moment('ends_at').notNull(),
+  },
+  (table) => [index('api_key_former_secrets_key_idx').on(table.keyId)],
 );

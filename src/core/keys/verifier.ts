@@ -5,18 +5,21 @@ import { BoundedStore } from '#base/bounded-store.ts';
 import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import { createRefreshingCache, type RefreshingCache } from '#base/refreshing-cache.ts';
 import { TooManyWaitError, Turns } from '#base/turns.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRecord } from './api-key.ts';
-import { apiKeys } from './schema.ts';
+import { apiKeys, formerSecrets } from './schema.ts';
 import { digestSecret, isWellFormedSecret } from './secret.ts';
 
 /** A key as it is held in memory: with the hash that a secret is compared to. */
 interface KnownKey {
   readonly key: ApiKey;
   readonly organization: Organization;
+  /** Of the secret by which it was found. */
   readonly secretHash: Buffer;
+  /** When that secret ends; null for the one that the key has now. */
+  readonly secretEndsAtMs: number | null;
 }
 
 /** A known key after a change of it or of its organization. */
@@ -25,13 +28,34 @@ function knownKey({ key, ...known }: KnownKey, change: { record?: KeyRecord; org
   return { ...known, organization, key: toApiKey({ ...key, ...change.record }, organization, key.platformAdmin) };
 }
 
+/** Of two changes made at once, the one that revoked stays. */
+function changedKey(known: KnownKey, row: KeyRow): KnownKey {
+  if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
+  return knownKey(known, { record: toKeyRecord(row) });
+}
+
+function learnRow(cache: RefreshingCache<KnownKey>, row: KeyRow): void {
+  const name = nameOf(row.secretHash);
+  if (row.rotatedAt === null) {
+    cache.update(name, (known) => changedKey(known, row));
+    return;
+  }
+  // It is known by former secrets, too: when each of them ends is for PostgreSQL to say.
+  const isOfKey = ({ key }: KnownKey): boolean => key.id === row.id;
+  cache.updateWhere(isOfKey, (known) => (nameOf(known.secretHash) === name ? changedKey(known, row) : null));
+}
+
 export interface Verifier {
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
+  /** The same by the hash of a secret that nobody has. */
+  readonly verifyHeld: (secretHash: Buffer) => ApiKey | null | Promise<ApiKey | null>;
   /** Whether a secret is that of a key, active or not; to be called after `verify`. */
   readonly knows: (secret: string) => boolean;
   /** Whether a secret is one that an operator chose, active or not; without a look-up. */
   readonly isImported: (secret: string) => boolean;
+  /** Whether there is one that an operator chose. */
+  readonly hasImported: () => boolean;
   /** Whether a text can be a key at all, without a look-up. */
   readonly isKey: (secret: string) => boolean;
   /** Counts what was taken over: what was read before may be older. */
@@ -72,12 +96,42 @@ async function readKnownKey(
   name: string,
 ): Promise<KnownKey | null> {
   const secretHash = Buffer.from(name, 'latin1');
-  const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
-  if (row === undefined) return null;
+  const found = (await readByHash(db, secretHash)) ?? (await readByFormerHash(db, secretHash));
+  if (found === null) return null;
+  const { row, secretEndsAtMs } = found;
   const organization = await accounts.readOrganization(row.organizationId);
   if (organization === null) return null;
   const platformAdmin = await accounts.isPlatformAdmin(row.userId);
-  return { key: toApiKey(toKeyRecord(row), organization, platformAdmin), organization, secretHash: row.secretHash };
+  const key = toApiKey(toKeyRecord(row), organization, platformAdmin);
+  return { key, organization, secretHash, secretEndsAtMs };
+}
+
+interface FoundKey {
+  readonly row: KeyRow;
+  readonly secretEndsAtMs: number | null;
+}
+
+async function readByHash(db: Db, secretHash: Buffer): Promise<FoundKey | null> {
+  const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
+  return row === undefined ? null : { row, secretEndsAtMs: null };
+}
+
+/** After the one above: a key that is rotated between the two is found by this one. */
+async function readByFormerHash(db: Db, secretHash: Buffer): Promise<FoundKey | null> {
+  const [found] = await db.orm
+    .select({ row: apiKeys, endsAt: formerSecrets.endsAt })
+    .from(formerSecrets)
+    .innerJoin(apiKeys, eq(apiKeys.id, formerSecrets.keyId))
+    .where(eq(formerSecrets.secretHash, secretHash));
+  return found === undefined ? null : { row: found.row, secretEndsAtMs: found.endsAt.getTime() };
+}
+
+/** Null for a key that is not active, and for one that a hash only resembles. */
+function activeKey(known: KnownKey | null, name: string, nowMs: number): ApiKey | null {
+  if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
+  if (known.secretEndsAtMs !== null && known.secretEndsAtMs <= nowMs) return null;
+  const isActive = keyStatus(known.key, nowMs) === 'active' && known.key.organizationStatus !== 'closed';
+  return isActive ? known.key : null;
 }
 
 /** The hot path of every request: from a secret to its key. */
@@ -106,10 +160,11 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
     onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
   });
-  const check = (known: KnownKey | null, name: string): ApiKey | null => {
-    if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
-    const isActive = keyStatus(known.key, clock.now()) === 'active' && known.key.organizationStatus !== 'closed';
-    return isActive ? known.key : null;
+  const check = (known: KnownKey | null, name: string): ApiKey | null => activeKey(known, name, clock.now());
+  const byName = (name: string): ApiKey | null | Promise<ApiKey | null> => {
+    const known = cache.get(name);
+    if (!(known instanceof Promise)) return check(known, name);
+    return known.then((found) => check(found, name));
   };
   return {
     async start() {
@@ -119,21 +174,17 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     verify(secret) {
       const name = digestSecret(secret);
       if (cache.peek(name) === null && !imported.has(name) && !isWellFormedSecret(secret)) return null;
-      const known = cache.get(name);
-      if (!(known instanceof Promise)) return check(known, name);
-      return known.then((found) => check(found, name));
+      return byName(name);
     },
+    verifyHeld: (secretHash) => byName(nameOf(secretHash)),
     knows: (secret) => cache.peek(digestSecret(secret)) !== null,
     isImported: (secret) => imported.has(digestSecret(secret)),
+    hasImported: () => imported.size > 0,
     isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),
     taken: () => taken,
     learn(row) {
       taken += 1;
-      cache.update(nameOf(row.secretHash), (known) => {
-        // Of two changes made at once, the one that revoked stays.
-        if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
-        return knownKey(known, { record: toKeyRecord(row) });
-      });
+      learnRow(cache, row);
     },
     learnOrganization(organization) {
       taken += 1;

@@ -92,6 +92,16 @@ export function idCodeSql(sql: Sql, id: string | null) {
   return sql`(select code from usage_ids where id = ${id})`;
 }
 
+/** The codes of ids, of those that usage was ever kept by, as a set in SQL. */
+export function idCodesSql(sql: Sql, ids: readonly string[]) {
+  return sql`(select code from usage_ids where id in (${valuesSql(sql, ids)}))`;
+}
+
+/** UUIDs as a query of theirs. */
+export function valuesSql(sql: Sql, ids: readonly string[]) {
+  return sql`select value::uuid from json_array_elements_text(${JSON.stringify(ids)}::text::json)`;
+}
+
 /** The same of a name. */
 export function nameCodeSql(sql: Sql, name: string | null) {
   return sql`(select code from usage_names where name = ${name})`;

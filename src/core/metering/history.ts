@@ -13,6 +13,7 @@ import {
   type RecordRef,
 } from './record-list.ts';
 import type { DetailedRecord, UsageRecord } from './record.ts';
+import { readSpending, type Spending } from './spending.ts';
 import { readStatement, type Statement, type StatementRequest } from './statement.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
@@ -27,6 +28,8 @@ export interface History {
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
   statement(request: StatementRequest): Promise<Statement>;
+  /** Of all organizations, by their UUIDs: a sum since each of these starts of UTC days. */
+  spending(sinceMs: readonly number[]): Promise<ReadonlyMap<string, readonly Spending[]>>;
   /** In which time each replica had requests, of all organizations. */
   busy(span: { readonly fromMs: number; readonly toMs: number }): Promise<Busy>;
   /**
@@ -92,6 +95,7 @@ export function createHistory(options: HistoryOptions): History {
     ledgerLines: (organizationId, request) =>
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
     statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
+    spending: (sinceMs) => during(ofAll, () => readSpending(db, sinceMs)),
     busy: (span) => during(ofAll, () => readBusy(db, span)),
     during: (organizationId, read) => during(organizationId ?? ofAll, () => read(db)),
   };

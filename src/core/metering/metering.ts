@@ -269,14 +269,10 @@ export type { Statement, StatementUsage } from './statement.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
 export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
-export {
-  createStreamMeter,
-  type StreamFailure,
-  type StreamMeter,
-  type StreamMeterOptions,
-  type UsageSource,
-} from './stream-meter.ts';
-export { costOf, noUsage, type Usage } from './usage.ts';
+export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
+export type { StreamFailure } from './frame-meter.ts';
+export { createResponsesMeter, isBrokenResponse } from './responses-meter.ts';
+export { costOf, noUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
 export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';

@@ -6,6 +6,8 @@ import type { OutcomeKind } from './record.ts';
 export interface CodedFilter {
   readonly organization: number;
   readonly key: number | null;
+  /** Null for all. */
+  readonly ofKeys: readonly number[] | null;
   readonly project: number | null;
   readonly model: number | null;
   readonly outcome: OutcomeKind | null;
@@ -125,8 +127,9 @@ function counterSql(sql: Sql, { outcome }: CodedFilter) {
 }
 
 function matchSql(sql: Sql, filter: CodedFilter) {
-  const { key, project, model } = filter;
+  const { key, ofKeys, project, model } = filter;
   return sql`and ${counterSql(sql, filter)} > 0 ${key === null ? sql`` : sql`and s.key = ${key}`}
+    ${ofKeys === null ? sql`` : sql`and s.key in (select value::text::integer from json_array_elements(${JSON.stringify(ofKeys)}::text::json))`}
     ${project === null ? sql`` : sql`and s.project = ${project}`} ${model === null ? sql`` : sql`and s.model = ${model}`}`;
 }
 

@@ -1,7 +1,7 @@
 import type { Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import { idCodeSql, nameCodeSql } from './codes.ts';
+import { idCodeSql, idCodesSql, nameCodeSql } from './codes.ts';
 import type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
 import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
 import { unpackFacts } from './facts.ts';
@@ -11,6 +11,8 @@ import { type DetailedRow, recordColumns, type RecordRow, toRecord } from './row
 export interface RecordFilter {
   readonly organizationId: string;
   readonly keyId: string | null;
+  /** Only what these keys did; absent for all. */
+  readonly ofKeys?: readonly string[];
   readonly projectId: string | null;
   readonly model: string | null;
   readonly outcome: OutcomeKind | null;
@@ -44,6 +46,7 @@ const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<RecordPage> {
   const coded = await codeFilter(sql, filter);
   if (coded === null) return { records: [], more: false };
+  if (coded.ofKeys?.length === 0) return { records: [], more: false };
   const isPlain = filter.projectId === null && filter.model === null && filter.outcome === null;
   const wanted = filter.limit + 1;
   const rows = isPlain
@@ -65,10 +68,15 @@ async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter |
     [model, codes.model],
   ];
   if (asked.some(([name, code]) => name !== null && code === null)) return null;
+  const ofKeys =
+    filter.ofKeys === undefined
+      ? null
+      : await sql<{ code: number }[]>`select code from ${idCodesSql(sql, filter.ofKeys)} as codes`;
   const to = toMs === null ? lastId : uuidLowerBound(toMs);
   return {
     ...codes,
     organization: codes.organization,
+    ofKeys: ofKeys === null ? null : ofKeys.map(({ code }) => code),
     outcome,
     from: uuidLowerBound(fromMs ?? 0),
     to: before !== null && before < to ? before : to,
@@ -76,13 +84,32 @@ async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter |
 }
 
 /** An id carries the moment of its admission, so that bounds of time are bounds of the index and of partitions. */
-function readNewest(sql: Sql, { organization, key, from, to }: CodedFilter, limit: number) {
+function readNewest(sql: Sql, filter: CodedFilter, limit: number) {
+  const { organization, key, ofKeys, from, to } = filter;
+  if (key === null && ofKeys !== null) return readNewestOf(sql, { ...filter, ofKeys }, limit);
   // A key is of one organization. Adding nothing keeps the index of organizations out of it.
   const owner =
     key === null ? sql`r.organization = ${organization}` : sql`r.key = ${key} and r.organization + 0 = ${organization}`;
   return sql<RecordRow[]>`
     with page as (
       select * from usage_requests r where ${owner} and r.id >= ${from} and r.id < ${to} order by r.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+/** The newest of each key, from the end of its index, and of these the newest. */
+function readNewestOf(
+  sql: Sql,
+  { organization, ofKeys, from, to }: CodedFilter & { readonly ofKeys: readonly number[] },
+  limit: number,
+) {
+  return sql<RecordRow[]>`
+    with page as (
+      select q.* from json_to_recordset(${JSON.stringify(ofKeys.map((key) => ({ key })))}::text::json) as k(key integer) cross join lateral (
+        select * from usage_requests r
+        where r.key = k.key and r.organization + 0 = ${organization} and r.id >= ${from} and r.id < ${to}
+        order by r.id desc limit ${limit}
+      ) as q
+      order by q.id desc limit ${limit}
     ) select ${recordColumns(sql)} from page r order by r.id desc`;
 }
 

@@ -1,8 +1,7 @@
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import type { SettledClaim } from '#core/requests/requests.ts';
 import type { RequestFacts, StoredFacts } from './facts.ts';
-import type { UsageSource } from './stream-meter.ts';
-import type { Usage } from './usage.ts';
+import type { Usage, UsageSource } from './usage.ts';
 
 export type OutcomeKind = 'completed' | 'aborted' | 'ended' | 'failed';
 

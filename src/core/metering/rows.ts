@@ -1,6 +1,6 @@
+import type { UsageSource } from './usage.ts';
 import type { Sql } from 'postgres';
 import type { OutcomeKind, UsageRecord } from './record.ts';
-import type { UsageSource } from './stream-meter.ts';
 
 /** A row of the books with names in the place of codes, as the driver reads it. */
 export interface RecordRow {

@@ -15,6 +15,7 @@ import {
   timestamp,
   uuid,
 } from 'drizzle-orm/pg-core';
+import { usageSources } from './usage.ts';
 
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
@@ -23,7 +24,7 @@ const count = (name: string) => bigint(name, { mode: 'number' }).notNull();
 const tokens = (name: string) => integer(name).notNull();
 
 export const usageOutcome = pgEnum('usage_outcome', ['completed', 'aborted', 'ended', 'failed']);
-export const usageSource = pgEnum('usage_source', ['engine', 'last_seen', 'none']);
+export const usageSource = pgEnum('usage_source', usageSources);
 
 /** Organizations, projects, keys and price versions that usage is kept by, each with a code in their place; see codes.ts. */
 export const usageIds = pgTable('usage_ids', {

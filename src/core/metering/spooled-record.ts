@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { SettledClaim } from '#core/requests/requests.ts';
 import type { UsageRecord } from './record.ts';
+import { usageSources } from './usage.ts';
 
 /** What a file of the spool may have been written by: a later version reads what an earlier one left. */
 const count = z.number().int().nonnegative();
@@ -43,7 +44,7 @@ const spooled = z
     reason: z.string().nullable(),
     cacheHit: z.boolean(),
     usage: z.strictObject({ inputTokens: count, cachedTokens: count, outputTokens: count, reasoningTokens: count }),
-    usageSource: z.enum(['engine', 'last_seen', 'none']),
+    usageSource: z.enum(usageSources),
     costPicoUsd: pico,
     writtenOffPicoUsd: pico,
     priceVersionId: z.string(),

@@ -1,5 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
-import { believable, noUsage, parseUsage, readCount, type Usage } from './usage.ts';
+import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
+import { believable, noUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
 import {
   costSplice,
   findUsage,
@@ -37,15 +38,16 @@ export interface StreamMeterOptions {
   readonly mayCountOnFinish: boolean;
 }
 
-export type UsageSource = 'engine' | 'last_seen' | 'none';
-export type StreamFailure = 'error_frame' | 'garbage' | 'engine_abort';
-
 export interface StreamMeter {
   /** Takes what one read of the engine's answer brought; returns what the client gets of it, '' for nothing. */
   feed(text: string): string;
-  /** `[DONE]` was seen; it is never part of what feed returns. */
+  /** The end of the stream was seen: `[DONE]`, or what it has in its place. It is never part of what feed returns. */
   readonly done: boolean;
-  /** What came last is `[DONE]` without the empty line behind it, as some engines end their answers. */
+  /** What the client gets of that, where it is more than an end mark; to be sent once the books have its usage. */
+  readonly lastFrames: string;
+  /** All that came says that the engine has taken the request: the client got nothing of it, and it may yet wait. */
+  readonly isOpening: boolean;
+  /** What came last is the end without the empty line behind it, as some engines end their answers. */
   readonly lacksEmptyLine: boolean;
   /** Why the stream is no good, once that is known; nothing after it is returned. */
   readonly failure: StreamFailure | null;
@@ -61,32 +63,20 @@ export interface StreamMeter {
   usage(): { usage: Usage; source: UsageSource };
 }
 
-/** A frame longer than this is no chunk of any answer: 64 MiB. */
-const frameBytesMax = 67_108_864;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const SPACE = 0x20;
 const QUOTE = 0x22;
 const choicesMark = '"choices":';
 const finishMark = '"finish_reason":';
-/** Lines of a frame that are no data: comments, the other fields of server-sent events, empty ones. */
-const otherLine = /(?::|(?:event|id|retry)(?::|\r?\n)|\r?\n)/y;
-
-interface Frame {
-  readonly text: string;
-  /** Range of the JSON object inside the text. */
-  readonly start: number;
-  readonly end: number;
-}
-
 export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
   return new ChunkMeter(options);
 }
 
 /** The state of one stream. */
-class ChunkMeter implements StreamMeter {
-  done = false;
-  failure: StreamFailure | null = null;
+class ChunkMeter extends FrameMeter implements StreamMeter {
+  readonly lastFrames = '';
+  readonly isOpening = false;
   outputTokens = 0;
   inputTokens = 0;
   readonly #options: StreamMeterOptions;
@@ -96,20 +86,18 @@ class ChunkMeter implements StreamMeter {
   readonly #running: (string | undefined)[] = [];
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
-  #pending = '';
-  /** The last characters of what is pending, in which the end of a frame may begin. */
-  #pendingTail = '';
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
   constructor(options: StreamMeterOptions) {
+    super();
     this.#options = options;
     this.#choicesExpected = options.choices * options.prompts;
     this.#publicName = options.rename === null ? null : publicNameOf(options.rename);
   }
 
   get lacksEmptyLine(): boolean {
-    return /^data: ?\[DONE\]\s*$/.test(this.#pending);
+    return /^data: ?\[DONE\]\s*$/.test(this.pending);
   }
 
   get finished(): boolean {
@@ -126,69 +114,14 @@ class ChunkMeter implements StreamMeter {
     return usage === null ? { usage: noUsage, source: 'none' } : { usage, source: 'last_seen' };
   }
 
-  feed(text: string): string {
-    if (this.#pending !== '' && this.#goesOn(text)) return '';
-    const input = this.#pending === '' ? text : this.#pending + text;
-    this.#pending = '';
-    let out = '';
-    let from = 0;
-    // Looked for once: vLLM ends lines with \n alone, and a search per frame would run to the end each time.
-    const hasCarriages = input.includes('\r');
-    while (from < input.length && !this.done && this.failure === null) {
-      const next = frameEnd(input, from, hasCarriages);
-      if (next === -1) {
-        this.#pending = input.slice(from);
-        this.#pendingTail = this.#pending.slice(-2);
-        if (this.#pending.length > frameBytesMax) this.#fail('garbage');
-        break;
-      }
-      out += this.#frame(from === 0 && next === input.length ? input : input.slice(from, next));
-      from = next;
-    }
-    return out;
-  }
-
-  /** Searches only what is new of a frame that comes in many reads: all of it each time would take seconds. */
-  #goesOn(text: string): boolean {
-    const seam = this.#pendingTail + text;
-    if (frameEnd(seam, 0, true) !== -1) return false;
-    this.#pending += text;
-    this.#pendingTail = seam.slice(-2);
-    if (this.#pending.length > frameBytesMax) this.#fail('garbage');
-    return true;
-  }
-
-  #fail(reason: StreamFailure): string {
-    this.failure = reason;
-    return '';
-  }
-
-  /** One frame with its empty line: finds the JSON of its `data:` line. */
-  #frame(text: string): string {
-    let lineStart = 0;
-    while (!text.startsWith('data:', lineStart)) {
-      otherLine.lastIndex = lineStart;
-      if (!otherLine.test(text)) return this.#fail('garbage');
-      const lineEnd = text.indexOf('\n', lineStart);
-      if (lineEnd === -1 || lineEnd + 1 >= text.length) return text;
-      lineStart = lineEnd + 1;
-    }
-    let start = lineStart + 5;
-    if (text.charCodeAt(start) === SPACE) start += 1;
-    let end = text.indexOf('\n', start);
-    if (end === -1) end = text.length;
-    // One frame holds one object: what stands on a second line would pass without being read.
-    else if (end + 2 < text.length && text.includes('\ndata', end)) return this.#fail('garbage');
-    while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
-    if (text.charCodeAt(start) === OPEN_BRACE) return this.#object({ text, start, end });
-    if (!text.startsWith('[DONE]', start)) return this.#fail('garbage');
+  protected override endMark(): string {
     // What vLLM aborts before the first token ends without any finish chunk.
-    if (this.#finishedChoices.length === 0 && !this.#abortExpected) return this.#fail('engine_abort');
+    if (this.#finishedChoices.length === 0 && !this.#abortExpected) return this.fail('engine_abort');
     this.done = true;
     return '';
   }
 
-  #object(frame: Frame): string {
+  protected override object(frame: Frame): string {
     const mark = frame.text.indexOf(choicesMark, frame.start);
     if (mark === -1 || mark >= frame.end) return this.#oddFrame(frame);
     return this.#choices(frame, mark + choicesMark.length);
@@ -196,12 +129,12 @@ class ChunkMeter implements StreamMeter {
 
   #choices(frame: Frame, choicesAt: number): string {
     const usage = findUsage(frame.text, frame.start, frame.end);
-    if (usage.kind === 'broken') return this.#fail('garbage');
+    if (usage.kind === 'broken') return this.fail('garbage');
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
-    if (!this.#noteFinish(frame, choicesAt)) return this.#fail('engine_abort');
+    if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     const { mayCountOnFinish, wantsUsage } = this.#options;
     const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
     const finalChunk = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
@@ -220,7 +153,7 @@ class ChunkMeter implements StreamMeter {
     const { wantsUsage, costText } = this.#options;
     const json = frame.text.slice(start, end);
     const usage = parseUsage(json);
-    if (usage === null && !isJson(json)) return this.#fail('garbage');
+    if (usage === null && !isJson(json)) return this.fail('garbage');
     // A count that cannot be is told as it came, and counts for nothing.
     if (usage !== null) this.#count(usage);
     if (!wantsUsage) return '';
@@ -237,9 +170,9 @@ class ChunkMeter implements StreamMeter {
   /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
   #oddFrame(frame: Frame): string {
     const scan = scanDocument(frame.text.slice(frame.start, frame.end));
-    if (!scan.ok) return this.#fail('garbage');
+    if (!scan.ok) return this.fail('garbage');
     const find = (name: string) => scan.members.find(({ key }) => key === name);
-    if (find('error') !== undefined) return this.#fail('error_frame');
+    if (find('error') !== undefined) return this.fail('error_frame');
     const choices = find('choices');
     if (choices !== undefined) return this.#choices(frame, frame.start + choices.valueStart);
     const usage = find('usage');
@@ -253,7 +186,7 @@ class ChunkMeter implements StreamMeter {
   #renamed(frame: Frame, splices: Splice[]): string {
     if (this.#publicName === null) return spliceText(frame.text, splices);
     const renaming = modelSplices(frame.text, frame.start, frame.end, this.#publicName);
-    if (renaming === null) return this.#fail('garbage');
+    if (renaming === null) return this.fail('garbage');
     splices.push(...renaming);
     return spliceText(frame.text, splices);
   }
@@ -316,14 +249,6 @@ function finishReasonAt(text: string, from: number): number {
     if (text.charCodeAt(at) === QUOTE && text.charCodeAt(at + 1) !== QUOTE) return at;
   }
   return -1;
-}
-
-/** Offset after the empty line that ends the frame at `from`, or -1 while it is not complete. */
-function frameEnd(text: string, from: number, hasCarriages: boolean): number {
-  const plain = text.indexOf('\n\n', from);
-  const carriage = hasCarriages ? text.indexOf('\n\r\n', from) : -1;
-  if (carriage !== -1 && (plain === -1 || carriage < plain)) return carriage + 3;
-  return plain === -1 ? -1 : plain + 2;
 }
 
 /**

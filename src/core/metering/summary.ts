@@ -1,7 +1,7 @@
 import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import { idCodeSql } from './codes.ts';
+import { idCodeSql, idCodesSql, valuesSql } from './codes.ts';
 import { readFloorMs } from './partitions.ts';
 
 /** What sums may be grouped by; `day` and `hour` are of UTC. */
@@ -13,6 +13,8 @@ export interface SummaryRequest {
   readonly organizationId: string | null;
   /** Only what this key did; null for all keys. */
   readonly keyId: string | null;
+  /** Only what these keys did; absent for all. */
+  readonly ofKeys?: readonly string[];
   /** Milliseconds since the Unix epoch, `fromMs` in, `toMs` not. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -83,7 +85,7 @@ export async function summarize(db: Db, request: SummaryRequest): Promise<Summar
   }
   if (rows.size > request.groupsMax) return { kind: 'too_many_groups' };
   const sorted = [...rows.values()].toSorted((a, b) => compareGroups(a.group, b.group, request.groupBy));
-  return { kind: 'sums', rows: sorted, totals: sorted.reduce<UsageSums>(addSums, noSums) };
+  return { kind: 'sums', rows: sorted, totals: totalsOf(sorted) };
 }
 
 type GroupColumns = Readonly<Record<SummaryDimension, string>>;
@@ -191,10 +193,11 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
 }
 
 /** The owner where one is named, and the key where one is named, as codes. */
-function ownerSql(sql: Sql, { organizationId, keyId }: SummaryRequest) {
+function ownerSql(sql: Sql, { organizationId, keyId, ofKeys }: SummaryRequest) {
   const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
+  const ofOwn = ofKeys === undefined ? sql`` : sql`AND key IN ${idCodesSql(sql, ofKeys)}`;
   const owner = organizationId === null ? sql`true` : sql`organization = ${idCodeSql(sql, organizationId)}`;
-  return sql`${owner} ${ofKey}`;
+  return sql`${owner} ${ofKey} ${ofOwn}`;
 }
 
 function daysSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
@@ -222,13 +225,14 @@ function recordsSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
 }
 
 async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly RefusalRow[]> {
-  const { organizationId, keyId, groupBy } = request;
+  const { organizationId, keyId, ofKeys, groupBy } = request;
   const shown: ColumnOf = (_sql, dimension) => (dimension === 'day' ? shownDay(sql) : sql`${sql(dimension)}`);
   return sql<RefusalRow[]>`
     WITH refused AS (
       SELECT key_id, model, project_id, date_trunc('hour', minute, 'UTC') AS hour, code, count FROM usage_refusals
       WHERE ${organizationId === null ? sql`true` : sql`organization_id = ${organizationId}`}
         AND minute >= ${momentOf(request.fromMs)} AND minute < ${momentOf(request.toMs)} ${keyId === null ? sql`` : sql`AND key_id = ${keyId}`}
+        ${ofKeys === undefined ? sql`` : sql`AND key_id IN (${valuesSql(sql, ofKeys)})`}
     ), by_code AS (
       SELECT ${groupColumns(sql, groupBy, refusedSql)} code, sum(count) AS total FROM refused
       GROUP BY ${sql.unsafe([...groupBy, 'code'].map((_, index) => index + 1).join(', '))}
@@ -337,20 +341,26 @@ function toSums(row: UsageRow): Omit<UsageSums, 'refusals'> {
   };
 }
 
-function addSums(a: UsageSums, b: UsageSums): UsageSums {
-  const refusals = { ...a.refusals };
-  for (const [code, count] of Object.entries(b.refusals)) refusals[code] = (refusals[code] ?? 0) + count;
-  return {
-    requests: a.requests + b.requests,
-    completed: a.completed + b.completed,
-    aborted: a.aborted + b.aborted,
-    ended: a.ended + b.ended,
-    failed: a.failed + b.failed,
-    inputTokens: a.inputTokens + b.inputTokens,
-    inputCachedTokens: a.inputCachedTokens + b.inputCachedTokens,
-    outputTokens: a.outputTokens + b.outputTokens,
-    outputReasoningTokens: a.outputReasoningTokens + b.outputReasoningTokens,
-    costPicoUsd: a.costPicoUsd + b.costPicoUsd,
-    refusals,
-  };
+const countNames = [
+  'requests',
+  'completed',
+  'aborted',
+  'ended',
+  'failed',
+  'inputTokens',
+  'inputCachedTokens',
+  'outputTokens',
+  'outputReasoningTokens',
+] as const;
+
+/** Added up in place: there may be thousands of rows. */
+function totalsOf(rows: readonly UsageSums[]): UsageSums {
+  const refusals: Record<string, number> = {};
+  const totals = { ...noSums, refusals };
+  for (const row of rows) {
+    for (const name of countNames) totals[name] += row[name];
+    totals.costPicoUsd += row.costPicoUsd;
+    for (const [code, count] of Object.entries(row.refusals)) refusals[code] = (refusals[code] ?? 0) + count;
+  }
+  return totals;
 }

@@ -10,6 +10,13 @@ export interface Usage {
   readonly reasoningTokens: number;
 }
 
+/**
+ * Where a count is from: the engine's final one, the last running one that it sent, what was counted here of an answer
+ * that ended without one, or nowhere.
+ */
+export const usageSources = ['engine', 'last_seen', 'none', 'counted'] as const;
+export type UsageSource = (typeof usageSources)[number];
+
 export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
 
 /** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
@@ -28,9 +35,14 @@ function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 }
 
+/** The member of that name which chat has, else the one that responses have in its place. */
+function either(value: unknown, chat: string, responses: string): unknown {
+  return member(value, chat) ?? member(value, responses);
+}
+
 /**
- * Reads a `usage` object as OpenAI and vLLM write it. Every detail may be absent or null (vLLM sends
- * `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
+ * Reads a `usage` object as OpenAI and vLLM write it, of chat or of responses. Every detail may be absent or null (vLLM
+ * sends `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
  * parser); parts are never taken for more than their whole.
  * @param json the object's text
  * @returns null when the text is not a JSON object, or counts more than any request can use
@@ -43,16 +55,15 @@ export function parseUsage(json: string): Usage | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
-  const inputTokens = count(member(value, 'prompt_tokens'));
-  const outputTokens = count(member(value, 'completion_tokens'));
+  const inputTokens = count(either(value, 'prompt_tokens', 'input_tokens'));
+  const outputTokens = count(either(value, 'completion_tokens', 'output_tokens'));
+  const input = either(value, 'prompt_tokens_details', 'input_tokens_details');
+  const output = either(value, 'completion_tokens_details', 'output_tokens_details');
   return believable({
     inputTokens,
-    cachedTokens: Math.min(inputTokens, count(member(member(value, 'prompt_tokens_details'), 'cached_tokens'))),
+    cachedTokens: Math.min(inputTokens, count(member(input, 'cached_tokens'))),
     outputTokens,
-    reasoningTokens: Math.min(
-      outputTokens,
-      count(member(member(value, 'completion_tokens_details'), 'reasoning_tokens')),
-    ),
+    reasoningTokens: Math.min(outputTokens, count(member(output, 'reasoning_tokens'))),
   });
 }
 

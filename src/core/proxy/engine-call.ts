@@ -63,6 +63,11 @@ export interface AnswerSink {
   /** The body is complete by its own framing. */
   onEnd(): void;
   onFault(fault: EngineFault): void;
+  /**
+   * Whether what has come of the body begins the answer; until then the limit for the first byte holds. Absent: the
+   * first byte does.
+   */
+  hasBegun?(): boolean;
 }
 
 export interface EngineCall {

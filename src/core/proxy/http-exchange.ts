@@ -99,7 +99,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     const waitedMs = clock.nowMs - this.#sinceMs - clock.stepMs;
     if (this.#phase === 'connecting') {
       if (waitedMs > options.connectTimeoutMs) this.fail('refused');
-    } else if (this.#bodySeen) {
+    } else if (this.#bodySeen && this.#sink.hasBegun?.() !== false) {
       if (waitedMs > options.idleTimeoutMs) this.fail('idle_timeout');
     } else if (waitedMs > this.#firstByteTimeoutMs) {
       this.fail('first_byte_timeout');

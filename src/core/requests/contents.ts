@@ -17,10 +17,10 @@ export interface Content {
   readonly responseTruncated: boolean;
 }
 
-/** A request that a caller may see: `keyId` null is any key of the organization. */
+/** A request that a caller may see: `keyIds` null is any key of the organization. */
 export interface ContentRef {
   readonly organizationId: string;
-  readonly keyId: string | null;
+  readonly keyIds: readonly string[] | null;
   readonly requestId: string;
 }
 
@@ -56,12 +56,12 @@ export function createContents(options: ContentsOptions): Contents {
   const { db, clock, log, audit, ageMaxMs, bodyBytesMax, during } = options;
   const writer = new ContentWriter({ db, log, bodyBytesMax });
   const oldest = (): string => uuidLowerBound(clock.now() - ageMaxMs);
-  const matches = ({ organizationId, keyId, requestId }: ContentRef) =>
+  const matches = ({ organizationId, keyIds, requestId }: ContentRef) =>
     and(
       eq(requestContents.requestId, requestId),
       gte(requestContents.requestId, oldest()),
       eq(requestContents.organizationId, organizationId),
-      ...(keyId === null ? [] : [eq(requestContents.keyId, keyId)]),
+      ...(keyIds === null ? [] : [inArray(requestContents.keyId, [...keyIds])]),
     );
 
   return {

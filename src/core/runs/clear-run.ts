@@ -3,8 +3,8 @@ import { FileTooLargeError } from '#core/runs/runner/runner.ts';
 import type { ClaimedRun } from './claimed-run.ts';
 import type { PhaseParts } from './phase.ts';
 import type { RunSources } from './sources.ts';
-import { stateBytesMax, type States } from './states.ts';
-import { layoutOf } from './work-files.ts';
+import type { KeepResult, States } from './states.ts';
+import { layoutOf, type WorkLayout } from './work-files.ts';
 
 /** Providers are fetched by `init`, and networks fail. */
 export const initTries = 3;
@@ -23,28 +23,85 @@ export interface ClearingParts extends Pick<PhaseParts, 'runner'> {
   readonly log: Log;
 }
 
+/** Runs whose states could not be kept, of which the log has been told. */
+const told = new WeakMap<Log, Set<string>>();
+
 /**
  * Ends what still runs of a run that is over, and removes its folder, with what Terraform knew last on record: a gateway
- * that was killed, or was given up for lost, has not written that down.
+ * that was killed, or was given up for lost, has not written that down. A state that cannot be kept stays where it is,
+ * without the secrets beside it, and is tried again by the next look, until somebody forgets the run.
  * @throws what the stores throw: the folder stays
  */
-export async function clearRun(
-  { runner, states, sources, log }: ClearingParts,
-  run: Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId'>,
-): Promise<void> {
-  const { id: runId, installationId } = run;
-  for (const phase of phaseNames) await runner.kill(runId, phase);
+export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<void> {
+  const { runner, states, sources, log } = parts;
+  for (const phase of phaseNames) await runner.kill(run.id, phase);
+  if (run.isForgotten === true) return runner.remove(run.id);
   const stack = await sources.stackPackage(run.stackVersionId);
   const layout = stack === null ? null : layoutOf(stack.root);
-  const state = layout === null ? null : await readIfSound(() => runner.readFile(runId, layout.state, stateBytesMax));
-  if (layout !== null && state !== null) {
+  const unkept = layout === null ? versionGone : await findUnkept(parts, run, layout);
+  if (unkept === null) {
+    await runner.remove(run.id);
+    return states.left(run.id, false);
+  }
+  // Until somebody sees to it nothing is applied over what it has made; where that was done, what was made since counts.
+  await states.left(run.id, !unkept.isOvertaken);
+  if (layout !== null) await removeSecrets(runner, run.id, layout);
+  const known = told.get(log) ?? new Set();
+  told.set(log, known);
+  if (known.has(run.id)) return;
+  known.add(run.id);
+  const place = runner.locate(run.id, layout?.state ?? '');
+  log.error(
+    { runId: run.id, place, why: unkept.why },
+    'the state that a run left could not be kept and stays where it is',
+  );
+}
+
+/** A run may have moved them: nothing but the state stays, where that can be had. */
+async function removeSecrets(runner: ClearingParts['runner'], runId: string, layout: WorkLayout): Promise<void> {
+  if (runner.keepOnly !== undefined) return runner.keepOnly(runId, [layout.state, layout.lockFile]);
+  for (const path of layout.secret) await runner.removeFile(runId, path);
+}
+
+export interface EndedRun extends Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId'> {
+  readonly isForgotten?: boolean;
+}
+
+/** A state that is not on record. */
+interface Unkept {
+  readonly why: string;
+  /** What a later run of the installation made without it is on record. */
+  readonly isOvertaken: boolean;
+}
+
+const versionGone: Unkept = { why: 'the version of its stack is gone', isOvertaken: false };
+
+/** @returns null where nothing is left that is not on record */
+async function findUnkept(
+  { runner, states, log }: ClearingParts,
+  { id: runId, installationId }: EndedRun,
+  layout: WorkLayout,
+): Promise<Unkept | null> {
+  try {
+    const state = await runner.readFile(runId, layout.state, states.bytesMax);
+    if (state === null || state.length === 0) return null;
     const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
     const kept = await states.keep({ installationId, runId, state, lockFile });
     if (kept === 'kept') log.info({ runId }, 'the state of a run that was given up is on record');
-    if (kept === 'foreign')
-      log.warn({ runId }, 'a run that was given up left a state that no other run has gone on with');
+    const why = whyNotKept(kept);
+    return why === null ? null : { why, isOvertaken: kept === 'overtaken' };
+  } catch (error) {
+    if (error instanceof FileTooLargeError) return { why: error.message, isOvertaken: false };
+    throw error;
   }
-  await runner.remove(runId);
+}
+
+/** Null where it is on record. */
+export function whyNotKept(result: KeepResult): string | null {
+  if (result === 'overtaken')
+    return 'a later run of the installation has begun without it, and what that one makes is on record';
+  if (result === 'foreign') return 'it is the state of something else';
+  return result === 'not_a_state' ? 'it is no state of Terraform' : null;
 }
 
 /** Of a file that is too large to be a state nothing is kept. */

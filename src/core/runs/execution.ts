@@ -1,16 +1,18 @@
 import { z } from 'zod';
 import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { ClaimedRun } from './claimed-run.ts';
-import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound } from './clear-run.ts';
+import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound, whyNotKept } from './clear-run.ts';
+import { explainConnection } from './connection-failure.ts';
 import { createMask, type Mask } from './mask.ts';
-import { readOutputs } from './outputs.ts';
+import { outputsOf, readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
-import { clusterGone, clusterMoved, type FailureCode } from './run-status.ts';
-import { FileTooLargeError, RunnerRefusedError } from '#core/runs/runner/runner.ts';
+import { clusterGone, clusterMoved, type FailureCode, organizationInactive, stateNotSaved } from './run-status.ts';
+import { FileTooLargeError, type ReachedNode, RunnerRefusedError } from '#core/runs/runner/runner.ts';
 import { isLocalBackend, killedBy, RunCanceled, RunFailure } from './run-failure.ts';
-import { inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
-import { stateBytesMax, type States } from './states.ts';
+import { type ClusterContext, inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
+import type { States } from './states.ts';
 import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
 
 export interface ExecutionLimits {
@@ -48,6 +50,7 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   const { claims } = parts;
   try {
     if (run.status === 'CANCELING' && run.phase === null) throw endBefore(run);
+    await requireSavedState(parts, run);
     if (await hasNothingToDestroy(parts, run)) await claims.turn(run, { status: 'DESTROYED' });
     else {
       const context = await readContext(parts, run);
@@ -68,20 +71,33 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   await clearRun(parts, run);
 }
 
-/** @throws RunFailure for one that is too large to be kept */
-async function readState({ runner }: Pick<ExecutionParts, 'runner'>, runId: string, path: string) {
+/** @returns null before Terraform has written any: it makes the file first. @throws RunFailure for one that is too large */
+async function readState({ runner, states }: Pick<ExecutionParts, 'runner' | 'states'>, runId: string, path: string) {
   try {
-    return await runner.readFile(runId, path, stateBytesMax);
+    const state = await runner.readFile(runId, path, states.bytesMax);
+    return state?.length === 0 ? null : state;
   } catch (error) {
     if (!(error instanceof FileTooLargeError)) throw error;
-    throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${error.message}`);
+    throw stateLeft(error.message);
   }
 }
+
+const stateLeft = (why: string): RunFailure =>
+  new RunFailure(
+    'STATE_SAVE_FAILED',
+    `the state that the run left was not taken: ${why}. It stays in the work folder of the run, which the log of the gateway names, and is tried again; HEADGATE_RUNS_STATE_MIB takes larger ones, and an administrator who has seen to it forgets the run`,
+  );
 
 /** Of a run that nothing was done for yet: it ends also where it could not begin, as without the platform key. */
 function endBefore({ cancelReason }: ClaimedRun): Error {
   if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
   return new RunCanceled();
+}
+
+/** One that waited while another of its installation ran, whose state was not kept. @throws RunFailure */
+async function requireSavedState({ states }: ExecutionParts, run: ClaimedRun): Promise<void> {
+  const unsaved = run.prepared ? null : await states.unsavedRun(run.installationId);
+  if (unsaved !== null) throw new RunFailure('STATE_NOT_SAVED', stateNotSaved(formatId('run', unsaved)));
 }
 
 /** What was never made needs no Terraform, and no cluster that can be reached. */
@@ -106,6 +122,8 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     if (run.prepared) await endWithoutCluster(parts, run, stack);
     throw new RunFailure('CLUSTER_GONE', isMoved ? clusterMoved : clusterGone);
   }
+  requireActive(run, cluster);
+  requireNode(run, cluster);
   if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
   const stored = await states.latest(run.installationId);
   const inputs = await openInputs(sealer, run);
@@ -119,6 +137,18 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     // Another version of the stack may need other versions of its providers.
     lockFile: stored?.stackVersionId === run.stackVersionId ? stored.lockFile : null,
   };
+}
+
+/** It may have been taken out, or renamed, at the moment the run was asked for. @throws RunFailure */
+function requireNode({ node, prepared }: ClaimedRun, { nodes }: ClusterContext): void {
+  if (node === '' || prepared || nodes.some(({ name }) => name === node)) return;
+  throw new RunFailure('INIT_FAILED', `the cluster has no node ${node} any more: apply the stack to another node`);
+}
+
+/** What has begun goes on, and what was made can be removed. @throws RunFailure */
+function requireActive({ operation, prepared }: ClaimedRun, { organizationStatus: status }: ClusterContext): void {
+  if (status === 'active' || operation === 'destroy' || prepared) return;
+  throw new RunFailure('ORGANIZATION_INACTIVE', organizationInactive(status));
 }
 
 /** One that nothing was done for yet says what it lacks; of any other the state would be lost. @throws RunFailure */
@@ -153,14 +183,12 @@ async function keepState(
   { id: runId, installationId }: ClaimedRun,
   layout: WorkLayout,
 ): Promise<boolean> {
-  const state = await readState({ runner }, runId, layout.state);
+  const state = await readState({ runner, states }, runId, layout.state);
   if (state === null) return false;
   const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
   const kept = await states.keep({ installationId, runId, state, lockFile });
-  if (kept === 'not_a_state' || kept === 'foreign') {
-    const why = kept === 'foreign' ? 'it is the state of something else' : 'it is no state of Terraform';
-    throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${why}`);
-  }
+  const why = whyNotKept(kept);
+  if (why !== null) throw stateLeft(why);
   return true;
 }
 
@@ -284,18 +312,23 @@ class Execution {
     return keepState(this.#parts, this.#run, this.#layout);
   }
 
-  async #outputs(): Promise<ReturnType<typeof readOutputs> | null> {
+  async #outputs(): Promise<ReturnType<typeof readOutputs>> {
     const { limits } = this.#parts;
     const end = await this.#phase('output', ['output', '-json'], limits.initMs, { silent: true });
-    if (end.exitCode !== 0) return null;
     const { nodes } = this.#context.cluster;
-    const text = await this.#readAll('output');
+    // One that was canceled just then, or killed, has applied all the same: what it made is in the state.
+    const text = end.exitCode === 0 ? await this.#readAll('output') : await this.#outputsOfState();
     return readOutputs(text, {
       announced: this.#context.stack.web,
       nodes: nodes.map(({ name, ssh_port: sshPort }) => ({ name, sshPort })),
       ownNode: this.#context.node,
       mask: this.#mask,
     });
+  }
+
+  async #outputsOfState(): Promise<string> {
+    const stored = await this.#parts.states.latest(this.#run.installationId);
+    return stored === null ? '' : outputsOf(stored.state);
   }
 
   async #readAll(phase: string): Promise<string> {
@@ -327,14 +360,18 @@ class Execution {
   async #endOf(name: string): Promise<PhaseEnd> {
     const state = await this.#parts.runner.observe(this.#run.id, name);
     const exitCode = state.kind === 'ended' ? state.exitCode : null;
-    return { exitCode, because: null, changes: null, error: null, canceled: null };
+    return { exitCode, because: null, isExceeded: false, changes: null, error: null, unreached: [], canceled: null };
   }
 
-  #fail(code: FailureCode, command: string, { exitCode, error, because, canceled }: PhaseEnd): never {
+  #fail(code: FailureCode, command: string, end: PhaseEnd): never {
+    const { exitCode, because, isExceeded, canceled, unreached } = end;
     if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
+    if (isExceeded) throw new RunFailure('LIMIT_EXCEEDED', `${command} was ended: ${because ?? 'it took too much'}`);
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
+    const nodes = reachOf(this.#context);
+    const error = end.error === null ? null : explainConnection(end.error, { unreached, nodes });
     const ended = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
     const said = because === null ? ended : `${ended}: ${because}`;
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
@@ -342,10 +379,10 @@ class Execution {
   }
 }
 
-/** Addresses that a run may reach, where its runner holds it to that. */
-function reachOf({ cluster }: RunContext): readonly string[] {
-  return cluster.nodes.flatMap(({ address, private_address: inside }) =>
-    inside === null ? [address] : [address, inside],
+/** Nodes that a run may reach, where its runner holds it to that. */
+function reachOf({ cluster }: RunContext): readonly ReachedNode[] {
+  return cluster.nodes.flatMap(({ address, private_address: inside, ssh_port: sshPort }) =>
+    (inside === null ? [address] : [address, inside]).map((one) => ({ address: one, sshPort })),
   );
 }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import type { Mask } from './mask.ts';
+import { readUnreached, type Unreached } from '#core/runs/runner/runner.ts';
+import type { PieceMask } from './mask.ts';
 
 /** A line of a run's log as it is kept. */
 export interface LogLine {
@@ -18,6 +19,8 @@ export interface LineFacts {
   readonly changes: ChangeSummary | null;
   /** What an error is, with file and line where Terraform names them, and the first line of why. */
   readonly error: string | null;
+  /** A port that the run's network could not be connected with. */
+  readonly unreached: Unreached | null;
 }
 
 export interface ChangeSummary {
@@ -56,37 +59,61 @@ const lineSchema = z.object({
     .object({ add: z.int(), change: z.int(), remove: z.int(), operation: z.enum(['plan', 'apply', 'destroy']) })
     .optional()
     .catch(undefined),
-  hook: z.object({ output: z.string().optional() }).optional().catch(undefined),
+  hook: z
+    .object({
+      output: z.string().optional(),
+      resource: z.object({ addr: z.string() }).optional().catch(undefined),
+    })
+    .optional()
+    .catch(undefined),
 });
 
 /** Lines that say nothing to whoever reads the log: the outputs are shown by themselves, and are not masked there. */
 const silentTypes: ReadonlySet<string> = new Set(['version', 'outputs', 'state_lock_acquire', 'state_lock_release']);
 
+/** Of what is none of Terraform's lines. */
+const textSource = '';
+
 /**
  * A line of `terraform -json`, or of whatever else wrote into the log: a panic, a shell, a program of a module.
  * @param mask applied before anything is cut, so that no half of a secret stays
  */
-export function readLogLine(raw: string, mask: Mask): LineFacts {
+export function readLogLine(raw: string, mask: PieceMask): LineFacts {
   const parsed = raw.startsWith('{') ? lineSchema.safeParse(parseJson(raw)) : null;
   return parsed?.success === true ? readJsonLine(parsed.data, mask) : readText(raw, mask);
 }
 
-function readText(raw: string, mask: Mask): LineFacts {
-  const message = clean(mask(raw));
+function readText(raw: string, mask: PieceMask): LineFacts {
+  const message = cut(maskedPiece(raw, textSource, mask));
   const line = message === '' ? null : ({ atMs: null, level: 'info', type: 'text', message } as const);
-  return { line, changes: null, error: null };
+  return { line, changes: null, error: null, unreached: readUnreached(message) };
 }
 
-function readJsonLine(said: z.infer<typeof lineSchema>, mask: Mask): LineFacts {
-  const { '@level': level, '@message': text, '@timestamp': timestamp, type, diagnostic, changes, hook } = said;
+/** Colours in the middle of a secret keep nobody from reading it. */
+function maskedPiece(text: string, source: string, { whole, piece }: PieceMask): string {
+  return piece(source, printable(whole(text)));
+}
+
+function maskedText(said: z.infer<typeof lineSchema>, mask: PieceMask): string {
+  const { '@message': text, diagnostic, hook } = said;
+  if (diagnostic === undefined && hook?.output !== undefined) {
+    return maskedPiece(hook.output, hook.resource?.addr ?? textSource, mask);
+  }
+  const { whole } = mask;
+  return whole(printable(whole(diagnostic === undefined ? text : diagnosticText(diagnostic))));
+}
+
+function readJsonLine(said: z.infer<typeof lineSchema>, mask: PieceMask): LineFacts {
+  const { '@level': level, '@timestamp': timestamp, type, diagnostic, changes } = said;
   const at = Date.parse(timestamp ?? '');
-  const message = clean(mask(diagnostic === undefined ? (hook?.output ?? text) : diagnosticText(diagnostic)));
+  const message = cut(maskedText(said, mask));
   const line: LogLine = { atMs: at >= atMsMin && at < atMsMax ? at : null, level: levelOf(level), type, message };
   const isError = diagnostic?.severity === 'error';
   return {
     line: silentTypes.has(type) || message === '' ? null : line,
     changes: changes ?? null,
     error: isError ? sentenceOf(message) : null,
+    unreached: null,
   };
 }
 
@@ -130,8 +157,13 @@ const escapes = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b
 const controls = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
 /* oxlint-enable no-control-regex */
 
-/** Printable text without a terminal's colours and cursor moves; of what is too long the beginning. */
-function clean(text: string): string {
-  const printable = text.toWellFormed().replaceAll(escapes, '').replaceAll(controls, '').trimEnd();
-  return printable.length <= messageCharsMax ? printable : `${printable.slice(0, messageCharsMax)}… (line cut)`;
+/** Text without a terminal's colours and cursor moves. */
+function printable(text: string): string {
+  return text.toWellFormed().replaceAll(escapes, '').replaceAll(controls, '');
+}
+
+/** Of what is too long the beginning. */
+function cut(text: string): string {
+  const trimmed = text.trimEnd();
+  return trimmed.length <= messageCharsMax ? trimmed : `${trimmed.slice(0, messageCharsMax)}… (line cut)`;
 }

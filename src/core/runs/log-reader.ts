@@ -1,5 +1,6 @@
 import { type ChangeSummary, type LogLine, readLogLine } from './log-line.ts';
-import type { Mask } from './mask.ts';
+import type { PieceMask } from './mask.ts';
+import type { Unreached } from '#core/runs/runner/runner.ts';
 
 /** Of a whole run; what comes later is read and not kept. */
 export const logBytesMax = 5 * 1024 * 1024;
@@ -14,25 +15,50 @@ export interface LogChunk {
   readonly bytes: number;
   readonly changes: ChangeSummary | null;
   readonly error: string | null;
+  /** Ports that the run's network could not be connected with, in the order of the log. */
+  readonly unreached: readonly Unreached[];
 }
 
-/**
- * Whole lines of a phase's output.
- * @param ended nothing more comes: what is left is a line too
- */
-export function readLogChunk(chunk: Buffer, ended: boolean, mask: Mask): LogChunk {
+export interface ReadLog {
+  /** Nothing more comes: what is left is a line too. */
+  readonly ended: boolean;
+  readonly mask: PieceMask;
+  /** When so many bytes of the chunk had been written; null where nobody knows. */
+  readonly writtenAt?: (bytes: number) => number | null;
+}
+
+/** Whole lines of a phase's output. A line that says no time has the one of its writing, however late it is read. */
+export function readLogChunk(chunk: Buffer, { ended, mask, writtenAt = () => null }: ReadLog): LogChunk {
   const lines: LogLine[] = [];
   let bytes = 0;
   let changes: ChangeSummary | null = null;
   let error: string | null = null;
+  const unreached: Unreached[] = [];
   for (let end = nextEnd(chunk, bytes, ended); end > bytes; end = nextEnd(chunk, bytes, ended)) {
     const facts = readLogLine(chunk.toString('utf8', bytes, end).replace(/\r?\n$/, ''), mask);
-    if (facts.line !== null) lines.push(facts.line);
+    if (facts.line !== null) lines.push({ ...facts.line, atMs: facts.line.atMs ?? writtenAt(end) });
     changes = facts.changes ?? changes;
     error ??= facts.error;
+    if (facts.unreached !== null) unreached.push(facts.unreached);
     bytes = end;
   }
-  return { lines, bytes, changes, error };
+  return { lines: boundedTimes(lines), bytes, changes, error, unreached };
+}
+
+/** What was written before a line that says its time was written then at the latest. */
+function boundedTimes(lines: readonly LogLine[]): LogLine[] {
+  let latestMs: number | null = null;
+  return lines
+    .toReversed()
+    .map((line) => {
+      const atMs = latestMs === null ? line.atMs : Math.min(line.atMs ?? latestMs, latestMs);
+      if (line.type !== 'text') {
+        latestMs = line.atMs;
+        return line;
+      }
+      return { ...line, atMs };
+    })
+    .toReversed();
 }
 
 /** Where the line that begins here ends, behind its newline; the beginning itself where it has not ended yet. */

@@ -50,6 +50,15 @@ export function readOutputs(text: string, context: OutputContext): RunResult {
   return { outputs, ...declaredWeb(all, context) };
 }
 
+/** What `terraform output -json` would print, out of a state as Terraform and OpenTofu write it (version 4). */
+export function outputsOf(state: Buffer): string {
+  const { outputs } = z
+    .object({ outputs: outputsSchema.catch({}) })
+    .catch({ outputs: {} })
+    .parse(parse(state.toString('utf8')));
+  return JSON.stringify(outputs);
+}
+
 type Values = Readonly<Record<string, { readonly sensitive: boolean; readonly value: unknown }>>;
 
 function declaredWeb(all: Values, context: OutputContext): Pick<RunResult, 'web' | 'webProblem'> {
@@ -81,7 +90,8 @@ function readWeb(
   if (typeof path !== 'string' || !pathPattern.test(path)) {
     return problem('web_path must begin with "/", one and no more, and have printable ASCII characters, 500 at most');
   }
-  return { web: { port, node: isNamed ? node : null, path }, webProblem: null };
+  // Of the run's own node the installation knows the name. Any other is named: the first of the cluster may change.
+  return { web: { port, node: isNamed || ownNode === '' ? target.name : null, path }, webProblem: null };
 }
 
 /** Terraform has numbers, and texts that hold them. */

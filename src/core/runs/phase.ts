@@ -3,8 +3,8 @@ import { type CancelReason, type ClaimedRun, leaseSeconds } from './claimed-run.
 import type { Claims } from './claims.ts';
 import { logBytesMax, logLinesMax, readLogChunk } from './log-reader.ts';
 import type { ChangeSummary, LogLine } from './log-line.ts';
-import type { Mask } from './mask.ts';
-import { logChunkBytes, type Phase, type Runner } from '#core/runs/runner/runner.ts';
+import { createPieceMask, type Mask, type PieceMask } from './mask.ts';
+import { logChunkBytes, type Phase, type Runner, type Unreached, type WrittenBy } from '#core/runs/runner/runner.ts';
 
 /** How a phase went. */
 export interface PhaseEnd {
@@ -13,8 +13,12 @@ export interface PhaseEnd {
   readonly changes: ChangeSummary | null;
   /** The first error that it printed. */
   readonly error: string | null;
+  /** Ports that its network could not be connected with. */
+  readonly unreached: readonly Unreached[];
   /** What its place says of its end. */
   readonly because: string | null;
+  /** It was ended because it took more than a run has. */
+  readonly isExceeded: boolean;
   /** Why it was asked to end, if it was. */
   readonly canceled: CancelReason | null;
 }
@@ -60,6 +64,8 @@ const renewEveryMs = (leaseSeconds * 1000) / 6;
 const snapshotEveryMs = 30_000;
 /** A phase that was started is seen at once; one that is not will never be, as where its disk is full. */
 const absentMsMax = 2000;
+/** A cluster may have many nodes; the last ones count. */
+const unreachedMax = 100;
 /** From being asked to end to being killed. */
 const graceMs = 30_000;
 
@@ -72,16 +78,22 @@ export async function runPhase(parts: PhaseParts, request: PhaseRequest): Promis
   if ((await runner.observe(run.id, phase.name)).kind === 'absent') await runner.start(run.id, cwd, phase);
   const ageMs = await claims.phaseAgeMs(run);
   const follower = new PhaseFollower(parts, request, isBegun ? run.logOffset : 0, ageMs);
-  return follower.follow();
+  const end = await follower.follow();
+  if (!isBegun || end.exitCode === 0 || end.canceled !== null) return end;
+  // Whoever held the run before may have asked it to end, and did not see that it did.
+  const { status, cancelReason } = await claims.look(run);
+  return status === 'CANCELING' ? { ...end, canceled: cancelReason ?? 'asked' } : end;
 }
 
 class PhaseFollower {
   readonly #parts: PhaseParts;
   readonly #request: PhaseRequest;
+  readonly #mask: PieceMask;
   readonly #deadlineMs: number;
   #offset: number;
   #changes: ChangeSummary | null = null;
   #error: string | null = null;
+  #unreached: readonly Unreached[] = [];
   #canceled: CancelReason | null = null;
   #killAtMs = Number.POSITIVE_INFINITY;
   #renewAtMs: number;
@@ -91,6 +103,7 @@ class PhaseFollower {
   constructor(parts: PhaseParts, request: PhaseRequest, offset: number, ageMs: number) {
     this.#parts = parts;
     this.#request = request;
+    this.#mask = createPieceMask(request.mask);
     this.#offset = offset;
     const nowMs = parts.clock.monotonicMs();
     this.#deadlineMs = nowMs + request.limitMs - ageMs;
@@ -113,7 +126,10 @@ class PhaseFollower {
       if (ended) {
         const exitCode = state.kind === 'ended' ? state.exitCode : null;
         const because = (state.kind === 'ended' ? state.because : null) ?? null;
-        return { exitCode, because, changes: this.#changes, error: this.#error, canceled: this.#canceled };
+        const isExceeded = state.kind === 'ended' && state.isExceeded === true;
+        const said = { changes: this.#changes, error: this.#error, unreached: this.#unreached };
+        const facts = { ...said, canceled: this.#canceled };
+        return { exitCode, because, isExceeded, ...facts };
       }
       await this.#attend();
       await pause(lookEveryMs, signal);
@@ -151,14 +167,21 @@ class PhaseFollower {
 
   async #drain(ended: boolean): Promise<void> {
     const { claims, runner } = this.#parts;
-    const { run, phase, mask, logged, silent = false } = this.#request;
+    const { run, phase, logged, silent = false } = this.#request;
     if (silent) return;
     for (;;) {
       const chunk = await runner.readLog(run.id, phase.name, this.#offset);
       const isAll = chunk.length < logChunkBytes;
-      const read = readLogChunk(chunk, ended && isAll, mask);
+      const begin = this.#offset;
+      const times = chunk.length === 0 ? [] : ((await runner.readTimes?.(run.id, phase.name)) ?? []);
+      const read = readLogChunk(chunk, {
+        ended: ended && isAll,
+        mask: this.#mask,
+        writtenAt: (bytes) => writtenAt(times, begin + bytes),
+      });
       this.#changes = read.changes ?? this.#changes;
       this.#error ??= read.error;
+      this.#unreached = [...this.#unreached, ...read.unreached].slice(-unreachedMax);
       if (read.bytes > 0) {
         const lines = keptLines(read.lines, logged);
         this.#offset += read.bytes;
@@ -167,6 +190,18 @@ class PhaseFollower {
       if (isAll) return;
     }
   }
+}
+
+/** By when a phase had written so many bytes; null where its place did not note it. */
+function writtenAt(times: readonly WrittenBy[], bytes: number): number | null {
+  // They grow, and may be many.
+  let [low, high] = [0, times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((times[middle]?.bytes ?? 0) < bytes) low = middle + 1;
+    else high = middle;
+  }
+  return times[low]?.atMs ?? null;
 }
 
 /** Up to the bound of a run's log, and one line that says that it was reached. */

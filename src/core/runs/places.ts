@@ -8,8 +8,8 @@ export interface Places {
   next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
   /** A run could not go on there. */
   doubt(place: string): void;
-  /** Whether runs may have left something that nobody has looked for yet. */
-  mayHaveLeft(isFirstLook: boolean): boolean;
+  /** Whether runs may have left something: a folder, or what is known to the hosts of containers alone. */
+  mayHaveLeft(): boolean;
   close(): void;
 }
 
@@ -32,7 +32,7 @@ export function createPlaces({ runner, containers, hasFolders }: PlacesOptions):
     },
     next: async (load) => (await containers?.next(load)) ?? runner(),
     doubt: (place) => containers?.doubt(place),
-    mayHaveLeft: (isFirstLook) => containers !== null || (isFirstLook && hasFolders()),
+    mayHaveLeft: () => containers !== null || hasFolders(),
     close: () => containers?.close(),
   };
 }

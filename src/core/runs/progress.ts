@@ -98,6 +98,7 @@ async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRu
       outputs = ${outputs === undefined ? null : JSON.stringify(outputs)}::jsonb,
       web = ${web === undefined || web === null ? null : JSON.stringify(web)}::jsonb,
       web_problem = ${webProblem ?? null},
+      left_state = ${failureCode === 'STATE_SAVE_FAILED'},
       ended_at = case when ${isEnd} then clock_timestamp() end,
       lease_until = case when ${isEnd} then null else lease_until end
     where id = ${id}`;

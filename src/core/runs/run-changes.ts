@@ -3,9 +3,10 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type Noted, noteRun } from './run-audit.ts';
 import type { ChangeResult } from './run-requests.ts';
-import type { Run } from './run-rows.ts';
+import { releaseForgotten } from './release-versions.ts';
+import { isOvertaken, lockRuns, type Run } from './run-rows.ts';
 import type { RunSources } from './sources.ts';
-import { activeStatuses, clusterGone, type RunStatus, statusesBefore } from './run-status.ts';
+import { activeStatuses, clusterGone, organizationInactive, type RunStatus, statusesBefore } from './run-status.ts';
 
 /** What is done to runs that are there. */
 export interface Changes {
@@ -13,16 +14,21 @@ export interface Changes {
   cancel(runId: string, author: Author): Promise<ChangeResult>;
   /** Cancels every run of a cluster that is deleted. Done again, it finds those that came meanwhile. */
   cancelOfCluster(clusterId: string, author: Author): Promise<void>;
+  /** Ends what an organization that was suspended or closed would have applied: runs that wait. What has begun goes on. */
+  endWaitingOf(organizationId: string, status: 'suspended' | 'closed', author: Author): Promise<void>;
   /** Clusters that have runs which wait or run. */
   clustersInUse(): Promise<readonly string[]>;
-  /** Drops what is known of what an installation has made, without removing it. Refused while it runs. */
+  /**
+   * Drops what is known of what an installation has made, without removing it. Refused while it runs. Of a run that a
+   * later one has overtaken it drops what that run alone has left.
+   */
   forget(runId: string, author: Author): Promise<ChangeResult>;
 }
 
 export interface ChangesParts {
   readonly db: Db;
   readonly audit: Audit;
-  readonly sources: Pick<RunSources, 'cluster'>;
+  readonly sources: Pick<RunSources, 'cluster' | 'unpinStackVersion'>;
   readonly find: (id: string) => Promise<Run | null>;
 }
 
@@ -59,12 +65,21 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
         await change(id, { author, action: 'canceled' }, (tx) => cancelGone(tx, id));
       }
     },
+    async endWaitingOf(organizationId, status, author) {
+      const runs = await db.sql<{ id: string }[]>`
+        select id from runs
+        where organization_id = ${organizationId} and status = 'PENDING' and operation = 'apply' order by id`;
+      for (const { id } of runs) {
+        await change(id, { author, action: 'canceled' }, (tx) => endWaiting(tx, id, organizationInactive(status)));
+      }
+    },
     async clustersInUse() {
       const rows = await db.sql<{ id: string }[]>`
         select distinct cluster_id as id from runs where status in ${db.sql([...cancelable])}`;
       return rows.map(({ id }) => id);
     },
-    forget: (runId, author) => change(runId, { author, action: 'forgotten' }, forgetState),
+    forget: (runId, author) =>
+      change(runId, { author, action: 'forgotten' }, (tx, run) => forgetState(tx, sources, run)),
   };
 }
 
@@ -90,13 +105,34 @@ async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** @returns whether none of its installation's runs was under way */
-async function forgetState(tx: Transaction, { installationId }: Run): Promise<boolean> {
+/** @returns whether it has not begun */
+async function endWaiting(tx: Transaction, runId: string, message: string): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    update runs set status = 'FAILED', failure_code = 'ORGANIZATION_INACTIVE', failure_message = ${message},
+      ended_at = clock_timestamp()
+    where id = ${runId} and status = 'PENDING' returning id`);
+  return rows.length > 0;
+}
+
+/** @returns whether none of its installation's runs was under way, or needs what it has left */
+async function forgetState(
+  tx: Transaction,
+  sources: ChangesParts['sources'],
+  { id, installationId, clusterId }: Run,
+): Promise<boolean> {
+  await lockRuns(tx, clusterId);
+  const overtaken = await tx.execute(sql`
+    update runs r set forgotten_at = coalesce(r.forgotten_at, clock_timestamp())
+    where r.id = ${id} and ${sql.raw(isOvertaken)} returning r.id`);
+  if (overtaken.length > 0) return true;
   const rows = await tx.execute(sql`
     select 1 from runs where installation_id = ${installationId} and status in (${listed(unfinished)}) limit 1`);
   if (rows.length > 0) return false;
   await tx.execute(sql`delete from stack_states where installation_id = ${installationId}`);
   await tx.execute(sql`
     update runs set status = 'SUPERSEDED' where installation_id = ${installationId} and status = 'APPLIED'`);
+  await tx.execute(sql`
+    update runs set forgotten_at = clock_timestamp() where installation_id = ${installationId} and forgotten_at is null`);
+  await releaseForgotten(tx, sources, installationId);
   return true;
 }

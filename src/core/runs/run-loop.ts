@@ -83,7 +83,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       const hasWork = await claims.hasWork();
       answers.note();
       const isSweepDue = clock.monotonicMs() >= sweepAtMs;
-      const isLeft = isSweepDue && places.mayHaveLeft(sweepAtMs === 0);
+      const isLeft = isSweepDue && places.mayHaveLeft();
       if (!hasWork && running.size === 0 && !isLeft) return idleEveryMs;
       const reachable = await places.reachable();
       if (isSweepDue) {

@@ -37,6 +37,10 @@ export interface Run {
   readonly webProblem: string | null;
   readonly access: RunAccess;
   readonly logLines: number;
+  /** What it has made and left is nothing to be kept any more. */
+  readonly isForgotten: boolean;
+  /** It was given up with its machine, and what is on record is a later run's. */
+  readonly isOvertaken: boolean;
 }
 
 export interface LoggedLine {
@@ -50,13 +54,18 @@ export interface LoggedLine {
 
 const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::float8`;
 
+/** Of a run `r`. */
+export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
+  select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
+
 const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "clusterId",
   r.organization_id as "organizationId", i.stack_id as "stackId", i.stack_name as "stackName",
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.phase, r.failure_code as "failureCode",
   r.failure_message as "failureMessage", r.retry_of as "retryOf", r.created_by_user as "createdByUser",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
   ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
-  r.web_problem as "webProblem", r.access, r.log_lines as "logLines"`;
+  r.web_problem as "webProblem", r.access, r.log_lines as "logLines",
+  r.forgotten_at is not null as "isForgotten", ${isOvertaken} as "isOvertaken"`;
 
 /** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
 export interface RunList {
@@ -132,6 +141,8 @@ export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]>
 }
 
 export interface NewRun {
+  /** Of a run that follows another one; without it the one of the stack on this node now. */
+  readonly installationId?: string;
   readonly clusterId: string;
   readonly organizationId: string;
   readonly stackId: string;
@@ -145,8 +156,25 @@ export interface NewRun {
   readonly author: Author;
 }
 
+/** Undoes the transaction that writes a run: an earlier one has left a state that is not on record. */
+export class StateNotSavedError extends Error {
+  readonly runId: string;
+  constructor(runId: string) {
+    super('an earlier run has left a state that is not on record');
+    this.name = 'StateNotSavedError';
+    this.runId = runId;
+  }
+}
+/** The node that an installation was on was taken out of its cluster. */
+export class NodeGoneError extends Error {}
+
 /** Runs of one cluster that may wait. */
 export const queueMax = 10;
+
+/** One change of which runs a cluster has at a time, until the transaction ends. */
+export async function lockRuns(tx: Transaction, clusterId: string): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`headgate runs ${clusterId}`}, 0))`);
+}
 
 /**
  * An id behind those of all runs of a cluster, whichever gateway made them: runs begin in the order of their ids. The
@@ -165,6 +193,7 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
  * Writes a run that waits for its cluster.
  * @param seal of its inputs, under the id that it gets
  * @returns null when as many wait for the cluster as may
+ * @throws StateNotSavedError, NodeGoneError
  */
 export async function insertRun(
   tx: Transaction,
@@ -172,23 +201,41 @@ export async function insertRun(
   seal: (runId: string) => Promise<Buffer>,
 ): Promise<string | null> {
   // Whoever comes at the same moment counts this one too.
-  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`headgate runs ${run.clusterId}`}, 0))`);
+  await lockRuns(tx, run.clusterId);
   const [queue] = await tx.execute<{ waiting: number }>(
     sql`select count(*)::int as waiting from runs where cluster_id = ${run.clusterId} and status = 'PENDING'`,
   );
   if ((queue?.waiting ?? 0) >= queueMax) return null;
-  const [installation] = await tx.execute<{ id: string }>(sql`
-    insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
-    values (${uuidv7()}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
-    on conflict (cluster_id, stack_id, node) do update set stack_name = excluded.stack_name returning id`);
-  if (installation === undefined) throw new Error('the installation was not written');
+  const installationId = await installationOf(tx, run);
+  const [unsaved] = await tx.execute<{ id: string }>(sql`
+    select id from runs where installation_id = ${installationId} and left_state and forgotten_at is null
+    order by id limit 1`);
+  if (unsaved !== undefined) throw new StateNotSavedError(unsaved.id);
   const id = await nextRunId(tx, run.clusterId);
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
       retry_of, created_by_user, created_by_key, created_at)
-    values (${id}, ${installation.id}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
+    values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
       ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)}, ${keyIdOf(run.author.actor)},
       clock_timestamp())`);
   return id;
+}
+
+/** @throws NodeGoneError */
+async function installationOf(tx: Transaction, run: NewRun): Promise<string> {
+  if (run.installationId !== undefined) {
+    const [known] = await tx.execute<{ id: string }>(
+      sql`select id from installations where id = ${run.installationId} and retired_at is null`,
+    );
+    if (known === undefined) throw new NodeGoneError();
+    return known.id;
+  }
+  const [installation] = await tx.execute<{ id: string }>(sql`
+    insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
+    values (${uuidv7()}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
+    on conflict (cluster_id, stack_id, node) where retired_at is null
+    do update set stack_name = excluded.stack_name returning id`);
+  if (installation === undefined) throw new Error('the installation was not written');
+  return installation.id;
 }

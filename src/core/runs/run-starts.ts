@@ -2,7 +2,7 @@ import type { Db } from '#base/db.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
-import { insertRun, type NewRun, type Run } from './run-rows.ts';
+import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
 import type { RunStatus } from './run-status.ts';
 import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 
@@ -67,7 +67,9 @@ export function createStarts(parts: StartsParts): Starts {
 }
 
 async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<StartResult> {
-  const { find, written } = parts;
+  const { find, written, sources } = parts;
+  const status = (await sources.cluster(run.clusterId))?.organizationStatus ?? 'active';
+  if (run.operation === 'apply' && status !== 'active') return { kind: 'organization_inactive', status };
   try {
     const id = await write(parts, run, inputs);
     if (id === null) return { kind: 'queue_full' };
@@ -77,12 +79,17 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
     return { kind: 'created', run: created };
   } catch (error) {
     if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+    if (error instanceof NodeGoneError) return { kind: 'node_gone' };
     if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
+    if (error instanceof StateNotSavedError) return { kind: 'state_not_saved', runId: error.runId };
     throw error;
   }
 }
 
-/** @returns null when as many wait for the cluster as may. @throws StackGoneError, ClusterMovedError */
+/**
+ * @returns null when as many wait for the cluster as may. @throws StackGoneError, ClusterMovedError, NodeGoneError,
+ *   StateNotSavedError
+ */
 function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
   const { db, audit, sealer, sources } = parts;
   return db.orm.transaction(async (tx) => {

@@ -43,15 +43,29 @@ export const failureCodes = [
   'INTERRUPTED',
   /** What was made is there, and Terraform's state of it could not be kept. */
   'STATE_SAVE_FAILED',
+  /** An earlier run of its installation has left a state that is not on record: it would have made everything anew. */
+  'STATE_NOT_SAVED',
+  /** It took more of the disk than a run has. */
+  'LIMIT_EXCEEDED',
   /** Nothing here can run Terraform. */
   'RUNNER_UNAVAILABLE',
   /** Its cluster was deleted, or is another organization's. */
   'CLUSTER_GONE',
+  /** The organization of its cluster was suspended or closed before it began. */
+  'ORGANIZATION_INACTIVE',
 ] as const;
 export type FailureCode = (typeof failureCodes)[number];
 
 /** What a run says that ends with CLUSTER_GONE. */
 export const clusterGone = 'the cluster was deleted';
+
+/** What a run says that ends with ORGANIZATION_INACTIVE. */
+export const organizationInactive = (status: 'suspended' | 'closed'): string =>
+  `the organization was ${status} before the run began`;
+
+/** Why nothing is done over what another run has left; that one's id as outsiders know it. */
+export const stateNotSaved = (runId: string): string =>
+  `${runId} has left a state of Terraform in its work folder that is not on record: what it made is known nowhere else. The gateway takes it when it can, once a minute: its log names the folder and the reason, and HEADGATE_RUNS_STATE_MIB takes larger states; forgetting ${runId} gives up what it made`;
 
 /** What a run says that waited, or was left, when its cluster became another organization's. */
 export const clusterMoved = 'the cluster was moved to another organization';

@@ -20,6 +20,7 @@ import {
   type Run,
   type RunList,
 } from './run-rows.ts';
+import { releaseVersions } from './release-versions.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import { activeStatuses } from './run-status.ts';
 import { type ContainerRunners, type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
@@ -31,21 +32,34 @@ import { createStates } from './states.ts';
  * runs it, and ends with every resource that it made on record.
  */
 
+export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
+export { secretCharsMin } from './mask.ts';
 export type { RunOutput } from './outputs.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
 export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';
-export { failureCodes, isFinal, runAccess, runOperations, runStatuses, type RunStatus } from './run-status.ts';
 export {
+  failureCodes,
+  isFinal,
+  runAccess,
+  runOperations,
+  runStatuses,
+  type RunStatus,
+  stateNotSaved,
+} from './run-status.ts';
+export {
+  askRunner,
+  type AskedRunner,
   type ContainerRunners,
   type ContainerSettings,
   createContainerRunners,
   findRunner,
-  findTerraformPath,
   type FoundRunner,
+  gateAddresses,
   hasRunFolders,
   type RunHost,
   type Runner,
   type RunnerSearch,
+  type SwarmGates,
 } from '#core/runs/runner/runner.ts';
 export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, StackPackage, WebPort } from './sources.ts';
 
@@ -56,10 +70,14 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Removes logs of runs that ended long ago. @returns of how many runs */
   dropOldLogs(): Promise<number>;
+  /** Lets go of versions of stacks that no run needs any longer. @returns of how many runs */
+  releaseVersions(): Promise<number>;
   /** Web ports of what is there: none of what is being destroyed, or was asked to be. */
   webPorts(): Promise<readonly DeclaredWebPort[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
+  /** Whether anything was ever applied, by whichever gateway of the database. */
+  isUsed(): Promise<boolean>;
   /** Sources of providers that runs can have; null where they come from registries. */
   mirrored(): ReadonlySet<string> | null;
   /**
@@ -85,12 +103,14 @@ export interface RunsOptions {
   readonly findRunner: () => Promise<FoundRunner>;
   /** Places that come before this machine; none when absent. */
   readonly containers?: ContainerRunners | null;
-  /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
+  /** Whether runs have left folders here. Asked at the start and once a minute, before anything is looked for. */
   readonly hasFolders?: () => boolean;
   /** How long what was not found here is taken for missing; milliseconds. */
   readonly lookAgainMs?: number;
   /** A folder of provider packages. */
   readonly mirror?: string | null;
+  /** A larger state is not kept in the database, but where its run was. */
+  readonly stateBytesMax?: number;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
@@ -101,14 +121,22 @@ export interface RunsOptions {
 }
 
 export function createRuns(options: RunsOptions): Runs {
-  const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000, abandonedMs = 15 * 60_000 } = options;
+  const {
+    db,
+    sealer,
+    atOnceMax = 2,
+    initMs = 300_000,
+    phaseMs = 3_600_000,
+    abandonedMs = 15 * 60_000,
+    stateBytesMax = 64 * 1024 * 1024,
+  } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
   const look = untilFound(options);
   const told: (() => void)[] = [];
   const loop = createRunLoop({
     ...options,
     claims: telling(createClaims(db.sql, options.holder), told),
-    states: createStates(db.sql, sealer),
+    states: createStates(db.sql, sealer, stateBytesMax),
     limits: { initMs, phaseMs },
     places: createPlaces({
       runner: async () => (await look()).runner,
@@ -128,10 +156,15 @@ export function createRuns(options: RunsOptions): Runs {
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
+    releaseVersions: () => releaseVersions(options),
     reseal: () => resealRuns(options),
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
     problem: () => problemOf(options.containers ?? null, look),
+    async isUsed() {
+      const [row] = await db.sql<{ used: boolean }[]>`select exists (select from installations) as used`;
+      return row?.used === true;
+    },
     onChanged: (tell) => void told.push(tell),
     loop,
   };

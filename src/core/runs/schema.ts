@@ -35,8 +35,14 @@ export const installations = pgTable(
     /** A node's name; empty for the whole cluster. */
     node: text('node').notNull(),
     createdAt: moment('created_at').notNull(),
+    /** When its node was taken out of the cluster: a later node of the same name is another machine. */
+    retiredAt: moment('retired_at'),
   },
-  (table) => [uniqueIndex('installations_key').on(table.clusterId, table.stackId, table.node)],
+  (table) => [
+    uniqueIndex('installations_key')
+      .on(table.clusterId, table.stackId, table.node)
+      .where(sql`${table.retiredAt} is null`),
+  ],
 );
 
 export const runs = pgTable(
@@ -77,6 +83,12 @@ export const runs = pgTable(
     /** The phase that was begun last, and when. */
     phase: text('phase'),
     phaseStartedAt: moment('phase_started_at'),
+    /** Whether it holds its version of the stack, which goes when nobody does. */
+    holdsVersion: boolean('holds_version').notNull().default(true),
+    /** Whether its work folder has a state that is not on record: what it made is known nowhere else. */
+    leftState: boolean('left_state').notNull().default(false),
+    /** When somebody said that what it has made, and left, is nothing to be kept. */
+    forgottenAt: moment('forgotten_at'),
     prepared: boolean('prepared').notNull().default(false),
     /** Bytes of the phase's output that are in the log. */
     logOffset: bigint('log_offset', { mode: 'number' }).notNull().default(0),
@@ -103,6 +115,9 @@ export const runs = pgTable(
     index('runs_cluster_idx').on(table.clusterId, table.id),
     index('runs_organization_idx').on(table.organizationId, table.id),
     index('runs_installation_idx').on(table.installationId, table.id),
+    index('runs_holding_idx')
+      .on(table.installationId, table.id)
+      .where(sql`${table.holdsVersion}`),
     index('runs_inputs_key_idx').on(sealMark(table.inputs)),
     index('runs_web_idx')
       .on(table.id)

@@ -51,6 +51,8 @@ export interface WebPort {
 
 /** A node as modules see it. */
 export interface ClusterNode {
+  /** Stays when the node is renamed. */
+  readonly id: string;
   readonly name: string;
   readonly address: string;
   readonly private_address: string | null;
@@ -68,6 +70,7 @@ export interface ClusterContext {
   readonly publicId: string;
   readonly name: string;
   readonly organizationId: string;
+  readonly organizationStatus: 'active' | 'suspended' | 'closed';
   readonly publicDomain: string | null;
   readonly nodes: readonly ClusterNode[];
 }
@@ -77,6 +80,8 @@ export interface RunSources {
   readonly stackPackage: (stackVersionId: string) => Promise<StackPackage | null>;
   /** Keeps the version for as long as runs may need it. @returns whether it is there */
   readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
+  /** Lets go of what `pinStackVersion` kept once. */
+  readonly unpinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<void>;
   /** Null when the cluster is gone. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
   /** Whose cluster it is, which stays so until the transaction ends. Null when the cluster is gone. */

@@ -1,12 +1,10 @@
-import type { Sql } from 'postgres';
+import type { Sql, TransactionSql } from 'postgres';
 import { z } from 'zod';
+import { activeStatuses, type RunStatus } from './run-status.ts';
 import { type Sealer, stateContext } from './sources.ts';
 
 /** Versions of an installation's state that are kept. */
 const versionsKept = 5;
-/** Terraform's states are kilobytes; one beyond this is refused rather than kept in a database. */
-export const stateBytesMax = 64 * 1024 * 1024;
-
 const stateSchema = z.object({
   serial: z.int().min(0),
   lineage: z.string().min(1).max(200),
@@ -23,12 +21,29 @@ export interface StoredState {
   readonly stackVersionId: string | null;
 }
 
-export type KeepResult = 'kept' | 'unchanged' | 'not_a_state' | 'foreign' | 'older';
+export type KeepResult =
+  | 'kept'
+  /** It is on record, or nobody wants it any more. */
+  | 'unchanged'
+  | 'not_a_state'
+  /** Of another lineage. */
+  | 'foreign'
+  /** A later run of the installation has begun without it, and what that one makes counts. */
+  | 'overtaken';
 
 export interface States {
+  /** A larger one is not taken. */
+  readonly bytesMax: number;
   latest(installationId: string): Promise<StoredState | null>;
-  /** Keeps what a run has left, when it follows what is there: the same lineage, and a higher serial. */
+  /**
+   * Keeps what a run has left, when it follows what is there: the same lineage, a higher serial, and no later run that
+   * goes on or has left a state.
+   */
   keep(left: { installationId: string; runId: string; state: Buffer; lockFile: Buffer | null }): Promise<KeepResult>;
+  /** Writes down whether a run's folder has a state that is not on record. */
+  left(runId: string, isLeft: boolean): Promise<void>;
+  /** A run of the installation whose folder has one, and that nobody has forgotten; null where there is none. */
+  unsavedRun(installationId: string): Promise<string | null>;
 }
 
 interface StateRow {
@@ -40,8 +55,9 @@ interface StateRow {
   readonly stackVersionId: string | null;
 }
 
-export function createStates(sql: Sql, sealer: Sealer): States {
+export function createStates(sql: Sql, sealer: Sealer, bytesMax: number): States {
   return {
+    bytesMax,
     async latest(installationId) {
       const [row] = await sql<StateRow[]>`
         select s.serial, s.lineage, s.resources, s.state, s.lock_file as "lockFile", r.stack_version_id as "stackVersionId"
@@ -51,17 +67,23 @@ export function createStates(sql: Sql, sealer: Sealer): States {
       const state = await sealer.open(row.state, stateContext(installationId));
       return { ...row, serial: Number(row.serial), state };
     },
+    async left(runId, isLeft) {
+      await sql`update runs set left_state = ${isLeft} where id = ${runId} and left_state <> ${isLeft}`;
+    },
+    async unsavedRun(installationId) {
+      const [row] = await sql<{ id: string }[]>`
+        select id from runs where installation_id = ${installationId} and left_state and forgotten_at is null
+        order by id limit 1`;
+      return row?.id ?? null;
+    },
     async keep({ installationId, runId, state, lockFile }) {
       const read = readState(state);
       if (read === null) return 'not_a_state';
       const sealed = await sealer.seal(state, stateContext(installationId));
       return sql.begin(async (tx): Promise<KeepResult> => {
-        await tx`select pg_advisory_xact_lock(hashtextextended(${`headgate ${stateContext(installationId)}`}, 0))`;
-        const [last] = await tx<{ serial: string; lineage: string }[]>`
-          select serial, lineage from stack_states where installation_id = ${installationId} order by serial desc limit 1`;
-        if (last !== undefined && last.lineage !== read.lineage) return 'foreign';
-        if (last !== undefined && Number(last.serial) > read.serial) return 'older';
-        if (last !== undefined && Number(last.serial) === read.serial) return 'unchanged';
+        const left = { installationId, runId, ...read };
+        const refused = await whyNotTaken(tx, left);
+        if (refused !== null) return refused;
         await tx`
           insert into stack_states (installation_id, serial, lineage, run_id, resources, state, lock_file, created_at)
           values (${installationId}, ${read.serial}, ${read.lineage}, ${runId}, ${read.resources.length}, ${sealed},
@@ -74,6 +96,45 @@ export function createStates(sql: Sql, sealer: Sealer): States {
       });
     },
   };
+}
+
+type ReadState = z.infer<typeof stateSchema>;
+
+interface LeftState extends ReadState {
+  readonly installationId: string;
+  readonly runId: string;
+}
+
+/**
+ * Holds the state of the installation until the transaction ends: no run of the cluster is asked for meanwhile, and none
+ * of the installation begins.
+ * @returns null for one that is to be kept
+ */
+async function whyNotTaken(tx: TransactionSql, left: LeftState): Promise<KeepResult | null> {
+  const { installationId, runId, serial, lineage } = left;
+  await tx`
+    select pg_advisory_xact_lock(hashtextextended('headgate runs ' || cluster_id::text, 0)) from runs where id = ${runId}`;
+  await tx`select pg_advisory_xact_lock(hashtextextended(${`headgate ${stateContext(installationId)}`}, 0))`;
+  const [run] = await tx<{ isForgotten: boolean; isLost: boolean }[]>`
+    select forgotten_at is not null as "isForgotten", failure_code is not distinct from 'INTERRUPTED' as "isLost"
+    from runs where id = ${runId}`;
+  if (run?.isForgotten === true) return 'unchanged';
+  const rows = await tx<{ serial: string; lineage: string; isLater: boolean }[]>`
+    select serial, lineage, run_id > ${runId} as "isLater" from stack_states
+    where installation_id = ${installationId} order by serial desc`;
+  const known = rows.filter(({ isLater }) => !isLater);
+  if (known.some((row) => row.lineage === lineage && Number(row.serial) >= serial)) return 'unchanged';
+  if (rows.some(({ isLater }) => isLater)) {
+    // Only so many versions are kept: its own may have been among them, unless its machine was given up.
+    const isOld = known.length === 0 && rows.every((row) => row.lineage === lineage && Number(row.serial) > serial);
+    return isOld && run?.isLost !== true ? 'unchanged' : 'overtaken';
+  }
+  const later = await tx<{ status: RunStatus }[]>`
+    select status from runs
+    where installation_id = ${installationId} and id > ${runId} and status in ${tx(['PENDING', ...activeStatuses])}
+    for share`;
+  if (later.some(({ status }) => activeStatuses.includes(status))) return 'overtaken';
+  return rows.length > 0 && rows[0]?.lineage !== lineage ? 'foreign' : null;
 }
 
 function readState(bytes: Buffer): z.infer<typeof stateSchema> | null {

@@ -25,6 +25,8 @@ export interface WorkLayout {
   readonly lockFile: string;
   readonly backend: string;
   readonly plan: string;
+  /** Files with secrets in them. */
+  readonly secret: readonly string[];
   /** As an argument of Terraform, seen from `cwd`. */
   readonly variablesArgument: string;
   readonly planArgument: string;
@@ -38,6 +40,7 @@ export function layoutOf(root: string): WorkLayout {
     lockFile: `${cwd}/.terraform.lock.hcl`,
     backend: `${cwd}/.terraform/terraform.tfstate`,
     plan: `${cwd}/${platformDir}/plan`,
+    secret: ['id', 'variables.json', 'plan'].map((name) => `${cwd}/${platformDir}/${name}`),
     variablesArgument: `-var-file=${platformDir}/variables.json`,
     planArgument: `${platformDir}/plan`,
   };
@@ -119,5 +122,7 @@ function textsIn(value: unknown): string[] {
   if (typeof value === 'string') return [value];
   if (typeof value === 'number') return [String(value)];
   if (typeof value !== 'object' || value === null) return [];
-  return Object.values(value).flatMap(textsIn);
+  if (Array.isArray(value)) return value.flatMap(textsIn);
+  // Whose names are in a secret may be one itself.
+  return Object.entries(value).flatMap(([key, one]) => [key, ...textsIn(one)]);
 }

@@ -1,10 +1,11 @@
-import { and, desc, eq, gt, isNull, lt, ne, or } from 'drizzle-orm';
+import { and, desc, eq, gt, inArray, isNull, lt, ne, or, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
+import { hashToken, makeToken } from '#base/token.ts';
+import type { AccessEnd } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { sessions, signInLinks } from './schema.ts';
 import { absoluteMs, type Client, idleMs, type Session, toSession } from './session.ts';
-import { hashToken, makeToken } from './token.ts';
 
 /** A session that begins; the token goes to the browser and is kept nowhere. */
 export interface OpenedSession {
@@ -36,10 +37,12 @@ const printable = (text: string, max: number): string => text.replaceAll(/[^\x20
 const lasting = (now: Date) =>
   and(isNull(sessions.endedAt), gt(sessions.expiresAt, now), gt(sessions.lastSeenAt, new Date(now.getTime() - idleMs)));
 
+/** @param since what it goes on from, absent for a new one: the bound of a session counts from the sign-in */
 export async function insertSession(
   { tx, audit, now }: SessionChange,
   owner: SessionOwner,
-  client: Client,
+  client: Omit<Client, 'network'>,
+  since?: Pick<Session, 'createdAtMs' | 'expiresAtMs'>,
 ): Promise<OpenedSession> {
   const token = makeToken();
   const row: typeof sessions.$inferSelect = {
@@ -47,9 +50,9 @@ export async function insertSession(
     tokenHash: hashToken(token),
     userId: owner.userId,
     organizationId: owner.organizationId,
-    createdAt: now,
+    createdAt: new Date(since?.createdAtMs ?? now.getTime()),
     lastSeenAt: now,
-    expiresAt: new Date(now.getTime() + absoluteMs),
+    expiresAt: new Date(since?.expiresAtMs ?? now.getTime() + absoluteMs),
     endedAt: null,
     address: printable(client.address, addressMax),
     userAgent: printable(client.userAgent, userAgentMax),
@@ -76,6 +79,23 @@ export async function selectSession(db: Db, tokenHash: Buffer, now: Date): Promi
   return row === undefined ? null : toSession(row);
 }
 
+export async function selectSessionById(db: Db, id: string, now: Date): Promise<Session | null> {
+  const [row] = await db.orm
+    .select()
+    .from(sessions)
+    .where(and(eq(sessions.id, id), lasting(now)));
+  return row === undefined ? null : toSession(row);
+}
+
+export async function selectLasting(db: Db, ids: readonly string[], now: Date): Promise<ReadonlySet<string>> {
+  if (ids.length === 0) return new Set();
+  const rows = await db.orm
+    .select({ id: sessions.id })
+    .from(sessions)
+    .where(and(inArray(sessions.id, [...ids]), lasting(now)));
+  return new Set(rows.map(({ id }) => id));
+}
+
 export async function selectSessionsOf(db: Db, userId: string, now: Date): Promise<readonly Session[]> {
   const rows = await db.orm
     .select()
@@ -85,22 +105,61 @@ export async function selectSessionsOf(db: Db, userId: string, now: Date): Promi
   return rows.map(toSession);
 }
 
+/** Of a user's last session, also of one that has ended; null where there was none lately. */
+export async function selectLastOrganization(db: Db, userId: string): Promise<string | null> {
+  const [row] = await db.orm
+    .select({ organizationId: sessions.organizationId })
+    .from(sessions)
+    .where(eq(sessions.userId, userId))
+    .orderBy(desc(sessions.id))
+    .limit(1);
+  return row?.organizationId ?? null;
+}
+
+/** Whether a user's session was begun from an address, as long as sessions are remembered. */
+export async function isKnownAddress(db: Db, userId: string, address: string): Promise<boolean> {
+  const found = await db.orm
+    .select({ id: sessions.id })
+    .from(sessions)
+    .where(and(eq(sessions.userId, userId), eq(sessions.address, printable(address, addressMax))))
+    .limit(1);
+  return found.length > 0;
+}
+
 export async function touchSession(db: Db, id: string, now: Date): Promise<void> {
   await db.orm.update(sessions).set({ lastSeenAt: now }).where(eq(sessions.id, id));
 }
 
 /** @returns how many ended */
-export async function endSessions(
-  { tx, audit, now }: SessionChange,
+export function endSessions(
+  change: SessionChange,
   userId: string,
   choice: SessionChoice,
   author: Author,
 ): Promise<number> {
   const which = 'id' in choice ? eq(sessions.id, choice.id) : ne(sessions.id, choice.allBut);
+  return endWhere(change, and(eq(sessions.userId, userId), which), author);
+}
+
+/** Sessions and links of who has another password, or is no longer a member. */
+export async function endAccess(
+  change: SessionChange,
+  { userId, organizationId, keptSessionId, author }: AccessEnd,
+): Promise<void> {
+  const ofOrganization = organizationId === null ? undefined : eq(sessions.organizationId, organizationId);
+  const others = keptSessionId === null ? undefined : ne(sessions.id, keptSessionId);
+  await endWhere(change, and(eq(sessions.userId, userId), ofOrganization, others), author);
+  await change.tx
+    .update(signInLinks)
+    .set({ usedAt: change.now })
+    .where(and(eq(signInLinks.userId, userId), isNull(signInLinks.usedAt)));
+}
+
+async function endWhere({ tx, audit, now }: SessionChange, which: SQL | undefined, author: Author): Promise<number> {
   const ended = await tx
     .update(sessions)
     .set({ endedAt: now })
-    .where(and(eq(sessions.userId, userId), which, lasting(now)))
+    .where(and(which, lasting(now)))
     .returning();
   for (const { id, organizationId, address, userAgent } of ended) {
     await audit.record(tx, {

@@ -5,11 +5,13 @@ import type { sessions } from './schema.ts';
 /** Where a session is used from. */
 export interface Client {
   readonly address: string;
+  /** What guesses are counted by: the address, of an IPv6 one its /64. */
+  readonly network: string;
   readonly userAgent: string;
 }
 
 /** As its user sees it in a list. The id is a UUID. */
-export interface Session extends Client {
+export interface Session extends Omit<Client, 'network'> {
   readonly id: string;
   readonly userId: string;
   readonly organizationId: string;

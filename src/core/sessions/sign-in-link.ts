@@ -2,10 +2,10 @@ import { and, eq, gt, isNull } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
+import { hashGiven, hashToken, makeToken } from '#base/token.ts';
 import { listPlatformAdmins } from '#core/accounts/accounts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import { signInLinks } from './schema.ts';
-import { hashGiven, hashToken, makeToken } from './token.ts';
 
 /** Links that sign the platform's admin in once: for the first start, and for who has the machine and no key. */
 
@@ -57,6 +57,14 @@ export async function isLinkOpen(db: Db, token: string, now: Date): Promise<bool
   if (tokenHash === null) return false;
   const found = await db.orm.select({ id: signInLinks.id }).from(signInLinks).where(openWith(tokenHash, now));
   return found.length > 0;
+}
+
+/** Whom an open link signs in; null for one that is not open. */
+export async function readLinkUser(tx: Transaction, token: string, now: Date): Promise<string | null> {
+  const tokenHash = hashGiven(token);
+  if (tokenHash === null) return null;
+  const [found] = await tx.select({ userId: signInLinks.userId }).from(signInLinks).where(openWith(tokenHash, now));
+  return found?.userId ?? null;
 }
 
 /** Uses a link up. Of several at once one gets it: the others wait for its row, and find it used. */

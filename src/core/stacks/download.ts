@@ -4,7 +4,7 @@ import { connect as connectTls } from 'node:tls';
 import { AppError } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
 import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
-import { isPublicAddress, literalAddress, type Outbound } from './outbound.ts';
+import { isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 
 /** Where packages are fetched from. */
 export interface Downloads {
@@ -12,6 +12,14 @@ export interface Downloads {
   /** Ports that an address may name; 443 alone where nothing else is allowed. */
   readonly ports: readonly number[];
   readonly timeoutMs: number;
+}
+
+/** What is fetched, and how much of it. */
+export interface Wanted {
+  /** As messages call it, and whose turns are counted: images and packages do not wait for each other. */
+  readonly what: 'package' | 'image';
+  readonly bytesMax: number;
+  readonly tooLarge: () => AppError;
 }
 
 const redirectsMax = 3;
@@ -23,25 +31,27 @@ const turns = new Turns({ atOnceMax: 4, waitingMax: 32, waitMsMax: 30_000 });
 export const packageTooLarge = (): AppError =>
   new AppError('package_too_large', { message: `The package is larger than ${sizeText(packageBytesMax)}.` });
 
+const wantedPackage: Wanted = { what: 'package', bytesMax: packageBytesMax, tooLarge: packageTooLarge };
+
 /**
  * Fetches what an https address names, from public addresses alone: each host is resolved once, all of its addresses
  * are looked at, and the connection goes to one of these. The same holds for every redirect. No cookie, no key and
  * nothing of the caller's request goes along.
  * @throws PackageRefusedError with what is wrong with the address or its answer; AppError package_too_large; TooManyWaitError
  */
-export function download(url: string, downloads: Downloads): Promise<Buffer> {
-  return turns.during('downloads', () => fetchFollowing(url, downloads));
+export function download(url: string, downloads: Downloads, wanted: Wanted = wantedPackage): Promise<Buffer> {
+  return turns.during(wanted.what, () => fetchFollowing(url, downloads, wanted));
 }
 
-async function fetchFollowing(first: string, downloads: Downloads): Promise<Buffer> {
+async function fetchFollowing(first: string, downloads: Downloads, wanted: Wanted): Promise<Buffer> {
   const deadline = new AbortController();
-  const late = refusal(`does not send the package within ${downloads.timeoutMs / 1000} seconds`);
+  const late = refusal(`does not send the ${wanted.what} within ${downloads.timeoutMs / 1000} seconds`);
   const timer = setTimeout(() => deadline.abort(late), downloads.timeoutMs);
   try {
     let url = parseUrl(first, null, downloads.ports);
     for (let hop = 0; hop <= redirectsMax; hop += 1) {
-      const answer = await fetchOnce(url, downloads, deadline.signal);
-      if (answer.kind === 'package') return answer.bytes;
+      const answer = await fetchOnce(url, downloads, wanted, deadline.signal);
+      if (answer.kind === 'found') return answer.bytes;
       url = parseUrl(answer.location, url, downloads.ports);
     }
     throw refusal(`is redirected more than ${redirectsMax} times`);
@@ -72,10 +82,10 @@ function parseUrl(text: string, base: URL | null, ports: readonly number[]): URL
 }
 
 type Fetched =
-  | { readonly kind: 'package'; readonly bytes: Buffer }
+  | { readonly kind: 'found'; readonly bytes: Buffer }
   | { readonly kind: 'redirect'; readonly location: string };
 
-async function fetchOnce(url: URL, { outbound }: Downloads, signal: AbortSignal): Promise<Fetched> {
+async function fetchOnce(url: URL, { outbound }: Downloads, wanted: Wanted, signal: AbortSignal): Promise<Fetched> {
   const address = await abortable(publicAddressOf(url.hostname, outbound), signal);
   const response = await connect(url, address, outbound, signal);
   try {
@@ -85,7 +95,7 @@ async function fetchOnce(url: URL, { outbound }: Downloads, signal: AbortSignal)
     if (status !== 200) throw refusal(`is answered with status ${status}`);
     const encoding = response.headers['content-encoding'] ?? 'identity';
     if (encoding !== 'identity') throw refusal('is answered in an encoding that was not asked for');
-    return { kind: 'package', bytes: await readBytes(response, signal) };
+    return { kind: 'found', bytes: await readBytes(response, wanted, signal) };
   } finally {
     response.destroy();
   }
@@ -126,19 +136,23 @@ function connect(url: URL, address: string, outbound: Outbound, signal: AbortSig
   });
 }
 
-async function readBytes(response: IncomingMessage, signal: AbortSignal): Promise<Buffer> {
-  if (Number(response.headers['content-length'] ?? 0) > packageBytesMax) throw packageTooLarge();
+async function readBytes(
+  response: IncomingMessage,
+  { what, bytesMax, tooLarge }: Wanted,
+  signal: AbortSignal,
+): Promise<Buffer> {
+  if (Number(response.headers['content-length'] ?? 0) > bytesMax) throw tooLarge();
   const parts: Buffer[] = [];
   let length = 0;
   try {
     for await (const part of response as AsyncIterable<Buffer>) {
       length += part.length;
-      if (length > packageBytesMax) throw packageTooLarge();
+      if (length > bytesMax) throw tooLarge();
       parts.push(part);
     }
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw signal.aborted ? (signal.reason as Error) : refusal('breaks off before the package is complete');
+    throw signal.aborted ? (signal.reason as Error) : refusal(`breaks off before the ${what} is complete`);
   }
   return Buffer.concat(parts);
 }

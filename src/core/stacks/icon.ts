@@ -1,4 +1,4 @@
-/** An icon is shown, and never fetched by us. */
+/** An icon is an emoji, or an image that `icon-images.ts` has for who may see the stack. */
 
 const urlCharsMax = 2048;
 const dataBytesMax = 32 * 1024;
@@ -8,6 +8,12 @@ const dataUrl = /^data:image\/(png|webp);base64,([A-Za-z0-9+/]+={0,2})$/;
 
 export const iconRule =
   'must be one emoji, an https URL of an image, or a data: URL of a PNG or WebP of at most 32 KiB';
+
+/** The image in a `data:` URL; null for another text. */
+export function imageOfDataUrl(text: string): Buffer | null {
+  const data = dataUrl.exec(text);
+  return data === null ? null : Buffer.from(data[2] ?? '', 'base64');
+}
 
 export function isIcon(text: string): boolean {
   if (emoji.test(text)) return Array.from(text).length <= emojiCodePointsMax;

@@ -1,13 +1,13 @@
-import { and, count, eq, isNull } from 'drizzle-orm';
+import { and, count, eq, isNull, sql, sum } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { ReadPackage } from '#core/stacks/package/package.ts';
 import { findStack } from './catalog.ts';
 import { dbNow, mustFind, nameTaken, note, type StackChange } from './change.ts';
-import { stacks } from './schema.ts';
+import { stacks, stackVersions } from './schema.ts';
 import type { Stack, StackViewer } from './stack.ts';
-import { dropVersions, insertVersion, lockStacks } from './versions.ts';
+import { dropVersions, insertVersion, lockStacks, versionsKept } from './versions.ts';
 
 /** Puts packages into the catalog. */
 
@@ -35,8 +35,10 @@ export interface PushedStack {
 
 /** Of one user, so that nobody fills the database. */
 const stacksPerUserMax = 50;
-/** Beside those that are held. */
-const versionsKept = 5;
+/** Of all private stacks of one user, deleted ones too, while runs hold versions of them. */
+const versionsPerUserMax = 250;
+/** Of one private stack: those that are kept, and those that runs hold. */
+const versionsPerStackMax = 50;
 
 const everything: StackViewer = { userId: null, isAdmin: true };
 
@@ -78,6 +80,26 @@ async function requireRoom(tx: Transaction, { userId, isAdmin }: StackViewer): P
   throw new AppError('conflict', { message: `A user may have ${stacksPerUserMax} stacks: delete one first.` });
 }
 
+/** @throws AppError conflict where runs hold so many versions that another one finds no room */
+async function requireVersionRoom(tx: Transaction, { id, visibility, ownerUserId }: Stack): Promise<void> {
+  if (visibility !== 'private' || ownerUserId === null) return;
+  await dropVersions(tx, id, versionsKept);
+  const isOwn = eq(stacks.id, stackVersions.stackId);
+  const ofUser = and(eq(stacks.ownerUserId, ownerUserId), eq(stacks.visibility, 'private'));
+  const [counted] = await tx
+    .select({ total: count(), here: sum(sql`(${stacks.id} = ${id})::int`).mapWith(Number) })
+    .from(stackVersions)
+    .innerJoin(stacks, isOwn)
+    .where(ofUser);
+  const mend = 'destroy runs of old versions, or forget them, before another version is pushed.';
+  if ((counted?.here ?? 0) >= versionsPerStackMax)
+    throw new AppError('conflict', {
+      message: `The stack has ${versionsPerStackMax} versions that runs hold: ${mend}`,
+    });
+  if ((counted?.total ?? 0) < versionsPerUserMax) return;
+  throw new AppError('conflict', { message: `A user's stacks may have ${versionsPerUserMax} versions: ${mend}` });
+}
+
 type NewStack = Pick<typeof stacks.$inferInsert, 'name' | 'visibility' | 'isBuiltin' | 'ownerUserId'>;
 
 /** A stack with its first version. */
@@ -111,6 +133,7 @@ export async function addVersion(
   const now = await dbNow(tx);
   let currentVersionId = stack.version.id;
   if (stack.version.sha256 !== found.sha256) {
+    await requireVersionRoom(tx, stack);
     currentVersionId = uuidv7(now.getTime());
     await insertVersion(tx, { id: currentVersionId, stackId: stack.id, zip, ...found, createdByUserId, now });
   }

@@ -1,4 +1,5 @@
 import { posix } from 'node:path';
+import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
@@ -16,7 +17,8 @@ import { findStack, listStacks, readVersion, type StackList, type StackPage } fr
 import { noSuchStack, type StackAuthor, type StackChange } from './change.ts';
 import { patchStack, removeStack, type StackPatch } from './changes.ts';
 import { download, type Downloads, packageTooLarge } from './download.ts';
-import { internet } from './outbound.ts';
+import { createIconImages, type IconImage } from './icon-images.ts';
+import { internet } from '#base/outbound.ts';
 import { type PushedStack, pushStack, type StackFields } from './push.ts';
 import type { Stack, StackVersion, StackViewer, StackVisibility } from './stack.ts';
 import { pinVersion, unpinVersion } from './versions.ts';
@@ -31,6 +33,7 @@ export type { StackAuthor } from './change.ts';
 export type { StackPatch } from './changes.ts';
 export type { Downloads } from './download.ts';
 export { iconRule, isIcon } from './icon.ts';
+export type { IconImage } from './icon-images.ts';
 export {
   categoryCharsMax,
   descriptionCharsMax,
@@ -39,7 +42,7 @@ export {
   titleCharsMax,
   toCategory,
 } from './names.ts';
-export type { Outbound } from './outbound.ts';
+export type { Outbound } from '#base/outbound.ts';
 export type { PushedStack, StackFields } from './push.ts';
 export {
   fits,
@@ -78,6 +81,8 @@ export interface Stacks {
   list(request: StackList): Promise<StackPage>;
   /** By name or id; null where the viewer sees none. */
   find(viewer: StackViewer, nameOrId: string): Promise<Stack | null>;
+  /** The image of its icon; null where it has none that can be shown. @throws AppError not_found, TooManyWaitError */
+  icon(viewer: StackViewer, nameOrId: string): Promise<IconImage | null>;
   /** @throws AppError not_found; insufficient_scope for a private stack that the viewer only knows of */
   download(viewer: StackViewer, nameOrId: string): Promise<DownloadedStack>;
   /**
@@ -100,6 +105,7 @@ export interface Stacks {
 export interface StacksOptions {
   readonly db: Db;
   readonly audit: Audit;
+  readonly clock: Clock;
   readonly log: Log;
   /** Where packages may be fetched from; the internet, by port 443, where absent. */
   readonly downloads?: Partial<Downloads>;
@@ -110,8 +116,9 @@ export interface StacksOptions {
 const downloadTimeoutMs = 30_000;
 
 export function createStacks(options: StacksOptions): Stacks {
-  const { db, audit, log, checkTerraform = () => null } = options;
+  const { db, audit, clock, log, checkTerraform = () => null } = options;
   const downloads = { outbound: internet, ports: [443], timeoutMs: downloadTimeoutMs, ...options.downloads };
+  const images = createIconImages(downloads, clock);
   const bringBuiltins = createBringBuiltins(db, log);
   const during = async <T>(by: StackAuthor, work: (change: StackChange) => Promise<T>): Promise<T> => {
     await bringBuiltins();
@@ -125,6 +132,12 @@ export function createStacks(options: StacksOptions): Stacks {
     async find(viewer, nameOrId) {
       await bringBuiltins();
       return findStack(db.orm, viewer, nameOrId);
+    },
+    async icon(viewer, nameOrId) {
+      await bringBuiltins();
+      const stack = await findStack(db.orm, viewer, nameOrId);
+      if (stack === null) throw noSuchStack();
+      return stack.icon === null ? null : images.read(stack.icon);
     },
     async download(viewer, nameOrId) {
       await bringBuiltins();

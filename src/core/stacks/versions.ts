@@ -6,6 +6,9 @@ import type { VersionRow } from './stack.ts';
 
 /** Versions of stacks: who holds one keeps it, whatever becomes of its stack. */
 
+/** Versions of a stack that nobody holds and that are there all the same: its latest. */
+export const versionsKept = 5;
+
 /** One change of the catalog at a time, until the transaction ends: names, versions and packages hang together. */
 export async function lockStacks(tx: Transaction): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate stacks'))`);
@@ -93,7 +96,7 @@ export async function pinVersion(tx: Transaction, versionId: string): Promise<bo
   return held.length > 0;
 }
 
-/** Lets go of a version that was held once; the last to do so of a deleted stack removes it. */
+/** Lets go of a version that was held once: it goes where nothing else keeps it, and with its last one a deleted stack. */
 export async function unpinVersion(tx: Transaction, versionId: string): Promise<void> {
   await lockStacks(tx);
   const [held] = await tx
@@ -107,4 +110,5 @@ export async function unpinVersion(tx: Transaction, versionId: string): Promise<
     .from(stacks)
     .where(and(eq(stacks.id, held.stackId), isNull(stacks.deletedAt)));
   if (living === undefined) await dropDeleted(tx, held.stackId);
+  else await dropVersions(tx, held.stackId, versionsKept);
 }

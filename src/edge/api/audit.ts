@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { formatId, isUuid } from '#base/id.ts';
-import type { AuditedChange, AuditTrail } from '#core/audit/audit.ts';
+import { formatId, isUuid, parseId } from '#base/id.ts';
+import type { AuditedChange, AuditFilter, AuditTrail } from '#core/audit/audit.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -61,6 +61,9 @@ const route = (guards: Guards) =>
         ...organizationQuery,
         action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
         target_id: longText(200).optional().openapi({ description: 'As it is shown: `key_…`, `org_…`, an engine' }),
+        actor_id: longText(200)
+          .optional()
+          .openapi({ description: '`user_…`: a user, with the keys that act for the user; `key_…`: one key' }),
         from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Before this date or time'),
         limit,
@@ -69,6 +72,16 @@ const route = (guards: Guards) =>
     },
     responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },
   });
+
+/** @throws ValidationError for an id of neither a user nor a key */
+function actorAsked(text: string | undefined): AuditFilter['actor'] {
+  if (text === undefined) return null;
+  const userId = parseId('user', text);
+  if (userId !== null) return { userId };
+  const keyId = parseId('key', text);
+  if (keyId !== null) return { keyId };
+  throw new ValidationError([{ field: 'actor_id', message: 'must be the id of a user or of a key' }]);
+}
 
 type Entry = z.infer<typeof entrySchema>;
 
@@ -96,7 +109,7 @@ function toEntry(change: AuditedChange): Entry {
 
 export function registerAuditRoutes(app: ApiApp, { guards, auditTrail }: AuditRoutesParts): void {
   app.openapi(route(guards), async (context) => {
-    const { action, target_id: targetId, from, to, limit, after } = context.req.valid('query');
+    const { action, target_id: targetId, actor_id: actorId, from, to, limit, after } = context.req.valid('query');
     if (from !== undefined && to !== undefined && from >= to) {
       throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
     }
@@ -104,6 +117,7 @@ export function registerAuditRoutes(app: ApiApp, { guards, auditTrail }: AuditRo
       organizationId: await guards.organizationOf(context),
       action: action ?? null,
       targetId: targetId ?? null,
+      actor: actorAsked(actorId),
       fromMs: from ?? null,
       toMs: to ?? null,
       before: readCursor(after, (position) => (isUuid(position) ? position : null), 'after'),

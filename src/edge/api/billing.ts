@@ -7,6 +7,7 @@ import { type ConversionRateRoutesParts, registerConversionRateRoutes } from './
 import { type CostRoutesParts, registerCostRoutes } from './costs.ts';
 import { type MarginRoutesParts, registerMarginRoutes } from './margins.ts';
 import { type RateCardRoutesParts, registerRateCardRoutes } from './rate-cards.ts';
+import { pageOf, pageQuery, toPage } from './pages.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
 /** What nodes and GPUs cost: in the generic API's shape, with ISO times. */
@@ -51,15 +52,13 @@ function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'g
     summary: 'List the currencies that costs can be shown in',
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
-    responses: { 200: jsonAnswer(z.object({ data: z.array(currencySchema) }).openapi('Currencies'), 'Currencies') },
+    request: { query: z.strictObject(pageQuery) },
+    responses: { 200: jsonAnswer(pageOf(currencySchema, 'Currencies'), 'Currencies') },
   });
   app.openapi(route, (context) => {
-    const data = currencies.map(({ code, name, symbol, minorUnits }) => ({
-      code,
-      name,
-      symbol,
-      minor_units: minorUnits,
-    }));
-    return context.json({ data }, 200);
+    const asked = context.req.valid('query');
+    const shown = currencies.slice((asked.page - 1) * asked.limit, asked.page * asked.limit);
+    const data = shown.map(({ code, name, symbol, minorUnits }) => ({ code, name, symbol, minor_units: minorUnits }));
+    return context.json(toPage(data, asked, currencies.length), 200);
   });
 }

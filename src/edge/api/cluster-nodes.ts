@@ -14,6 +14,8 @@ import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './sch
 export interface ClusterNodeRoutesParts {
   readonly guards: Guards;
   readonly clusters: Clusters;
+  /** Ends what is open at web addresses that led to a node. */
+  readonly announceAddresses: () => Promise<void>;
 }
 
 const tags = ['Clusters'];
@@ -84,13 +86,14 @@ function registerAddition(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPa
   });
 }
 
-function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesParts): void {
+function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: ClusterNodeRoutesParts): void {
   const mayOperate = operatorOfCluster(clusters);
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{node}`,
     tags,
     summary: 'Change a node; its profile and GPUs only while it is not allocated',
+    description: 'What is applied on it goes with its name. While runs for it wait or go on its name stays: 409.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate, guards.jsonBody],
     request: { params: nodeParams, body: jsonRequest(patchNodeSchema) },
@@ -109,13 +112,17 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPar
       hardwareProfile: body.hardware_profile,
       gpus: body.gpus,
     };
-    return context.json(toNodeAnswer(found(await clusters.patchNode(ref, changes, authorOf(context)))), 200);
+    const node = found(await clusters.patchNode(ref, changes, authorOf(context)));
+    await announceAddresses();
+    return context.json(toNodeAnswer(node), 200);
   });
   const remove = createRoute({
     method: 'delete',
     path: `${path}/{node}`,
     tags,
     summary: 'Release a node and take it out of its cluster; its costs stay',
+    description:
+      'Refused with 409 while runs for it wait or go on, or something is applied on it that no one has forgotten.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: nodeParams },
@@ -124,6 +131,7 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPar
   app.openapi(remove, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));
     if (!(await clusters.removeNode(ref, authorOf(context)))) throw notFound('node');
+    await announceAddresses();
     return context.body(null, 204);
   });
 }

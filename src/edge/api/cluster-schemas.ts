@@ -60,11 +60,16 @@ function parsedBy<T>(parse: (text: string) => T) {
   };
 }
 
-const hostKey = z.string().transform(parsedBy(parseHostKey)).openapi({
-  type: 'string',
-  example: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…',
-  description: 'Of the host, as in /etc/ssh/ssh_host_ed25519_key.pub. Without it nobody checks whom a run reaches',
-});
+const hostKey = z
+  .string()
+  .transform(parsedBy(parseHostKey))
+  .openapi({
+    type: 'string',
+    example: 'ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAA…',
+    description:
+      'Of the host, as in /etc/ssh/ssh_host_ecdsa_key.pub: Terraform asks for ECDSA first, then for RSA, then for ' +
+      'Ed25519, and takes no other key. Without it nobody checks whom a run reaches',
+  });
 
 const privateKey = z
   .string()

@@ -15,6 +15,16 @@ import { bearerSecurity, errorDescription, jsonAnswer, jsonRequest, unixSeconds 
 
 const tags = ['Inference'];
 
+const unserved = [
+  '/v1/audio/transcriptions',
+  '/v1/audio/translations',
+  '/v1/audio/speech',
+  '/v1/images/generations',
+  '/v1/images/edits',
+  '/v1/images/variations',
+  '/v1/moderations',
+];
+
 const model = z.string().openapi({ description: 'Catalog id, display name or Hugging Face id; case does not matter' });
 const stream = z.boolean().default(false);
 const tier = z.string().optional().openapi({
@@ -56,6 +66,34 @@ const completionRequest = z
   })
   .openapi('CompletionRequest');
 
+const responseRequest = z
+  .looseObject({
+    model,
+    input: z.union([z.string(), z.array(z.looseObject({}))]),
+    instructions: z.string().optional(),
+    stream,
+    max_output_tokens: z.int().optional(),
+    store: z.boolean().optional().openapi({
+      description: 'Answers are not stored: `true` is refused where the engine file does not allow it',
+    }),
+    service_tier: tier,
+  })
+  .openapi('ResponseRequest', {
+    description:
+      '`previous_response_id`, `background` and built-in tools are refused where the engine file does not allow them',
+  });
+
+const responseAnswer = z
+  .looseObject({
+    id: z.string(),
+    object: z.literal('response'),
+    model: z.string(),
+    status: z.string(),
+    output: z.array(z.looseObject({})),
+    usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int(), total_tokens: z.int() }),
+  })
+  .openapi('Response');
+
 const embeddingRequest = z
   .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]), service_tier: tier })
   .openapi('EmbeddingRequest');
@@ -93,14 +131,22 @@ const modelRecord = z
     created: unixSeconds,
     owned_by: z.string(),
     name: z.string(),
+    aliases: z.array(z.string()).openapi({ description: 'Further names that requests may use' }),
     hugging_face_id: z.string().nullable(),
     task_type: z.enum(taskTypes),
     context_length: z.int(),
+    max_output_length: z.int().nullable().openapi({ description: 'Tokens; null where no text is made' }),
+    input_modalities: z.array(z.enum(['text', 'image'])),
+    supported_parameters: z.array(z.string()).openapi({ description: 'Fields of a request, as OpenRouter lists them' }),
     pricing: z
       .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
       .nullable()
       .openapi({ description: 'USD per token' }),
     status: z.enum(['ready', 'cold', 'starting', 'failed']),
+    expected_cold_start_seconds: z.number().nullable().openapi({
+      description:
+        'How long its engine may take to start: as long as the last time, before that the longest it may. Null where it runs',
+    }),
   })
   .openapi('Model');
 
@@ -130,8 +176,11 @@ const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
 const scoreAnswer = answer('list', 'data', 'ScoreList');
 
 /** An answer that comes as one JSON document, or as server-sent events where `stream` is true. */
-function streamable(schema: z.ZodType) {
-  const described = jsonAnswer(schema, 'The answer; a stream of "data:" frames up to "data: [DONE]" for stream: true');
+function streamable(
+  schema: z.ZodType,
+  description = 'The answer; a stream of "data:" frames up to "data: [DONE]" for stream: true',
+) {
+  const described = jsonAnswer(schema, description);
   const events = { 'text/event-stream': { schema: z.string() } };
   return { ...described, headers: inferenceAnswerHeaders, content: { ...described.content, ...events } };
 }
@@ -152,6 +201,16 @@ const inference: readonly RouteConfig[] = [
     summary: 'Complete a text',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(completionRequest) },
     responses: { 200: streamable(completionAnswer), ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/responses',
+    summary: 'Make a response',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(responseRequest) },
+    responses: {
+      200: streamable(responseAnswer, 'The answer; a stream of events up to "response.completed" for stream: true'),
+      ...errors,
+    },
   },
   {
     method: 'post',
@@ -180,12 +239,12 @@ const inference: readonly RouteConfig[] = [
       ...errors,
     },
   },
-  {
-    method: 'post',
-    path: '/v1/audio/transcriptions',
-    summary: 'Coming soon: answers 501 not_implemented',
+  ...unserved.map((path) => ({
+    method: 'post' as const,
+    path,
+    summary: 'Not served: answers 501 not_implemented',
     responses: errors,
-  },
+  })),
   {
     method: 'get',
     path: '/v1/models',

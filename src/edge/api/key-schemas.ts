@@ -43,12 +43,23 @@ const keyFields = {
   prefix: z.string().openapi({ example: 'sk-hg-8a1b2c3d4e5f' }),
   last4: z.string().openapi({ example: 'x7Qd' }),
   scope: z.enum(['inference', 'management']),
+  held: z.boolean().openapi({
+    description:
+      'The gateway calls with it for its user, as the playground does: nobody has its secret, and it does not count',
+  }),
   project_id: idText('proj'),
+  user_id: idText('user').openapi({ description: 'Whom it acts for' }),
   status: z.enum(['active', 'revoked', 'expired']),
   created_at: unixSeconds,
   expires_at: unixSecondsOrNull,
   last_used_at: unixSecondsOrNull,
   revoked_at: unixSecondsOrNull,
+  rotated_at: unixSecondsOrNull.openapi({
+    description: 'When it got the secret that it has, where that is not its first',
+  }),
+  former_secrets_end_at: unixSecondsOrNull.openapi({
+    description: 'When the last of the secrets ends that it had before; null where it has none that works',
+  }),
   ...limitFields,
   store_requests: z.boolean(),
   cache_responses: z.boolean(),
@@ -111,12 +122,27 @@ export const patchKeySchema = z
   })
   .openapi('PatchApiKey');
 
+const graceSecondsMax = 2_592_000;
+
+export const rotateKeySchema = z
+  .strictObject({
+    grace_seconds: z
+      .int()
+      .min(0, 'must be 0 or more')
+      .max(graceSecondsMax, `must be at most ${graceSecondsMax}: 30 days`)
+      .default(86_400)
+      .openapi({ description: 'How long the secret works on that it has now; 0 ends it at once' }),
+  })
+  .openapi('RotateApiKey');
+
 export type PatchKey = z.infer<typeof patchKeySchema>;
 
 export const keyQuery = z.strictObject({
   ...organizationQuery,
   ...listQuery,
   status: z.enum(['active', 'revoked', 'expired']).optional(),
+  project_id: idText('proj').optional(),
+  user_id: idText('user').optional().openapi({ description: 'Keys that act for this user' }),
 });
 
 export const reportSchema = z

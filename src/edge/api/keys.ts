@@ -27,6 +27,7 @@ import {
   patchKeySchema,
   reportSchema,
   reportedSchema,
+  rotateKeySchema,
 } from './key-schemas.ts';
 import { listOf, readCursor, toListPage } from './list.ts';
 import { readModelList } from './model-list.ts';
@@ -67,12 +68,16 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
     prefix: key.prefix,
     last4: key.last4,
     scope: key.scope,
+    held: key.held,
     project_id: formatId('proj', key.projectId),
+    user_id: formatId('user', key.userId),
     status: keyStatus(key, nowMs),
     created_at: toUnixSeconds(key.createdAtMs),
     expires_at: toUnixSecondsOrNull(key.expiresAtMs),
     last_used_at: toUnixSecondsOrNull(key.lastUsedAtMs),
     revoked_at: toUnixSecondsOrNull(key.revokedAtMs),
+    rotated_at: toUnixSecondsOrNull(key.rotatedAtMs),
+    former_secrets_end_at: toUnixSecondsOrNull(formerEndMs(key, nowMs)),
     requests_per_minute: key.requestsPerMinute,
     max_concurrency: key.maxConcurrency,
     tokens_per_minute: key.tokensPerMinute,
@@ -81,6 +86,11 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
     cache_responses: key.cacheResponses,
     models: key.models === null ? null : [...key.models],
   };
+}
+
+/** Null where none of them works any more. */
+function formerEndMs({ formerSecretsEndAtMs: endMs }: KeyRecord, nowMs: number): number | null {
+  return endMs !== null && endMs > nowMs ? endMs : null;
 }
 
 function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
@@ -188,6 +198,7 @@ export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
   registerCreation(app, parts);
   registerReading(app, parts);
   registerChanges(app, parts);
+  registerRotation(app, parts);
 }
 
 function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
@@ -228,12 +239,14 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
     responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
   });
   app.openapi(list, async (context) => {
-    const { limit, cursor, status } = context.req.valid('query');
+    const { limit, cursor, status, project_id: projectId, user_id: userId } = context.req.valid('query');
     const page = await keys.list({
       organizationId: await guards.organizationOf(context),
       limit,
       before: readCursor(cursor, (position) => (isUuid(position) ? position : null)),
       status: status ?? null,
+      projectId: projectId === undefined ? null : requireId('proj', projectId),
+      userId: userId === undefined ? null : requireId('user', userId),
     });
     const nowMs = clock.now();
     const data = page.keys.map((key) => toAnswer(key, nowMs));
@@ -290,6 +303,27 @@ function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
   app.openapi(revoke, async (context) => {
     const key = found(await keys.revoke(await refOf(parts, context, context.req.valid('param').id), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
+  });
+}
+
+function registerRotation(app: ApiApp, parts: KeyRoutesParts): void {
+  const { guards, keys, clock } = parts;
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/keys/{id}/rotate',
+    tags,
+    summary: 'Give a key another secret, shown this once; the one that it has works on for a while',
+    security: bearerSecurity,
+    middleware: [guards.may('keys'), guards.jsonBody],
+    request: { params: idParams, query, body: jsonRequest(rotateKeySchema) },
+    responses: { 200: jsonAnswer(createdKeySchema, 'The key and its new secret') },
+  });
+  app.openapi(route, async (context) => {
+    const ref = await refOf(parts, context, context.req.valid('param').id);
+    const graceMs = context.req.valid('json').grace_seconds * 1000;
+    const rotated = await keys.rotate(ref, graceMs, authorOf(context));
+    if (rotated === null) throw notFound('key');
+    return context.json({ ...toAnswer(rotated.key, clock.now()), secret: rotated.secret }, 200);
   });
 }
 

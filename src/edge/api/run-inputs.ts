@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import type { ClusterWithNodes } from '#core/clusters/clusters.ts';
+import { secretCharsMin } from '#core/runs/runs.ts';
 import { fits, type InputValue, type Stack } from '#core/stacks/stacks.ts';
 import type { Problem } from '#edge/http/http.ts';
 
@@ -27,15 +28,24 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
     message: known === '' ? 'is not known: this stack has no inputs' : `is not known: this stack has ${known}`,
   }));
   const inputs = new Map<string, InputValue>();
-  for (const { name, type, required, default: otherwise } of declared) {
+  for (const { name, type, required, default: otherwise, sensitive } of declared) {
     const value = (Object.hasOwn(given, name) ? given[name] : null) ?? null;
     const field = `inputs.${name}`;
     if (value !== null && !fits(type, value)) problems.push({ field, message: `must be a ${type}` });
+    if (sensitive && isTooShort(value)) problems.push({ field, message: tooShort });
     if (value === null && required && otherwise === null) problems.push({ field, message: 'is missing' });
     const used = value ?? otherwise;
     if (used !== null) inputs.set(name, used);
   }
   return { inputs: Object.fromEntries(inputs), problems };
+}
+
+const tooShort = `is sensitive and has fewer than ${secretCharsMin} characters: logs cannot hide it without hiding half of what they say`;
+
+/** Nothing at all is no secret. */
+function isTooShort(value: InputValue): boolean {
+  const text = typeof value === 'number' ? String(value) : value;
+  return typeof text === 'string' && text.trim() !== '' && text.trim().length < secretCharsMin;
 }
 
 /** @param node a node's name; null: the whole cluster */

@@ -27,8 +27,21 @@ export const runSchema = z
     operation: z.enum(runOperations),
     status: z.enum(runStatuses),
     phase: z.enum(['init', 'plan', 'apply']).nullable(),
-    failure_code: z.enum(failureCodes).nullable(),
+    failure_code: z
+      .enum(failureCodes)
+      .nullable()
+      .openapi({
+        description:
+          'Why it is FAILED; ORGANIZATION_INACTIVE: the organization was suspended or closed before it began, and it can ' +
+          'be retried when that is active again; STATE_NOT_SAVED: an earlier run, which failure_message names, has left ' +
+          'a state that is not on record',
+      }),
     failure_message: z.string().nullable(),
+    overtaken: z.boolean().openapi({
+      description:
+        "It was given up with its machine, and what is on record is a later run's: to forget it drops what it has left " +
+        'and nothing else',
+    }),
     retry_of: z.string().nullable(),
     created_by: z.string().nullable().openapi({ description: 'user_… or key_…' }),
     created_at: z.iso.datetime(),
@@ -64,7 +77,12 @@ export const logLineSchema = z
 
 const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
 
-export function toRunAnswer(run: Run, address?: ShownAddress): z.infer<typeof runSchema> {
+/** @param problem why it has no address, beside what it says itself */
+export function toRunAnswer(
+  run: Run,
+  address?: ShownAddress,
+  problem: string | null = null,
+): z.infer<typeof runSchema> {
   const key = run.createdByKey === null ? null : formatId('key', run.createdByKey);
   const user = run.createdByUser === null ? null : formatId('user', run.createdByUser);
   return {
@@ -79,6 +97,7 @@ export function toRunAnswer(run: Run, address?: ShownAddress): z.infer<typeof ru
     phase: phaseOf(run.phase),
     failure_code: run.failureCode,
     failure_message: run.failureMessage,
+    overtaken: run.isOvertaken,
     retry_of: run.retryOf === null ? null : formatId('run', run.retryOf),
     created_by: key ?? user,
     created_at: new Date(run.createdAtMs).toISOString(),
@@ -89,7 +108,7 @@ export function toRunAnswer(run: Run, address?: ShownAddress): z.infer<typeof ru
     access: run.access,
     url: address === undefined ? null : `https://${address.host}${address.path}`,
     url_status: address?.status ?? null,
-    url_problem: run.webProblem,
+    url_problem: run.webProblem ?? problem,
     log_lines: run.logLines,
   };
 }

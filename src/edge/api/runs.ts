@@ -3,7 +3,15 @@ import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/exposures/exposures.ts';
-import { type ChangeResult, type Run, runAccess, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
+import {
+  type ChangeResult,
+  type Run,
+  runAccess,
+  type Runs,
+  runStatuses,
+  type StartResult,
+  stateNotSaved,
+} from '#core/runs/runs.ts';
 import type { Stack, Stacks, StackViewer } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -33,6 +41,7 @@ const path = '/v1/runs';
 const idParams = z.object({ id: idText('run') });
 
 export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
+  registerRunner(app, parts);
   registerApply(app, parts);
   registerList(app, parts);
   registerReading(app, parts);
@@ -49,7 +58,8 @@ const shownRun = ({ id, status, web }: Run) => ({ id, isExposed: status === 'APP
 
 /** As outsiders see it, with its web address. */
 async function answerOf({ exposures }: Pick<RunRoutesParts, 'exposures'>, run: Run): Promise<RunAnswer> {
-  return toRunAnswer(run, (await exposures.shown([shownRun(run)])).get(run.id));
+  const addresses = await exposures.shown([shownRun(run)]);
+  return toRunAnswer(run, addresses.get(run.id), exposures.problemOf(run.id));
 }
 
 /**
@@ -76,14 +86,25 @@ function started(result: StartResult): Run {
       return result.run;
     case 'queue_full':
       throw new AppError('queue_full');
+    case 'state_not_saved':
+      throw new AppError('conflict', { message: `${stateNotSaved(formatId('run', result.runId))}.` });
     case 'stack_gone':
       throw new AppError('conflict', { message: 'This version of the stack is not there any more.' });
     case 'cluster_gone':
       throw new AppError('conflict', { message: 'The cluster was deleted.' });
+    case 'node_gone':
+      throw new AppError('conflict', {
+        message:
+          'The node that the run was for was taken out of the cluster: nothing is known to be there. Apply the stack to another node.',
+      });
     case 'cluster_moved':
       throw new AppError('conflict', {
         message:
           'The cluster became another organization’s. What was asked for there is not run again: apply the stack.',
+      });
+    case 'organization_inactive':
+      throw new AppError('conflict', {
+        message: `The organization of the cluster is ${result.status}: nothing is applied for it. What it has can be destroyed.`,
       });
     case 'not_found':
       throw notFound('run');
@@ -178,6 +199,29 @@ async function requireRunner(runs: Runs): Promise<void> {
     throw new AppError('runner_unavailable', { message: `Nothing can be applied here: ${problem}.` });
 }
 
+const runnerSchema = z
+  .object({
+    available: z.boolean(),
+    problem: z.string().nullable().openapi({ description: 'Why nothing can be applied; null where it can' }),
+  })
+  .openapi('Runner');
+
+function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/runner',
+    tags,
+    summary: 'Say whether stacks can be applied here, and what is missing where they cannot',
+    security: bearerSecurity,
+    middleware: [guards.may('runs')],
+    responses: { 200: jsonAnswer(runnerSchema, 'Whether something here can run Terraform') },
+  });
+  app.openapi(route, async (context) => {
+    const problem = await runs.problem();
+    return context.json({ available: problem === null, problem }, 200);
+  });
+}
+
 const listQuery = z.strictObject({
   ...pageQuery,
   cluster_id: z
@@ -206,7 +250,7 @@ function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRou
     const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
     const page = await runs.list({ clusterIds, clusterId, stackName: stack, status, ...asked });
     const addresses = await exposures.shown(page.runs.map(shownRun));
-    const shown = page.runs.map((run) => toRunAnswer(run, addresses.get(run.id)));
+    const shown = page.runs.map((run) => toRunAnswer(run, addresses.get(run.id), exposures.problemOf(run.id)));
     return context.json(toPage(shown, asked, page.total), 200);
   });
 }
@@ -284,6 +328,7 @@ function registerForget(app: ApiApp, parts: RunRoutesParts): void {
     path: `${path}/{id}/forget`,
     tags,
     summary: 'Drop what is known of what the stack has made on the cluster, without removing it',
+    description: 'Of a run that is `overtaken`: what it has left, and nothing of what later runs have made.',
     security: bearerSecurity,
     middleware: [guards.may('runs.forget')],
     request: { params: idParams },

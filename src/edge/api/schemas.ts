@@ -70,6 +70,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   proj: 'project',
   user: 'user',
   session: 'session',
+  inv: 'invitation',
   le: 'ledger entry',
   rate: 'rate card',
   conv: 'conversion rate',

@@ -4,12 +4,11 @@ import { AppError } from '#base/errors.ts';
 import { packageBytesMax } from '#core/stacks/stacks.ts';
 import {
   type BodyLimits,
-  type BodyReader,
   type BodyShares,
+  createMultipartBody,
   createReadBody,
   type HttpEnv,
   jsonBody,
-  wrongBody,
 } from '#edge/http/http.ts';
 import { stackFields } from './stack-schemas.ts';
 
@@ -31,34 +30,15 @@ export const fetchSchema = z
   })
   .openapi('FetchStack');
 
-/** More than a form has fields. */
-const partsMax = 16;
 /** Of the form around the zip. */
 const formBytesMax = 128 * 1024;
 
-const multipartBody: BodyReader = {
-  mediaType: 'multipart/form-data',
+const multipartBody = createMultipartBody({
   bodyBytesMax: packageBytesMax + formBytesMax,
+  // More than a form has fields.
+  partsMax: 16,
   expected: 'a form with the zip as its part "file", or a JSON object with "url"',
-  read(bytes, contentType) {
-    const boundary = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
-    const text = boundary?.[1] ?? boundary?.[2];
-    if (text === undefined || !/^[\w'()+,./:=? -]*[\w'()+,./:=?-]$/.test(text)) {
-      throw wrongBody('must name a boundary in its content type');
-    }
-    if (countParts(bytes, `--${text}`) > partsMax) throw wrongBody(`has more than ${partsMax} parts`);
-    return { contentType: `multipart/form-data; boundary=${text}`, body: new Uint8Array(bytes) };
-  },
-};
-
-function countParts(bytes: Buffer, delimiter: string): number {
-  let count = 0;
-  for (let at = bytes.indexOf(delimiter); at !== -1; at = bytes.indexOf(delimiter, at + delimiter.length)) {
-    count += 1;
-    if (count > partsMax + 1) break;
-  }
-  return count - 1;
-}
+});
 
 export interface UploadParts {
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;

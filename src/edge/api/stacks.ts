@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
 import {
   type PackageSource,
   PackageRefusedError,
@@ -37,6 +38,7 @@ function stackAuthorOf(context: HttpContext): StackAuthor {
 export function registerStackRoutes(app: ApiApp, parts: StackRoutesParts): void {
   registerList(app, parts);
   registerReading(app, parts);
+  registerIcon(app, parts);
   registerUpload(app, parts);
   registerChanges(app, parts);
 }
@@ -108,6 +110,36 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
       'content-disposition': `attachment; filename="${stack.name}-${stack.version.number}.zip"`,
       'x-content-type-options': 'nosniff',
       etag: `"${stack.version.sha256}"`,
+    });
+  });
+}
+
+/** An answer that lasts: a host that is slow to send its image holds up no other read of the caller. */
+function registerIcon(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: `${path}/{name}/icon`,
+    tags,
+    summary: 'The image of a stack, where its icon is one',
+    description: 'PNG, JPEG, GIF or WebP of at most 512 KiB, fetched from its public https address and kept for a day.',
+    security: bearerSecurity,
+    middleware: [guards.may('stacks.read')],
+    request: { params },
+    responses: {
+      200: {
+        description: 'The image',
+        content: { 'image/*': { schema: z.any().openapi({ type: 'string', format: 'binary' }) } },
+      },
+    },
+  });
+  app.openapi(route, async (context) => {
+    await guards.stayOpen(context, 'stacks.read');
+    const image = await stacks.icon(viewerOf(context), context.req.valid('param').name);
+    if (image === null) throw new AppError('not_found', { message: 'The stack has no image that can be shown.' });
+    return context.body(new Uint8Array(image.bytes), 200, {
+      'content-type': image.type,
+      'content-security-policy': "default-src 'none'; sandbox",
+      'x-content-type-options': 'nosniff',
     });
   });
 }

@@ -6,11 +6,12 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { bearerSecurity, jsonAnswer, organizationQuery } from './schemas.ts';
-import { keySeen } from './usage-summary.ts';
+import { keysSeen, type OwnKeys } from './usage-summary.ts';
 
 export interface UsageContentParts {
   readonly guards: Guards;
   readonly contents: Contents;
+  readonly keys: OwnKeys;
 }
 
 const body = z.unknown().openapi({
@@ -57,10 +58,10 @@ const deleteRoute = (guards: Guards) =>
 
 const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });
 
-async function refOf(guards: Guards, context: HttpContext, text: string): Promise<ContentRef> {
+async function refOf({ guards, keys }: UsageContentParts, context: HttpContext, text: string): Promise<ContentRef> {
   const requestId = text.toLowerCase();
   if (!isUuid(requestId)) throw nothingKept();
-  return { organizationId: await guards.organizationOf(context), keyId: keySeen(context), requestId };
+  return { organizationId: await guards.organizationOf(context), keyIds: await keysSeen(keys, context), requestId };
 }
 
 /** What is whole and JSON is shown as JSON, everything else as the text that it is. */
@@ -83,15 +84,16 @@ function toBody({ request, response, requestTruncated, responseTruncated }: Cont
   };
 }
 
-export function registerUsageContentRoutes(app: ApiApp, { guards, contents }: UsageContentParts): void {
+export function registerUsageContentRoutes(app: ApiApp, parts: UsageContentParts): void {
+  const { guards, contents } = parts;
   app.openapi(readRoute(guards), async (context) => {
-    const content = await contents.read(await refOf(guards, context, context.req.valid('param').id));
+    const content = await contents.read(await refOf(parts, context, context.req.valid('param').id));
     if (content === null) throw nothingKept();
     return context.json(toBody(content), 200);
   });
 
   app.openapi(deleteRoute(guards), async (context) => {
-    const ref = await refOf(guards, context, context.req.valid('param').id);
+    const ref = await refOf(parts, context, context.req.valid('param').id);
     if (!(await contents.remove(ref, authorOf(context)))) throw nothingKept();
     return context.json({ id: ref.requestId, object: 'usage.content' as const, deleted: true as const }, 200);
   });

@@ -1,5 +1,6 @@
 import type { Context } from 'hono';
 import { accepts } from 'hono/accepts';
+import { type CsvCell, csvRow } from '#base/csv.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
 /** What a list may be answered as beside JSON: all of it, without pages. */
@@ -36,7 +37,7 @@ export function readExportFormat(context: Context): ExportFormat | null {
 }
 
 /** Fields of a line, none of them within another. */
-type Line = Readonly<Record<string, string | number | boolean | null>>;
+type Line = Readonly<Record<string, CsvCell>>;
 
 export interface ExportRows<Item> {
   /** Read no further ahead than one page; what is not read any more is ended. */
@@ -78,16 +79,9 @@ function textOf<Item>({ toLine, heading }: ExportRows<Item>, format: ExportForma
   return (item) => csvLine(heading, toLine(item));
 }
 
-const csvLine = (heading: readonly string[], line: Line): string =>
-  `${heading.map((name) => quoted(line[name] ?? null)).join(',')}\r\n`;
+const csvLine = (heading: readonly string[], line: Line): string => csvRow(heading.map((name) => line[name] ?? null));
 
 /** Lines under their heading, all at once. */
 export function csvText(heading: readonly string[], lines: readonly Line[]): string {
   return `${heading.join(',')}\r\n${lines.map((line) => csvLine(heading, line)).join('')}`;
-}
-
-/** A field as RFC 4180 has it; nothing for null. */
-function quoted(value: string | number | boolean | null): string {
-  const text = value === null ? '' : String(value);
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -10,6 +10,7 @@ import {
   type SummaryGroup,
   type UsageSums,
 } from '#core/metering/metering.ts';
+import type { Keys } from '#core/keys/keys.ts';
 import { type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -96,25 +97,26 @@ const summaryRoute = (guards: Guards) =>
     responses: { 200: jsonAnswer(summarySchema, 'The sums') },
   });
 
+export type OwnKeys = Pick<Keys, 'idsOf'>;
+
 export interface UsageSummaryParts {
   readonly guards: Guards;
+  readonly keys: OwnKeys;
   readonly history: History;
   readonly clock: Clock;
 }
 
-/**
- * The one key whose usage the caller may see; null for a caller that sees the whole organization.
- * @throws AppError insufficient_scope for a caller that sees its own and has no key: it has no usage
- */
-export function keySeen(context: HttpContext): string | null {
+/** The keys whose usage the caller may see: itself, or those of a user; null for who sees the whole organization. */
+export async function keysSeen(keys: OwnKeys, context: HttpContext): Promise<readonly string[] | null> {
   if (context.get('extent') !== 'own') return null;
-  const { actor } = context.get('caller');
-  if (actor.kind === 'key') return actor.key.id;
+  const { actor, organizationId } = context.get('caller');
+  if (actor.kind === 'key') return [actor.key.id];
+  if (actor.kind === 'user') return keys.idsOf({ organizationId, userId: actor.user.id });
   throw new AppError('insufficient_scope');
 }
 
 /** Sums of usage by key, model, project, day and hour. */
-export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock }: UsageSummaryParts): void {
+export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
     const organizationId = await guards.organizationOf(context);
     const query = context.req.valid('query');
@@ -123,9 +125,11 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock 
     if (dimensions.includes('hour') && span.toMs - span.fromMs > hourlyDaysMax * dayMs) {
       throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
     }
+    const own = await keysSeen(keys, context);
     const summary = await history.summarize({
       organizationId,
-      keyId: keySeen(context),
+      keyId: null,
+      ...(own !== null && { ofKeys: own }),
       ...span,
       groupBy: dimensions,
       groupsMax,

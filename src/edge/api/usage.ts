@@ -2,7 +2,8 @@ import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
-import { formatUsd } from '#base/money.ts';
+import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
+import type { Catalog, PriceVersion } from '#core/catalog/catalog.ts';
 import {
   type DetailedRecord,
   type RecordFilter,
@@ -10,6 +11,7 @@ import {
   type History,
   timelineOf,
   type UsageRecord,
+  usageSources,
 } from '#core/metering/metering.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -26,17 +28,19 @@ import {
 } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
-import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
+import { keysSeen, type OwnKeys, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export interface UsageRoutesParts {
   readonly guards: Guards;
+  readonly keys: OwnKeys;
+  readonly catalog: Pick<Catalog, 'priceVersion'>;
   readonly history: History;
   readonly clock: Clock;
 }
 
 /**
- * Usage of the caller's organization. A key of scope `inference` sees what it did itself: naming another key gives an
- * empty list, and another key's request is not found.
+ * Usage of the caller's organization. A key of scope `inference` sees what it did itself, a member what his keys did:
+ * naming another key gives an empty list, and another key's request is not found.
  */
 export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
   registerRequestRoutes(app, parts);
@@ -70,7 +74,7 @@ const requestSchema = z
     input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
     output_tokens: tokens,
     output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
-    usage_source: z.enum(['engine', 'last_seen', 'none']),
+    usage_source: z.enum(usageSources),
     cost: z.string().openapi({ example: '0.00042', description: 'What was charged, an exact decimal' }),
     written_off: z
       .string()
@@ -113,6 +117,16 @@ const detailSchema = requestSchema
       .nullable()
       .openapi({ description: 'Of its key, at its admission; a request that a limit refuses says which in its error' }),
     price_version: z.string().openapi({ description: 'Of the price that was charged' }),
+    price: z
+      .object({
+        input_per_million: z.string(),
+        cached_input_per_million: z.string(),
+        output_per_million: z.string(),
+      })
+      .nullable()
+      .openapi({
+        description: 'That price in USD per million tokens: tokens times price are `cost` and `written_off`',
+      }),
     replica: z
       .object({
         id: z.string(),
@@ -125,8 +139,18 @@ const detailSchema = requestSchema
 
 type UsageRequest = z.infer<typeof requestSchema>;
 
-function toDetail({ record, facts }: DetailedRecord): z.infer<typeof detailSchema> {
-  const own = { ...toBody(record), price_version: record.priceVersionId };
+function priceOf(price: PriceVersion | null) {
+  if (price === null) return null;
+  const shown = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
+  return {
+    input_per_million: shown(price.inputPerMTokMicroUsd),
+    cached_input_per_million: shown(price.cachedInputPerMTokMicroUsd),
+    output_per_million: shown(price.outputPerMTokMicroUsd),
+  };
+}
+
+function toDetail({ record, facts }: DetailedRecord, price: PriceVersion | null): z.infer<typeof detailSchema> {
+  const own = { ...toBody(record), price_version: record.priceVersionId, price: priceOf(price) };
   if (facts === null) return { ...own, timeline: null, limits_remaining: null, replica: null };
   const { remaining, replica } = facts;
   const timeline = timelineOf(record, facts);
@@ -279,16 +303,17 @@ const noRecords: RecordPage = { records: [], more: false };
 type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
 
 /** Null when the caller asks for what it does not see: an empty list, as for a key that does not exist. */
-function toFilter(query: ListQuery, organizationId: string, own: string | null): RecordFilter | null {
+function toFilter(query: ListQuery, organizationId: string, own: readonly string[] | null): RecordFilter | null {
   if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
     throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
   }
   const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
   const asked = query.key_id ?? null;
-  if (own !== null && asked !== null && asked !== own) return null;
+  if (own !== null && asked !== null && !own.includes(asked)) return null;
   return {
     organizationId,
-    keyId: own ?? asked,
+    keyId: asked,
+    ...(own !== null && asked === null && { ofKeys: own }),
     projectId: query.project_id ?? null,
     model: query.model ?? null,
     outcome: query.outcome ?? null,
@@ -299,11 +324,11 @@ function toFilter(query: ListQuery, organizationId: string, own: string | null):
   };
 }
 
-function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesParts): void {
+function registerRequestRoutes(app: ApiApp, { guards, keys, catalog, history }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
     const format = readExportFormat(context);
     const organizationId = await guards.organizationOf(context);
-    const filter = toFilter(context.req.valid('query'), organizationId, keySeen(context));
+    const filter = toFilter(context.req.valid('query'), organizationId, await keysSeen(keys, context));
     if (format !== null) {
       const pages = filter === null ? noPages() : exportPages(history, filter);
       const exported = await exportAnswer({ pages, toLine, heading: csvHeading }, format);
@@ -316,9 +341,10 @@ function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesPart
   app.openapi(readRoute(guards), async (context) => {
     const organizationId = await guards.organizationOf(context);
     const id = context.req.valid('param').id.toLowerCase();
-    const ref = { organizationId, keyId: keySeen(context), id };
-    const found = isUuid(id) ? await history.readRecord(ref) : null;
-    if (found === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
-    return context.json(toDetail(found), 200);
+    const own = await keysSeen(keys, context);
+    const found = isUuid(id) ? await history.readRecord({ organizationId, keyId: null, id }) : null;
+    if (found === null || own?.includes(found.record.keyId) === false)
+      throw new AppError('not_found', { message: 'There is no such request in the books.' });
+    return context.json(toDetail(found, await catalog.priceVersion(found.record.priceVersionId)), 200);
   });
 }

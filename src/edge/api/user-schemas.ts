@@ -1,10 +1,10 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { emailProblem, type User } from '#core/accounts/accounts.ts';
+import { emailProblem, passwordCharacters, passwordProblem, type User } from '#core/accounts/accounts.ts';
 import { pageOf } from './pages.ts';
 import { idText, nameText, noFields, someFields } from './schemas.ts';
 
-const roles = ['owner', 'admin', 'member'] as const;
+export const roles = ['owner', 'admin', 'member'] as const;
 
 export const userSchema = z
   .object({
@@ -21,7 +21,7 @@ export const userSchema = z
 
 export const userPageSchema = pageOf(userSchema, 'UserPage');
 
-const email = z
+export const email = z
   .string()
   .superRefine((text, context) => {
     const problem = emailProblem(text);
@@ -34,18 +34,11 @@ const email = z
     description: 'Of one account, however it is written',
   });
 
-const passwordCharacters = { min: 8, max: 128 };
-
 const password = z
   .string()
   .superRefine((text, context) => {
-    const { length } = Array.from(text);
-    const { min, max } = passwordCharacters;
-    if (length < min || length > max) {
-      context.addIssue({ code: 'custom', message: `must have ${min} to ${max} characters` });
-    }
-    if (text.includes('\0')) context.addIssue({ code: 'custom', message: 'must not contain NUL characters' });
-    if (!text.isWellFormed()) context.addIssue({ code: 'custom', message: 'must be well-formed Unicode' });
+    const problem = passwordProblem(text);
+    if (problem !== null) context.addIssue({ code: 'custom', message: problem });
   })
   .openapi({
     format: 'password',

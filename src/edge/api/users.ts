@@ -43,7 +43,7 @@ async function viewOf(guards: Guards, context: HttpContext): Promise<UserView> {
   return { organizationId, userId };
 }
 
-async function editorOf(guards: Guards, context: HttpContext): Promise<UserEditor> {
+export async function editorOf(guards: Guards, context: HttpContext): Promise<UserEditor> {
   const caller = context.get('caller');
   return {
     ...(await viewOf(guards, context)),
@@ -56,7 +56,7 @@ async function editorOf(guards: Guards, context: HttpContext): Promise<UserEdito
 }
 
 /** @throws AppError insufficient_scope */
-function requireGiven(context: HttpContext, role: OrganizationRole): void {
+export function requireGiven(context: HttpContext, role: OrganizationRole): void {
   if (rolesGivenBy(context.get('caller')).includes(role)) return;
   const message = `The role "${role}" is given by an owner of the organization, or by a platform administrator.`;
   throw new AppError('insufficient_scope', { message, param: 'role' });

@@ -39,6 +39,36 @@ export interface ListRequest<Item> {
   readonly limit?: number;
 }
 
+/** All pages of a list that goes on at a cursor, as one list. */
+export async function readCursorList<Item>(
+  { api }: CommandContext,
+  { path, item, query, limit, parameter }: CursorRequest<Item>,
+): Promise<readonly Item[]> {
+  const schema = z.looseObject({ data: z.array(item), next_cursor: z.string().nullable() });
+  const all: Item[] = [];
+  let cursor: string | null = null;
+  do {
+    const left = String(Math.min(cursorPageLimit, limit - all.length));
+    const asked: string = queryText({ ...query, limit: left, [parameter]: cursor });
+    const page: { data: Item[]; next_cursor: string | null } = parseAnswer(schema, await api.call('GET', path + asked));
+    all.push(...page.data);
+    cursor = page.next_cursor;
+  } while (cursor !== null && all.length < limit);
+  return all;
+}
+
+export interface CursorRequest<Item> {
+  readonly path: string;
+  readonly item: z.ZodType<Item>;
+  readonly query: Readonly<Record<string, string | null>>;
+  /** Of all pages together. */
+  readonly limit: number;
+  /** What the cursor is called in the query. */
+  readonly parameter: 'cursor' | 'after';
+}
+
+const cursorPageLimit = 500;
+
 /** The most that a page has. */
 const pageLimit = 100;
 
@@ -56,13 +86,21 @@ export async function readList<Item>(context: CommandContext, request: ListReque
   return all.slice(0, limit);
 }
 
+export interface ListText<Item> {
+  readonly headings: readonly string[];
+  readonly row: (item: Item) => readonly string[];
+  /** What is said of a list without any. */
+  readonly none: string;
+}
+
 /** Prints a list as a table, or as `data` for scripts. */
 export function printList<Item>(
-  { json, out }: CommandContext,
+  { json, out, terminal }: CommandContext,
   items: readonly Item[],
-  { headings, row }: { readonly headings: readonly string[]; readonly row: (item: Item) => readonly string[] },
+  { headings, row, none }: ListText<Item>,
 ): number {
-  out(json ? jsonText({ data: items }) : renderTable(headings, items.map(row)));
+  if (json) out(jsonText({ data: items }));
+  else out(items.length === 0 ? `${none}\n` : renderTable(headings, items.map(row), terminal.columns));
   return exitCodes.ok;
 }
 
@@ -74,8 +112,9 @@ export async function printOne({ api, json, out }: CommandContext, path: string,
   return exitCodes.ok;
 }
 
+/** Nothing is broken into lines: keys are copied from here. */
 function yamlText(value: unknown): string {
-  return `${stringify(value).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
+  return `${stringify(value, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
 }
 
 /** @throws UsageError */

@@ -1,9 +1,8 @@
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { buffer, text } from 'node:stream/consumers';
-import { z } from 'zod';
 import type { ClientConfig } from '#base/config.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { codeOf, elsewhereText, refusalText, strangerText, unreachableText } from './refusals.ts';
 
 /** Methods of the gateway's routes. */
 export type ApiMethod = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
@@ -24,6 +23,8 @@ export interface ApiClient {
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
   call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
+  /** The same with the status of the answer, where that says more than its JSON. */
+  ask(method: ApiMethod, path: string, asked?: Asked): Promise<{ readonly status: number; readonly answer: unknown }>;
   /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
   text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
   /** An answer that is no JSON. @throws FailedError as `call` */
@@ -48,21 +49,26 @@ const usualTimeoutMs = 60_000;
 
 /** Uses Node's own HTTP: `fetch` ends a stream on which nothing comes for five minutes. */
 export function createApiClient(config: ClientConfig): ApiClient {
+  const ask: ApiClient['ask'] = async (method, path, asked = {}) => {
+    const response = await send(config, { method, path, ...asked });
+    const status = response.statusCode ?? 0;
+    if (status === 204) {
+      response.resume();
+      return { status, answer: null };
+    }
+    const bytes = await readWhole(config, response);
+    try {
+      return { status, answer: JSON.parse(bytes.toString('utf8')) as unknown };
+    } catch {
+      throw new FailedError(strangerText(config));
+    }
+  };
   return {
-    async call(method, path, asked = {}) {
-      const response = await send(config, { method, path, ...asked });
-      if (response.statusCode === 204) {
-        response.resume();
-        return null;
-      }
-      try {
-        return JSON.parse(await text(response)) as unknown;
-      } catch {
-        throw new FailedError(`${config.url} did not answer as Headgate does; HEADGATE_URL names the gateway`);
-      }
-    },
+    ask,
+    call: async (method, path, asked) => (await ask(method, path, asked)).answer,
     async *text(path, asked = {}) {
       const response = await send(config, { method: 'GET', path, headers: { accept: '*/*' }, ...asked });
+      goOnForEver(response);
       response.setEncoding('utf8');
       try {
         yield* response as AsyncIterable<string>;
@@ -77,13 +83,12 @@ export function createApiClient(config: ClientConfig): ApiClient {
         headers: { accept: '*/*' },
         answerTimeoutMs: usualTimeoutMs,
       });
-      return buffer(response).catch(() => {
-        throw new FailedError(`${config.url} broke off its answer`);
-      });
+      return readWhole(config, response);
     },
     async *events(path, after) {
       const headers = { accept: 'text/event-stream', ...(after !== undefined && { 'last-event-id': after }) };
       const response = await send(config, { method: 'GET', path, headers });
+      goOnForEver(response);
       yield* splitEvents(response);
     },
   };
@@ -100,22 +105,43 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
   const payload = await payloadOf(asked);
   const response = await connect(url, { method, apiKey, payload, ...asked }).catch((error: unknown) => {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
-    throw new FailedError(unreachableText(config, code), { isPassing: true });
+    throw new FailedError(unreachableText(config, error), { isPassing: true, code: 'unreachable' });
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  const { 'x-request-id': requestId } = response.headers;
-  const refusal = refusalText(config, { status, path, body: await text(response).catch(() => '') });
-  const isPassing = status >= 500 || status === 429;
-  throw new FailedError(refusal, { isPassing, requestId: typeof requestId === 'string' ? requestId : null });
+  const { 'x-request-id': requestId, location } = response.headers;
+  const body = await readWhole(config, response).then(String, () => '');
+  if (status >= 300 && status < 400) throw new FailedError(elsewhereText(config, location), { code: 'redirected' });
+  throw new FailedError(refusalText(config, { method, status, path, body }), {
+    isPassing: status >= 500 || status === 429,
+    requestId: typeof requestId === 'string' ? requestId : null,
+    code: codeOf(body),
+  });
 }
 
-/** Why nobody answers, and what to do. */
-export function unreachableText({ url, environment }: ClientConfig, code: string): string {
-  const named =
-    (environment['HEADGATE_URL'] ?? '') === '' ? 'HEADGATE_URL or "headgate login" names it' : 'HEADGATE_URL names it';
-  return `${url} cannot be reached (${code}): is the gateway running? ${named}`;
+/** The lines of a followed log may take any time. */
+const goOnForEver = (response: IncomingMessage): void => void response.socket.setTimeout(0);
+
+/** Of what is held in memory: more than any answer of a gateway has. */
+const answerBytesMax = 256 * 1024 * 1024;
+
+/** @throws FailedError for an answer that breaks off, in which nothing comes any more, or that has no end */
+async function readWhole(config: ClientConfig, response: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      length += chunk.length;
+      // Leaving the loop closes the connection.
+      if (length > answerBytesMax) break;
+      chunks.push(chunk);
+    }
+  } catch {
+    // A gateway that is started again answers in a moment.
+    throw new FailedError(`${config.url} broke off its answer`, { isPassing: true, code: 'unreachable' });
+  }
+  if (length > answerBytesMax) throw new FailedError(strangerText(config));
+  return Buffer.concat(chunks);
 }
 
 /** @throws UsageError where there is none */
@@ -162,77 +188,11 @@ function connect(
       ...(payload !== null && { 'content-type': payload.contentType, 'content-length': payload.bytes.length }),
     };
     const request = url.startsWith('https:') ? httpsRequest : httpRequest;
-    const outgoing = request(url, { method, headers }, (response) => {
-      // The lines of a followed log may take any time.
-      outgoing.setTimeout(0);
-      resolve(response);
-    });
+    const outgoing = request(url, { method, headers }, resolve);
     outgoing.setTimeout(answerTimeoutMs, () => outgoing.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' })));
     outgoing.on('error', reject);
     outgoing.end(payload?.bytes);
   });
-}
-
-/** Where the names of what is not there can be had. */
-const lists: readonly (readonly [path: string, hint: string])[] = [
-  ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
-  ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
-  ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
-  ['/v1/keys/', '"headgate keys ls" lists the keys'],
-  ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
-  ['/v1/runs/', '"headgate runs ls" lists the runs'],
-];
-
-interface Refusal {
-  readonly status: number;
-  readonly path: string;
-  readonly body: string;
-}
-
-function hintOf({ keySource, url }: ClientConfig, { status, path }: Refusal, message: string): string | undefined {
-  const key = keySource === 'login' ? `the key of your login at ${url}` : 'HEADGATE_API_KEY';
-  if (status === 401) {
-    return keySource === 'login'
-      ? `${key} is not valid any more: "headgate login" takes another one`
-      : `${key} must hold a key that is valid`;
-  }
-  if (status === 403) return `${key} must ${keySource === 'login' ? 'be' : 'hold'} ${neededKey(path)}`;
-  if (status !== 404) return undefined;
-  // What is missing may be another thing than the path is of.
-  const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
-  const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
-  return found?.[1];
-}
-
-const neededKey = (path: string): string =>
-  /^\/v1\/(wallet|usage|keys|projects|runs|stacks)/.test(path) && !path.startsWith('/v1/wallet/credits')
-    ? 'a management key'
-    : 'a management key of a platform admin';
-
-/** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-export function refusalText(config: ClientConfig, refusal: Refusal): string {
-  const message = messageOf(refusal.body) ?? `the gateway answered with status ${refusal.status}`;
-  const hint = hintOf(config, refusal, message);
-  return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
-}
-
-const refusalBody = z.looseObject({
-  error: z.looseObject({
-    message: z.string(),
-    details: z.array(z.looseObject({ field: z.string(), message: z.string() })).default([]),
-  }),
-});
-
-function messageOf(body: string): string | null {
-  try {
-    const parsed = refusalBody.safeParse(JSON.parse(body));
-    if (!parsed.success) return null;
-    const { message, details } = parsed.data.error;
-    // The message names the first few.
-    return details.length < 2 ? message : details.map((one) => `${one.field}: ${one.message}`).join('; ');
-  } catch {
-    return null;
-  }
 }
 
 /** Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html */

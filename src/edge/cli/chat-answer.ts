@@ -3,9 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { ClientConfig } from '#base/config.ts';
 import { formatUsd, PICO_DIGITS } from '#base/money.ts';
-import { type ApiClient, keyOf, refusalText, unreachableText } from './api-client.ts';
+import { type ApiClient, keyOf } from './api-client.ts';
 import type { Content } from './chat-input.ts';
 import { FailedError } from './errors.ts';
+import { codeOf, elsewhereText, refusalText, strangerText, unreachableText } from './refusals.ts';
 
 /** One answer of a model, by the openai package, and what the gateway billed for it. */
 
@@ -53,7 +54,20 @@ const delta = z.looseObject({
   reasoning_content: z.string().nullish(),
 });
 
-const usage = z.looseObject({ prompt_tokens: z.number(), completion_tokens: z.number().nullish(), cost: z.number() });
+/** More than any answer costs. */
+const costMax = 1_000_000;
+const tokens = z.int().min(0);
+const usage = z.looseObject({
+  prompt_tokens: tokens,
+  completion_tokens: tokens.nullish(),
+  cost: z.number().min(0).max(costMax),
+});
+
+const frame = z.looseObject({
+  model: z.string(),
+  choices: z.array(z.looseObject({ delta: delta.nullish(), finish_reason: z.string().nullish() })).default([]),
+  usage: z.unknown().optional(),
+});
 
 export interface Asker {
   readonly config: ClientConfig;
@@ -75,9 +89,17 @@ export async function askModel(
   try {
     const { data: stream, request_id: id } = await open(config, question, signal);
     requestId = id;
-    for await (const chunk of stream) take(draft, chunk, listener);
+    let frames = 0;
+    for await (const chunk of stream) {
+      frames += 1;
+      take(config, draft, chunk, listener);
+    }
+    // The package ends quietly where a connection does.
+    if (!signal.aborted && draft.finishReason === null) {
+      throw frames === 0 ? new FailedError(strangerText(config)) : brokenOff(config, requestId);
+    }
   } catch (error) {
-    if (!signal.aborted) throw failureOf(config, error);
+    if (!signal.aborted) throw failureOf(config, error, requestId);
   }
   const isStopped = signal.aborted && draft.bill === null;
   const bill = draft.bill ?? (requestId === null ? null : await readBill(api, requestId));
@@ -95,21 +117,30 @@ function open(config: ClientConfig, question: Question, signal: AbortSignal) {
     maxRetries: 0,
     organization: null,
     project: null,
+    adminAPIKey: null,
     logLevel: 'off',
+    // What is asked goes nowhere that nobody has named.
+    fetchOptions: { redirect: 'manual' },
   });
   const headers = question.maxCost === null ? {} : { 'x-headgate-max-cost': question.maxCost };
   return client.chat.completions.create(bodyOf(question), { signal, headers }).withResponse();
 }
 
-function take(draft: Draft, chunk: OpenAI.Chat.ChatCompletionChunk, listener: Listener): void {
-  const [choice] = chunk.choices;
-  draft.model = chunk.model;
+/** @throws FailedError for what no gateway sends */
+function take(config: ClientConfig, draft: Draft, chunk: unknown, listener: Listener): void {
+  const parsed = frame.safeParse(chunk);
+  if (!parsed.success) throw new FailedError(strangerText(config));
+  const { model, choices, usage: billed } = parsed.data;
+  const [choice] = choices;
+  draft.model = model;
   draft.finishReason = choice?.finish_reason ?? draft.finishReason;
-  draft.bill = billOf(chunk.usage) ?? draft.bill;
-  const part = delta.safeParse(choice?.delta);
-  if (!part.success) return;
-  const thought = part.data.reasoning ?? part.data.reasoning_content ?? '';
-  const said = part.data.content ?? '';
+  draft.bill = billOf(billed) ?? draft.bill;
+  tell(draft, choice?.delta ?? {}, listener);
+}
+
+function tell(draft: Draft, part: z.output<typeof delta>, listener: Listener): void {
+  const thought = part.reasoning ?? part.reasoning_content ?? '';
+  const said = part.content ?? '';
   draft.reasoning += thought;
   draft.content += said;
   if (thought !== '') listener.reasoning(thought);
@@ -167,22 +198,40 @@ const refusal = z.object({
   status: z.number().nullish(),
   requestID: z.string().nullish(),
   message: z.string(),
-  error: z.looseObject({ message: z.string() }).nullish().catch(null),
+  headers: z.instanceof(Headers).nullish().catch(null),
+  error: z.looseObject({ message: z.string(), code: z.string().nullish() }).nullish().catch(null),
 });
 
-function failureOf(config: ClientConfig, error: unknown): unknown {
+const brokenOff = ({ url }: ClientConfig, requestId: string | null): FailedError =>
+  new FailedError(`the answer of ${url} broke off: what has come is not all of it`, { requestId });
+
+/** @param began the id of the request, once its answer had begun */
+function failureOf(config: ClientConfig, error: unknown, began: string | null): unknown {
   if (error instanceof APIConnectionError) {
     const cause = error.cause instanceof Error ? (error.cause.cause ?? error.cause) : error.cause;
-    const said = cause instanceof Error ? cause.message : error.message;
-    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : said;
-    return new FailedError(unreachableText(config, code));
+    return new FailedError(unreachableText(config, cause ?? error), { code: 'unreachable' });
   }
+  // Of the package's parser, and of the connection under it.
+  if (error instanceof SyntaxError) return new FailedError(strangerText(config), { requestId: began });
+  if (error instanceof TypeError && error.message === 'terminated') return brokenOff(config, began);
   const parsed = error instanceof APIError ? refusal.safeParse(error) : null;
-  if (parsed?.success !== true) return error;
-  // The gateway's own sentence; the package puts the status before it.
-  const { status, requestID, message, error: said } = parsed.data;
-  const body = JSON.stringify({ error: { message: said?.message ?? message } });
-  return new FailedError(refusalText(config, { status: status ?? 0, path: '/v1/chat/completions', body }), {
-    requestId: requestID ?? null,
+  return parsed?.success === true ? refusedBy(config, parsed.data, began) : error;
+}
+
+/** The gateway's own sentence; the package puts the status before it. */
+function refusedBy(
+  config: ClientConfig,
+  { status, requestID, message, error: said, headers }: z.output<typeof refusal>,
+  began: string | null,
+): FailedError {
+  const known = status ?? 0;
+  if (known >= 300 && known < 400) {
+    return new FailedError(elsewhereText(config, headers?.get('location')), { code: 'redirected' });
+  }
+  const body = JSON.stringify({ error: { message: said?.message ?? message, code: said?.code } });
+  const asked = { method: 'POST', path: '/v1/chat/completions' };
+  return new FailedError(refusalText(config, { ...asked, status: known, body }), {
+    requestId: requestID ?? began,
+    code: codeOf(body),
   });
 }

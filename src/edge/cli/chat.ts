@@ -5,7 +5,7 @@ import type { Answer, Bill, Listener, Message, Question } from './chat-answer.ts
 import { contentOf, readFilePart, readImagePart } from './chat-input.ts';
 import { type Command, type CommandContext, exitCodes, textFlag, textFlags } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
-import { type ListedModel, readModels } from './models.ts';
+import { type ListedModel, modelStatuses, readModels } from './models.ts';
 import { cleanText } from './table.ts';
 
 /** `headgate chat`: one answer for what is handed in, a conversation on a terminal. */
@@ -53,7 +53,7 @@ async function chooseModel(context: CommandContext): Promise<string> {
   if (named !== null) return named;
   const models = await readModels(context.api);
   const fitting = models.filter(({ task_type: task }) => chatTasks.includes(task));
-  const order = ['ready', 'starting', 'cold'];
+  const order: readonly string[] = modelStatuses;
   const rank = ({ status }: ListedModel): number => (order.includes(status) ? order.indexOf(status) : order.length);
   const [best] = fitting.toSorted((a, b) => rank(a) - rank(b));
   if (best === undefined)
@@ -197,7 +197,8 @@ async function step(context: CommandContext, state: Conversation, text: string, 
     else await exchange(context, state, text, lines);
   } catch (error) {
     if (!(error instanceof FailedError || error instanceof UsageError)) throw error;
-    context.err(`${context.terminal.paintError('red', 'headgate:')} ${error.message}\n`);
+    const sentence = context.terminal.sentence(`headgate: ${error.message}`).slice('headgate:'.length);
+    context.err(`${context.terminal.paintError('red', 'headgate:')}${sentence}\n`);
     if (error instanceof FailedError && error.requestId !== null) context.err(`  request ${error.requestId}\n`);
   }
 }
@@ -222,8 +223,6 @@ async function exchange(context: CommandContext, state: Conversation, text: stri
   state.messages = answer.content === '' ? messages : [...messages, { role: 'assistant', content: answer.content }];
 }
 
-const text = { type: 'string' } as const;
-
 export const chatCommand: Command = {
   name: 'chat',
   usage: '[WORDS…] [-m MODEL] [-s TEXT] [-f FILE]… [--image FILE|URL]… [--max-cost USD]',
@@ -232,12 +231,12 @@ export const chatCommand: Command = {
     'answer is on standard output; what it cost and what the model thought before are on standard error.',
   words: { min: 0, max: 10_000 },
   options: {
-    model: { type: 'string', short: 'm', about: 'one that chats and runs, if not said' },
+    model: { type: 'string', short: 'm', names: 'models', about: 'one that chats and runs, if not said' },
     system: { type: 'string', short: 's', about: 'the system prompt' },
     file: { type: 'string', short: 'f', multiple: true, about: 'text or an image; several times for more' },
     image: { type: 'string', multiple: true, about: 'a file or an address' },
-    'max-tokens': text,
-    temperature: text,
+    'max-tokens': { type: 'string', about: 'tokens that an answer has at most' },
+    temperature: { type: 'string', about: 'such as 0.7' },
     'max-cost': { type: 'string', about: 'USD that it may cost at most' },
     'no-reasoning': { type: 'boolean', about: 'do not show what the model thinks before' },
   },

@@ -1,31 +1,40 @@
-import type { ClientConfig } from '#base/config.ts';
+import { type ClientConfig, ConfigError } from '#base/config.ts';
 import { readVersion } from '#base/version.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
+import { jsonText } from './answers.ts';
 import { createApiClient } from './api-client.ts';
+import { auditCommand } from './audit.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
 import { codeCommand } from './code.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
-import { findCommand, nameFirst, parseWords } from './command-line.ts';
+import { bareGroup, findCommand, nameFirst, parseWords } from './command-line.ts';
 import { completionCommand } from './completion.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
-import { commandHelp, overview } from './help.ts';
+import { commandHelp, commandList, overview } from './help.ts';
 import { holdCommands } from './holds.ts';
 import { keyCommands } from './keys.ts';
 import { loginCommands } from './login.ts';
 import { modelsCommand } from './models.ts';
+import { namesCommand } from './names.ts';
+import { organizationCommands } from './organizations.ts';
+import { projectCommands } from './projects.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { runCommands } from './runs.ts';
 import { stackCommands } from './stacks.ts';
-import { createTerminal } from './terminal.ts';
+import { forTerminal } from './table.ts';
+import { createTerminal, type Terminal } from './terminal.ts';
 import { usageCommands } from './usage.ts';
+import { userLinkCommands } from './user-links.ts';
+import { userCommands } from './users.ts';
 import { validateCommand } from './validate.ts';
 import { walletCommands } from './wallet.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 export { FailedError, UsageError } from './errors.ts';
+export { wrap } from './table.ts';
 
 /**
  * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
@@ -33,7 +42,7 @@ export { FailedError, UsageError } from './errors.ts';
  * is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
-const commands: readonly Command[] = [
+export const commands: readonly Command[] = [
   ...loginCommands,
   modelsCommand,
   chatCommand,
@@ -48,38 +57,53 @@ const commands: readonly Command[] = [
   ...stackCommands,
   ...runCommands,
   reconcileCommand,
+  ...organizationCommands,
+  ...userCommands,
+  ...userLinkCommands,
+  ...projectCommands,
+  auditCommand,
   validateCommand,
   ...importCommands,
   completionCommand,
+  namesCommand,
 ];
 
 export interface CliRun extends CliOutput {
   /** Without the program's own name. */
   readonly args: readonly string[];
-  readonly config: ClientConfig;
+  /** @throws ConfigError */
+  readonly readConfig: () => ClientConfig;
   /** Further commands. */
   readonly commands?: readonly Command[];
 }
 
-/** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists */
-export async function runCli({ args, config, out, err, commands: further = [] }: CliRun): Promise<number> {
+/** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists, or used wrongly */
+export async function runCli({ args, readConfig, commands: further = [], ...output }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   const terminal = createTerminal();
+  const { out, err } = saidTo(output, terminal);
+  const json = wantsJson(args);
   try {
     if (['--version', '-V', 'version'].includes(args[0] ?? '')) {
-      out(`headgate ${readVersion()}\n`);
+      const version = readVersion();
+      out(json ? jsonText({ object: 'version', version }) : `headgate ${version}\n`);
       return exitCodes.ok;
     }
-    if (args.every((word) => word === '--json') || ['help', '--help', '-h'].includes(args[0] ?? '')) {
-      out(overview(all, args.slice(1)));
+    const typed = nameFirst(args);
+    const helped = wordsOfHelp(all, args, typed);
+    if (helped !== null) {
+      out(json ? jsonText(commandList(all, helped)) : overview(all, helped, terminal.columns));
       return exitCodes.ok;
     }
-    const { command, rest } = findCommand(all, nameFirst(args));
+    const group = bareGroup(all, typed);
+    if (group !== null && !json) err(`${overview(all, [group], terminal.errorColumns)}\n`);
+    const { command, rest } = findCommand(all, typed);
     const { values, positionals } = parseWords(command, rest);
     if (values['help'] === true) {
-      out(commandHelp(command));
+      out(json ? jsonText(commandList([command], [])) : commandHelp(command, terminal.columns));
       return exitCodes.ok;
     }
+    const config = readConfig();
     return await command.run({
       config,
       out,
@@ -87,14 +111,63 @@ export async function runCli({ args, config, out, err, commands: further = [] }:
       api: createApiClient(config),
       words: positionals,
       flags: values,
-      json: values['json'] === true,
+      json,
       terminal,
       commands: all,
     });
   } catch (error) {
-    if (!(error instanceof FailedError || error instanceof UsageError)) throw error;
-    err(`${terminal.paintError('red', 'headgate:')} ${error.message}\n`);
-    if (error instanceof FailedError && error.requestId !== null) err(`  request ${error.requestId}\n`);
-    return error instanceof UsageError ? exitCodes.usage : exitCodes.failed;
+    const told = tellingOf(error);
+    if (told === null) throw error;
+    const { message, requestId, code, exitCode } = told;
+    // A script that reads JSON finds the refusal where it looks for the answer.
+    if (json) out(`${JSON.stringify({ error: { message, code, request_id: requestId } })}\n`);
+    const sentence = terminal.sentence(`headgate: ${message}`).slice('headgate:'.length);
+    err(`${terminal.paintError('red', 'headgate:')}${sentence}\n`);
+    if (requestId !== null) err(`  request ${requestId}\n`);
+    return exitCode;
   }
+}
+
+/** With what the commands begin of which help is asked for; null where it is not asked for, or for one command. */
+function wordsOfHelp(
+  all: readonly Command[],
+  args: readonly string[],
+  typed: readonly string[],
+): readonly string[] | null {
+  const words = args.filter((word) => word !== '--json');
+  if (words.length === 0 || ['help', '--help', '-h'].includes(words[0] ?? '')) return words.slice(1);
+  const group = bareGroup(all, typed);
+  return group !== null && (typed.includes('--help') || typed.includes('-h')) ? [group] : null;
+}
+
+/** Whatever of it came from a server or a file: a terminal obeys none of it. A pipe or a file gets it as it is. */
+function saidTo({ out, err }: CliOutput, { isWatched }: Terminal): CliOutput {
+  return {
+    out: isWatched ? (text) => out(forTerminal(text)) : out,
+    err: (text) => err(forTerminal(text)),
+  };
+}
+
+/** What stands behind `--` is for another program. */
+function wantsJson(args: readonly string[]): boolean {
+  const end = args.indexOf('--');
+  return args.slice(0, end === -1 ? args.length : end).includes('--json');
+}
+
+interface Telling {
+  readonly message: string;
+  readonly requestId: string | null;
+  readonly code: string;
+  readonly exitCode: number;
+}
+
+/** What is to be said of an error; null where it is none that a command ends with. */
+function tellingOf(error: unknown): Telling | null {
+  if (error instanceof FailedError) {
+    const { message, requestId, code } = error;
+    return { message, requestId, code, exitCode: exitCodes.failed };
+  }
+  if (!(error instanceof UsageError || error instanceof ConfigError)) return null;
+  const code = error instanceof UsageError ? 'usage' : 'configuration';
+  return { message: error.message, requestId: null, code, exitCode: exitCodes.usage };
 }

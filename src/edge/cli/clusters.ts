@@ -2,7 +2,9 @@ import { parse, YAMLParseError } from 'yaml';
 import { z } from 'zod';
 import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList, readText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { cleanLine } from './table.ts';
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -34,10 +36,12 @@ function row(one: z.output<typeof summary>): string[] {
 async function list(context: CommandContext): Promise<number> {
   const query = queryOf(context, ['org', 'status']);
   const rows = await readList(context, { path: clustersPath, item: summary, query });
-  return printList(context, rows, { headings, row });
+  return printList(context, rows, { headings, row, none: 'there is no cluster; "headgate clusters create" makes one' });
 }
 
-const show = (context: CommandContext): Promise<number> => printOne(context, clusterPath(context.words[0]), cluster);
+async function show(context: CommandContext): Promise<number> {
+  return printOne(context, clusterPath(await findClusterId(context, context.words[0] ?? '')), cluster);
+}
 
 /** A list of nodes in the words of the API, as YAML or JSON. */
 function readNodes(path: string): unknown {
@@ -65,6 +69,45 @@ export async function findClusterId(context: CommandContext, text: string): Prom
   throw new FailedError(`several clusters have the name ${text}: say which of ${ids.join(', ')}`);
 }
 
+/** Clusters that one sentence names. */
+const namedMax = 5;
+
+/**
+ * Why nothing counts, where active clusters have nodes without an allocation: a sentence; null where none has.
+ * @param query as of the list of clusters
+ */
+export async function sayUnallocated(context: CommandContext, query: URLSearchParams): Promise<string | null> {
+  const all = await readList(context, { path: clustersPath, item: summary, query });
+  const waiting = all.filter((one) => one.nodes_allocated < one.nodes_total);
+  if (waiting.length === 0) return null;
+  const named = waiting.slice(0, namedMax).map((one) => {
+    return `${one.nodes_total - one.nodes_allocated} of ${one.nodes_total} nodes of ${cleanLine(one.name)}`;
+  });
+  const others = waiting.length - named.length;
+  const list = [...named, ...(others === 0 ? [] : [`those of ${others} more clusters`])].join(', ');
+  return (
+    `not allocated: ${list}; the hours of a node count from its allocation, which a platform admin tells: ` +
+    'headgate clusters allocate CLUSTER NODE'
+  );
+}
+
+/** Names by ids, of archived ones too. */
+export async function readClusterNames(context: CommandContext): Promise<ReadonlyMap<string, string>> {
+  const query = new URLSearchParams({ status: 'all' });
+  const all = await readList(context, { path: clustersPath, item: summary, query });
+  return new Map(all.map(({ id, name }) => [id, name]));
+}
+
+/** What people call it; its id where it cannot be read. */
+export async function readClusterName({ api }: CommandContext, id: string): Promise<string> {
+  try {
+    return parseAnswer(summary, await api.call('GET', clusterPath(id))).name;
+  } catch (error) {
+    if (error instanceof FailedError) return id;
+    throw error;
+  }
+}
+
 async function create(context: CommandContext): Promise<number> {
   const { api, json, out, words } = context;
   const organization = textFlag(context, 'org');
@@ -84,15 +127,48 @@ async function create(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-async function remove({ api, json, out, words }: CommandContext): Promise<number> {
-  await api.call('DELETE', clusterPath(words[0]));
-  const answer = await api.call('GET', clusterPath(words[0]));
+async function remove(context: CommandContext): Promise<number> {
+  const { api, json, out, words } = context;
+  const path = clusterPath(await findClusterId(context, words[0] ?? ''));
+  const before = parseAnswer(cluster, await api.call('GET', path));
+  await confirm(context, {
+    question: `Archive the cluster "${before.name}" (${before.id})?`,
+    consequence:
+      `All ${before.nodes_total} of its nodes are released and no longer counted, ${before.nodes_allocated} of them are ` +
+      'allocated; its runs end as FAILED, their web addresses stop, and what they made stays on the nodes.',
+    done: 'archived',
+  });
+  await api.call('DELETE', path);
+  const answer = await api.call('GET', path);
   const { id, status } = parseAnswer(cluster, answer);
   out(json ? jsonText(answer) : `${id}: ${status}\n`);
   return exitCodes.ok;
 }
 
-const text = { type: 'string' } as const;
+const eventResult = z.looseObject({
+  allocation: z.looseObject({ allocated_at: z.string().nullable(), released_at: z.string().nullable() }),
+  node: z.looseObject({ name: z.string(), status: z.string() }),
+});
+
+/** Begins or ends the hours of a node. */
+function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promise<number> {
+  return async (context) => {
+    const { api, json, out, words } = context;
+    const [clusterText = '', nodeText = ''] = words;
+    const path = `${clusterPath(await findClusterId(context, clusterText))}/nodes/${encodeURIComponent(nodeText)}`;
+    const at = textFlag(context, 'at');
+    const answer = await api.call('POST', `${path}/${kind}`, { body: at === null ? {} : { at } });
+    const { node, allocation } = parseAnswer(eventResult, answer);
+    const { allocated_at: from, released_at: to } = allocation;
+    const times = [from === null ? '' : ` from ${from}`, to === null ? '' : ` to ${to}`].join('');
+    out(json ? jsonText(answer) : `${cleanLine(node.name)}: ${node.status}; held${times}\n`);
+    return exitCodes.ok;
+  };
+}
+
+const one = { min: 1, max: 1 } as const;
+const clusterAndNode = { min: 2, max: 2 } as const;
+const atOption = { at: { type: 'string', about: 'RFC 3339 time, in the past; now if not said' } } as const;
 
 export const clusterCommands: readonly Command[] = [
   {
@@ -100,14 +176,18 @@ export const clusterCommands: readonly Command[] = [
     usage: '[--org ORG] [--status active|archived|all]',
     summary: 'List the clusters: organization, how many of their nodes are allocated, domain.',
     words: { min: 0, max: 0 },
-    options: { org: text, status: text },
+    options: {
+      org: { type: 'string', about: 'of one organization: org_…' },
+      status: { type: 'string', choices: ['active', 'archived', 'all'], about: 'active if not said' },
+    },
     run: list,
   },
   {
     name: 'clusters show',
-    usage: 'ID',
-    summary: 'Show all that is known of a cluster and its nodes.',
-    words: { min: 1, max: 1 },
+    usage: 'CLUSTER',
+    summary: 'Show all that is known of a cluster, by name or id, and of its nodes.',
+    words: one,
+    names: 'clusters',
     options: {},
     run: show,
   },
@@ -116,16 +196,40 @@ export const clusterCommands: readonly Command[] = [
     usage: 'NAME --org ORG [--domain DOMAIN] [--nodes FILE] [--private-key FILE]',
     summary:
       'Make a cluster and print the public key for its nodes; nodes are a list in YAML or JSON, with the fields of the API.',
-    words: { min: 1, max: 1 },
-    options: { org: text, domain: text, nodes: text, 'private-key': text },
+    words: one,
+    options: {
+      org: { type: 'string', about: 'whose it is: org_…' },
+      domain: { type: 'string', about: 'under which its web addresses are' },
+      nodes: { type: 'string', about: 'a file: name, address, hardware_profile of each' },
+      'private-key': { type: 'string', about: 'a file with the key for its nodes; made here if not said' },
+    },
     run: create,
   },
   {
+    name: 'clusters allocate',
+    usage: 'CLUSTER NODE [--at TIME]',
+    summary: 'Begin the hours of a node, by its name or id; until then nothing of it is counted.',
+    words: clusterAndNode,
+    names: 'clusters',
+    options: atOption,
+    run: order('allocate'),
+  },
+  {
+    name: 'clusters release',
+    usage: 'CLUSTER NODE [--at TIME]',
+    summary: 'End the hours of a node.',
+    words: clusterAndNode,
+    names: 'clusters',
+    options: atOption,
+    run: order('release'),
+  },
+  {
     name: 'clusters rm',
-    usage: 'ID',
-    summary: 'Release all nodes of a cluster, end its metering and archive it.',
-    words: { min: 1, max: 1 },
-    options: {},
+    usage: 'CLUSTER [--yes]',
+    summary: 'Release all nodes of a cluster, end its metering and archive it; asks before.',
+    words: one,
+    names: 'clusters',
+    options: yesOption,
     run: remove,
   },
 ];

@@ -1,8 +1,19 @@
 import { spawn } from 'node:child_process';
-import { accessSync, constants, existsSync, mkdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import type { ClientConfig } from '#base/config.ts';
+import { processIdentity } from '#base/process-identity.ts';
 import type { CommandContext } from './command.ts';
 import { FailedError } from './errors.ts';
 
@@ -53,14 +64,33 @@ function isProgram(path: string): boolean {
   }
 }
 
+/** `pi-coding-agent-0.87.1.4711`: what the process 4711 installs. */
+const draftName = /^pi-coding-agent-\d+\.\d+\.\d+\.(\d+)$/;
+
+/** What was left by an installation that was killed: no process has its number any more. */
+function removeOldDrafts(dir: string): void {
+  if (!existsSync(dir)) return;
+  for (const name of readdirSync(dir)) {
+    const pid = draftName.exec(name)?.[1];
+    if (pid !== undefined && processIdentity(Number(pid)) === null) {
+      rmSync(join(dir, name), { recursive: true, force: true });
+    }
+  }
+}
+
 /**
- * Installs pi with npm, as npm is set up, unless it is there: all of it or nothing.
+ * Installs pi with npm, as npm is set up, unless it is there: all of it or nothing, also where it is broken off.
  * @returns its program, for Node
  * @throws FailedError saying why it cannot be had
  */
 export async function installPi(context: CommandContext, { dir }: AgentHome): Promise<string> {
   const folder = join(dir, `pi-coding-agent-${pi.version}`);
   const program = join(folder, 'node_modules', pi.name, 'dist', 'bundle', 'cli.js');
+  try {
+    removeOldDrafts(dir);
+  } catch {
+    // They take room and nothing else.
+  }
   if (existsSync(program)) return program;
   const npm = findProgram(context.config.environment, 'npm');
   if (npm === null) throw new FailedError('npm, which comes with Node, is not on the PATH: pi cannot be installed');
@@ -98,6 +128,9 @@ const npmFlags = [
   '--fetch-retry-maxtimeout=5000',
 ];
 
+const endSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/** Told to end, it ends npm first: what that still wrote would stay. The second time it does not wait for npm's consent. */
 async function runNpm({ config }: CommandContext, npm: string, folder: string): Promise<void> {
   const args = ['install', '--prefix', folder, ...npmFlags, `${pi.name}@${pi.version}`];
   // The key is none of npm's business.
@@ -107,7 +140,16 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
     child.on('error', reject);
     child.on('close', resolve);
   });
-  const [code, said] = await Promise.all([ended, text(child.stderr)]);
+  let signals = 0;
+  const end = (): void => {
+    signals += 1;
+    child.kill(signals === 1 ? 'SIGTERM' : 'SIGKILL');
+  };
+  for (const signal of endSignals) process.on(signal, end);
+  const [code, said] = await Promise.all([ended, text(child.stderr)]).finally(() => {
+    for (const signal of endSignals) process.off(signal, end);
+  });
+  if (signals > 0) throw new FailedError('broken off');
   if (code === 0) return;
   const [why = `npm ended with ${code ?? 'a signal'}`] = said
     .split('\n')

@@ -10,6 +10,7 @@ import { type ListedModel, readModels } from './models.ts';
 
 async function code(context: CommandContext): Promise<number> {
   const { config, words } = context;
+  checkJson(context);
   const apiKey = keyOf(config);
   const models = (await readModels(context.api)).filter(({ task_type: task }) => codeTasks.includes(task));
   const model = chooseModel(context, models);
@@ -46,7 +47,19 @@ async function code(context: CommandContext): Promise<number> {
   return follow(spawn(process.execPath, args, { stdio: 'inherit', env: { ...environment, ...settings } }));
 }
 
-const printFlags = ({ flags }: CommandContext): readonly string[] => (flags['print'] === true ? ['--print'] : []);
+const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
+  ...(flags['print'] === true ? ['--print'] : []),
+  ...(json ? ['--mode', 'json'] : []),
+];
+
+/** What an agent shows on a terminal is no JSON; pi has a mode for scripts. @throws UsageError */
+function checkJson({ json, flags }: CommandContext): void {
+  if (!json || flags['install-only'] === true) return;
+  if (flags['print'] === true && flags['with'] !== 'opencode') return;
+  throw new UsageError(
+    '--json goes with --print of pi, which then prints a line of JSON for each event, or --install-only',
+  );
+}
 
 const codeTasks = ['code', 'chat', 'vision'];
 
@@ -145,7 +158,7 @@ export const codeCommand: Command = {
     'or opencode, where it is installed. What follows -- is for the agent.',
   words: { min: 0, max: 10_000 },
   options: {
-    model: { type: 'string', short: 'm', about: 'one for code, or that chats, if not said' },
+    model: { type: 'string', short: 'm', names: 'models', about: 'one for code, or that chats, if not said' },
     with: { type: 'string', choices: ['pi', 'opencode'], about: 'pi if not said' },
     print: { type: 'boolean', short: 'p', about: 'do what the words say and end' },
     'install-only': { type: 'boolean', about: 'install pi, and print where it is' },

@@ -22,6 +22,13 @@ export function nameFirst(args: readonly string[]): readonly string[] {
   return [...head.filter((word) => !isGlobal(word)), ...head.filter(isGlobal), ...rest];
 }
 
+/** A group of commands that is typed without one of them; null for anything else. @param args as `nameFirst` orders them */
+export function bareGroup(all: readonly Command[], args: readonly string[]): string | null {
+  const [group = '', ...rest] = args;
+  if (!rest.every((word) => globalWords.has(word)) || all.some(({ name }) => name === group)) return null;
+  return all.some(({ name }) => name.startsWith(`${group} `)) ? group : null;
+}
+
 /** The longest name wins: `wallet ledger` before `wallet`. @throws UsageError */
 export function findCommand(
   all: readonly Command[],
@@ -53,7 +60,7 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   const options = { ...globalOptions, ...command.options };
   let parsed;
   try {
-    parsed = parseArgs({ args: [...args], options, allowPositionals: true });
+    parsed = parseArgs({ args: amountsLast(args), options, allowPositionals: true });
   } catch (error) {
     const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\.(?: |$)/, 1);
     const [, unknown] = /^Unknown option '--([^']+)'/.exec(sentence) ?? [];
@@ -69,6 +76,14 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
     for (const value of [values[name] ?? []].flat()) checkChoice(`--${name}`, String(value), choices);
   }
   return { values, positionals: parsed.positionals };
+}
+
+/** `-2.50` is an amount and no option: none begins with a digit. */
+function amountsLast(args: readonly string[]): string[] {
+  if (args.includes('--')) return [...args];
+  const isAmount = (word: string): boolean => /^-\d+(\.\d+)?$/.test(word);
+  const amounts = args.filter(isAmount);
+  return amounts.length === 0 ? [...args] : [...args.filter((word) => !isAmount(word)), '--', ...amounts];
 }
 
 function checkCount({ name, usage, words: { min, max } }: Command, count: number): void {

@@ -22,6 +22,10 @@ export interface CommandContext extends CliOutput {
   readonly commands: readonly Command[];
 }
 
+/** What a shell asks the gateway for, while somebody types. */
+export const namedThings = ['models', 'engines', 'clusters', 'stacks', 'runs', 'keys'] as const;
+export type NamedThing = (typeof namedThings)[number];
+
 /** A list where the option may be given several times. */
 export type Flag = string | boolean | (string | boolean)[];
 
@@ -32,8 +36,10 @@ export interface CommandOption {
   readonly multiple?: boolean;
   /** What it may be; anything where absent. */
   readonly choices?: readonly string[];
-  /** What it does, in a few words. */
-  readonly about?: string;
+  /** What it does, or may be, in a few words. */
+  readonly about: string;
+  /** Names of the gateway's that a shell may offer for it. */
+  readonly names?: NamedThing;
 }
 
 export interface Command {
@@ -47,6 +53,8 @@ export interface Command {
   readonly options: Readonly<Record<string, CommandOption>>;
   /** What the first word may be; anything where absent. */
   readonly choices?: readonly string[];
+  /** Names of the gateway's that a shell may offer for the first word. */
+  readonly names?: NamedThing;
   /** @returns the exit code: 0, or 1 where what was asked about is not as it should be */
   run(context: CommandContext): Promise<number>;
 }

@@ -1,4 +1,6 @@
-import { type Command, type CommandOption, exitCodes, globalOptions } from './command.ts';
+import { jsonText } from './answers.ts';
+import { type Command, type CommandOption, exitCodes, globalOptions, type NamedThing } from './command.ts';
+import { briefly } from './help.ts';
 
 /** `headgate completion`: a script for a shell, out of the commands that there are. */
 
@@ -8,16 +10,19 @@ interface Completed {
   readonly summary: string;
   readonly options: readonly (readonly [name: string, option: CommandOption])[];
   readonly choices: readonly string[];
+  /** What the gateway is asked for, in the place of choices. */
+  readonly names: NamedThing | null;
 }
 
 function tableOf(commands: readonly Command[]): readonly Completed[] {
   // A shell takes the first that fits: longer names before those that they begin with.
   const longerFirst = commands.toSorted((a, b) => b.name.split(' ').length - a.name.split(' ').length);
-  return longerFirst.map(({ name, summary, options, choices = [] }) => ({
+  return longerFirst.map(({ name, summary, options, choices = [], names = null }) => ({
     name,
-    summary: summary.split(/[:;.] |\.$/)[0] ?? '',
+    summary: briefly({ summary }),
     options: Object.entries({ ...options, ...globalOptions }),
     choices,
+    names,
   }));
 }
 
@@ -32,6 +37,9 @@ function secondWords(table: readonly Completed[], first: string): readonly Compl
     .map((command) => ({ ...command, name: command.name.slice(first.length + 1) }));
 }
 
+/** Asked while somebody types: a gateway that does not answer offers nothing. */
+const namesOf = (thing: NamedThing): string => `$(headgate names ${thing} 2>/dev/null)`;
+
 /** Commands and options are of letters, digits and hyphens; what else stands in a script is quoted. */
 const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
@@ -44,13 +52,16 @@ function bash(table: readonly Completed[]): string {
     const line = `    ${quoted(`${first} `)}) words=${quoted(seconds.join(' '))}; flags=${quoted(flags)} ;;`;
     return seconds.length === 0 ? [] : [line];
   });
-  const commands = table.map(({ name, options, choices }) => {
+  const commands = table.map(({ name, options, choices, names }) => {
     const values = options.flatMap(([option, about]) => bashValue(option, about));
     const flags = options.map(([option]) => `--${option}`).join(' ');
     const branches = values.length === 0 ? '' : `case $prev in ${values.join(' ')} esac; `;
+    // What is asked for takes a moment: not for an option.
+    const words =
+      names === null ? `words=${quoted(choices.join(' '))}` : `[[ $cur == -* ]] || words="${namesOf(names)}"`;
     // A second word may be a command's own, or the first of what it is about.
     const pattern = name.includes(' ') ? quoted(name) : `${quoted(`${name} `)}*`;
-    return `    ${pattern}) ${branches}flags=${quoted(flags)}; words=${quoted(choices.join(' '))} ;;`;
+    return `    ${pattern}) ${branches}flags=${quoted(flags)}; ${words} ;;`;
   });
   return `# headgate completion bash: eval "$(headgate completion bash)" in ~/.bashrc
 _headgate() {
@@ -74,9 +85,12 @@ complete -o default -F _headgate headgate
 }
 
 /** What follows an option that takes a value: one of its choices, else a file. */
-function bashValue(name: string, { type, short, choices }: CommandOption): readonly string[] {
+function bashValue(name: string, { type, short, choices, names }: CommandOption): readonly string[] {
   if (type === 'boolean') return [];
   const pattern = short === undefined ? `--${name}` : `--${name} | -${short}`;
+  if (names !== undefined) {
+    return [`${pattern}) COMPREPLY=($(compgen -W "${namesOf(names)}" -- "$cur")); return ;;`];
+  }
   if (choices === undefined) return [`${pattern}) return ;;`];
   return [`${pattern}) COMPREPLY=($(compgen -W ${quoted(choices.join(' '))} -- "$cur")); return ;;`];
 }
@@ -101,16 +115,21 @@ function zsh(table: readonly Completed[]): string {
     const list = seconds.map(({ name, summary }) => described(name, summary)).join(' ');
     return [`    ${quoted(`${first} `)}) names=(${list}); _describe command names; return ;;`];
   });
-  const commands = table.map(({ name, options, choices }) => {
+  const commands = table.map(({ name, options, choices, names }) => {
     const specs = options.flatMap(([option, about]) => zshOption(option, about));
     const more = name.includes(' ') ? [] : secondWords(table, name).map((second) => second.name);
     const offered = [...choices, ...more];
-    const words = offered.length === 0 ? '_files' : `(${offered.join(' ')})`;
+    const words = names !== null ? zshNames(names) : offered.length === 0 ? '_files' : `(${offered.join(' ')})`;
     const pattern = name.includes(' ') ? quoted(name) : `${quoted(`${name} `)}*`;
     return `    ${pattern}) _arguments ${[...specs, quoted(`*:word:${words}`)].join(' ')} ;;`;
   });
   return `#compdef headgate
 # headgate completion zsh: into a file _headgate in a folder of $fpath, or eval "$(headgate completion zsh)" in ~/.zshrc
+_headgate_names() {
+  local -a found
+  found=(\${(f)"$(headgate names $1 2>/dev/null)"})
+  compadd -a found
+}
 _headgate() {
   local -a names
   local word first='' second=''
@@ -127,9 +146,13 @@ if [[ $funcstack[1] == _headgate ]]; then _headgate "$@"; else compdef _headgate
 `;
 }
 
-function zshOption(name: string, { type, short, choices, about = '' }: CommandOption): readonly string[] {
-  const value = type === 'boolean' ? '' : `:value:${choices === undefined ? '_files' : `(${choices.join(' ')})`}`;
-  const explained = about === '' ? '' : `[${about.replaceAll(/[[\]:]/g, ' ')}]`;
+/** An action that begins with a blank is called as it is. */
+const zshNames = (thing: NamedThing): string => ` _headgate_names ${thing}`;
+
+function zshOption(name: string, { type, short, choices, names: thing, about }: CommandOption): readonly string[] {
+  const offered = choices === undefined ? '_files' : `(${choices.join(' ')})`;
+  const value = type === 'boolean' ? '' : `:value:${thing === undefined ? offered : zshNames(thing)}`;
+  const explained = `[${about.replaceAll(/[[\]:]/g, ' ')}]`;
   const names = short === undefined ? [`--${name}`] : [`--${name}`, `-${short}`];
   return names.map((one) => quoted(`${one}${explained}${value}`));
 }
@@ -139,7 +162,7 @@ function fish(table: readonly Completed[]): string {
     const about = table.find(({ name }) => name === first)?.summary ?? '';
     return `complete -c headgate -f -n __headgate_is_first -a ${first} -d ${fishQuoted(about)}`;
   });
-  const commands = table.flatMap(({ name, summary, options, choices }) => {
+  const commands = table.flatMap(({ name, summary, options, choices, names }) => {
     const [first = '', second] = name.split(' ');
     const given = second === undefined ? `__headgate_in ${first}` : `__headgate_in ${first} ${second}`;
     return [
@@ -148,6 +171,7 @@ function fish(table: readonly Completed[]): string {
         : [`complete -c headgate -f -n '__headgate_opens ${first}' -a ${second} -d ${fishQuoted(summary)}`]),
       ...options.map(([option, about]) => `complete -c headgate -n '${given}' ${fishOption(option, about)}`),
       ...(choices.length === 0 ? [] : [`complete -c headgate -f -n '${given}' -a ${fishQuoted(choices.join(' '))}`]),
+      ...(names === null ? [] : [`complete -c headgate -f -n '${given}' -a '${fishNames(names)}'`]),
     ];
   });
   return `# headgate completion fish > ~/.config/fish/completions/headgate.fish
@@ -176,12 +200,15 @@ ${[...firsts, ...commands].join('\n')}
 
 const fishQuoted = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", `\\'`)}'`;
 
-function fishOption(name: string, { type, short, choices, about }: CommandOption): string {
+const fishNames = (thing: NamedThing): string => `(headgate names ${thing} 2>/dev/null)`;
+
+function fishOption(name: string, { type, short, choices, names, about }: CommandOption): string {
   const words = [`-l ${name}`];
   if (short !== undefined) words.push(`-s ${short}`);
   if (type === 'string') words.push('-r');
   if (choices !== undefined) words.push(`-f -a ${fishQuoted(choices.join(' '))}`);
-  if (about !== undefined) words.push(`-d ${fishQuoted(about)}`);
+  if (names !== undefined) words.push(`-f -a '${fishNames(names)}'`);
+  words.push(`-d ${fishQuoted(about)}`);
   return words.join(' ');
 }
 
@@ -194,9 +221,10 @@ export const completionCommand: Command = {
   words: { min: 1, max: 1 },
   choices: Object.keys(shells),
   options: {},
-  run({ words, commands, out }) {
-    const shell = Object.entries(shells).find(([name]) => name === words[0])?.[1] ?? bash;
-    out(shell(tableOf(commands)));
+  run({ words, commands, json, out }) {
+    const [name, shell] = Object.entries(shells).find(([one]) => one === words[0]) ?? (['bash', bash] as const);
+    const script = shell(tableOf(commands));
+    out(json ? jsonText({ object: 'completion', shell: name, script }) : script);
     return Promise.resolve(exitCodes.ok);
   },
 };

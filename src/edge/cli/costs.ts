@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { jsonText, parseAnswer, queryOf } from './answers.ts';
 import { type Command, type CommandContext, exitCodes } from './command.ts';
-import { UsageError } from './errors.ts';
-import { renderTable } from './table.ts';
+import { sayUnallocated } from './clusters.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine, renderTable } from './table.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -56,8 +57,21 @@ async function costs(context: CommandContext): Promise<number> {
   }
   const answer = await context.api.call('GET', `/v1/billing/costs?${query}`, { answerTimeoutMs });
   const parsed = parseAnswer(report, answer);
-  context.out(context.json ? jsonText(answer) : textOf(parsed));
+  if (context.json) context.out(jsonText(answer));
+  else context.out(textOf(parsed, context.terminal.columns) + (await hintOf(context, parsed)));
   return exitCodes.ok;
+}
+
+/** Of what was not used nothing else says why. A hint that cannot be had is none. */
+async function hintOf(context: CommandContext, { organizations }: Report): Promise<string> {
+  if (organizations.length > 0) return '';
+  try {
+    const hint = await sayUnallocated(context, queryOf(context, ['org']));
+    return hint === null ? '' : `${hint}\n`;
+  } catch (error) {
+    if (error instanceof FailedError) return '';
+    throw error;
+  }
 }
 
 function readQuery(context: CommandContext): URLSearchParams {
@@ -78,7 +92,10 @@ function thisMonth(tz: string | null): string {
 
 const headings = ['ORGANIZATION', 'CLUSTER', 'PROFILE', 'NODE-HOURS', 'GPU-HOURS', 'COST', ''];
 
-function textOf({ window, totals, grand_total: sums, organizations, warnings }: Report): string {
+function textOf(
+  { window, totals, grand_total: sums, organizations, warnings }: Report,
+  columns: number | null,
+): string {
   const { from, to, tz, as_of: asOf } = window;
   const head = `${from} to ${to} (${tz}), as of ${asOf}\n`;
   const rows = organizations.flatMap((one) =>
@@ -94,7 +111,7 @@ function textOf({ window, totals, grand_total: sums, organizations, warnings }: 
       ]),
     ),
   );
-  const table = rows.length === 0 ? 'nothing was used\n' : renderTable(headings, rows);
+  const table = rows.length === 0 ? 'nothing was used\n' : renderTable(headings, rows, columns);
   const cost = sums.length === 0 ? 'no cost' : sums.map(amountText).join(', ');
   const total = `total: ${hoursText(totals.node_hours)} node-hours, ${hoursText(totals.gpu_hours)} GPU-hours, ${cost}\n`;
   return `${head}${table}${total}${warnings.map(warningText).join('')}`;
@@ -104,32 +121,60 @@ const hoursText = (value: number): string => String(value);
 const amountText = ({ amount: value, currency }: z.output<typeof amount>): string => `${value} ${currency}`;
 
 function remark({ rated, estimated }: z.output<typeof line>, running: boolean): string {
-  const words = [running ? 'runs' : '', rated ? '' : 'not rated', estimated ? 'end estimated' : ''];
+  const words = [running ? 'runs' : '', rated ? '' : 'no price', estimated ? 'end estimated' : ''];
   return words.filter((word) => word !== '').join(', ');
 }
 
+/** What a report does not count, and who mends it. */
 function warningText({ code, from, to, hardware_profile: profile }: z.output<typeof warning>): string {
-  switch (code) {
-    case 'CONVERSION_RATE_MISSING':
-      return `no rate from ${from ?? ''} to ${to ?? ''} is on file: these costs are not converted\n`;
-    case 'RATE_CARD_MISSING':
-      return `no rate card covers all hours of ${profile ?? ''}: they are not rated\n`;
-    case 'AMBIGUOUS_RATE':
-      return `several currencies price ${profile ?? ''}, and none is the organization's: its hours are not rated\n`;
-    case 'GPU_PRICE_MISSING':
-      return `the rate card of ${profile ?? ''} has no price of GPU-hours: those of inference are not rated\n`;
-    default:
-      return `${code}\n`;
-  }
+  return cleanLine(`warning: ${warningSentence(code, { from, to, profile })}`) + '\n';
 }
 
-const text = { type: 'string' } as const;
+interface Gap {
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+  readonly profile: string | undefined;
+}
+
+function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: Gap): string {
+  switch (code) {
+    case 'CONVERSION_RATE_MISSING':
+      return (
+        `costs in ${from} are shown in ${from} where no rate to ${to} is on file for their time; a platform admin adds ` +
+        'one: POST /v1/billing/conversion-rates'
+      );
+    case 'RATE_CARD_MISSING':
+      return (
+        `hours of ${profile} without a price are counted and cost nothing here; a platform admin adds one: ` +
+        'POST /v1/billing/rate-cards'
+      );
+    case 'AMBIGUOUS_RATE':
+      return (
+        `hours of ${profile} have prices in several currencies, none of which is the organization's, and cost nothing ` +
+        'here; its admin chooses one: PATCH /v1/orgs/ID/billing-currency'
+      );
+    case 'GPU_PRICE_MISSING':
+      return (
+        `GPU-hours of inference on ${profile} are counted and cost nothing here: its rate card has no gpu_hour; a ` +
+        'platform admin adds one that has: POST /v1/billing/rate-cards'
+      );
+    default:
+      return code;
+  }
+}
 
 export const costsCommand: Command = {
   name: 'costs',
   usage: '[--month MONTH | --from TIME --to TIME] [--tz ZONE] [--org ID] [--csv]',
   summary: 'Show what nodes and GPUs were held for and what that costs; this month, where no other time is asked for.',
   words: { min: 0, max: 0 },
-  options: { month: text, from: text, to: text, tz: text, org: text, csv: { type: 'boolean' } },
+  options: {
+    month: { type: 'string', about: 'such as 2026-10; this one if not said' },
+    from: { type: 'string', about: 'date or RFC 3339 time' },
+    to: { type: 'string', about: 'until before this' },
+    tz: { type: 'string', about: 'the zone of dates, such as Europe/Berlin; UTC if not said' },
+    org: { type: 'string', about: 'of one organization: org_…' },
+    csv: { type: 'boolean', about: 'the columns of FOCUS 1.2' },
+  },
   run: costs,
 };

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { jsonText, parseAnswer } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { commandText, type Engine, engine, enginePath, readyCount, remark } from './engine-answer.ts';
+import { confirm, yesOption } from './confirm.ts';
 import { UsageError } from './errors.ts';
 
 /** Orders to engines, each followed until it is known what came of it. */
@@ -19,10 +20,15 @@ const tellEveryMs = 5000;
 export function operatorCommand(kind: Order, summary: string): Command {
   return {
     name: `engines ${kind}`,
-    usage: 'ID [--timeout SECONDS] [--no-wait]',
+    usage: `ID [--timeout SECONDS] [--no-wait]${kind === 'stop' ? ' [--yes]' : ''}`,
     summary,
     words: { min: 1, max: 1 },
-    options: { timeout: { type: 'string' }, 'no-wait': { type: 'boolean' } },
+    names: 'engines',
+    options: {
+      timeout: { type: 'string', about: `seconds to wait for what comes of it; ${timeoutSecondsDefault} if not said` },
+      'no-wait': { type: 'boolean', about: 'only give the order' },
+      ...(kind === 'stop' && yesOption),
+    },
     run: (context) => operate(context, kind),
   };
 }
@@ -31,6 +37,7 @@ async function operate(context: CommandContext, kind: Order): Promise<number> {
   const { api, json, out, words, flags } = context;
   const timeoutMs = readTimeoutMs(context);
   const path = enginePath(words[0]);
+  if (kind === 'stop') await confirmStop(context, parseAnswer(engine, await api.call('GET', path)));
   const before = kind === 'restart' ? replicaIds(parseAnswer(engine, await api.call('GET', path))) : new Set<string>();
   let answer = await api.call('POST', `${path}/${kind}`);
   let now = parseAnswer(engine, answer);
@@ -51,6 +58,16 @@ async function operate(context: CommandContext, kind: Order): Promise<number> {
   }
   out(json ? jsonText(answer) : `${lastLine(now, verdict, timeoutMs)}\n`);
   return verdict === 'done' ? exitCodes.ok : exitCodes.failed;
+}
+
+/** An engine that nobody uses is stopped without a question: the next start brings it back. */
+async function confirmStop(context: CommandContext, { id, queue: { running, waiting } }: Engine): Promise<void> {
+  if (running + waiting === 0) return;
+  await confirm(context, {
+    question: `Stop the engine ${id}?`,
+    consequence: `${running} requests run and ${waiting} wait: they end with an error.`,
+    done: 'stopped',
+  });
 }
 
 function readTimeoutMs(context: CommandContext): number {

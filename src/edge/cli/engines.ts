@@ -34,10 +34,10 @@ function row(one: Engine): string[] {
 
 const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
-async function list({ api, json, out }: CommandContext): Promise<number> {
+async function list({ api, json, out, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
   const { data } = parseAnswer(engineList, answer);
-  out(json ? jsonText(answer) : renderTable(headings, data.map(row)));
+  out(json ? jsonText(answer) : renderTable(headings, data.map(row), terminal.columns));
   return exitCodes.ok;
 }
 
@@ -139,7 +139,7 @@ function orphanText({ name, ended_by: command }: Host['strangers'][number]): str
   return command === undefined || command === null ? name : `${name}, ended there by "${command}"`;
 }
 
-async function listHosts({ api, json, out }: CommandContext): Promise<number> {
+async function listHosts({ api, json, out, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', '/v1/admin/hosts');
   const rows = parseAnswer(hostList, answer).data.map((host) => [
     host.name,
@@ -153,7 +153,8 @@ async function listHosts({ api, json, out }: CommandContext): Promise<number> {
       ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(orphanText).join('; ')}`]),
     ].join('; '),
   ]);
-  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''], rows));
+  const titles = ['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''];
+  out(json ? jsonText(answer) : renderTable(titles, rows, terminal.columns));
   return exitCodes.ok;
 }
 
@@ -171,11 +172,15 @@ export const engineCommands: readonly Command[] = [
     usage: 'ID',
     summary: 'Show all that is known of an engine.',
     words: { min: 1, max: 1 },
+    names: 'engines',
     options: {},
     run: show,
   },
-  operatorCommand('start', 'Start an engine, also one that was stopped by hand, and wait until it is ready.'),
-  operatorCommand('stop', 'Stop an engine and wait for its end; it stays stopped until start, restart or reset.'),
+  operatorCommand('start', 'Start an engine, also one that is held, and wait until it is ready.'),
+  operatorCommand(
+    'stop',
+    'Stop an engine and wait for its end; it is held until start, restart or reset. Asks before, where requests run.',
+  ),
   operatorCommand(
     'restart',
     'Start new replicas in place of the running ones, and wait until they serve; external engines are refused.',
@@ -186,10 +191,11 @@ export const engineCommands: readonly Command[] = [
     usage: 'ID [-f] [--tail LINES] [--replica REPLICA]',
     summary: "Print the last lines of an engine's output; -f goes on with what comes.",
     words: { min: 1, max: 1 },
+    names: 'engines',
     options: {
-      follow: { type: 'boolean', short: 'f' },
-      tail: { type: 'string' },
-      replica: { type: 'string' },
+      follow: { type: 'boolean', short: 'f', about: 'go on with what comes' },
+      tail: { type: 'string', about: 'how many lines; 200 if not said' },
+      replica: { type: 'string', about: 'of one replica' },
     },
     run: logs,
   },

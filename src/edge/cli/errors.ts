@@ -1,25 +1,36 @@
+import { cleanText } from './table.ts';
+
+/** What is said of them holds no control characters: servers and files have a part in it. */
+
 /** Ends the command with exit code 1 and this sentence. */
 export class FailedError extends Error {
   /** The gateway was not there, or not well: the same may work in a moment. */
   readonly isPassing: boolean;
   /** Under which the gateway logged what it refused; null where it did not get that far. */
   readonly requestId: string | null;
+  /** The gateway's own word for what went wrong, such as `not_found`; `failed` where it said none. */
+  readonly code: string;
 
   constructor(
     message: string,
-    { isPassing = false, requestId = null }: Partial<Pick<FailedError, 'isPassing' | 'requestId'>> = {},
+    {
+      isPassing = false,
+      requestId = null,
+      code = null,
+    }: { readonly isPassing?: boolean; readonly requestId?: string | null; readonly code?: string | null } = {},
   ) {
-    super(message);
+    super(cleanText(message));
     this.name = 'FailedError';
     this.isPassing = isPassing;
-    this.requestId = requestId;
+    this.requestId = requestId === null ? null : cleanText(requestId);
+    this.code = code ?? 'failed';
   }
 }
 
-/** Ends the command with exit code 2, this sentence, and where to read more. */
+/** Ends the command with exit code 2 and this sentence. */
 export class UsageError extends Error {
   constructor(message: string) {
-    super(message);
+    super(cleanText(message));
     this.name = 'UsageError';
   }
 }

@@ -1,34 +1,113 @@
 import { type Command, type CommandOption, globalOptions } from './command.ts';
+import { wrap } from './table.ts';
 
 /** What `headgate help` says, out of the commands that there are. */
 
-export function commandHelp({ name, usage, summary, options }: Command): string {
-  const lines = Object.entries({ ...options, ...globalOptions }).map(([option, about]) => optionLine(option, about));
-  return `headgate ${name} ${usage}`.trimEnd() + `\n\n${summary}\n\n${lines.join('')}`;
+/** Longer lines are hard to read. */
+const columnsMax = 100;
+const columnsMin = 40;
+const optionColumns = 32;
+
+/** Where no terminal reads it, a sentence is a line, so that it can be searched. */
+const widthOf = (columns: number | null): number =>
+  columns === null ? Infinity : Math.max(columnsMin, Math.min(columns, columnsMax));
+
+function indented(text: string, indent: number, columns: number): string {
+  const margin = ' '.repeat(indent);
+  return wrap(text, columns - indent)
+    .map((line) => `${margin}${line}\n`)
+    .join('');
 }
 
-function optionLine(name: string, { type, short, choices, about }: CommandOption): string {
+export function commandHelp({ name, usage, summary, options }: Command, columns: number | null): string {
+  const width = widthOf(columns);
+  const [first = '', ...more] = wrap(`headgate ${name} ${usage}`.trimEnd(), width - 2);
+  const head = [first, ...more.map((line) => `  ${line}`)].join('\n');
+  const all = Object.entries({ ...options, ...globalOptions });
+  const lines = all.map(([option, about]) => optionLines(option, about, width));
+  return `${head}\n\n${indented(summary, 0, width)}\n${lines.join('')}`;
+}
+
+function optionLines(name: string, { type, short, choices, about }: CommandOption, columns: number): string {
   const value = type === 'boolean' ? '' : ` ${(choices ?? ['VALUE']).join('|')}`;
-  const words = `${short === undefined ? '    ' : `-${short}, `}--${name}${value}`;
-  return `  ${about === undefined ? words : `${words.padEnd(30)} ${about}`}\n`;
+  const words = `  ${short === undefined ? '    ' : `-${short}, `}--${name}${value}`;
+  const below = indented(about, optionColumns, columns);
+  // What is as long as that stands on a line of its own.
+  return words.length + 1 > optionColumns ? `${words}\n${below}` : `${words.padEnd(optionColumns)}${below.trimStart()}`;
 }
 
-/** All commands, or those that begin with these words. */
-export function overview(all: readonly Command[], words: readonly string[]): string {
+/** A summary's first sentence, or the part of it that says what the command is for. */
+export const briefly = ({ summary }: Pick<Command, 'summary'>): string => summary.split(/[:;.] |\.$/)[0] ?? '';
+
+const sections: readonly (readonly [title: string, groups: readonly string[]])[] = [
+  ['Ask models', ['login', 'logout', 'models', 'chat', 'code']],
+  ['Keys and money', ['keys', 'usage', 'wallet', 'costs', 'reconcile', 'holds']],
+  ['Engines', ['engines', 'hosts', 'import']],
+  ['Stacks on clusters', ['clusters', 'stacks', 'runs']],
+  ['Organizations and people', ['orgs', 'users', 'projects', 'audit']],
+  ['On the machine itself', ['doctor', 'welcome', 'backup', 'restore', 'verify-books', 'verify-statement']],
+];
+
+const groupOf = ({ name }: Command): string => name.split(' ')[0] ?? '';
+
+/** All commands, a line each; or those that begin with these words, with how they are used. */
+export function overview(all: readonly Command[], words: readonly string[], columns: number | null): string {
   const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
-  const lines = (shown.length === 0 ? all : shown).map(
-    ({ name, usage, summary }) => `  ${`${name} ${usage}`.trim()}\n      ${summary}`,
+  const width = widthOf(columns);
+  const isAll = words.length === 0 || shown.length === 0;
+  return `headgate [--json] COMMAND\nheadgate --version\n\n${isAll ? brief(all, width) : inFull(shown, width)}\n${closing(width)}`;
+}
+
+function brief(all: readonly Command[], columns: number): string {
+  const named = sections.flatMap(([, groups]) => groups);
+  const others = [...new Set(all.map(groupOf))].filter((group) => !named.includes(group));
+  const width = Math.max(...all.map(({ name }) => name.length)) + 2;
+  return [...sections, ['And', others] as const]
+    .map(([title, groups]) => {
+      const lines = groups
+        .flatMap((group) => all.filter((command) => groupOf(command) === group))
+        .map((command) => {
+          const about = indented(briefly(command), width + 2, columns);
+          return `  ${command.name.padEnd(width)}${about.trimStart()}`;
+        });
+      return `${title}\n${lines.join('')}`;
+    })
+    .join('\n');
+}
+
+function inFull(shown: readonly Command[], columns: number): string {
+  return shown
+    .map(({ name, usage, summary }) => {
+      const [first = '', ...more] = wrap(`${name} ${usage}`.trim(), columns - 4);
+      return `  ${[first, ...more.map((line) => `  ${line}`)].join('\n  ')}\n${indented(summary, 6, columns)}`;
+    })
+    .join('');
+}
+
+const closing = (columns: number): string =>
+  indented(
+    '"headgate help GROUP", such as engines, says how its commands are used; "--help" behind a command says what its ' +
+      'options do.',
+    0,
+    columns,
+  ) +
+  indented(
+    'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over ' +
+      'that. Without either it is http://127.0.0.1:8080. What is on the machine itself works on the database of ' +
+      'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
+    0,
+    columns,
   );
-  return [
-    'headgate [--json] COMMAND',
-    'headgate --version',
-    '',
-    ...lines,
-    '',
-    'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over',
-    'that. Without either it is http://127.0.0.1:8080. Engines, holds and reconcile take a management key of a platform',
-    'admin. welcome, keys recover, backup, restore, verify-books and doctor work on this machine itself: on the database of',
-    'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
-    '',
-  ].join('\n');
+
+/** The same for programs. */
+export function commandList(all: readonly Command[], words: readonly string[]): object {
+  const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
+  const data = (shown.length === 0 ? all : shown).map(({ name, usage, summary, options }) => ({
+    object: 'command',
+    name,
+    usage,
+    summary,
+    options: Object.entries({ ...options, ...globalOptions }).map(([option, known]) => ({ name: option, ...known })),
+  }));
+  return { object: 'list', data };
 }

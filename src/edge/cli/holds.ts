@@ -18,7 +18,9 @@ const hold = z.looseObject({
 const page = z.looseObject({ data: z.array(hold), next_cursor: z.string().nullable() });
 const released = z.looseObject({ id: z.string(), held: z.string() });
 
-async function list({ api, out, json }: CommandContext): Promise<number> {
+const headings = ['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'];
+
+async function list({ api, out, json, terminal }: CommandContext): Promise<number> {
   const all: z.output<typeof hold>[] = [];
   let cursor: string | null = null;
   do {
@@ -29,7 +31,7 @@ async function list({ api, out, json }: CommandContext): Promise<number> {
   } while (cursor !== null);
   if (json) out(jsonText(all));
   else if (all.length === 0) out('no hold was left behind\n');
-  else out(renderTable(['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'], all.map(row)));
+  else out(renderTable(headings, all.map(row), terminal.columns));
   return exitCodes.ok;
 }
 
@@ -63,7 +65,7 @@ export const holdCommands: readonly Command[] = [
     usage: 'ID --reason TEXT',
     summary: 'Give one of them back to its wallet; the audit log keeps the reason.',
     words: { min: 1, max: 1 },
-    options: { reason: { type: 'string' } },
+    options: { reason: { type: 'string', about: 'why, for the audit log' } },
     run: release,
   },
 ];

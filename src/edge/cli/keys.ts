@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
 import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
 import { timeText } from './wallet.ts';
@@ -25,22 +26,19 @@ const key = z.looseObject({
   models: z.array(z.string()).nullish(),
 });
 type Key = z.output<typeof key>;
+type Limits = Pick<
+  Key,
+  'requests_per_minute' | 'max_concurrency' | 'tokens_per_minute' | 'monthly_token_limit' | 'models'
+>;
 
-const keyPage = z.looseObject({ data: z.array(key), next_cursor: z.string().nullable() });
 const createdKey = z.looseObject({ ...key.shape, secret: z.string() });
+const rotatedKey = z.looseObject({ secret: z.string(), former_secrets_end_at: count });
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
-async function readKeys(context: CommandContext, status: string | null): Promise<Key[]> {
-  const found: Key[] = [];
-  let cursor: string | null = null;
-  do {
-    const query = queryText({ limit: '500', cursor, status, ...org(context) });
-    const page: z.output<typeof keyPage> = parseAnswer(keyPage, await context.api.call('GET', `/v1/keys${query}`));
-    found.push(...page.data);
-    cursor = page.next_cursor;
-  } while (cursor !== null);
-  return found;
+function readKeys(context: CommandContext, status: string | null): Promise<readonly Key[]> {
+  const query = { status, ...org(context) };
+  return readCursorList(context, { path: '/v1/keys', item: key, query, limit: Infinity, parameter: 'cursor' });
 }
 
 async function list(context: CommandContext): Promise<number> {
@@ -56,11 +54,14 @@ async function list(context: CommandContext): Promise<number> {
     one.name,
   ]);
   const headings = ['KEY', 'SECRET', 'SCOPE', 'STATUS', 'LAST USED (UTC)', 'EXPIRES (UTC)', 'LIMITS', 'NAME'];
-  context.out(context.json ? jsonText({ data: found }) : renderTable(headings, rows));
+  const none = 'there is no key of this kind; "headgate keys create" makes one\n';
+  const table = found.length === 0 ? none : renderTable(headings, rows, context.terminal.columns);
+  context.out(context.json ? jsonText({ data: found }) : table);
   return exitCodes.ok;
 }
 
-function limitsText(one: Key): string {
+/** `60/min, 4 at once, chat`, or none. */
+export function limitsText(one: Limits): string {
   const limits: [number | null, string][] = [
     [one.requests_per_minute, '/min'],
     [one.max_concurrency, ' at once'],
@@ -71,6 +72,7 @@ function limitsText(one: Key): string {
   return [...words, ...(one.models ?? [])].join(', ') || 'none';
 }
 
+/** By flag, what the API calls it. */
 const limitFlags = {
   'requests-per-minute': 'requests_per_minute',
   'max-concurrency': 'max_concurrency',
@@ -82,20 +84,38 @@ const toggleFlags = { 'store-requests': 'store_requests', 'cache-responses': 'ca
 
 /** What flags say of a key; what they do not say is not sent. @throws UsageError */
 function settingsOf(context: CommandContext): Record<string, unknown> {
-  const said: Record<string, unknown> = {};
-  for (const [flag, field] of Object.entries(limitFlags)) {
-    const value = textFlag(context, flag);
-    if (value === null) continue;
-    if (value !== 'none' && !/^\d{1,15}$/.test(value)) throw new UsageError(`--${flag} must be a number, or none`);
-    said[field] = value === 'none' ? null : Number(value);
-  }
+  const said: Record<string, unknown> = limitsOf(context);
   for (const [flag, field] of Object.entries(toggleFlags)) {
     const value = textFlag(context, flag);
     if (value !== null) said[field] = value === 'on';
   }
-  const models = textFlag(context, 'models');
-  if (models !== null) said['models'] = models === 'all' ? null : models.split(',').map((one) => one.trim());
+  const models = modelsOf(context);
+  return models === undefined ? said : { ...said, models };
+}
+
+/** The limits that flags name, in the words of the API. @throws UsageError */
+export function limitsOf(context: CommandContext): Record<string, number | null> {
+  const said: Record<string, number | null> = {};
+  for (const [flag, field] of Object.entries(limitFlags)) {
+    const value = numberOrNone(context, flag);
+    if (value !== undefined) said[field] = value;
+  }
   return said;
+}
+
+/** Undefined where the flag was not given, null for `none`. @throws UsageError */
+export function numberOrNone(context: CommandContext, flag: string): number | null | undefined {
+  const value = textFlag(context, flag);
+  if (value === null) return undefined;
+  if (value !== 'none' && !/^\d{1,15}$/.test(value)) throw new UsageError(`--${flag} must be a number, or none`);
+  return value === 'none' ? null : Number(value);
+}
+
+/** Undefined where they were not named, null for all of them. */
+export function modelsOf(context: CommandContext): readonly string[] | null | undefined {
+  const models = textFlag(context, 'models');
+  if (models === null) return undefined;
+  return models === 'all' ? null : models.split(',').map((one) => one.trim());
 }
 
 async function create(context: CommandContext): Promise<number> {
@@ -124,14 +144,30 @@ async function find(context: CommandContext): Promise<Key> {
   if (word.startsWith('key_')) {
     return parseAnswer(key, await context.api.call('GET', keyPath(context, word)));
   }
-  const named = (await readKeys(context, 'active')).filter(({ name }) => name === word);
-  if (named.length > 1) {
-    const ids = named.map(({ id }) => id).join(', ');
-    throw new FailedError(`${named.length} active keys are named ${JSON.stringify(word)}; say which: ${ids}`);
+  return namedOne(word, await readKeys(context, 'active'), 'active key');
+}
+
+/** @throws FailedError where none has the name, or several have */
+function namedOne(name: string, keys: readonly Key[], what: string): Key {
+  const [first, ...others] = keys.filter((one) => one.name === name);
+  if (first === undefined) {
+    throw new FailedError(`no ${what} is named ${JSON.stringify(name)}; "headgate keys ls" lists the keys`);
   }
-  const [one] = named;
-  if (one !== undefined) return one;
-  throw new FailedError(`no active key is named ${JSON.stringify(word)}; "headgate keys ls" lists the keys`);
+  if (others.length === 0) return first;
+  const ids = [first, ...others].map(({ id }) => id).join(', ');
+  throw new FailedError(`${others.length + 1} ${what}s are named ${JSON.stringify(name)}; say which: ${ids}`);
+}
+
+/**
+ * The id of a key that may have ended: what it was used for is asked for all the same. Of several with a name the active
+ * one is meant.
+ * @throws FailedError
+ */
+export async function findKeyId(context: CommandContext, text: string): Promise<string> {
+  if (text.startsWith('key_')) return text;
+  const keys = await readKeys(context, null);
+  const active = keys.filter(({ name, status }) => name === text && status === 'active');
+  return namedOne(text, active.length > 0 ? active : keys, 'key').id;
 }
 
 const keyPath = (context: CommandContext, id: string): string =>
@@ -151,24 +187,58 @@ async function edit(context: CommandContext): Promise<number> {
 async function revoke(context: CommandContext): Promise<number> {
   const { id, name, last_used_at: used, status } = await find(context);
   if (status === 'revoked') throw new FailedError(`${id} "${cleanLine(name)}" is revoked already`);
-  if (context.flags['yes'] !== true && context.terminal.isInteractive) {
-    const last = used === null ? 'it was never used' : `last used ${timeText(used)} UTC`;
-    const question = `Revoke "${cleanLine(name)}" (${id}; ${last})? Its requests fail at once, for ever. [y/N] `;
-    if (!/^y(es)?$/i.test((await context.terminal.ask(question)).trim())) throw new FailedError('nothing was revoked');
-  }
+  await confirm(context, {
+    question: `Revoke the key "${name}" (${id}; ${used === null ? 'never used' : `last used ${timeText(used)} UTC`})?`,
+    consequence: 'Its requests fail at once, for ever.',
+    done: 'revoked',
+  });
   const answer = await context.api.call('DELETE', keyPath(context, id));
   context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(name)}": revoked\n`);
   return exitCodes.ok;
 }
 
-const text = { type: 'string' } as const;
-const limit = { type: 'string', about: 'a number, or none' } as const;
-const toggle = { type: 'string', choices: ['on', 'off'] } as const;
+const graceUnits = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
+
+/** @throws UsageError */
+function graceSeconds(context: CommandContext): number | null {
+  const value = textFlag(context, 'grace');
+  if (value === null) return null;
+  const [, digits, unit] = /^(\d{1,9})([smhd])$/.exec(value) ?? [];
+  if (digits === undefined) throw new UsageError('--grace must be a time such as 0s, 30m, 24h or 7d');
+  return Number(digits) * graceUnits[unit as keyof typeof graceUnits];
+}
+
+async function rotate(context: CommandContext): Promise<number> {
+  const seconds = graceSeconds(context);
+  const { id, name, prefix, last4 } = await find(context);
+  const body = seconds === null ? {} : { grace_seconds: seconds };
+  const answer = await context.api.call('POST', `/v1/keys/${encodeURIComponent(id)}/rotate${queryText(org(context))}`, {
+    body,
+  });
+  const { secret, former_secrets_end_at: end } = parseAnswer(rotatedKey, answer);
+  const until = end === null ? 'ended' : `works until ${timeText(end)} UTC`;
+  const former = `the secret ${prefix}…${last4} ${until}`;
+  const text = `${id} "${cleanLine(name)}" has a new secret; ${former}. It is shown this once, so keep it:\n\n  ${secret}\n\n`;
+  context.out(context.json ? jsonText(answer) : text);
+  return exitCodes.ok;
+}
+
+const toggle = (what: string): CommandOption => ({ type: 'string', choices: ['on', 'off'], about: what });
+const limit = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none` });
+
+/** What new keys are limited to, in the words of the API. */
+export const limitOptions: Readonly<Record<keyof typeof limitFlags, CommandOption>> = {
+  'requests-per-minute': limit('requests a minute'),
+  'max-concurrency': limit('requests at once'),
+  'tokens-per-minute': limit('tokens a minute'),
+  'monthly-token-limit': limit('tokens a month (UTC)'),
+};
 const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
 
 const settings: Readonly<Record<string, CommandOption>> = {
-  ...Object.fromEntries(Object.keys(limitFlags).map((flag) => [flag, limit])),
-  ...Object.fromEntries(Object.keys(toggleFlags).map((flag) => [flag, toggle])),
+  ...limitOptions,
+  'store-requests': toggle('keep what it asks and gets'),
+  'cache-responses': toggle('answer from the cache what was asked before'),
   models: { type: 'string', about: 'models that it may use, by commas, or all' },
   ...orgOption,
 };
@@ -179,7 +249,10 @@ export const keyCommands: readonly Command[] = [
     usage: '[--status active|revoked|expired] [--org ID]',
     summary: 'List the keys of the organization: what they may, when they were used, how they are limited.',
     words: { min: 0, max: 0 },
-    options: { status: { type: 'string', choices: ['active', 'revoked', 'expired'] }, ...orgOption },
+    options: {
+      status: { type: 'string', choices: ['active', 'revoked', 'expired'], about: 'all if not said' },
+      ...orgOption,
+    },
     run: list,
   },
   {
@@ -191,8 +264,11 @@ export const keyCommands: readonly Command[] = [
     words: { min: 1, max: 1 },
     options: {
       scope: { type: 'string', choices: ['inference', 'management'], about: 'inference if not said' },
-      expiry: { type: 'string', choices: ['never', '7d', '30d', '90d', '1y'] },
-      project: text,
+      expiry: { type: 'string', choices: ['never', '7d', '30d', '90d', '1y'], about: 'never if not said' },
+      project: {
+        type: 'string',
+        about: 'in which it is: proj_…; the one that the organization began with if not said',
+      },
       ...settings,
     },
     run: create,
@@ -202,15 +278,26 @@ export const keyCommands: readonly Command[] = [
     usage: 'ID|NAME [--name NAME] [--models A,B|all] [--requests-per-minute N|none]…',
     summary: 'Change name, limits, models and toggles of a key.',
     words: { min: 1, max: 1 },
-    options: { name: text, ...settings },
+    names: 'keys',
+    options: { name: { type: 'string', about: 'what it is called from now on' }, ...settings },
     run: edit,
+  },
+  {
+    name: 'keys rotate',
+    usage: 'ID|NAME [--grace 24h]',
+    summary: 'Give a key another secret, shown this once; the one that it has works on for a while.',
+    words: { min: 1, max: 1 },
+    names: 'keys',
+    options: { grace: { type: 'string', about: 'for how long: 0s, 30m, 24h (if not said), 7d' }, ...orgOption },
+    run: rotate,
   },
   {
     name: 'keys revoke',
     usage: 'ID|NAME [--yes]',
-    summary: 'End a key for good; on a terminal it asks before.',
+    summary: 'End a key for good; asks before.',
     words: { min: 1, max: 1 },
-    options: { yes: { type: 'boolean', short: 'y', about: 'without asking' }, ...orgOption },
+    names: 'keys',
+    options: { ...yesOption, ...orgOption },
     run: revoke,
   },
 ];

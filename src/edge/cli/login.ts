@@ -4,6 +4,7 @@ import { jsonText } from './answers.ts';
 import { createApiClient } from './api-client.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { cleanText } from './table.ts';
 
 /** `headgate login` keeps a gateway and a key for it, once that gateway has taken it. */
 
@@ -17,11 +18,12 @@ async function login(context: CommandContext): Promise<number> {
   ).trim();
   if (apiKey === '') throw new UsageError('no key was given: type it, or hand it in on standard input');
   const tried = parseClientConfig({ ...config.environment, HEADGATE_URL: url, HEADGATE_API_KEY: apiKey });
-  const seen = await look({ ...tried, keySource: 'environment' });
-  save(file, { url, apiKey });
+  const seen = await look({ ...tried, keySource: 'typed' });
+  const loss = changed(file, () => writeLogin(file, { url, apiKey }));
   const answer = { object: 'login', url, file, ...seen };
   if (json) out(jsonText(answer));
   else out(`logged in at ${url}; ${seen.models} models; kept in ${file}\n`);
+  if (loss !== null) err(`headgate: ${cleanText(loss)}\n`);
   const wins = ['HEADGATE_URL', 'HEADGATE_API_KEY', 'HEADGATE_API_KEY_FILE'].filter((name) => isSet(context, name));
   const isSame = config.url === url && (config.keySource !== 'environment' || config.apiKey === apiKey);
   if (wins.length > 0 && !isSame) err(`headgate: ${wins.join(' and ')} of this shell still win over it\n`);
@@ -54,9 +56,10 @@ function fileOf({ config }: CommandContext): string {
   throw new FailedError('there is no home folder to keep a login in: set HEADGATE_URL and HEADGATE_API_KEY');
 }
 
-function save(file: string, login: { readonly url: string; readonly apiKey: string }): void {
+/** @throws FailedError */
+function changed<T>(file: string, change: () => T): T {
   try {
-    writeLogin(file, login);
+    return change();
   } catch (error) {
     throw new FailedError(`${file} cannot be written (${error instanceof Error ? error.message : ''})`);
   }
@@ -65,7 +68,8 @@ function save(file: string, login: { readonly url: string; readonly apiKey: stri
 function logout(context: CommandContext): Promise<number> {
   const { config, json, out } = context;
   const url = normalUrl(context.words[0] ?? textFlag(context, 'url') ?? config.url);
-  const removed = removeLogin(fileOf(context), url);
+  const file = fileOf(context);
+  const removed = changed(file, () => removeLogin(file, url));
   if (json) out(jsonText({ object: 'logout', url, removed }));
   else
     out(

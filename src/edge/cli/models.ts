@@ -3,7 +3,7 @@ import { formatDecimal, MICRO_DIGITS, parseDecimal, PICO_DIGITS } from '#base/mo
 import { jsonText, parseAnswer } from './answers.ts';
 import type { ApiClient } from './api-client.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { renderTable } from './table.ts';
+import { fits, renderTable } from './table.ts';
 import type { Terminal } from './terminal.ts';
 
 /** The command over /v1/models. Fields that a newer gateway adds to its answers are ignored. */
@@ -32,15 +32,23 @@ async function list({ api, json, out, terminal, ...context }: CommandContext): P
   else if (data.length === 0) out(task === null ? 'this key may use no model\n' : `no model does ${task}\n`);
   else
     out(
-      renderTable(
-        headings,
+      tableOf(
         data.map((one) => row(one, terminal)),
+        terminal.columns,
       ),
     );
   return exitCodes.ok;
 }
 
 const headings = ['MODEL', 'TASK', 'STATUS', 'CONTEXT', '$/M INPUT', '$/M CACHED', '$/M OUTPUT', 'NAME'];
+
+/** A name says what the id says: on a narrow terminal prices are worth more. */
+function tableOf(rows: readonly (readonly string[])[], columns: number | null): string {
+  const whole = renderTable(headings, rows);
+  if (columns === null || fits(whole, columns)) return whole;
+  const unnamed = [headings, ...rows].map((line) => line.slice(0, -1));
+  return renderTable(unnamed[0] ?? [], unnamed.slice(1), columns);
+}
 
 function row({ id, task_type: task, status, context_length: length, pricing, name }: ListedModel, terminal: Terminal) {
   const prices = [pricing?.prompt, pricing?.input_cache_read, pricing?.completion];
@@ -55,6 +63,12 @@ function perMillion(perToken: string): string {
   return value === null ? perToken : formatDecimal(value, PICO_DIGITS);
 }
 
+/**
+ * What the API says of a model, best first. `cold`: none of its engines runs, and a request starts one; the engine itself
+ * is then `stopped` in `headgate engines ls`. `failed`: none can be started, or was stopped by a command (`held`).
+ */
+export const modelStatuses = ['ready', 'starting', 'cold', 'failed'] as const;
+
 const colours = { ready: 'green', starting: 'yellow', failed: 'red' } as const;
 
 function statusText(status: string, terminal: Terminal): string {
@@ -65,7 +79,9 @@ function statusText(status: string, terminal: Terminal): string {
 export const modelsCommand: Command = {
   name: 'models',
   usage: '[--task TASK]',
-  summary: 'List the models that the key may use: what for, whether they run, how much they read, what they cost.',
+  summary:
+    'List the models that the key may use: what for, whether they run, how much they read, what they cost. A cold one ' +
+    'has no engine that runs: the first request starts it, and waits for it.',
   words: { min: 0, max: 0 },
   options: {
     task: {

@@ -76,14 +76,17 @@ async function reconcile(context: CommandContext): Promise<number> {
   if (!parsed.success) {
     throw new UsageError('the gateway answers in a form that this command does not know: their versions differ');
   }
-  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data));
+  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data, context.terminal.columns));
   return parsed.data.balanced ? exitCodes.ok : exitCodes.failed;
 }
 
 const headings = ['HOUR (UTC)', 'MODEL', 'REQUESTS', 'USAGE', 'LEDGER', 'PROMPT', 'COMPLETION', ''];
 
-function textOf({ balanced, unexplained, data, ledger_differences: ledger }: Reconciliation): string {
-  const table = data.length === 0 ? 'nothing was used\n' : renderTable(headings, data.map(row));
+function textOf(
+  { balanced, unexplained, data, ledger_differences: ledger }: Reconciliation,
+  columns: number | null,
+): string {
+  const table = data.length === 0 ? 'nothing was used\n' : renderTable(headings, data.map(row), columns);
   const shown = ledger.slice(0, differencesShownMax).map((one) => {
     const { entry_id: entry, organization_id: organization, request_id: request } = one;
     const sides = `ledger ${one.ledger.cost} for ${one.ledger.requests}, usage ${one.usage.cost} for ${one.usage.requests}`;
@@ -164,6 +167,9 @@ export const reconcileCommand: Command = {
   summary:
     'Hold ledger, usage and the engines’ counters against each other, by hour and model; ends with 1 when a difference is not explained, with 2 when the gateway cannot be asked.',
   words: { min: 0, max: 0 },
-  options: { from: { type: 'string' }, to: { type: 'string' } },
+  options: {
+    from: { type: 'string', about: 'date or RFC 3339 time; 24 hours ago if not said' },
+    to: { type: 'string', about: 'until before this; now if not said' },
+  },
   run: reconcile,
 };

@@ -17,10 +17,15 @@ export const run = z.looseObject({
   phase: z.string().nullable(),
   failure_code: z.string().nullable(),
   failure_message: z.string().nullable(),
+  overtaken: z.boolean().optional(),
   created_at: z.string(),
   ended_at: z.string().nullable(),
-  changes: z.looseObject({ add: z.number(), change: z.number(), remove: z.number() }).nullable(),
+  changes: z.looseObject({ operation: z.string(), add: z.number(), change: z.number(), remove: z.number() }).nullable(),
   outputs: z.record(z.string(), z.looseObject({ sensitive: z.boolean(), value: z.unknown().optional() })).nullable(),
+  access: z.string().nullish(),
+  url: z.string().nullish(),
+  url_status: z.string().nullish(),
+  url_problem: z.string().nullish(),
   log_lines: z.number(),
 });
 export type Run = z.output<typeof run>;
@@ -148,10 +153,28 @@ export async function waitForEnd(context: CommandContext, started: Run): Promise
   }
 }
 
-/** What is to be said of a run in a line, and its outputs behind it where it has some. */
+/** What was done; a plan that was not carried out has done nothing. */
+function changesText({ changes, ended_at: ended }: Run): string {
+  if (changes === null || ended === null || changes.operation === 'plan') return '';
+  return `; ${changes.add} added, ${changes.change} changed, ${changes.remove} removed`;
+}
+
+/** What is said of an address that nothing answers at. */
+const addressRemarks: Readonly<Record<string, string>> = {
+  pending: ' (nothing answers there yet)',
+  unreachable: ' (nothing answers there)',
+};
+
+function addressText({ id, access, url, url_status: state, url_problem: problem }: Run): string {
+  if ((problem ?? '') !== '') return `no web address: ${cleanLine(problem ?? '')}\n`;
+  if ((url ?? '') === '') return '';
+  const link = access === 'members' ? `; for members: headgate runs open ${id}` : '';
+  return `web address: ${cleanLine(url ?? '')}${addressRemarks[state ?? ''] ?? ''}${link}\n`;
+}
+
+/** What is to be said of a run in a line, and behind it its outputs and its web address, where it has some. */
 export function runText(one: Run): string {
-  const { id, status, changes, failure_code: code, failure_message: message } = one;
-  const counts = changes === null ? '' : `; ${changes.add} added, ${changes.change} changed, ${changes.remove} removed`;
+  const { id, status, failure_code: code, failure_message: message } = one;
   const failure = code === null ? '' : `; ${code}: ${cleanLine(message ?? '')}`;
   const outputs = status === 'APPLIED' ? (one.outputs ?? {}) : {};
   const lines = Object.keys(outputs)
@@ -161,5 +184,5 @@ export function runText(one: Run): string {
       const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
       return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
     });
-  return `${id}: ${status}${one.ended_at === null ? '' : counts}${failure}\n${lines.join('')}`;
+  return `${id}: ${status}${changesText(one)}${failure}\n${lines.join('')}${addressText(one)}`;
 }

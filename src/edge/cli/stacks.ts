@@ -3,7 +3,8 @@ import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { packZip, type ZippedFile } from '#base/zip.ts';
 import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine } from './table.ts';
 
@@ -35,7 +36,11 @@ const row = ({ name, version, visibility, category, title }: Stack): string[] =>
 async function list(context: CommandContext): Promise<number> {
   const query = queryOf(context, ['search', 'category']);
   const found = await readList(context, { path: stacksPath, item: stack, query });
-  return printList(context, found, { headings, row });
+  return printList(context, found, {
+    headings,
+    row,
+    none: 'no stack; "headgate stacks push" uploads one',
+  });
 }
 
 const show = (context: CommandContext): Promise<number> => printOne(context, stackPath(context.words[0]), stack);
@@ -96,8 +101,16 @@ async function formOf(path: string, fields: readonly [string, string][]): Promis
   return form;
 }
 
-async function remove({ api, json, out, words }: CommandContext): Promise<number> {
-  await api.call('DELETE', stackPath(words[0]));
+async function remove(context: CommandContext): Promise<number> {
+  const { api, json, out, words } = context;
+  const path = stackPath(words[0]);
+  const { name, version, visibility } = parseAnswer(stack, await api.call('GET', path));
+  await confirm(context, {
+    question: `Delete the stack "${name}" (version ${version.number}, seen by ${visibility === 'global' ? 'everybody' : 'its owner'})?`,
+    consequence: 'All its versions go; what runs have made of it stays, and can be destroyed.',
+    done: 'deleted',
+  });
+  await api.call('DELETE', path);
   out(json ? jsonText({ deleted: words[0] }) : `${words[0]}: deleted\n`);
   return exitCodes.ok;
 }
@@ -117,7 +130,13 @@ async function download(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-const text = { type: 'string' } as const;
+const fieldOptions: Readonly<Record<(typeof fieldFlags)[number], CommandOption>> = {
+  name: { type: 'string', about: 'in place of the one of its manifest or folder' },
+  title: { type: 'string', about: 'what people read' },
+  description: { type: 'string', about: 'what it does' },
+  category: { type: 'string', about: 'Scheduler, Orchestration, ML Framework, Monitoring, or another' },
+  icon: { type: 'string', about: 'an emoji, or the https address of an image' },
+};
 const one = { min: 1, max: 1 } as const;
 
 export const stackCommands: readonly Command[] = [
@@ -126,14 +145,18 @@ export const stackCommands: readonly Command[] = [
     usage: '[--search TEXT] [--category CATEGORY]',
     summary: 'List the stacks of the catalog.',
     words: { min: 0, max: 0 },
-    options: { search: text, category: text },
+    options: {
+      search: { type: 'string', about: 'text in name, title or description' },
+      category: { type: 'string', about: 'of one category' },
+    },
     run: list,
   },
   {
     name: 'stacks show',
     usage: 'NAME',
-    summary: 'All about one stack: inputs, web port, version.',
+    summary: 'Show all about one stack: inputs, web port, version.',
     words: one,
+    names: 'stacks',
     options: {},
     run: show,
   },
@@ -142,16 +165,25 @@ export const stackCommands: readonly Command[] = [
     usage: 'FOLDER|ZIP|URL [--name NAME] [--title TEXT] [--description TEXT] [--category CATEGORY] [--icon ICON]',
     summary: 'Upload a Terraform module as a stack, or as a new version of one; a folder is packed first.',
     words: one,
-    options: Object.fromEntries(fieldFlags.map((name) => [name, text])),
+    options: fieldOptions,
     run: push,
   },
-  { name: 'stacks rm', usage: 'NAME', summary: 'Delete a stack.', words: one, options: {}, run: remove },
+  {
+    name: 'stacks rm',
+    usage: 'NAME [--yes]',
+    summary: 'Delete a stack with all its versions; asks before.',
+    words: one,
+    names: 'stacks',
+    options: yesOption,
+    run: remove,
+  },
   {
     name: 'stacks download',
     usage: 'NAME [--output FILE]',
     summary: 'Write the zip of a stack into a file.',
     words: one,
-    options: { output: text },
+    names: 'stacks',
+    options: { output: { type: 'string', about: 'the file; NAME.zip here if not said' } },
     run: download,
   },
 ];

@@ -6,9 +6,12 @@ const colours = /\u001b\[[0-9;]*m/g;
 const controls = /[\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f]|\u001b(?!\[[0-9;]*m)/g;
 /* oxlint-enable no-control-regex */
 
+/** Text on its way to a terminal: lines, tabs and colours stay, and nothing else that it would obey. */
+export const forTerminal = (text: string): string => text.replace(controls, '');
+
 /** One line of somebody else's text: colours stay, other control characters go. */
 export function cleanLine(text: string): string {
-  const clean = text.replace(controls, '');
+  const clean = forTerminal(text);
   return clean.includes('\u001b[') ? `${clean}\u001b[0m` : clean;
 }
 
@@ -16,20 +19,80 @@ export function cleanLine(text: string): string {
 export const cleanText = (text: string): string =>
   text.replace(colours, '').replace(controls, '').replaceAll('\u001b', '');
 
-/** Columns of equal width; a last column is not padded. Cells are one line each. */
-export function renderTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
-  const lines = [headings, ...rows.map((row) => row.map((cell) => cleanLine(cell.replace(/\s+/g, ' '))))];
+/** Of the last column, where the others leave less, lines would be of a word or two. */
+const lastColumnMin = 24;
+const gap = 2;
+
+/**
+ * Columns of equal width; a last column is not padded. Cells are one line each, but for those of the last column, which
+ * go on below where the terminal ends. What still is too wide stands line by line: a line that a terminal breaks
+ * anywhere is no table any more, and what is cut off cannot be copied.
+ * @param columns of the terminal; null where there is none, and a table may be as wide as it is
+ */
+export function renderTable(
+  headings: readonly string[],
+  rows: readonly (readonly string[])[],
+  columns: number | null = null,
+): string {
+  const cells = rows.map((row) => row.map((cell) => cleanLine(cell.replace(/\s+/g, ' '))));
+  const lines = [headings, ...cells];
   const widths = headings.map((_, column) => Math.max(...lines.map((line) => width(line[column] ?? ''))));
-  const text = lines.map((line) =>
-    line
-      .map((cell, column) =>
-        column === line.length - 1 ? cell : cell + ' '.repeat((widths[column] ?? 0) - width(cell)),
-      )
-      .join('  ')
-      .trimEnd(),
-  );
+  const last = headings.length - 1;
+  const before = widths.slice(0, last).reduce((sum, one) => sum + one + gap, 0);
+  const isTooWide = columns !== null && before + (widths[last] ?? 0) > columns;
+  const left = columns === null || !isTooWide ? null : columns - before;
+  if (left !== null && left < Math.min(lastColumnMin, widths[last] ?? 0))
+    return renderRecords(headings, cells, columns);
+  const text = lines.flatMap((line) => {
+    const [first = '', ...more] = left === null ? [line[last] ?? ''] : wrap(line[last] ?? '', left);
+    const head = line.slice(0, last).map((cell, column) => pad(cell, (widths[column] ?? 0) + gap));
+    return [`${head.join('')}${first}`.trimEnd(), ...more.map((rest) => `${' '.repeat(before)}${rest}`)];
+  });
   return `${text.join('\n')}\n`;
 }
+
+/** A block for each row: its first cell, and below it the others behind their headings. */
+function renderRecords(
+  headings: readonly string[],
+  rows: readonly (readonly string[])[],
+  columns: number | null,
+): string {
+  const names = headings.map((heading) => heading.toLowerCase());
+  const most = Math.max(...names.map(width));
+  return rows
+    .map(([first = '', ...cells]) => {
+      const fields = cells.flatMap((cell, index) => {
+        if (cell === '' || cell === '-') return [];
+        const head = `  ${pad(names[index + 1] ?? '', most + gap)}`;
+        const [line = '', ...more] = wrap(cell, Math.max(lastColumnMin, (columns ?? Infinity) - width(head)));
+        return [`${head}${line}`, ...more.map((rest) => `${' '.repeat(width(head))}${rest}`)];
+      });
+      return `${[first, ...fields].join('\n')}\n`;
+    })
+    .join('');
+}
+
+/** Lines of at most so many columns, broken between words; a word that is longer stays whole. */
+export function wrap(text: string, columns: number): readonly string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    const longer = line === '' ? word : `${line} ${word}`;
+    if (line !== '' && width(longer) > columns) {
+      lines.push(line);
+      line = word;
+    } else {
+      line = longer;
+    }
+  }
+  return [...lines, line];
+}
+
+/** Whether no line of it is broken by a terminal of so many columns. */
+export const fits = (text: string, columns: number): boolean =>
+  text.split('\n').every((line) => width(line) <= columns);
+
+const pad = (cell: string, columns: number): string => cell + ' '.repeat(Math.max(0, columns - width(cell)));
 
 function width(cell: string): number {
   return Array.from(cell.replace(colours, '')).length;

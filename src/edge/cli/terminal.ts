@@ -3,6 +3,7 @@ import { text } from 'node:stream/consumers';
 import { Writable } from 'node:stream';
 import { styleText } from 'node:util';
 import { FailedError } from './errors.ts';
+import { wrap } from './table.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
@@ -12,6 +13,12 @@ export interface Terminal {
   readonly isInteractive: boolean;
   /** Whether standard output is read by somebody as it comes. */
   readonly isWatched: boolean;
+  /** The lines of a sentence for standard error, broken between words where somebody reads them. */
+  sentence(text: string): string;
+  /** How wide standard output is, in columns; null where nobody reads it as it comes. */
+  readonly columns: number | null;
+  /** The same of standard error. */
+  readonly errorColumns: number | null;
   /** Colours for standard output. */
   paint(style: Style, text: string): string;
   /** Colours for standard error. */
@@ -38,6 +45,15 @@ export function createTerminal(): Terminal {
   return {
     isInteractive: stdin.isTTY && stderr.isTTY,
     isWatched: stdout.isTTY,
+    sentence: (words) =>
+      stderr.isTTY && stderr.columns > 0
+        ? words
+            .split('\n')
+            .flatMap((line) => wrap(line, stderr.columns))
+            .join('\n')
+        : words,
+    columns: widthOf(stdout),
+    errorColumns: widthOf(stderr),
     paint: (style, words) => styleText(style, words, { stream: stdout }),
     paintError: (style, words) => styleText(style, words, { stream: stderr }),
     ask: (prompt) => askLine(prompt, stderr),
@@ -55,6 +71,8 @@ export function createTerminal(): Terminal {
     progress: (words) => (stderr.isTTY ? showProgress(words) : { say: () => {}, end: () => {} }),
   };
 }
+
+const widthOf = ({ isTTY, columns }: NodeJS.WriteStream): number | null => (isTTY && columns > 0 ? columns : null);
 
 function askLine(prompt: string, output: NodeJS.WritableStream): Promise<string> {
   return new Promise((resolve, reject) => {

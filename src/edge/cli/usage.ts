@@ -1,7 +1,8 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { UsageError } from './errors.ts';
+import { findKeyId } from './keys.ts';
 import { renderTable } from './table.ts';
 import { countFlag, timeText } from './wallet.ts';
 
@@ -52,7 +53,8 @@ async function usage(context: CommandContext): Promise<number> {
   const rows = parsed.data.map((one) => [...by.map((name) => cellOf(one[fields[name]], name)), ...numbers(one)]);
   const total = ['total', ...by.slice(1).map(() => ''), ...numbers(parsed.totals)];
   const headings = [...by.map((name) => name.toUpperCase()), 'REQUESTS', 'INPUT', 'CACHED', 'OUTPUT', 'USD'];
-  context.out(`${timeText(parsed.from)} to ${timeText(parsed.to)} UTC\n${renderTable(headings, [...rows, total])}`);
+  const table = renderTable(headings, [...rows, total], context.terminal.columns);
+  context.out(`${timeText(parsed.from)} to ${timeText(parsed.to)} UTC\n${table}`);
   return exitCodes.ok;
 }
 
@@ -79,33 +81,21 @@ const request = z.looseObject({
   cost: z.string(),
   timings_ms: z.looseObject({ first_byte: z.number().nullable(), total: z.number() }),
 });
-const requestPage = z.looseObject({ data: z.array(request), next_cursor: z.string().nullable() });
 
 async function requests(context: CommandContext): Promise<number> {
   const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
-  const found: z.output<typeof request>[] = [];
-  let cursor: string | null = null;
-  do {
-    const filters = {
-      model: textFlag(context, 'model'),
-      key_id: textFlag(context, 'key'),
-      outcome: textFlag(context, 'outcome'),
-    };
-    const query = queryText({
-      limit: String(Math.min(500, limit - found.length)),
-      cursor,
-      ...filters,
-      ...scope(context),
-    });
-    const page: z.output<typeof requestPage> = parseAnswer(
-      requestPage,
-      await context.api.call('GET', `/v1/usage/requests${query}`),
-    );
-    found.push(...page.data);
-    cursor = page.next_cursor;
-  } while (cursor !== null && found.length < limit);
+  const key = textFlag(context, 'key');
+  const query = {
+    model: textFlag(context, 'model'),
+    key_id: key === null ? null : await findKeyId(context, key),
+    outcome: textFlag(context, 'outcome'),
+    ...scope(context),
+  };
+  const path = '/v1/usage/requests';
+  const found = await readCursorList(context, { path, item: request, query, limit, parameter: 'cursor' });
   const headings = ['TIME (UTC)', 'REQUEST', 'MODEL', 'STATUS', 'INPUT', 'OUTPUT', 'USD', 'FIRST BYTE', 'TOTAL', ''];
-  const text = found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row));
+  const text =
+    found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row), context.terminal.columns);
   context.out(context.json ? jsonText({ data: found }) : text);
   return exitCodes.ok;
 }
@@ -118,10 +108,9 @@ function row(one: z.output<typeof request>): string[] {
   return [timeText(one.created_at), one.id, one.model, String(one.status), ...tokens, one.cost, ...times, remark];
 }
 
-const text = { type: 'string' } as const;
 const span = {
-  from: { type: 'string', about: 'date or RFC 3339 time; the start of this month' },
-  to: { type: 'string', about: 'until before this; now' },
+  from: { type: 'string', about: 'date or RFC 3339 time; the start of this month if not said' },
+  to: { type: 'string', about: 'until before this; now if not said' },
   org: { type: 'string', about: 'another organization, for platform admins' },
 } as const;
 
@@ -131,15 +120,25 @@ export const usageCommands: readonly Command[] = [
     usage: '[--by model,key,project,day,hour] [--from TIME] [--to TIME] [--org ID]',
     summary: 'Add up requests, tokens and what they cost; this month, by model, where nothing else is asked for.',
     words: { min: 0, max: 0 },
-    options: { by: { type: 'string', about: 'one or more, by commas' }, ...span },
+    options: { by: { type: 'string', about: 'one or more, by commas; model if not said' }, ...span },
     run: usage,
   },
   {
     name: 'usage requests',
-    usage: '[--limit N] [--model ID] [--key ID] [--outcome OUTCOME] [--from TIME] [--to TIME] [--org ID]',
+    usage: '[--limit N] [--model ID] [--key KEY] [--outcome OUTCOME] [--from TIME] [--to TIME] [--org ID]',
     summary: 'List requests, newest first: tokens, cost and how long they took.',
     words: { min: 0, max: 0 },
-    options: { limit: { type: 'string', about: '20' }, model: text, key: text, outcome: text, ...span },
+    options: {
+      limit: { type: 'string', about: 'how many; 20 if not said' },
+      model: { type: 'string', names: 'models', about: 'of one model' },
+      key: { type: 'string', names: 'keys', about: 'of one key, by name or id' },
+      outcome: {
+        type: 'string',
+        choices: ['completed', 'aborted', 'ended', 'failed'],
+        about: 'how they ended; all if not said',
+      },
+      ...span,
+    },
     run: requests,
   },
 ];

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { UsageError } from './errors.ts';
-import { renderTable } from './table.ts';
+import { cleanLine, renderTable } from './table.ts';
 
 /** The commands over /v1/wallet. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -19,7 +19,6 @@ const entry = z.looseObject({
   note: z.string().nullish(),
   created_at: z.number(),
 });
-const ledgerPage = z.looseObject({ data: z.array(entry), next_cursor: z.string().nullable() });
 
 const organizationOf = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
@@ -46,23 +45,13 @@ export function countFlag(
 export const timeText = (seconds: number): string =>
   `${new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ')}`;
 
-const pageMax = 500;
-
 async function ledger(context: CommandContext): Promise<number> {
   const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
-  const found: z.output<typeof entry>[] = [];
-  let cursor: string | null = null;
-  do {
-    const left = String(Math.min(pageMax, limit - found.length));
-    const query = queryText({ limit: left, cursor, type: textFlag(context, 'type'), ...organizationOf(context) });
-    const page: z.output<typeof ledgerPage> = parseAnswer(
-      ledgerPage,
-      await context.api.call('GET', `/v1/wallet/ledger${query}`),
-    );
-    found.push(...page.data);
-    cursor = page.next_cursor;
-  } while (cursor !== null && found.length < limit);
-  const text = found.length === 0 ? 'nothing was booked\n' : renderTable(headings, found.map(row));
+  const query = { type: textFlag(context, 'type'), ...organizationOf(context) };
+  const path = '/v1/wallet/ledger';
+  const found = await readCursorList(context, { path, item: entry, query, limit, parameter: 'cursor' });
+  const text =
+    found.length === 0 ? 'nothing was booked\n' : renderTable(headings, found.map(row), context.terminal.columns);
   context.out(context.json ? jsonText({ data: found }) : text);
   return exitCodes.ok;
 }
@@ -76,28 +65,59 @@ function row(one: z.output<typeof entry>): string[] {
 }
 
 async function credit(context: CommandContext): Promise<number> {
-  const reference = textFlag(context, 'reference');
-  if (reference === null) {
-    const usage = 'headgate wallet credit USD --reference TEXT';
-    throw new UsageError(
-      `--reference names what it is for, such as an invoice; it is booked once, however often: ${usage}`,
-    );
-  }
   const note = textFlag(context, 'note');
-  const organization = textFlag(context, 'org');
   const body = {
     amount: context.words[0],
-    reference,
+    reference: referenceOf(context, 'headgate wallet credit USD --reference TEXT'),
     ...(note !== null && { note }),
-    ...(organization !== null && { organization_id: organization }),
   };
-  const answer = await context.api.call('POST', '/v1/wallet/credits', { body });
-  const { amount, balance_after: balance } = parseAnswer(entry, answer);
-  context.out(context.json ? jsonText(answer) : `${amount} USD booked; the balance is ${balance} USD\n`);
+  return book(context, '/v1/wallet/credits', body);
+}
+
+async function adjust(context: CommandContext): Promise<number> {
+  const usage = 'headgate wallet adjust USD --reason TEXT --reference TEXT';
+  const reason = textFlag(context, 'reason');
+  if (reason === null) throw new UsageError(`--reason says why, for the ledger: ${usage}`);
+  const body = { amount: context.words[0], reason, reference: referenceOf(context, usage) };
+  return book(context, '/v1/wallet/adjustments', body);
+}
+
+/** @throws UsageError */
+function referenceOf(context: CommandContext, usage: string): string {
+  const reference = textFlag(context, 'reference');
+  if (reference !== null) return reference;
+  throw new UsageError(
+    `--reference names what it is for, such as an invoice; it is booked once, however often: ${usage}`,
+  );
+}
+
+/** What the gateway answers with where it has booked the same before. */
+const repeatedStatus = 200;
+
+/** Says what is booked, and what the balance is now: that of the entry is the one after it, which may be long ago. */
+async function book(context: CommandContext, path: string, body: object): Promise<number> {
+  const organization = textFlag(context, 'org');
+  const { status, answer } = await context.api.ask('POST', path, {
+    body: { ...body, ...(organization !== null && { organization_id: organization }) },
+  });
+  const booked = parseAnswer(entry, answer);
+  const walletPath = `/v1/wallet${queryText(organizationOf(context))}`;
+  const { balance } = parseAnswer(wallet, await context.api.call('GET', walletPath));
+  const isRepeated = status === repeatedStatus;
+  const { amount, reference, created_at: at } = booked;
+  const text = isRepeated
+    ? `already booked: ${amount} USD under the reference ${JSON.stringify(reference ?? '')}, at ${timeText(at)} UTC; nothing was booked now`
+    : `${amount} USD booked`;
+  context.out(
+    context.json
+      ? jsonText({ ...booked, already_booked: isRepeated, balance })
+      : `${cleanLine(text)}; the balance is ${balance} USD\n`,
+  );
   return exitCodes.ok;
 }
 
 const org = { type: 'string', about: 'another organization, for platform admins' } as const;
+const reference = { type: 'string', about: 'what it is for, such as an invoice; booked once under it' } as const;
 
 export const walletCommands: readonly Command[] = [
   {
@@ -114,8 +134,8 @@ export const walletCommands: readonly Command[] = [
     summary: 'List what changed the balance, newest first.',
     words: { min: 0, max: 0 },
     options: {
-      limit: { type: 'string', about: '20' },
-      type: { type: 'string', choices: ['usage', 'credit', 'adjustment'] },
+      limit: { type: 'string', about: 'how many; 20 if not said' },
+      type: { type: 'string', choices: ['usage', 'credit', 'adjustment'], about: 'all if not said' },
       org,
     },
     run: ledger,
@@ -125,7 +145,15 @@ export const walletCommands: readonly Command[] = [
     usage: 'USD --reference TEXT [--note TEXT] [--org ID]',
     summary: 'Add credit, as a platform admin; what has a reference is booked once, however often it is said.',
     words: { min: 1, max: 1 },
-    options: { reference: { type: 'string' }, note: { type: 'string' }, org },
+    options: { reference, note: { type: 'string', about: 'for the ledger' }, org },
     run: credit,
+  },
+  {
+    name: 'wallet adjust',
+    usage: 'USD --reason TEXT --reference TEXT [--org ID]',
+    summary: 'Correct a balance up, or down as by -2.50, as a platform admin; under a reference it is done once.',
+    words: { min: 1, max: 1 },
+    options: { reason: { type: 'string', about: 'why, for the ledger' }, reference, org },
+    run: adjust,
   },
 ];

@@ -86,7 +86,7 @@ async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: Wron
 }
 
 /** @throws AppError organization_suspended */
-function requireActive({ organizationStatus }: ApiKey): void {
+export function requireActive({ organizationStatus }: ApiKey): void {
   if (organizationStatus === 'suspended') throw new AppError('organization_suspended');
 }
 

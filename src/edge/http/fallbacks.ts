@@ -53,8 +53,15 @@ export function installFallbacks(app: Hono<HttpEnv>, log: Log): void {
   });
 }
 
+/** Answers are not stored, so that none can be read, canceled or deleted by its id. */
+const storedResponse = /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/;
+
 /** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
 function nothingAt(path: string, routes: Routes): AppError {
+  if (storedResponse.test(path)) {
+    const message = 'Responses are not stored here: send the conversation in "input" of the next request.';
+    return new AppError('not_found', { message });
+  }
   if (path.startsWith('/v1/') || routes.methodsAt(`/v1${path}`).length === 0) return new AppError('not_found');
   return new AppError('not_found', {
     message: 'There is nothing at this path: the base URL of this API ends with /v1.',

@@ -1,21 +1,25 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { Throttle, ThrottleCount } from '#base/throttle.ts';
+import { userIdOf } from '#core/audit/audit.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';
-import { callerId, type HttpEnv, type Identity } from './http-context.ts';
+import type { Caller, HttpEnv, Identity } from './http-context.ts';
 import type { RawRequest } from './raw-request.ts';
 import { toAppError } from './failure.ts';
 
 export interface HourlyLimitsParts {
   readonly authenticator: Authenticator;
   readonly addressOf: ClientAddress;
-  /** By key or user. */
+  /** By user. */
   readonly callers: Throttle;
-  /** What a caller asked for and may not do, by key or user. */
+  /** What the scope of a caller does not allow, by user. */
   readonly scopeRefusals: Throttle;
   readonly addresses: Throttle;
 }
+
+/** Of whom the caller acts for: more keys are not more requests. */
+const nameOf = ({ actor }: Caller): string => userIdOf(actor) ?? actor.kind;
 
 async function identify(authenticator: Authenticator, request: RawRequest): Promise<Identity> {
   try {
@@ -46,16 +50,16 @@ function requireAllowed(count: ThrottleCount): void {
 
 /**
  * Stands before every route of the generic API, and before what it does not have: every answer, refusals included,
- * shows where the hour stands. Each key has its own, and another one for what its scope does not allow: a program that
- * asks with the wrong key takes nothing from the right one. Who calls is found out here once; guards take it from the
- * context.
+ * shows where the hour stands. Each user has one, over all keys that act for him and his pages, and another one for what
+ * the scope of a key does not allow: a program that asks with the wrong key takes nothing from the right one. Who calls
+ * is found out here once; guards take it from the context.
  */
 export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<HttpEnv> {
   const { callers, scopeRefusals, addresses } = parts;
   return async (context, next) => {
     const identity = await identify(parts.authenticator, context.env.incoming);
     context.set('identity', identity);
-    const name = identity.caller === null ? null : callerId(identity.caller);
+    const name = identity.caller === null ? null : nameOf(identity.caller);
     let count = name === null ? await addresses.hit(parts.addressOf(context.env.incoming)) : await callers.hit(name);
     requireAllowed(count);
     await next();
@@ -67,4 +71,12 @@ export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<
     }
     for (const [name, value] of Object.entries(headersOf(count))) context.header(name, value);
   };
+}
+
+/**
+ * Counts what a page asks for its user in his hour, and refuses nothing: the key that has spent the hour is revoked on
+ * a page.
+ */
+export function createPageCount(callers: Throttle): (caller: Caller) => Promise<void> {
+  return async (caller) => void (await callers.hit(nameOf(caller)));
 }

@@ -41,7 +41,7 @@ export function authorOf(context: HttpContext): Author {
   return { actor: context.get('caller').actor, requestId: context.get('requestId') };
 }
 
-/** The name under which turns, shares of memory and requests per hour are counted: the id of the key, of the user, or `system`. */
+/** The name under which turns and shares of memory are counted: the id of the key, of the user, or `system`. */
 export function callerId({ actor }: Caller): string {
   if (actor.kind === 'key') return actor.key.id;
   return actor.kind === 'user' ? actor.user.id : actor.kind;

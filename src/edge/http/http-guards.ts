@@ -2,12 +2,12 @@ import type { MiddlewareHandler } from 'hono';
 import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
 import { createAuthenticator, type AuthenticatorParts, type InferenceAuthenticator } from './authenticate.ts';
 import { createBodyShares, type BodyShares } from './body-shares.ts';
-import { createClientAddress, type ClientAddress } from './client-address.ts';
-import type { HttpEnv } from './http-context.ts';
-import { createHourlyLimits } from './hourly-limits.ts';
+import { createClientAddress, createWholeAddress, type ClientAddress } from './client-address.ts';
+import type { Caller, HttpEnv } from './http-context.ts';
+import { createHourlyLimits, createPageCount } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API (`/api/v1/…`): of one caller, and of one address whose caller is not known. */
-const keyRequestsPerHour = 1000;
+/** Requests per hour of the generic API (`/api/v1/…`): of one user, and of one address whose caller is not known. */
+const userRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
@@ -28,9 +28,16 @@ export interface HttpGuards {
   readonly authenticator: InferenceAuthenticator;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
+  /** In its place where a page asks. */
+  readonly countPage: (caller: Caller) => Promise<void>;
   /** The memory of bodies, of whatever route. */
   readonly shares: BodyShares;
+  /** What requests are counted by. */
   readonly addressOf: ClientAddress;
+  /** Cookies and links of web addresses that are none, by address. */
+  readonly wrongEntrances: Throttle;
+  /** What is told of where a request comes from. */
+  readonly wholeAddressOf: ClientAddress;
 }
 
 /** One caller may have a quarter of the memory for bodies. */
@@ -44,15 +51,25 @@ export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
   const addressOf = createClientAddress(trustedProxies);
   const wrongKeys = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
   const authenticator = createAuthenticator({ keys, accounts, wrongKeys });
+  const callers = throttle('users', userRequestsPerHour, hourSeconds);
   const hourlyLimits = createHourlyLimits({
     authenticator,
     addressOf,
-    callers: throttle('keys', keyRequestsPerHour, hourSeconds),
-    scopeRefusals: throttle('scope-refusals', keyRequestsPerHour, hourSeconds),
+    callers,
+    scopeRefusals: throttle('scope-refusals', userRequestsPerHour, hourSeconds),
     addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
   });
   const { bodyBytesMax, bodiesBytesMax } = options;
   const callerBytesMax = Math.max(bodyBytesMax, Math.floor(bodiesBytesMax / callersPerBudget));
   const shares = createBodyShares({ bytesMax: bodiesBytesMax, callerBytesMax });
-  return { authenticator, hourlyLimits, shares, addressOf };
+  const wrongEntrances = throttle('wrong-entrances', wrongKeysPerMinute, minuteSeconds);
+  return {
+    authenticator,
+    hourlyLimits,
+    countPage: createPageCount(callers),
+    shares,
+    addressOf,
+    wrongEntrances,
+    wholeAddressOf: createWholeAddress(trustedProxies),
+  };
 }

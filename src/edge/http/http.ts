@@ -18,12 +18,15 @@ export {
   type InferenceCaller,
 } from './http-context.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
+export { createHeldKeys, type HeldKeys } from './held-keys.ts';
+export { type Cors, createCors } from './cors.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
 export { jsonBody, smallJsonBody } from './json-body.ts';
+export { createMultipartBody } from './multipart-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
-export { type AskApi, createOnBehalf, type OnBehalf, type OwnAnswer } from './on-behalf.ts';
+export { type AskApi, createOnBehalf, type OnBehalf, type OpenApi, type OwnAnswer } from './on-behalf.ts';
 export { createIsSecure, type IsSecure } from './is-secure.ts';

@@ -13,8 +13,10 @@ export interface OwnRequest {
   readonly method: string;
   /** With its query: `/v1/keys?limit=50`. */
   readonly path: string;
-  /** Sent as JSON. */
+  /** Sent as JSON; a form as `multipart/form-data`. */
   readonly body?: object | undefined;
+  /** Such as `accept`, in lower case. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Of the request that it is asked for. */
   readonly requestId: string;
   /** Of the client's connection. */
@@ -24,11 +26,19 @@ export interface OwnRequest {
 export interface OwnAnswer {
   readonly status: number;
   readonly headers: Headers;
+  /** Null where the answer has none. */
   readonly body: unknown;
 }
 
 /** Asks the JSON API in this process: what it refuses to somebody, it refuses here. */
 export type AskApi = (caller: Caller, request: OwnRequest) => Promise<OwnAnswer>;
+
+/**
+ * The same for what is no JSON, or lasts: the answer is passed on as it comes.
+ * @param caller asked each time that the API asks who calls, since answers that last outlive sessions; throws AppError
+ * for who may not any more
+ */
+export type OpenApi = (caller: () => Promise<Caller>, request: OwnRequest) => Promise<Response>;
 
 /**
  * The way into the JSON API for pages. Who asks is known by the request object, which no client can make: there is no
@@ -37,14 +47,17 @@ export type AskApi = (caller: Caller, request: OwnRequest) => Promise<OwnAnswer>
 export interface OnBehalf {
   /** Knows these requests, and asks the other authenticator for all that came over the wire. */
   authenticator(wire: Authenticator): Authenticator;
-  /** The middleware, for requests that came over the wire alone. */
-  forWireAlone(middleware: MiddlewareHandler<HttpEnv>): MiddlewareHandler<HttpEnv>;
+  /** The middleware, for requests that came over the wire alone; `ofPage` is told of every other one before it is answered. */
+  forWireAlone(
+    middleware: MiddlewareHandler<HttpEnv>,
+    ofPage: (caller: Caller) => Promise<void>,
+  ): MiddlewareHandler<HttpEnv>;
   /** @param api with all its guards */
-  asking(api: Hono<HttpEnv>, log: Log): AskApi;
+  asking(api: Hono<HttpEnv>, log: Log): { readonly ask: AskApi; readonly open: OpenApi };
 }
 
 interface Known {
-  readonly caller: Caller;
+  readonly caller: () => Caller | Promise<Caller>;
   readonly requestId: string;
 }
 
@@ -52,10 +65,17 @@ export function createOnBehalf(): OnBehalf {
   const known = new WeakMap<RawRequest, Known>();
   return {
     authenticator: (wire) => ({
-      authenticate: (request) => known.get(request)?.caller ?? wire.authenticate(request),
+      authenticate(request) {
+        const own = known.get(request);
+        return own === undefined ? wire.authenticate(request) : own.caller();
+      },
     }),
-    forWireAlone: (middleware) => (context, next) =>
-      known.has(context.env.incoming) ? next() : middleware(context, next),
+    forWireAlone: (middleware, ofPage) => async (context, next) => {
+      const page = known.get(context.env.incoming);
+      if (page === undefined) return middleware(context, next);
+      await ofPage(await page.caller());
+      return next();
+    },
     asking(api, log) {
       const app = new Hono<HttpEnv>();
       app.use(async (context, next) => {
@@ -65,27 +85,88 @@ export function createOnBehalf(): OnBehalf {
       });
       installFallbacks(app, log);
       app.route('/', api);
-      return async (caller, { method, path, body, requestId, remoteAddress }) => {
-        const text = body === undefined ? null : JSON.stringify(body);
-        const { incoming, outgoing } = exchangeOf(text, remoteAddress);
+      const send = async (caller: Known['caller'], { requestId, ...own }: OwnRequest): Promise<Sent> => {
+        const { bytes, headers } = await contentOf(own);
+        const { incoming, outgoing } = exchangeOf(bytes, own.remoteAddress);
         known.set(incoming, { caller, requestId });
-        const headers = text === null ? {} : { 'content-type': 'application/json' };
+        const end = (): void => void outgoing.emit('close');
         try {
-          const request = new Request(new URL(path, 'http://localhost'), { method, headers });
-          const response = await app.fetch(request, { incoming, outgoing });
-          return { status: response.status, headers: response.headers, body: await response.json() };
-        } finally {
-          outgoing.emit('close');
+          const request = new Request(new URL(own.path, 'http://localhost'), { method: own.method, headers });
+          return { response: await app.fetch(request, { incoming, outgoing }), end };
+        } catch (error) {
+          end();
+          throw error;
         }
+      };
+      return {
+        async ask(caller, request) {
+          const { response, end } = await send(() => caller, request);
+          try {
+            const text = await response.text();
+            return { status: response.status, headers: response.headers, body: text === '' ? null : JSON.parse(text) };
+          } finally {
+            end();
+          }
+        },
+        async open(caller, request) {
+          const { response, end } = await send(caller, request);
+          if (response.body === null) {
+            end();
+            return response;
+          }
+          return new Response(endingWith(response.body, end), response);
+        },
       };
     },
   };
 }
 
+interface Sent {
+  readonly response: Response;
+  /** To be called when the answer has been read, or is not wanted any more. */
+  readonly end: () => void;
+}
+
+async function contentOf({ body, headers = {} }: Pick<OwnRequest, 'body' | 'headers'>) {
+  if (body === undefined) return { bytes: null, headers };
+  if (!(body instanceof FormData)) {
+    return { bytes: Buffer.from(JSON.stringify(body)), headers: { ...headers, 'content-type': 'application/json' } };
+  }
+  const form = new Response(body);
+  const type = form.headers.get('content-type') ?? '';
+  return { bytes: Buffer.from(await form.arrayBuffer()), headers: { ...headers, 'content-type': type } };
+}
+
+/** The same bytes; says when the last one was read, and when nobody reads on. */
+function endingWith(body: ReadableStream<Uint8Array>, end: () => void): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (!done) {
+          controller.enqueue(value);
+          return;
+        }
+        end();
+        controller.close();
+      } catch (error) {
+        end();
+        controller.error(error);
+      }
+    },
+    async cancel(reason) {
+      end();
+      await reader.cancel(reason);
+    },
+  });
+}
+
 /** What the guards read of a connection: the body, headers, the address; and when the answer has been read. */
-function exchangeOf(text: string | null, remoteAddress: string | undefined) {
-  const body = Readable.from(text === null ? [] : [Buffer.from(text)]);
-  const incoming = Object.assign(body, { rawHeaders: [], complete: true, socket: { remoteAddress } });
+function exchangeOf(bytes: Buffer | null, remoteAddress: string | undefined) {
+  const body = Readable.from(bytes === null ? [] : [bytes]);
+  const headers = bytes === null ? {} : { 'content-length': String(bytes.length) };
+  const incoming = Object.assign(body, { rawHeaders: [], headers, complete: true, socket: { remoteAddress } });
   const outgoing = Object.assign(new EventEmitter(), { closed: false });
   return {
     incoming: incoming as unknown as IncomingMessage,

@@ -9,6 +9,8 @@ import type { Outcome } from './outcome.ts';
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
 const contextKeys = [
   'tools',
+  'instructions',
+  'reasoning',
   'documents',
   'chat_template',
   'chat_template_kwargs',

@@ -1,7 +1,9 @@
+import { formFields } from '#core/cache/cache.ts';
 import type { TaskType } from '#core/catalog/catalog.ts';
 import { comparedKeys } from './media.ts';
 import { openaiAnswers, type AnswerFormat } from './openai-answers.ts';
 import type { RequestForm } from './request-form.ts';
+import { responsesAnswers } from './responses-answers.ts';
 import { type FieldDecisions, requestFields } from './vllm-fields.ts';
 
 /**
@@ -22,13 +24,23 @@ export interface Endpoint extends RequestForm {
   readonly outputTokensDefault: number | null;
   /**
    * The id by which vLLM aborts a request that came with an X-Request-Id, `{id}` here; one for each prompt where it has
-   * `{prompt}`. Null where an engine's work is not worth being ended.
+   * `{prompt}`, one for each turn where it has `{turn}`. Null where an engine's work is not worth being ended.
    */
   readonly engineRequestId: string | null;
+  /** The member by which vLLM takes its id from the body, with the value; null where it takes X-Request-Id. */
+  readonly idMember: { readonly key: string; readonly value: string } | null;
+  /** The member by which an engine is told to keep the answer, which it does unless told otherwise; null without one. */
+  readonly storeKey: string | null;
+  /** Engines that are otherwise well do not have it. */
+  readonly mayBeUnserved: boolean;
+  /** Members that say nothing of what is answered: requests that differ in them alone have one answer in the cache. */
+  readonly formFields: readonly string[];
   /** An engine without continuous counts may say its final one on the chunk that ends the only choice. */
   readonly mayCountOnFinish: boolean;
   /** When the echo of a prompt has the log probabilities of all its tokens, which take megabytes. */
   readonly echoHasLogprobs: 'always' | 'when_asked';
+  /** Whether a function among the tools is an object of its own in its tool, or the tool itself. */
+  readonly toolForm: 'wrapped' | 'flat';
   readonly answers: AnswerFormat;
 }
 
@@ -39,6 +51,11 @@ const generating = {
   generates: true,
   choicesKey: 'n',
   streamOptionsKey: 'stream_options',
+  idMember: null,
+  storeKey: null,
+  mayBeUnserved: false,
+  formFields,
+  toolForm: 'wrapped',
   answers: openaiAnswers,
 } as const;
 
@@ -51,6 +68,11 @@ const reading = {
   outputTokensDefault: null,
   promptKey: null,
   engineRequestId: null,
+  idMember: null,
+  storeKey: null,
+  mayBeUnserved: false,
+  formFields,
+  toolForm: 'wrapped',
   mayCountOnFinish: false,
   echoHasLogprobs: 'always',
   answers: openaiAnswers,
@@ -86,6 +108,29 @@ export const endpoints = [
     engineRequestId: 'cmpl-{id}-{prompt}',
     mayCountOnFinish: false,
     echoHasLogprobs: 'when_asked',
+  },
+  {
+    ...generating,
+    path: '/v1/responses',
+    operation: 'chat',
+    taskTypes: chatTasks,
+    fields: requestFields.responses,
+    inputs: { kind: 'prompts', key: null },
+    choicesKey: null,
+    limitKeys: ['max_output_tokens'],
+    streamOptionsKey: null,
+    outputTokensDefault: null,
+    promptKey: 'input',
+    engineRequestId: 'resp_{id}_{turn}',
+    idMember: { key: 'request_id', value: 'resp_{id}' },
+    storeKey: 'store',
+    mayBeUnserved: true,
+    // An answer repeats the metadata and the user of its request.
+    formFields: ['model', 'stream', 'stream_options', 'usage'],
+    mayCountOnFinish: false,
+    echoHasLogprobs: 'always',
+    toolForm: 'flat',
+    answers: responsesAnswers,
   },
   {
     ...reading,

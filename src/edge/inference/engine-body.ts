@@ -1,10 +1,11 @@
 import { type BodyText, LargeText } from '#base/body-text.ts';
 import { spliceText, type Splice } from '#base/json-scan.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/proxy/proxy.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
-import { parseMember } from './member.ts';
-import type { RequestForm } from './request-form.ts';
+import { parseMember, valueText } from './member.ts';
 
 const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 
@@ -25,7 +26,7 @@ function askForUsage(fields: RequestFields, key: string): Splice {
 }
 
 /** Sets the member that wins, and the others where they stand: an engine may not know which of them does. */
-function limitOutput(fields: RequestFields, { limitKeys }: RequestForm, tokens: number): Splice[] {
+function limitOutput(fields: RequestFields, { limitKeys }: Endpoint, tokens: number): Splice[] {
   const winner = limitKeys.at(-1);
   return limitKeys
     .filter((key) => key === winner || fields.members.has(key))
@@ -33,7 +34,9 @@ function limitOutput(fields: RequestFields, { limitKeys }: RequestForm, tokens: 
 }
 
 export interface EngineBodyOptions {
-  readonly endpoint: RequestForm;
+  readonly endpoint: Endpoint;
+  readonly requestId: string;
+  readonly engine: EngineDefinition;
   readonly replica: Replica;
   /** Catalog id. */
   readonly model: string;
@@ -45,17 +48,27 @@ export interface EngineBodyOptions {
 
 /** The body that the engine gets, a string as latin1: the client's own bytes but for what must be different. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
-  const { endpoint, replica, model, outputTokensMax, cacheSalt } = options;
+  const { endpoint, requestId, engine, replica, model, outputTokensMax, cacheSalt } = options;
   const splices: Splice[] = [];
   const upstream = replica.upstreamModel ?? model;
   if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
-  const { streamOptionsKey } = endpoint;
+  const { streamOptionsKey, storeKey, idMember } = endpoint;
   if (fields.stream && !replica.forcedUsage && streamOptionsKey !== null) {
     splices.push(askForUsage(fields, streamOptionsKey));
   }
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
+  // Absent, it is true for engines: only who asks for it by name has been let through.
+  if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
+  if (idMember !== null && engine.kind === 'vllm') {
+    splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
+  }
   if (cacheSalt !== null) splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
   return replace(fields.text, mergeInsertions(splices));
+}
+
+function isTrue({ text, members }: RequestFields, key: string): boolean {
+  const member = members.get(key);
+  return member !== undefined && valueText(text, member) === 'true';
 }
 
 function replace(text: BodyText, splices: readonly Splice[]): EngineBody {

@@ -12,6 +12,9 @@ export interface EngineAnswerVerdict {
   readonly refusedWith: number | null;
 }
 
+/** What vLLM says of a path that it does not know; of a model that it does not know it says more. */
+const unknownRoute = /^\s*\{"detail": ?"Not Found"\}\s*$/;
+
 const busyRetryAfterSeconds = 5;
 
 interface EngineAnswer {
@@ -38,6 +41,11 @@ export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boo
     const seconds = /^\d{1,5}$/.test(retryAfter ?? '') ? Number(retryAfter) : busyRetryAfterSeconds;
     const error = upstreamBusy(Math.max(1, seconds), undefined, reason);
     return { error, retry: true, unreachable: false, refusedWith: null };
+  }
+  if (status === 404 && sent.mayBeUnserved && unknownRoute.test(text)) {
+    const message = 'The engine of this model does not serve this route; ask the model by another one.';
+    const error = new AppError('not_implemented', { message, reason });
+    return { error, retry: false, unreachable: false, refusedWith: status };
   }
   const error = new AppError('upstream_error', { status: status === 504 ? 504 : 502, reason });
   // Each replica has a key of its own: this is another one, started at the address of one that is gone. Whoever else

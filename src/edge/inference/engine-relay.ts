@@ -84,10 +84,17 @@ const roomBytesMin = 8_388_608;
 /** Ids in one abort: a request may have thousands of prompts. */
 const abortIdsMax = 256;
 
-/** The ids by which vLLM knows a request that came with our X-Request-Id, some at a time. */
+/** Turns of one request that built-in tools may begin anew; only the one that runs is known to the engine. */
+const abortTurns = 16;
+
+/** The ids by which vLLM knows a request of ours, some at a time. */
 function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generator<readonly string[]> {
   const id = endpoint.engineRequestId?.replace('{id}', requestId);
   if (id === undefined) return;
+  if (id.includes('{turn}')) {
+    yield Array.from({ length: abortTurns }, (_, turn) => id.replace('{turn}', String(turn)));
+    return;
+  }
   if (!id.includes('{prompt}')) {
     yield [id];
     return;
@@ -187,15 +194,12 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   onData(text: string): void {
     if (this.#concluded) return;
-    if (!this.#firstByteSeen) {
-      this.#firstByteSeen = true;
-      this.#job.onFirstByte();
-    }
     const { meter } = this.#job;
     if (this.#status === 200 && meter !== null) {
       this.#streamData(text, meter);
       return;
     }
+    this.#noteFirstByte();
     if (this.#large !== null) {
       this.#largeData(text, this.#large);
       return;
@@ -220,8 +224,13 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   onFault(fault: EngineFault): void {
-    const retry = !fault.bodySeen && fault.kind !== 'first_byte_timeout';
+    const retry = !(fault.bodySeen && this.hasBegun()) && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
+  }
+
+  /** An engine may say at once that it has taken a request, which then waits for its turn. */
+  hasBegun(): boolean {
+    return this.#job.meter?.isOpening !== true;
   }
 
   get #concluded(): boolean {
@@ -252,10 +261,22 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#fail(upstreamFailed(), more);
   }
 
+  #noteFirstByte(): void {
+    if (this.#firstByteSeen) return;
+    this.#firstByteSeen = true;
+    this.#job.onFirstByte();
+  }
+
+  /** Frames that are held back say nothing yet of how long the engine took. */
+  #noteFirstFrame(out: string, { done, failure }: StreamMeter): void {
+    if (out !== '' || done || failure !== null) this.#noteFirstByte();
+  }
+
   #streamData(text: string, meter: StreamMeter): void {
     const { answer, hold } = this.#job;
     const wasSent = answer.frameSent;
     const out = meter.feed(text);
+    this.#noteFirstFrame(out, meter);
     // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
     const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
     const stopped = this.#stopped;
@@ -264,7 +285,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
       if (stopped === null)
-        this.#finish({ kind: 'completed', error: null, last: this.#job.endpoint.answers.streamEnd });
+        this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds(hold));
   }

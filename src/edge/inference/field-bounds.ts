@@ -170,9 +170,14 @@ const bytesPerTokenMax = 64;
  * All of a text is tokenized before it is cut, with others waiting, and only what is left is billed: 30 MB took 55
  * seconds for 16 tokens.
  */
-export const checkCut: FieldRule = (request, member) => {
-  const { fields, engine } = request;
-  const given = readInteger(request, member);
+export const checkCut: FieldRule = (request, member) => refuseLongCut(request, member, readInteger(request, member));
+
+/** What responses call it: `auto` cuts to what the context holds. */
+export const checkTruncation: FieldRule = (request, member) => {
+  if (parseShort(request, member) !== 'disabled') refuseLongCut(request, member, request.engine.contextLength);
+};
+
+function refuseLongCut({ fields, engine }: RuleRequest, member: JsonMember, given: number): void {
   const bytes = fields.text.length - fields.media.bytes;
   // 0 cuts nothing of queries and documents.
   if (bytes <= cutFreeBytes || (given === 0 && member.key !== 'truncate_prompt_tokens')) return;
@@ -180,6 +185,7 @@ export const checkCut: FieldRule = (request, member) => {
   const tokens = cutsAll ? Math.min(given, engine.contextLength) : engine.contextLength;
   const bytesMax = cutFreeBytes + fields.texts * tokens * bytesPerTokenMax;
   if (bytes <= bytesMax) return;
-  const message = `A request with "${member.key}": ${given} may have at most ${bytesMax} bytes here: send less text.`;
+  const value = valueText(fields.text, member);
+  const message = `A request with "${member.key}": ${value} may have at most ${bytesMax} bytes here: send less text.`;
   throw new AppError('context_length_exceeded', { message, param: member.key });
-};
+}

@@ -4,10 +4,10 @@ import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey, OrganizationStop } from '#core/keys/keys.ts';
-import { knownQuery, requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
+import { knownQuery, requestId, toAppError, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
-import { createCall } from './call.ts';
-import { endpoints } from './endpoints.ts';
+import { type Call, type CallOrigin, createCall } from './call.ts';
+import { type Endpoint, endpoints } from './endpoints.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 import type { PathParts } from './path-parts.ts';
@@ -25,6 +25,12 @@ export interface Inference {
   readonly requests: Hono<HttpEnv>;
   /** Lists of models and prices. */
   readonly lists: Hono<HttpEnv>;
+  /**
+   * Serves a request that did not come by one of these routes, as `requests` does what comes by the endpoint's: it is
+   * answered on the exchange itself. Never throws.
+   * @param stop ends it early; its reason is the AppError that the client gets
+   */
+  serve(path: EndpointPath, exchange: Exchange, stop: AbortSignal): Promise<void>;
   /** Requests that are running. */
   readonly inFlight: number;
   /** Ends what a revoked key has running. */
@@ -36,6 +42,11 @@ export interface Inference {
   /** Ends the thread that reads large bodies; to be called when no request runs any more. */
   close(): void;
 }
+
+export type EndpointPath = (typeof endpoints)[number]['path'];
+
+/** A request of Node's and the response to it. */
+export type Exchange = Pick<CallOrigin, 'incoming' | 'outgoing'>;
 
 export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver' | 'answerRoom'> {
   readonly fleet: Fleet;
@@ -55,20 +66,28 @@ export function createInference(parts: InferenceParts): Inference {
   const pathParts: PathParts = { ...parts, running, receiver, answerRoom };
   const requests = new Hono<HttpEnv>();
 
+  const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange): Call => {
+    const startedMs = parts.clock.monotonicMs();
+    const id = uuidv7(parts.clock.now());
+    const trace = parts.observer.trace(endpoint, incoming.headers, id);
+    return createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
+  };
   for (const endpoint of endpoints) {
-    requests.post(endpoint.path, (context) => {
-      const startedMs = parts.clock.monotonicMs();
-      const { incoming, outgoing } = context.env;
-      const id = uuidv7(parts.clock.now());
-      const trace = parts.observer.trace(endpoint, incoming.headers, id);
-      const call = createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
-      return serveInference(pathParts, call).then(alreadySent);
-    });
+    requests.post(endpoint.path, ({ env }) => serveInference(pathParts, begin(endpoint, env)).then(alreadySent));
   }
 
   return {
     requests,
     lists: createLists(parts),
+    async serve(path, exchange, stop) {
+      const endpoint = endpoints.find((one) => one.path === path);
+      if (endpoint === undefined) throw new Error(`no endpoint ${path}`);
+      const call = begin(endpoint, exchange);
+      const end = (): void => call.stop.stop({ kind: 'ended', error: toAppError(stop.reason) });
+      stop.addEventListener('abort', end, { once: true });
+      await serveInference(pathParts, call);
+      stop.removeEventListener('abort', end);
+    },
     get inFlight() {
       return running.size;
     },
@@ -101,6 +120,23 @@ export function createInference(parts: InferenceParts): Inference {
   }
 }
 
+const speech = 'coming soon; it is not available yet.';
+const images = 'No model here makes images; chat models of the task "vision" read them.';
+
+/** Routes of OpenAI's that no model here serves. */
+const unserved: readonly { readonly path: string; readonly message: string }[] = [
+  { path: '/v1/audio/transcriptions', message: `Audio transcription is ${speech}` },
+  { path: '/v1/audio/translations', message: `Audio translation is ${speech}` },
+  { path: '/v1/audio/speech', message: `Speech is ${speech}` },
+  { path: '/v1/images/generations', message: images },
+  { path: '/v1/images/edits', message: images },
+  { path: '/v1/images/variations', message: images },
+  {
+    path: '/v1/moderations',
+    message: 'No model here is made for moderation; a chat model can be asked for a verdict.',
+  },
+];
+
 function createLists(parts: InferenceParts): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   const known = async (context: HttpContext): Promise<ApiKey> => {
@@ -118,9 +154,11 @@ function createLists(parts: InferenceParts): Hono<HttpEnv> {
     return context.json(getModel(parts, modelIdOf(context), key));
   });
   app.get('/v1/pricing', requestId, knownQuery([]), (context) => context.json(listPrices(parts)));
-  app.post('/v1/audio/transcriptions', requestId, async (context) => {
-    await known(context);
-    throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });
-  });
+  for (const { path, message } of unserved) {
+    app.post(path, requestId, async (context) => {
+      await known(context);
+      throw new AppError('not_implemented', { message });
+    });
+  }
   return app;
 }

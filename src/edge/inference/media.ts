@@ -43,7 +43,15 @@ const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file|u
 
 const urlKey = /_url$|^(?:image|video|audio|file)$/;
 const tensorKey = /_embeds$/;
-const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'refusal', 'thinking']);
+const textTypes: ReadonlySet<unknown> = new Set([
+  'text',
+  'input_text',
+  'output_text',
+  'reasoning_text',
+  'summary_text',
+  'refusal',
+  'thinking',
+]);
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
 
@@ -88,10 +96,10 @@ class MediaFinder {
     this.#each(valueStart, valueEnd, (start) => this.#message(start));
   }
 
-  /** A content that is a text has no parts. */
+  /** A content that is a text has no parts; nor has the output of a tool. */
   #message(at: number): void {
     for (const { key, valueStart, valueEnd } of this.#members(at)) {
-      if (key === 'content') this.#each(valueStart, valueEnd, (start) => this.#part(start));
+      if (key === 'content' || key === 'output') this.#each(valueStart, valueEnd, (start) => this.#part(start));
     }
   }
 

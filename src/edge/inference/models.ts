@@ -4,16 +4,19 @@ import { formatDecimal, MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
 import { taskTypes, type Catalog, type Model, type PriceVersion } from '#core/catalog/catalog.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
+import type { Routing } from '#core/routing/routing.ts';
 import { mayUse } from './choose-model.ts';
+import { generates, supportedParameters } from './supported-parameters.ts';
 
 /** The public lists of models and prices. Nothing in them says where or how a model runs. */
 
 export interface ModelParts {
   readonly catalog: Catalog;
   readonly fleet: Pick<Fleet, 'status'>;
+  readonly routing: Pick<Routing, 'coldStartMs'>;
 }
 
-function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
+function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
   const price = catalog.price(model.id);
   // Micro-dollars per million tokens are pico-dollars per token.
   const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
@@ -23,9 +26,14 @@ function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
     created: model.createdAt,
     owned_by: model.ownedBy,
     name: model.name,
+    aliases: model.aliases,
     hugging_face_id: model.huggingFaceId,
     task_type: model.taskType,
     context_length: model.contextLength,
+    // The answer takes what the prompt leaves.
+    max_output_length: generates(model) ? model.contextLength : null,
+    input_modalities: model.taskType === 'vision' ? ['text', 'image'] : ['text'],
+    supported_parameters: supportedParameters(model),
     pricing:
       price === undefined
         ? null
@@ -35,7 +43,13 @@ function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
             input_cache_read: perToken(price.cachedInputPerMTokMicroUsd),
           },
     status: fleet.status(model.engine.id),
+    expected_cold_start_seconds: coldStartSeconds(routing.coldStartMs(model)),
   };
+}
+
+/** Tenths of a second; null where nothing has to start, and where it is not known. */
+function coldStartSeconds(ms: number | null): number | null {
+  return ms === null ? null : Math.ceil(ms / 100) / 10;
 }
 
 /** GET /v1/models?task_type=; those that the key may use. */

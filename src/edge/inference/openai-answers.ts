@@ -14,7 +14,7 @@ import {
 
 /** How the answers of an endpoint are written: how they are read, converted, and refused. All texts are latin1. */
 export interface AnswerFormat {
-  /** The last frame of every stream; no meter returns it. */
+  /** The end mark of every stream, behind the meter's last frames; no meter returns it. */
   readonly streamEnd: string;
   /** The JSON body of a refusal. */
   errorBody(error: AppError): string;
@@ -26,10 +26,19 @@ export interface AnswerFormat {
   meterPieces(options: JsonMeterOptions): PiecesMeter;
   /** A whole JSON answer as the frames of a stream, without its end. */
   makeFrames(text: string, options: FrameOptions): string;
-  /** Frames as one JSON answer with this usage; null when they are not the whole of `choices` choices. */
-  mergeFrames(text: string, usage: Usage, choices: number): string | null;
+  /** Frames as one JSON answer; null when they are not the whole of one. */
+  mergeFrames(text: string, end: StreamEnd): string | null;
   /** A JSON answer without what it cost the one who asked; null when it is no JSON object. */
   plainAnswer(text: string, hasCost: boolean): string | null;
+}
+
+/** What is known of a stream that is complete. */
+export interface StreamEnd {
+  /** The last frames, which left once the books had them. */
+  readonly last: string;
+  readonly usage: Usage;
+  /** Choices over all prompts. */
+  readonly choices: number;
 }
 
 const streamEnd = 'data: [DONE]\n\n';
@@ -45,7 +54,7 @@ export const openaiAnswers: AnswerFormat = {
   meterJson,
   meterPieces: createPiecesMeter,
   makeFrames,
-  mergeFrames: (text, usage, choices) => mergeFrames(text, usageBody(usage), choices),
+  mergeFrames: (text, { usage, choices }) => mergeFrames(text, usageBody(usage), choices),
   plainAnswer,
 };
 

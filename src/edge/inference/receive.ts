@@ -1,5 +1,4 @@
 import { AppError } from '#base/errors.ts';
-import { formFields } from '#core/cache/cache.ts';
 import {
   AtOnce,
   collectBody,
@@ -117,7 +116,7 @@ class BodyReceiver implements Receiver {
     return {
       form: endpoint,
       bounds: this.#parts.limits,
-      meaningWithout: key.cacheResponses ? formFields : null,
+      meaningWithout: key.cacheResponses ? endpoint.formFields : null,
       wantsHash: hasIdempotencyKey(incoming),
     };
   }

@@ -11,6 +11,7 @@ import {
   checkRepetitionDetection,
   checkStop,
   checkTemplateArguments,
+  checkTruncation,
   unlessAllowed,
   unlessAllowedOr,
 } from './field-bounds.ts';
@@ -27,6 +28,7 @@ import {
   checkResponseFormat,
   checkStructuralTag,
   checkStructuredOutputs,
+  checkTextFormat,
   checkTools,
 } from './structured-outputs.ts';
 import { type FieldDecision, olderVllmFields } from './vllm-fields.ts';
@@ -60,6 +62,8 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   response_format: checkResponseFormat,
   structured_outputs: checkStructuredOutputs,
   tools: checkTools,
+  text: checkTextFormat,
+  truncation: checkTruncation,
   guided_json: checkGuidedJson,
   guided_choice: checkGuidedChoice,
   guided_regex: checkRegex,
@@ -74,6 +78,7 @@ const refusals: Readonly<Record<string, FieldRule>> = {
   use_beam_search: unlessAllowedOr('false', 'use_beam_search'),
   best_of: unlessAllowedOr('1', 'best_of'),
   priority: unlessAllowedOr('0', 'priority'),
+  background: unlessAllowedOr('false', 'background'),
   logits_processors: unlessAllowedOr('[]', 'logits_processors'),
   media_io_kwargs: unlessAllowedOr('{}', 'media_io_kwargs'),
   mm_processor_kwargs: unlessAllowedOr('{}', 'mm_processor_kwargs'),
@@ -84,6 +89,7 @@ const isAllowable = (field: string): field is AllowableField => (allowableFields
 
 function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   if (field === 'cache_salt') return checkCacheSalt;
+  if (field === 'store') return unlessAllowedOr('false', 'store');
   if (decision === 'refused') {
     if (!isAllowable(field))
       throw new Error(`${field} is refused, but is not among the fields that an engine file can allow`);

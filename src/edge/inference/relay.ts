@@ -83,6 +83,8 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     replica,
     body: engineBody(fields, {
       endpoint,
+      requestId,
+      engine: model.engine,
       replica,
       model: model.id,
       outputTokensMax: grant.outputTokensMax,

@@ -138,10 +138,11 @@ function streamAnswer(
   { answers }: Endpoint,
   transcript: Transcript,
   { choices, prompts }: RequestFields,
-  { usage, usageSource }: Outcome,
+  { last, usage, usageSource }: Outcome,
 ): string | null {
-  if (!transcript.whole || usageSource !== 'engine') return null;
-  return answers.mergeFrames(transcript.text, usage, choices * prompts);
+  const end = textOf(last, cachedBytesMax);
+  if (!transcript.whole || usageSource !== 'engine' || end === null) return null;
+  return answers.mergeFrames(transcript.text, { last: end, usage, choices: choices * prompts });
 }
 
 const engineHashes = new WeakMap<EngineDefinition, string>();

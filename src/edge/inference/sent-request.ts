@@ -2,14 +2,20 @@ import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
 
+type SentEndpoint = Pick<Endpoint, 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
+
 /** The request that an engine refused, as far as it says which of its fields the engine meant. */
 export class SentRequest {
-  readonly #endpoint: Pick<Endpoint, 'inputs' | 'limitKeys' | 'promptKey'>;
+  readonly #endpoint: SentEndpoint;
   readonly #fields: Pick<RequestFields, 'members' | 'text'>;
 
-  constructor(endpoint: Pick<Endpoint, 'inputs' | 'limitKeys' | 'promptKey'>, fields: RequestFields) {
+  constructor(endpoint: SentEndpoint, fields: RequestFields) {
     this.#endpoint = endpoint;
     this.#fields = fields;
+  }
+
+  get mayBeUnserved(): boolean {
+    return this.#endpoint.mayBeUnserved;
   }
 
   has(key: string): boolean {

@@ -102,6 +102,13 @@ export function checkResponseFormat(request: RuleRequest, member: JsonMember): v
   checkSchema(request, rest, member.key, tagDepth);
 }
 
+/** The form of a response's text. */
+export function checkTextFormat(request: RuleRequest, member: JsonMember): void {
+  const value = readShort(request, member);
+  if (!isObject(value) || !isObject(value['format'])) return;
+  checkSchema(request, value['format']['schema'], `${member.key}.format.schema`);
+}
+
 export const checkGuidedJson = (request: RuleRequest, member: JsonMember): void =>
   checkSchema(request, readShort(request, member), member.key);
 
@@ -115,7 +122,7 @@ export const checkRegex = (request: RuleRequest, { key }: JsonMember): void => r
 export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'grammar', key);
 
 /** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
-const formFields = ['response_format', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
+const formFields = ['response_format', 'text', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
 
 const toolChoiceBytesMax = 4096;
 /** More than any context holds: not worth looking through. */
@@ -126,7 +133,7 @@ const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
 type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one'; readonly name: string };
 
 /** Which tools the model must call. */
-function demandedTools({ fields }: RuleRequest): Demand {
+function demandedTools({ fields, endpoint }: RuleRequest): Demand {
   const member = fields.members.get('tool_choice');
   // No tool has a name as long as that.
   if (member !== undefined && member.valueEnd - member.valueStart > toolChoiceBytesMax) return { kind: 'any' };
@@ -134,7 +141,7 @@ function demandedTools({ fields }: RuleRequest): Demand {
   if (choice === 'none') return { kind: 'none' };
   if (choice === 'required') return { kind: 'any' };
   if (!isObject(choice)) return { kind: 'auto' };
-  const name = functionOf(choice)?.['name'];
+  const name = functionOf(choice, endpoint.toolForm)?.['name'];
   return typeof name === 'string' ? { kind: 'one', name } : { kind: 'any' };
 }
 
@@ -143,23 +150,30 @@ function demandedTools({ fields }: RuleRequest): Demand {
  * prompt, and billed as such.
  */
 export function checkTools(request: RuleRequest, member: JsonMember): void {
-  const { fields, engine } = request;
+  const { fields, endpoint } = request;
+  const { toolForm } = endpoint;
   const bytes = member.valueEnd - member.valueStart;
   if (bytes > toolsBytesMax) throw refuse(member.key, `"${member.key}" may be at most ${toolsBytesMax} bytes long.`);
+  if (toolForm === 'flat') refuseBuiltins(request, member);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
   const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
-  if (!isBuilt && !strictSign.test(valueText(fields.text, member))) return;
+  if (!isBuilt && toolForm === 'wrapped' && !strictSign.test(valueText(fields.text, member))) return;
   if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
-  const tools = parseMember(fields.text, member, toolsBytesMax);
-  if (!Array.isArray(tools) || (!isBuilt && !tools.some(isStrict))) return;
+  const tools = toolsOf(fields, member);
+  if (!isBuilt && !tools.some((tool) => isStrict(tool, toolForm))) return;
   refuseLong(request, bytes, member.key, toolsFactor);
-  const together = newMeter(engine, toolsFactor);
+  checkBuilt(request, tools, demand);
+}
+
+function checkBuilt(request: RuleRequest, tools: readonly unknown[], demand: Demand): void {
+  const { toolForm } = request.endpoint;
+  const together = newMeter(request.engine, toolsFactor);
   for (const [index, tool] of tools.entries()) {
-    const called = functionOf(tool);
+    const called = functionOf(tool, toolForm);
     if (called === null) checkSchema(request, tool, `tools[${index}]`, tagDepth);
     else if (demand.kind !== 'one' || called['name'] === demand.name) {
-      const place = `tools[${index}].function.parameters`;
+      const place = `tools[${index}]${toolForm === 'flat' ? '' : '.function'}.parameters`;
       checkParameters(request, called['parameters'], place);
       refuseProblem(together.add(called['parameters']), place);
     }
@@ -171,13 +185,36 @@ function checkParameters(request: RuleRequest, parameters: unknown, place: strin
   checkSchema(request, parameters, place);
 }
 
-function functionOf(tool: unknown): Members | null {
+/** Tools that the client runs itself. All others are the engine's own: it would run them, without a bill. */
+const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
+
+/** The tools of a list, and those that a namespace in it has. */
+function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
+  const tools = parseMember(fields.text, member, toolsBytesMax);
+  if (!Array.isArray(tools)) return [];
+  return (tools as unknown[]).flatMap((tool) => {
+    if (!isObject(tool) || tool['type'] !== 'namespace' || !Array.isArray(tool['tools'])) return [tool];
+    return tool['tools'] as unknown[];
+  });
+}
+
+function refuseBuiltins(request: RuleRequest, member: JsonMember): void {
+  if (allows(request.engine, 'builtin_tools')) return;
+  const own = toolsOf(request.fields, member).find((tool) => isObject(tool) && !clientTools.has(tool['type']));
+  if (own === undefined) return;
+  const type = isObject(own) && typeof own['type'] === 'string' ? own['type'].slice(0, 64) : '';
+  const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
+  throw refuse(member.key, message);
+}
+
+function functionOf(tool: unknown, form: 'wrapped' | 'flat'): Members | null {
   if (!isObject(tool)) return null;
+  if (form === 'flat') return tool['type'] === 'function' ? tool : null;
   return isObject(tool['function']) ? tool['function'] : null;
 }
 
-/** Engines take 1 and "true" for true. */
-function isStrict(tool: unknown): boolean {
-  const strict = functionOf(tool)?.['strict'] ?? false;
-  return strict !== false;
+/** Engines take 1 and "true" for true. Of responses a tool is strict unless it says otherwise. */
+function isStrict(tool: unknown, form: 'wrapped' | 'flat'): boolean {
+  const called = functionOf(tool, form);
+  return called !== null && (called['strict'] ?? form === 'flat') !== false;
 }

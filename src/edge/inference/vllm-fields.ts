@@ -125,6 +125,67 @@ const chat = {
   return_assistant_tokens_mask: 'passed',
 } as const;
 
+/** A conversation in items, with an answer in items. */
+const responses = {
+  model: 'rewritten',
+  cache_salt: 'rewritten',
+  max_output_tokens: 'rewritten',
+  // vLLM never frees what it keeps; it keeps every answer unless it is told not to.
+  store: 'rewritten',
+  // What it keeps.
+  previous_response_id: 'refused',
+  background: 'refused',
+  // The gateway's own, by which it is aborted; a client's is refused as elsewhere.
+  request_id: 'rewritten',
+  priority: 'refused',
+  session_id: 'refused',
+  kv_transfer_params: 'refused',
+  ec_transfer_params: 'refused',
+  vllm_xargs: 'refused',
+  media_io_kwargs: 'refused',
+  mm_processor_kwargs: 'refused',
+  chat_template_kwargs: 'bounded',
+  input: 'bounded',
+  // Not those that the engine's own tools answer.
+  tools: 'bounded',
+  // Its format is a grammar.
+  text: 'bounded',
+  structured_outputs: 'bounded',
+  // Cuts what was tokenized.
+  truncation: 'bounded',
+  stop: 'bounded',
+  logit_bias: 'bounded',
+  // Text of the prompt, billed as such.
+  instructions: 'passed',
+  previous_input_messages: 'passed',
+  // vLLM refuses it.
+  prompt: 'passed',
+  stream: 'passed',
+  user: 'passed',
+  metadata: 'passed',
+  service_tier: 'passed',
+  prompt_cache_key: 'passed',
+  include: 'passed',
+  include_reasoning: 'passed',
+  reasoning: 'passed',
+  max_tool_calls: 'passed',
+  parallel_tool_calls: 'passed',
+  tool_choice: 'passed',
+  top_logprobs: 'passed',
+  ignore_eos: 'passed',
+  include_stop_str_in_output: 'passed',
+  skip_special_tokens: 'passed',
+  seed: 'passed',
+  temperature: 'passed',
+  top_p: 'passed',
+  top_k: 'passed',
+  presence_penalty: 'passed',
+  frequency_penalty: 'passed',
+  repetition_penalty: 'passed',
+  // The prompt's own and the answer's, some bytes a token.
+  enable_response_messages: 'passed',
+} as const;
+
 const completion = {
   ...generating,
   prompt: 'bounded',
@@ -178,6 +239,7 @@ const compared = {
 export const requestFields = {
   chat,
   completion,
+  responses,
   embedding,
   rerank: { ...scoring, query: 'bounded', top_n: 'passed' },
   score: { ...scoring, ...compared },

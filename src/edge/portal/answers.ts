@@ -19,6 +19,7 @@ export interface KeyAnswer extends LimitsAnswer {
   readonly prefix: string;
   readonly last4: string;
   readonly scope: 'inference' | 'management';
+  readonly held: boolean;
   readonly project_id: string;
   readonly status: 'active' | 'revoked' | 'expired';
   readonly created_at: number;
@@ -114,7 +115,7 @@ export interface RequestAnswer {
   readonly input_cached_tokens: number;
   readonly output_tokens: number;
   readonly output_reasoning_tokens: number;
-  readonly usage_source: 'engine' | 'last_seen' | 'none';
+  readonly usage_source: 'engine' | 'last_seen' | 'none' | 'counted';
   readonly cost: string;
   readonly written_off: string;
   readonly timings_ms: { readonly queued: number; readonly first_byte: number | null; readonly total: number };
@@ -132,7 +133,15 @@ export interface RequestDetailAnswer extends RequestAnswer {
   } | null;
   readonly limits_remaining: LimitsAnswer | null;
   readonly price_version: string;
+  readonly price: Pick<PriceAnswer, 'input_per_million' | 'cached_input_per_million' | 'output_per_million'> | null;
   readonly replica: { readonly id: string; readonly age_seconds: number | null } | null;
+}
+
+/** What a request asked and got: JSON as it was sent, or text; null where there is none. */
+export interface ContentAnswer {
+  readonly request: unknown;
+  readonly response: unknown;
+  readonly truncated: boolean;
 }
 
 export interface PriceAnswer {
@@ -156,4 +165,6 @@ export interface ModelAnswer {
   readonly task_type: TaskType;
   readonly context_length: number;
   readonly status: 'ready' | 'cold' | 'starting' | 'failed';
+  /** Null where its engine runs. */
+  readonly expected_cold_start_seconds: number | null;
 }

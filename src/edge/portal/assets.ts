@@ -25,21 +25,42 @@ function readHtmx(): Buffer {
   return readFileSync(join(folder, 'dist/htmx.min.js'));
 }
 
+const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url').slice(0, 16);
+
 function assetOf(name: string, body: Buffer, type: string): Asset {
-  const hash = createHash('sha256').update(body).digest('base64url').slice(0, 16);
-  return { body, type, path: `/portal/assets/${hash}/${name}` };
+  return { body, type, path: `/portal/assets/${hashOf(body)}/${name}` };
 }
 
 const script = 'text/javascript; charset=utf-8';
 
+/** Modules that import each other by name: their one folder carries the hash of all their bytes. */
+function modulesOf<Name extends string>(...names: readonly Name[]): Readonly<Record<Name, Asset>> {
+  const bodies = names.map(own);
+  const hash = hashOf(Buffer.concat(bodies));
+  const entries = names.map((name, index): [Name, Asset] => [
+    name,
+    { body: bodies[index] ?? Buffer.alloc(0), type: script, path: `/portal/assets/${hash}/${name}` },
+  ]);
+  return Object.fromEntries(entries) as Record<Name, Asset>;
+}
+
+const playground = modulesOf('playground.js', 'playground-answer.js', 'playground-code.js');
+
 export const assets = {
   style: assetOf('portal.css', own('portal.css'), 'text/css; charset=utf-8'),
   script: assetOf('portal.js', own('portal.js'), script),
+  log: assetOf('log.js', own('log.js'), script),
+  playground: playground['playground.js'],
   htmx: assetOf('htmx.js', readHtmx(), script),
   icon: assetOf('icon.svg', own('icon.svg'), 'image/svg+xml'),
+  /** Of a stack whose own cannot be shown. */
+  stack: assetOf('stack.svg', own('stack.svg'), 'image/svg+xml'),
+  runs: assetOf('runs.js', own('runs.js'), script),
 } as const;
 
-const byPath: ReadonlyMap<string, Asset> = new Map(Object.values(assets).map((asset) => [asset.path, asset]));
+const byPath: ReadonlyMap<string, Asset> = new Map(
+  [...Object.values(assets), ...Object.values(playground)].map((asset) => [asset.path, asset]),
+);
 
 export function registerAssets(app: Hono<HttpEnv>): void {
   app.get('/portal/assets/:hash/:name', (context) => {

@@ -1,3 +1,4 @@
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { html } from './html.ts';
@@ -12,10 +13,15 @@ const titles: Readonly<Record<number, string>> = {
   503: 'Not just now',
 };
 
+/** What the API says of keys; who is signed in has none. */
+const ofKeys = new AppError('insufficient_scope').message;
+const ofRoles = 'Your role in this organization does not allow this: ask one of its owners or administrators.';
+
 /** Every error as a page: what went wrong, what to do, and the id that the log has it under. */
 export function failurePage(error: unknown, context: HttpContext, log: Log): Response | Promise<Response> {
   const refusal = error instanceof RefusedError ? error.refusal : refusalOf(error, context, log);
-  const { status, message } = refusal;
+  const { status } = refusal;
+  const message = refusal.message === ofKeys ? ofRoles : refusal.message;
   const body = html`<p class="lead">${message}</p>
     ${status >= 500 ? html`<p>Loading the page again may help in a moment. The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}
     <p class="buttons"><a class="button" href="/">To the overview</a></p>`;

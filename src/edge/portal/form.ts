@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { isFormToken } from '#core/sessions/sessions.ts';
-import { type BodyReader, type HttpContext, wrongBody } from '#edge/http/http.ts';
+import { type BodyReader, createMultipartBody, type HttpContext, wrongBody } from '#edge/http/http.ts';
 
 /** Forms are read whole, at most 64 KiB of them. */
 export const formBody: BodyReader = {
@@ -21,6 +21,37 @@ export const formBody: BodyReader = {
 export interface Form {
   readonly text: (name: string) => string;
   readonly has: (name: string) => boolean;
+}
+
+/** A form with a file, such as the zip of a stack. */
+export const uploadBody: BodyReader = createMultipartBody({
+  bodyBytesMax: 10 * 1024 * 1024 + 131_072,
+  partsMax: 16,
+  expected: 'a form with a file',
+});
+
+export interface UploadForm extends Form {
+  /** Null where none was chosen. */
+  readonly file: (name: string) => File | null;
+}
+
+/** To be called behind the middleware that reads `uploadBody`. @throws AppError for what is no form */
+export async function readUpload({ req }: HttpContext): Promise<UploadForm> {
+  const fields = await req.formData().catch(() => {
+    throw wrongBody('is no form');
+  });
+  return {
+    text(name) {
+      const value = fields.get(name);
+      return typeof value === 'string' ? value : '';
+    },
+    has: (name) => fields.has(name),
+    file(name) {
+      const value = fields.get(name);
+      // What browsers send where no file was chosen.
+      return value instanceof File && (value.name !== '' || value.size > 0) ? value : null;
+    },
+  };
 }
 
 /** To be called behind the middleware that reads `formBody`. */

@@ -14,7 +14,7 @@ export const expiries = [
   { value: '1y', label: '1 year' },
 ] as const;
 
-const limitFields = [
+export const limitFields = [
   { name: 'requests_per_minute', label: 'Requests per minute' },
   { name: 'tokens_per_minute', label: 'Tokens per minute' },
   { name: 'max_concurrency', label: 'Requests at once' },

@@ -1,10 +1,17 @@
-import { formatId } from '#base/id.ts';
-import type { CreatedKeyAnswer, KeyAnswer, ListAnswer, ProjectPageAnswer, SummaryAnswer } from './answers.ts';
+import { formatId, parseId } from '#base/id.ts';
+import type {
+  CreatedKeyAnswer,
+  KeyAnswer,
+  ListAnswer,
+  ProjectAnswer,
+  ProjectPageAnswer,
+  SummaryAnswer,
+} from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type MaybeHtml } from './html.ts';
 import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedFields } from './key-form.ts';
-import { fullNotice, readOrganization, readQuota } from './keys-page.ts';
+import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 import { page, type PageOptions } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { snippetList, snippetsOf } from './snippets.ts';
@@ -40,10 +47,14 @@ async function formPage(
     cacheResponses: false,
     expiry: 'never',
     scope: 'inference',
-    projectId: formatId('proj', visit.signedIn.principal.project.id),
+    // In another organization it is the first one, as for the API.
+    projectId: visit.viewed === null ? formatId('proj', visit.signedIn.principal.project.id) : '',
   };
   const body = html`${fullNotice(visit, quota)}
-    <p class="lead">${quota.active} of ${quota.max} active keys are taken.</p>
+    <p class="lead">
+      ${quota.active} of ${quota.max} active keys are taken. The limits below are those that new keys of this
+      organization begin with; each key may have its own.
+    </p>
     <form class="form" method="post" action="/portal/keys">
       ${formToken(visit)} ${createFields(fields, projects.data, refusal)}
       <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
@@ -70,7 +81,7 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
 
 /** The only page that ever shows a secret. */
 async function madePage(visit: Visit, { models }: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
-  const list = await models(visit.signedIn.principal.organizationId);
+  const list = await models(parseId('org', visit.organizationId) ?? '');
   const model = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
   const { origin } = visit;
   const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Keep it where your program finds it; what is kept here cannot be turned back into it.</p>`)}
@@ -94,10 +105,26 @@ function state(key: KeyAnswer): MaybeHtml {
   return key.status === 'active' ? badge('good', 'active') : badge('plain', key.status);
 }
 
-function keyPageOf(visit: Visit, key: KeyAnswer, fields: Parameters<typeof editFields>[0], refusal: Refusal | null) {
+interface ShownKey {
+  readonly key: KeyAnswer;
+  readonly fields: Parameters<typeof editFields>[0];
+  readonly refusal: Refusal | null;
+}
+
+async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusal }: ShownKey): Promise<Response> {
+  const isActive = key.status === 'active';
+  const [left, project] = await Promise.all([
+    isActive ? parts.limitsLeft(parseId('org', visit.organizationId) ?? '', key) : null,
+    visit.send<ProjectAnswer>('GET', `/v1/projects/${key.project_id}`),
+  ]);
   const facts = figures([
     { label: 'Key', value: html`<code>${key.prefix}…${key.last4}</code>`, note: state(key) },
     { label: 'May', value: key.scope === 'management' ? 'manage' : 'use models', note: 'cannot be changed' },
+    {
+      label: 'Project',
+      value: project.ok ? html`<a href="/portal/projects/${key.project_id}">${project.body.name}</a>` : '–',
+      note: project.ok && project.body.archived ? 'archived: its keys are refused' : 'cannot be changed',
+    },
     { label: 'Made', value: timeOf(key.created_at, 'never') },
     { label: 'Last used', value: timeOf(key.last_used_at, 'never') },
     {
@@ -105,6 +132,12 @@ function keyPageOf(visit: Visit, key: KeyAnswer, fields: Parameters<typeof editF
       value: timeOf(key.revoked_at ?? key.expires_at, 'never'),
     },
   ]);
+  const limits = isActive
+    ? html`<section aria-labelledby="left-title">
+        <h2 id="left-title">Left of its limits</h2>
+        ${limitsLeft(key, left)}
+      </section>`
+    : null;
   const form =
     key.status === 'active'
       ? html`<form class="form" method="post" action="/portal/keys/${key.id}">
@@ -115,21 +148,22 @@ function keyPageOf(visit: Visit, key: KeyAnswer, fields: Parameters<typeof editF
   const actions = html`<a class="button" href="/portal/usage?key=${key.id}">Requests</a>
     ${key.status === 'active' ? html`<a class="button danger" href="/portal/keys/${key.id}/delete">Delete</a>` : null}`;
   const status = refusal === null ? 200 : statusOf(refusal);
-  return page(visit, { title: key.name, actions, body: html`${facts}${form}`, status });
+  return page(visit, { title: key.name, actions, body: html`${facts}${limits}${form}`, status });
 }
 
-export async function keyPage(visit: Visit, id: string): Promise<Response> {
+export async function keyPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
   const key = await visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`);
   const { name, store_requests: storeRequests, cache_responses: cacheResponses } = key;
-  return keyPageOf(visit, key, { name, limits: limitTexts(key), storeRequests, cacheResponses }, null);
+  const fields = { name, limits: limitTexts(key), storeRequests, cacheResponses };
+  return keyPageOf(visit, parts, { key, fields, refusal: null });
 }
 
-export async function changeKey(visit: Visit, id: string, form: Form): Promise<Response> {
+export async function changeKey(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
   const path = `/v1/keys/${encodeURIComponent(id)}`;
   const fields = typedFields(form);
   const changed = await visit.send<KeyAnswer>('PATCH', path, toBody(fields));
   if (changed.ok) return visit.context.redirect('/portal/keys?notice=saved', 303);
-  return keyPageOf(visit, await visit.get<KeyAnswer>(path), fields, changed.refusal);
+  return keyPageOf(visit, parts, { key: await visit.get<KeyAnswer>(path), fields, refusal: changed.refusal });
 }
 
 export async function deletePage(visit: Visit, { clock }: PortalParts, id: string): Promise<Response> {

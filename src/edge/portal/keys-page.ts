@@ -1,4 +1,4 @@
-import { formatId } from '#base/id.ts';
+import { parseId } from '#base/id.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { KeyAnswer, ListAnswer, OrganizationAnswer } from './answers.ts';
 import { count, timeOf } from './format.ts';
@@ -28,20 +28,19 @@ export async function readQuota(visit: Visit, { maxActiveKeys }: PortalParts): P
     readOrganization(visit),
     visit.get<ListAnswer<KeyAnswer>>(`/v1/keys?status=active&limit=${activeReadMax}`),
   ]);
-  return { active: list.data.length, max: organization.max_active_keys ?? maxActiveKeys };
+  return { active: list.data.filter(({ held }) => !held).length, max: organization.max_active_keys ?? maxActiveKeys };
 }
 
-export function readOrganization({ get, signedIn }: Visit): Promise<OrganizationAnswer> {
-  const id = formatId('org', signedIn.principal.organizationId);
-  return get<OrganizationAnswer>(`/v1/organizations/${id}`);
+export function readOrganization({ get, organizationId }: Visit): Promise<OrganizationAnswer> {
+  return get<OrganizationAnswer>(`/v1/organizations/${organizationId}`);
 }
 
 /** Said where the next key would be refused, before it is. */
 export function fullNotice(visit: Visit, { active, max }: KeyQuota): MaybeHtml {
   if (active < max) return null;
   const mend = visit.may('organizations')
-    ? html`As platform administrator you can also raise it: <code>PATCH /v1/organizations/{id}</code> with
-        <code>max_active_keys</code>.`
+    ? html`As platform administrator you can also
+        <a href="/portal/organizations/${visit.organizationId}#max_active_keys">raise it</a>.`
     : html`A platform administrator can raise it.`;
   return notice(
     'plain',
@@ -58,7 +57,7 @@ export async function keysPage(visit: Visit, parts: PortalParts): Promise<Respon
   const status = statuses.find((one) => one === asked) ?? 'active';
   const path = pathWith('/v1/keys', { status, limit: pageSize, cursor: queryOf(context, 'cursor') });
   const [list, quota] = await Promise.all([get<ListAnswer<KeyAnswer>>(path), readQuota(visit, parts)]);
-  const { organizationId } = visit.signedIn.principal;
+  const organizationId = parseId('org', visit.organizationId) ?? '';
   const left = await Promise.all(
     list.data.map(async (key) => (key.status === 'active' ? parts.limitsLeft(organizationId, key) : null)),
   );
@@ -95,7 +94,7 @@ function none(status: (typeof statuses)[number]): Html {
 }
 
 /** What is left of each limit that the key has. */
-function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
+export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
   const known: readonly (readonly [string, number | null, number | null | undefined])[] = [
     ['requests / min', key.requests_per_minute, view?.requests?.remaining],
     ['tokens / min', key.tokens_per_minute, view?.tokens?.remaining],
@@ -128,9 +127,8 @@ function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)
     rows: keys.map((key, index) => {
       const isActive = key.status === 'active';
       return [
-        html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet"
-            >${key.prefix}…${key.last4}</code
-          >`,
+        html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet">${key.prefix}…${key.last4}</code
+          >${key.held ? html` ${badge('plain', 'held by the gateway')}` : null}`,
         key.scope === 'management' ? badge('busy', 'manage') : badge('plain', 'use models'),
         timeOf(key.last_used_at, 'never'),
         timeOf(key.expires_at, 'never'),

@@ -2,17 +2,23 @@ import type { Action } from '#core/accounts/accounts.ts';
 import type { HttpContext } from '#edge/http/http.ts';
 import { assets } from './assets.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
+import { organizationMenu } from './organization-switch.ts';
 import { formToken } from './ui.ts';
+import { aboutOf, viewBanner } from './view.ts';
 import type { Visit } from './visit.ts';
+
+type PageStatus = 200 | 400 | 402 | 403 | 404 | 405 | 409 | 413 | 422 | 429 | 500 | 502 | 503;
 
 export interface PageOptions {
   readonly title: string;
   /** What stands beside the title, such as the button that makes another one. */
   readonly actions?: MaybeHtml;
   readonly body: MaybeHtml;
-  readonly status?: 200 | 400 | 402 | 403 | 404 | 405 | 409 | 413 | 422 | 429 | 500 | 502 | 503;
+  readonly status?: PageStatus;
   /** Where loading the page again leads, for what is shown once. */
   readonly returnTo?: string;
+  /** Of `assets`: a module of the page's own, beside the script of all. */
+  readonly script?: { readonly path: string };
 }
 
 interface Place {
@@ -20,23 +26,39 @@ interface Place {
   readonly text: string;
   /** Who may not do this with the organization does not see it. */
   readonly action: Action | null;
+  /** Who may do it with what is his own sees it too. */
+  readonly isOwnEnough?: boolean;
 }
 
 /** The pages, in the order of the menu. */
 const places: readonly Place[] = [
   { path: '/', text: 'Overview', action: null },
   { path: '/portal/keys', text: 'Keys', action: 'keys' },
-  { path: '/portal/usage', text: 'Usage', action: 'usage.read' },
+  { path: '/portal/usage', text: 'Usage', action: 'usage.read', isOwnEnough: true },
   { path: '/portal/wallet', text: 'Wallet', action: 'wallet.read' },
   { path: '/portal/models', text: 'Models', action: null },
+  { path: '/portal/playground', text: 'Playground', action: null },
+  { path: '/portal/stacks', text: 'Stacks', action: 'stacks.read' },
+  { path: '/portal/runs', text: 'Runs', action: 'runs.read' },
+  { path: '/portal/clusters', text: 'Clusters', action: 'clusters.read' },
+  { path: '/portal/costs', text: 'Costs', action: 'costs.read' },
+  { path: '/portal/projects', text: 'Projects', action: null },
+  { path: '/portal/users', text: 'Users', action: null },
+  { path: '/portal/invitations', text: 'Invitations', action: 'users.manage' },
+  { path: '/portal/organization', text: 'Organization', action: 'organization.read' },
+  { path: '/portal/audit', text: 'Audit log', action: 'audit.read' },
+  { path: '/portal/engines', text: 'Engines', action: 'engines' },
+  { path: '/portal/organizations', text: 'Organizations', action: 'organizations' },
 ];
 
 const isWithin = (path: string, place: string): boolean =>
   place === '/' ? path === '/' : path === place || path.startsWith(`${place}/`);
 
-function menu({ context, may }: Visit): Html {
+function menu({ context, may, mayOwn }: Visit): Html {
   const { path } = context.req;
-  const seen = places.filter(({ action }) => action === null || may(action));
+  const seen = places.filter(
+    ({ action, isOwnEnough }) => action === null || (isOwnEnough === true ? mayOwn : may)(action),
+  );
   return html`<nav class="menu" aria-label="Pages">
     ${seen.map((place) => html`<a href="${place.path}" ${isWithin(path, place.path) ? html`aria-current="page"` : null}>${place.text}</a>`)}
     <a href="/docs">API</a>
@@ -47,8 +69,8 @@ function account(visit: Visit): Html {
   const { member } = visit.signedIn;
   return html`<div class="account">
     <p class="account-name" title="${member.email}">${member.email}</p>
-    <p class="quiet">${member.organization.name}</p>
-    <p><a href="/portal/sessions">Sessions</a></p>
+    ${organizationMenu(visit)}
+    <p><a href="/portal/account">Account</a> <a href="/portal/sessions">Sessions</a></p>
     <form method="post" action="/portal/sign-out">${formToken(visit)}<button class="plain">Sign out</button></form>
   </div>`;
 }
@@ -57,7 +79,8 @@ const brand = html`<a class="brand" href="/"
   ><img src="${assets.icon.path}" alt="" width="24" height="24" />Headgate</a
 >`;
 
-function documentOf(title: string, returnTo: string | undefined, body: Html): Html {
+/** @param about of `aboutOf`; absent where nobody is signed in */
+function documentOf({ title, returnTo, script }: Omit<PageOptions, 'body'>, body: Html, about?: string): Html {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -70,8 +93,12 @@ function documentOf(title: string, returnTo: string | undefined, body: Html): Ht
         <link rel="stylesheet" href="${assets.style.path}" />
         <script src="${assets.script.path}" defer></script>
         <script src="${assets.htmx.path}" defer></script>
+        ${script === undefined ? null : html`<script type="module" src="${script.path}"></script>`}
       </head>
-      <body ${returnTo === undefined ? null : html`data-return-to="${returnTo}"`}>
+      <body
+        ${returnTo === undefined ? null : html`data-return-to="${returnTo}"`}
+        ${about === undefined ? null : html`data-about="${about}"`}
+      >
         ${body}
       </body>
     </html>`;
@@ -86,24 +113,22 @@ function heading(title: string, actions: MaybeHtml): Html {
 
 /** A page of somebody who is signed in. */
 export function page(visit: Visit, options: PageOptions): Response | Promise<Response> {
-  const { title, actions = null, body, status = 200, returnTo } = options;
+  const { title, actions = null, body, status = 200 } = options;
   const content = html`<a class="skip" href="#main">Skip to the page</a>
     <div class="frame">
       <header class="side">${brand}${menu(visit)}${account(visit)}</header>
-      <main id="main">${heading(title, actions)}${body}</main>
+      <main id="main">${viewBanner(visit)}${heading(title, actions)}${body}</main>
     </div>`;
-  return visit.context.html(documentOf(title, returnTo, content), status);
+  return visit.context.html(documentOf(options, content, aboutOf(visit)), status);
 }
 
 /** A page for anybody. */
-export function openPage(
-  context: HttpContext,
-  { title, body, status = 200 }: PageOptions,
-): Response | Promise<Response> {
+export function openPage(context: HttpContext, options: PageOptions): Response | Promise<Response> {
+  const { title, body, status = 200 } = options;
   const content = html`<main id="main" class="open">
     <p>${brand}</p>
     <h1>${title}</h1>
     ${body}
   </main>`;
-  return context.html(documentOf(title, undefined, content), status);
+  return context.html(documentOf({ title }, content), status);
 }

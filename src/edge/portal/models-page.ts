@@ -1,22 +1,35 @@
-import type { ModelAnswer, PriceAnswer } from './answers.ts';
+import type { ModelAnswer, PriceAnswer, TaskType } from './answers.ts';
 import { count, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { snippetList, snippetsOf } from './snippets.ts';
 import { badge, empty, figures, table } from './ui.ts';
-import { RefusedError, type Visit } from './visit.ts';
+import { pathWith, RefusedError, type Visit } from './visit.ts';
 
 const words: Readonly<Record<ModelAnswer['status'], readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
   ready: ['good', 'ready', 'It answers at once.'],
   starting: ['busy', 'starting', 'Its engine starts; a request that is sent now waits for it.'],
-  cold: ['plain', 'asleep', 'No engine runs for it. The first request starts one, and waits until it is there.'],
+  cold: ['plain', 'cold', 'No engine runs for it. The first request starts one, and waits until it is there.'],
   failed: ['bad', 'failed', 'Its engine could not be started. Requests are refused until it is tried again.'],
 };
 
 export function modelStatus({ status }: ModelAnswer): Html {
   const [kind, text] = words[status];
   return badge(kind, text);
+}
+
+/** How long the first request may wait; null where nothing has to start. */
+function coldStart({ status, expected_cold_start_seconds: seconds }: ModelAnswer): string | null {
+  if (seconds === null || status === 'ready') return null;
+  return seconds < 90 ? `within ${Math.ceil(seconds)} s` : `within ${Math.ceil(seconds / 60)} min`;
+}
+
+const chatTypes: readonly TaskType[] = ['chat', 'vision', 'code'];
+
+function tryIt({ id, task_type }: ModelAnswer): MaybeHtml {
+  if (!chatTypes.includes(task_type)) return null;
+  return html`<a class="button" href="${pathWith('/portal/playground', { model: id })}">Try it</a>`;
 }
 
 function price(list: readonly PriceAnswer[], id: string): PriceAnswer | undefined {
@@ -42,6 +55,7 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
             { title: 'Model' },
             { title: 'Kind' },
             { title: 'Status' },
+            { title: 'Start', isNumber: true },
             { title: 'Context', isNumber: true },
             { title: 'Input', isNumber: true },
             { title: 'Cached input', isNumber: true },
@@ -54,6 +68,7 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
                 >${model.name === model.id ? null : html`<br /><span class="quiet">${model.name}</span>`}`,
               model.task_type,
               modelStatus(model),
+              coldStart(model) ?? html`<span class="quiet">none</span>`,
               count(model.context_length),
               amount(own?.input_per_million),
               amount(own?.cached_input_per_million),
@@ -63,7 +78,10 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
         });
   return page(visit, {
     title: 'Models',
-    body: html`<p class="lead">Prices are in USD per million tokens; context is in tokens.</p>
+    body: html`<p class="lead">
+        Prices are in USD per million tokens; context is in tokens. Start is how long the first request to a model that
+        is cold may wait: as long as its last start took, before that the longest that it may take.
+      </p>
       ${body}`,
   });
 }
@@ -81,6 +99,11 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
   const own = price(parts.prices(), id);
   const body = html`<p class="lead">${modelStatus(model)} ${words[model.status][2]}</p>
     ${figures([
+      {
+        label: 'Expected start',
+        value: coldStart(model) ?? 'none',
+        note: model.status === 'ready' ? 'it runs' : 'the first request waits',
+      },
       { label: 'Context', value: count(model.context_length), note: 'tokens' },
       { label: 'Input', value: amount(own?.input_per_million), note: 'per million tokens' },
       { label: 'Cached input', value: amount(own?.cached_input_per_million), note: 'per million tokens' },
@@ -90,8 +113,11 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
     ${model.hugging_face_id === null ? null : html`<p class="quiet">Also known as ${model.hugging_face_id}</p>`}
     <section aria-labelledby="use-title">
       <h2 id="use-title">Use it</h2>
-      <p>With a key in <code>HEADGATE_API_KEY</code>; <a href="/portal/keys/new">make one</a>.</p>
+      <p>
+        With a key in
+        <code>HEADGATE_API_KEY</code>${visit.may('keys') ? html`; <a href="/portal/keys/new">make one</a>` : null}.
+      </p>
       ${snippetList(snippetsOf({ origin: visit.origin, model, secret: null }))}
     </section>`;
-  return page(visit, { title: model.id, body });
+  return page(visit, { title: model.id, actions: tryIt(model), body });
 }

@@ -2,9 +2,9 @@ import type { HttpContext } from '#edge/http/http.ts';
 import { html } from './html.ts';
 import { openPage } from './layout.ts';
 import type { Place } from './place.ts';
-import { copyable, notice } from './ui.ts';
+import { copyable, field, notice } from './ui.ts';
 
-/** Pages of who is not signed in. Nothing on them depends on what the gateway holds. */
+/** Pages of who is not signed in. Nothing on them depends on whose accounts there are. */
 
 const welcomeCommand = 'npx headgate welcome';
 
@@ -23,9 +23,35 @@ function unsafe(host: string) {
   );
 }
 
-export function signedOutPage(context: HttpContext, place: Place): Response | Promise<Response> {
+export interface SignInForm {
+  /** The name of a provider that knows people; null without one. */
+  readonly providerName: string | null;
+  readonly email: string;
+  /** Where it goes on; a path of this portal. */
+  readonly next: string;
+  readonly refusal: { readonly message: string; readonly status: 403 | 429 | 503 } | null;
+}
+
+function signInForm({ email, next, refusal, providerName }: SignInForm) {
+  return html`<form class="form sign-in" method="post" action="/sign-in">
+    ${refusal === null ? null : notice('bad', refusal.message)}
+    <input type="hidden" name="next" value="${next}" />
+    ${field({ name: 'email', label: 'E-mail address', value: email, type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
+    ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'current-password', isRequired: true, maxLength: 1024 })}
+    <p class="buttons"><button class="primary">Sign in</button> <a href="/sign-in/forgot">Forgotten?</a></p>
+    ${
+      providerName === null
+        ? null
+        : html`<p class="buttons">
+            <a class="button" href="/sign-in/oidc?next=${encodeURIComponent(next)}">Sign in with ${providerName}</a>
+          </p>`
+    }
+  </form>`;
+}
+
+export function signedOutPage(context: HttpContext, place: Place, form: SignInForm): Response | Promise<Response> {
   const body = html`<p class="lead">OpenAI's API outside, vLLM inside, and books that are right to the token.</p>
-    ${place.isSafe ? null : unsafe(place.host)}
+    ${place.isSafe ? signInForm(form) : unsafe(place.host)}
     <section aria-labelledby="in-title">
       <h2 id="in-title">How to get in</h2>
       <p>
@@ -39,7 +65,7 @@ export function signedOutPage(context: HttpContext, place: Place): Response | Pr
       ${copyable('api-line', `curl ${place.origin}/v1/models -H "Authorization: Bearer $HEADGATE_API_KEY"`)}
       <p><a href="/docs">All of the API</a>, with a page to try it.</p>
     </section>`;
-  return openPage(context, { title: 'Your models, behind one gate', body });
+  return openPage(context, { title: 'Your models, behind one gate', body, status: form.refusal?.status ?? 200 });
 }
 
 /** Opening a link must not use it up: mail programs and chats open links for a preview. */

@@ -1,4 +1,6 @@
+import { parseId } from '#base/id.ts';
 import type { KeyAnswer, ListAnswer, ModelAnswer, RequestAnswer, SummaryAnswer, WalletAnswer } from './answers.ts';
+import { engineTroubles } from './engine-troubles.ts';
 import { count, counted, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
@@ -7,6 +9,7 @@ import { requestsTable } from './requests-table.ts';
 import { type SnippetModel, snippetList, snippetsOf } from './snippets.ts';
 import { empty, figures } from './ui.ts';
 import type { PortalParts } from './parts.ts';
+import { balanceWarning, readRunway, type Runway } from './runway.ts';
 import type { Visit } from './visit.ts';
 
 const requestsShown = 8;
@@ -15,27 +18,31 @@ const keysReadMax = 500;
 interface Seen {
   readonly summary: SummaryAnswer | null;
   readonly wallet: WalletAnswer | null;
+  /** Null without a wallet to be seen. */
+  readonly runway: Runway | null;
   readonly requests: readonly RequestAnswer[] | null;
   readonly keys: readonly KeyAnswer[] | null;
   readonly models: readonly ModelAnswer[];
 }
 
 /** What of it the visitor may see, all read at once. */
-async function read(visit: Visit, { models }: PortalParts): Promise<Seen> {
-  const { get, may } = visit;
-  const usage = may('usage.read');
+async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen> {
+  const { get, may, mayOwn } = visit;
+  const usage = mayOwn('usage.read');
   const [summary, wallet, requests, keys, list] = await Promise.all([
     usage ? get<SummaryAnswer>('/v1/usage/summary?group_by=day') : null,
     may('wallet.read') ? get<WalletAnswer>('/v1/wallet') : null,
     usage ? get<ListAnswer<RequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
     may('keys') ? get<ListAnswer<KeyAnswer>>(`/v1/keys?limit=${keysReadMax}`) : null,
-    models(visit.signedIn.principal.organizationId),
+    models(parseId('org', visit.organizationId) ?? ''),
   ]);
-  return { summary, wallet, requests: requests?.data ?? null, keys: keys?.data ?? null, models: list };
+  const now = { nowMs: clock.now(), organization: '' };
+  const runway = wallet === null ? null : await readRunway(visit, wallet, now);
+  return { summary, wallet, runway, requests: requests?.data ?? null, keys: keys?.data ?? null, models: list };
 }
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
-  const seen = await read(visit, parts);
+  const [seen, troubles] = await Promise.all([read(visit, parts), engineTroubles(visit)]);
   const body = html`<div
       id="live"
       hx-get="/"
@@ -44,6 +51,8 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
       hx-swap="outerHTML"
       hx-headers='{"X-Poll":"1"}'
     >
+      ${troubles}
+      ${seen.wallet === null || seen.runway === null ? null : balanceWarning(seen.wallet, seen.runway, visit.may('wallet.book'))}
       ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
     </div>
     ${firstSteps(visit, seen)}`;
@@ -127,6 +136,20 @@ function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): Maybe
         </p>
         <p><a class="button" href="/portal/keys/new">Make a key</a></p>
       </li>`
+    : html`<li>
+        <h3>A model’s answer</h3>
+        <p>
+          Keys for programs are made by the owners and administrators of this organization: ask one of them. The
+          playground takes none.
+        </p>
+        <p><a class="button" href="/portal/playground">To the playground</a></p>
+      </li>`;
+  const credit = may('wallet.book')
+    ? html`<li>
+        <h3>Credit</h3>
+        <p>Requests are paid from the balance, and refused once it is used up.</p>
+        <p><a class="button" href="/portal/wallet">Add credit</a></p>
+      </li>`
     : null;
   return html`<section class="steps" aria-labelledby="steps-title">
     <h2 id="steps-title">First steps</h2>
@@ -146,6 +169,7 @@ function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): Maybe
         </p>
         ${snippetList(snippetsOf({ origin, model, secret: null }).slice(0, 3))}
       </li>
+      ${credit}
     </ol>
     <p class="quiet">${count(list.length)} models, by their ids: ${list.map(({ id }) => id).join(', ')}</p>
   </section>`;

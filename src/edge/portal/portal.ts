@@ -1,26 +1,38 @@
 import { Hono, type MiddlewareHandler } from 'hono';
 import { every } from 'hono/combine';
 import { AppError } from '#base/errors.ts';
-import { absoluteSessionMs, type Client } from '#core/sessions/sessions.ts';
 import { createReadBody, type HttpContext, type HttpEnv, requestId } from '#edge/http/http.ts';
+import { adminChanges, adminPages } from './admin-pages.ts';
 import { registerAssets } from './assets.ts';
 import { failurePage } from './failure-page.ts';
-import { type Form, formBody, readForm, requireFormToken } from './form.ts';
+import { formBody, readForm, readUpload, requireFormToken, uploadBody } from './form.ts';
 import { changeKey, createKey, deleteKey, deletePage, keyPage, newKeyPage } from './key-pages.ts';
 import { keysPage } from './keys-page.ts';
 import { modelPage, modelsPage } from './models-page.ts';
-import { signedOutPage, staleLinkPage, welcomePage } from './open-pages.ts';
 import { overviewPage } from './overview.ts';
-import type { PortalParts } from './parts.ts';
-import { forgetToken, headerOf, keepToken, placeOf, requireOwnOrigin, tokenOf } from './place.ts';
+import { accountPage, changeAccount, removeIdentity } from './account-page.ts';
+import { registerInvitation } from './invitation-page.ts';
+import { invitationsPage, invite, makeResetLink, revokeInvitation } from './invitations-page.ts';
+import { registerOidc } from './oidc.ts';
+import { switchOrganization } from './organization-switch.ts';
+import type { Change, Page, PortalParts, Upload } from './parts.ts';
+import { registerPasswordLinks } from './password-links.ts';
+import { forgetToken, headerOf, placeOf, requireOwnOrigin } from './place.ts';
+import { platformChanges, platformPages, platformUploads } from '#edge/portal/platform/platform.ts';
+import { playgroundModels, playgroundPage, serveChat } from './playground.ts';
+import { deleteContent } from './request-content.ts';
 import { requestPage } from './request-page.ts';
 import { endSessions, sessionsPage } from './sessions-page.ts';
-import { usagePage } from './usage-page.ts';
-import { createVisit, type Visit } from './visit.ts';
-import { addCredit, walletPage } from './wallet-page.ts';
+import { registerSignIn, registerWelcome, signedOut } from './sign-in.ts';
+import { usageCsv, usagePage } from './usage-page.ts';
+import { changeView, isOfOtherPage, requireSameView } from './view.ts';
+import type { Visit } from './visit.ts';
+import { endSession, isPart, loadedAgain, ownVisitOf, toSignIn, visitOf } from './visitors.ts';
+import { addAdjustment, addCredit, walletPage } from './wallet-page.ts';
 
 export type { KeyAnswer, ModelAnswer, PriceAnswer } from './answers.ts';
-export type { PortalParts } from './parts.ts';
+export { callbackPath } from './oidc.ts';
+export type { PortalParts, ProviderParts } from './parts.ts';
 
 /**
  * Pages for people. They ask the JSON API, as who is signed in, so that a page can show and do nothing that the API
@@ -50,29 +62,50 @@ const securityHeaders: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',
 };
 
-type Page = (visit: Visit, parts: PortalParts, param: (name: string) => string) => Promise<Response>;
-type Change = (visit: Visit, parts: PortalParts, form: Form, param: (name: string) => string) => Promise<Response>;
-
 const pages: Readonly<Record<string, Page>> = {
   '/portal/keys': keysPage,
   '/portal/keys/new': newKeyPage,
-  '/portal/keys/:id': (visit, _, param) => keyPage(visit, param('id')),
+  '/portal/keys/:id': (visit, parts, param) => keyPage(visit, parts, param('id')),
   '/portal/keys/:id/delete': (visit, parts, param) => deletePage(visit, parts, param('id')),
   '/portal/usage': usagePage,
+  '/portal/usage/requests.csv': usageCsv,
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
-  '/portal/wallet': (visit) => walletPage(visit),
+  '/portal/wallet': walletPage,
   '/portal/models': modelsPage,
   '/portal/models/:id': (visit, parts, param) => modelPage(visit, parts, param('id')),
+  '/portal/playground': playgroundPage,
+  '/portal/playground/models': playgroundModels,
   '/portal/sessions': sessionsPage,
+  '/portal/account': (visit) => accountPage(visit),
+  '/portal/invitations': (visit) => invitationsPage(visit),
+  ...adminPages,
+  ...platformPages,
 };
 
 const changes: Readonly<Record<string, Change>> = {
   '/portal/keys': createKey,
-  '/portal/keys/:id': (visit, _, form, param) => changeKey(visit, param('id'), form),
+  '/portal/keys/:id': (visit, parts, form, param) => changeKey(visit, parts, param('id'), form),
   '/portal/keys/:id/delete': (visit, _parts, _form, param) => deleteKey(visit, param('id')),
-  '/portal/wallet/credits': (visit, _, form) => addCredit(visit, form),
+  '/portal/usage/:id/content/delete': (visit, _parts, _form, param) => deleteContent(visit, param('id')),
+  '/portal/wallet/credits': (visit, parts, form) => addCredit(visit, parts, form),
+  '/portal/wallet/adjustments': (visit, parts, form) => addAdjustment(visit, parts, form),
   '/portal/sessions/end': endSessions,
+  '/portal/account': (visit, _, form) => changeAccount(visit, form),
+  '/portal/account/identities/remove': (visit, _, form) => removeIdentity(visit, form),
+  '/portal/invitations': (visit, _, form) => invite(visit, form),
+  '/portal/invitations/:id/revoke': (visit, _parts, _form, param) => revokeInvitation(visit, param('id')),
+  '/portal/reset-links': (visit, _, form) => makeResetLink(visit, form),
+  '/portal/switch': switchOrganization,
+  '/portal/view': changeView,
+  ...adminChanges,
+  ...platformChanges,
 };
+
+/** Forms with a file in them. */
+const uploads: Readonly<Record<string, Upload>> = { ...platformUploads };
+
+/** All that is answered here, but for `/`. */
+const paths = ['/welcome', '/sign-in', '/sign-in/*', '/reset-password', '/invitation', '/portal', '/portal/*'];
 
 /** What was asked for is no page to who asks. */
 class NoPageError extends AppError {}
@@ -104,12 +137,19 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
     await next();
   };
   const takeForm = every(ownOrigin, createReadBody({ limits, shares }, [formBody]));
-  for (const path of ['/welcome', '/portal', '/portal/*']) app.use(path, requestId);
+  for (const path of paths) app.use(path, requestId);
   registerAssets(app);
-  for (const path of ['/welcome', '/portal', '/portal/*']) app.use(path, secured);
+  for (const path of paths) app.use(path, secured);
   registerOverview(app, parts, secured);
   registerWelcome(app, parts, takeForm);
+  registerSignIn(app, parts, takeForm);
+  registerPasswordLinks(app, parts, takeForm);
+  if (parts.provider !== null) registerOidc(app, parts, parts.provider);
+  registerInvitation(app, parts, takeForm);
   registerPages(app, parts, takeForm);
+  registerUploads(app, parts, ownOrigin);
+  // Its body is the model's, and goes on unread.
+  app.post('/portal/playground/chat', (context) => serveChat(context, parts, () => ownVisitOf(context, parts)));
   app.get('/portal', (context) => context.redirect('/', 303));
   app.all('/portal/*', () => {
     throw new AppError('not_found', { message: 'There is no such page.' });
@@ -117,31 +157,8 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   return app;
 }
 
-/** Null for who is not signed in. */
-async function visitOf(context: HttpContext, parts: PortalParts): Promise<(Visit & { readonly token: string }) | null> {
-  const place = placeOf(context, parts.isSecure);
-  const token = tokenOf(context, place);
-  if (token === null) return null;
-  // A page that is left open asks by itself, which is no use of the session.
-  const signedIn = await parts.sessions.find(token, headerOf(context, 'x-poll') === null);
-  if (signedIn === null) {
-    forgetToken(context, place);
-    return null;
-  }
-  if (signedIn.member.organization.status !== 'active') throw new AppError('organization_suspended');
-  context.set('caller', signedIn.principal);
-  return { ...createVisit({ ask: parts.ask, context, signedIn, token, origin: place.origin }), token };
-}
-
-/** Whether a page asks for a part of itself. */
-const isPart = (context: HttpContext): boolean => headerOf(context, 'hx-request') !== null;
-
-/** Where to sign in; a part of a page would be put into the page. */
-function toSignIn(context: HttpContext): Response {
-  if (!isPart(context)) return context.redirect('/', 303);
-  context.header('hx-redirect', '/');
-  return context.body(null, 204);
-}
+const shown = (visit: Visit, make: () => Response | Promise<Response>): Response | Promise<Response> =>
+  isOfOtherPage(visit) ? loadedAgain(visit.context) : make();
 
 function registerOverview(app: Hono<HttpEnv>, parts: PortalParts, secured: MiddlewareHandler<HttpEnv>): void {
   const forPeople: MiddlewareHandler<HttpEnv> = async (context, next) => {
@@ -149,69 +166,59 @@ function registerOverview(app: Hono<HttpEnv>, parts: PortalParts, secured: Middl
     await next();
   };
   app.get('/', requestId, forPeople, secured, async (context) => {
-    const visit = await visitOf(context, parts);
-    if (visit !== null) return overviewPage(visit, parts);
-    return isPart(context) ? toSignIn(context) : signedOutPage(context, placeOf(context, parts.isSecure));
+    try {
+      const visit = await visitOf(context, parts);
+      if (visit !== null) return await shown(visit, () => overviewPage(visit, parts));
+    } catch (error) {
+      // Another organization, or another person, may sign in instead.
+      if (error instanceof AppError && error.code === 'organization_suspended') return signedOut(context, parts, error);
+      throw error;
+    }
+    return isPart(context) ? toSignIn(context) : signedOut(context, parts);
   });
-}
-
-function registerWelcome(app: Hono<HttpEnv>, parts: PortalParts, takeForm: MiddlewareHandler<HttpEnv>): void {
-  const { sessions, isSecure, addressOf } = parts;
-  app.get('/welcome', async (context) => {
-    const token = context.req.query('token') ?? '';
-    const isOpen = await sessions.isLinkOpen(token);
-    return welcomePage(context, placeOf(context, isSecure), isOpen ? token : null);
-  });
-  app.post('/welcome', takeForm, async (context) => {
-    const place = placeOf(context, isSecure);
-    if (!place.isSafe)
-      throw new AppError('insufficient_scope', { message: 'Signing in takes TLS, or the machine itself.' });
-    const form = await readForm(context);
-    const client: Client = {
-      address: addressOf(context.env.incoming),
-      userAgent: headerOf(context, 'user-agent') ?? '',
-    };
-    // What the browser had before is no part of the new session: a token that somebody planted there stays worthless.
-    const before = await visitOf(context, parts);
-    const opened = await sessions.openByLink(form.text('token'), client);
-    if (opened === null) return staleLinkPage(context);
-    if (before !== null) await endSession(before, parts);
-    keepToken(context, place, opened.token, absoluteSessionMs / 1000);
-    return context.redirect('/', 303);
-  });
-}
-
-async function endSession(
-  { context, signedIn: { session, principal } }: Visit,
-  { sessions }: PortalParts,
-): Promise<void> {
-  await sessions.end(
-    session.userId,
-    { id: session.id },
-    { actor: principal.actor, requestId: context.get('requestId') },
-  );
 }
 
 function registerPages(app: Hono<HttpEnv>, parts: PortalParts, takeForm: MiddlewareHandler<HttpEnv>): void {
   for (const [path, make] of Object.entries(pages)) {
     app.get(path, async (context) => {
       const visit = await visitOf(context, parts);
-      return visit === null ? toSignIn(context) : make(visit, parts, paramOf(context));
+      return visit === null ? toSignIn(context) : shown(visit, () => make(visit, parts, paramOf(context)));
     });
   }
-  const change = (path: string, make: Change): void => {
+  const change = (path: string, make: Change, find = visitOf): void => {
     app.post(path, takeForm, async (context) => {
-      const visit = await visitOf(context, parts);
+      const visit = await find(context, parts);
       if (visit === null) return toSignIn(context);
       const form = await readForm(context);
       requireFormToken(form, visit.token);
+      if (path !== '/portal/view' && path !== '/portal/sign-out') requireSameView(form, visit);
       return make(visit, parts, form, paramOf(context));
     });
   };
   for (const [path, make] of Object.entries(changes)) change(path, make);
-  change('/portal/sign-out', async (visit) => {
-    await endSession(visit, parts);
+  const signOut: Change = async (visit) => {
+    await endSession(visit.context, parts, visit.signedIn);
     forgetToken(visit.context, placeOf(visit.context, parts.isSecure));
     return visit.context.redirect('/', 303);
-  });
+  };
+  change('/portal/sign-out', signOut, ownVisitOf);
+}
+
+/** They are large: nothing of one is read before it is known who sends it. */
+function registerUploads(app: Hono<HttpEnv>, parts: PortalParts, ownOrigin: MiddlewareHandler<HttpEnv>): void {
+  const { limits, shares } = parts;
+  const signedIn: MiddlewareHandler<HttpEnv> = async (context, next) => {
+    if ((await visitOf(context, parts)) === null) return toSignIn(context);
+    await next();
+  };
+  const take = every(ownOrigin, signedIn, createReadBody({ limits, shares }, [uploadBody]));
+  for (const [path, make] of Object.entries(uploads)) {
+    app.post(path, take, async (context) => {
+      const visit = await visitOf(context, parts);
+      if (visit === null) return toSignIn(context);
+      const form = await readUpload(context);
+      requireFormToken(form, visit.token);
+      return make(visit, form);
+    });
+  }
 }

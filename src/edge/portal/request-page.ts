@@ -1,12 +1,15 @@
-import type { LimitsAnswer, RequestDetailAnswer } from './answers.ts';
+import type { ContentAnswer, LimitsAnswer, RequestDetailAnswer } from './answers.ts';
 import { mark, type Span, timelineChart } from './chart.ts';
 import { count, milliseconds, timeOf, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { readKeyNames } from './key-pages.ts';
 import { page } from './layout.ts';
 import { outcomeBadge } from './requests-table.ts';
-import { figures, table } from './ui.ts';
-import type { Visit } from './visit.ts';
+import { otherOrganization } from './other-organization.ts';
+import { contentSection } from './request-content.ts';
+import { costSection } from './request-cost.ts';
+import { figures, notice, table } from './ui.ts';
+import { pathWith, queryOf, type Visit } from './visit.ts';
 
 /** The why of one request: what its time went to, what its limits had left, and what it cost. */
 
@@ -21,12 +24,19 @@ const spanNames = {
 
 type SpanName = keyof typeof spanNames;
 
+const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(id)}`;
+
 export async function requestPage(visit: Visit, id: string): Promise<Response> {
-  const [request, keys] = await Promise.all([
-    visit.get<RequestDetailAnswer>(`/v1/usage/requests/${encodeURIComponent(id)}`),
+  const of = { organization_id: queryOf(visit.context, 'organization_id') };
+  const [request, keys, content] = await Promise.all([
+    visit.get<RequestDetailAnswer>(pathWith(pathOf(id), of)),
     readKeyNames(visit),
+    visit.mayOwn('usage.contents') ? visit.find<ContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
   ]);
-  const body = html`${head(request, keys)} ${timeline(request)} ${cost(request)} ${limits(request)} ${facts(request)}`;
+  const isDeleted = queryOf(visit.context, 'notice') === 'deleted';
+  const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
+  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, keys)} ${timeline(request)}
+  ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
   return page(visit, {
     title: 'Why this request',
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
@@ -77,35 +87,6 @@ function timeline({ timeline: spans }: RequestDetailAnswer): Html {
       ]),
       foot: ['All of it', '', milliseconds(total), ''],
     })}
-  </section>`;
-}
-
-function cost(request: RequestDetailAnswer): Html {
-  const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
-  const sources = {
-    engine: 'counted by the engine',
-    last_seen: "the engine's last count before it ended",
-    none: 'nothing was used',
-  };
-  return html`<section aria-labelledby="cost-title">
-    <h2 id="cost-title">What it cost</h2>
-    ${table({
-      caption: 'Tokens of this request',
-      columns: [{ title: 'Tokens' }, { title: 'Count', isNumber: true }, { title: 'Of them', isNumber: true }],
-      rows: [
-        ['Input', count(input_tokens), `${count(input_cached_tokens)} cached`],
-        ['Output', count(output_tokens), `${count(output_reasoning_tokens)} reasoning`],
-      ],
-      foot: [
-        'Charged',
-        usd(request.cost),
-        request.written_off === '0' ? '' : `${usd(request.written_off)} written off`,
-      ],
-    })}
-    <p class="quiet">
-      Tokens are ${sources[request.usage_source]}; the price is version
-      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}.
-    </p>
   </section>`;
 }
 

@@ -2,14 +2,22 @@ import type { RequestAnswer } from './answers.ts';
 import { count, milliseconds, time, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { badge, table } from './ui.ts';
+import { pathWith } from './visit.ts';
 
 export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Html {
   if (outcome === 'completed') return cache_hit ? badge('plain', 'cached') : badge('good', 'completed');
   return outcome === 'aborted' ? badge('plain', 'client left') : badge('bad', `${outcome} ${status}`);
 }
 
-/** Requests, newest first; each leads to the why of it. */
-export function requestsTable(requests: readonly RequestAnswer[], keyName: (id: string) => MaybeHtml): Html {
+/**
+ * Requests, newest first; each leads to the why of it.
+ * @param organization where they are not of the visitor's own
+ */
+export function requestsTable(
+  requests: readonly RequestAnswer[],
+  keyName: (id: string) => MaybeHtml,
+  organization = '',
+): Html {
   return table({
     caption: 'Requests, newest first',
     columns: [
@@ -23,7 +31,9 @@ export function requestsTable(requests: readonly RequestAnswer[], keyName: (id: 
       { title: 'Cost', isNumber: true },
     ],
     rows: requests.map((request) => [
-      html`<a href="/portal/usage/${request.id}">${time(request.created_at * 1000)}</a>`,
+      html`<a href="${pathWith(`/portal/usage/${request.id}`, { organization_id: organization })}"
+        >${time(request.created_at * 1000)}</a
+      >`,
       request.model,
       keyName(request.key_id),
       outcomeBadge(request),

@@ -4,7 +4,7 @@ import { time } from './format.ts';
 import { html } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
-import { badge, formToken, notice, table } from './ui.ts';
+import { badge, formToken, notice, records } from './ui.ts';
 import { queryOf, type Visit } from './visit.ts';
 
 /** Where somebody is signed in, and the buttons that end it: each sees only his own. */
@@ -20,15 +20,9 @@ export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Pro
       : null;
   const body = html`${said ? notice('good', 'Ended: the next page there asks to sign in.') : null}
     <p class="lead">A session ends after 12 hours without use, after 7 days in any case, and when you end it.</p>
-    ${table({
+    ${records({
       caption: 'Your sessions',
-      columns: [
-        { title: 'Begun' },
-        { title: 'Last seen' },
-        { title: 'Address' },
-        { title: 'Browser' },
-        { title: 'Action' },
-      ],
+      columns: ['Begun', 'Last seen', 'Address', 'Browser', 'Action'],
       rows: list.map(({ id, createdAtMs, lastSeenAtMs, address, userAgent }) => [
         time(createdAtMs),
         time(lastSeenAtMs),

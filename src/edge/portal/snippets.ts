@@ -134,6 +134,19 @@ function chatSnippets({ origin, model: { id }, secret }: SnippetOptions): Snippe
       },
     },
   };
+  const pi = {
+    providers: {
+      headgate: {
+        baseUrl: `${origin}/v1`,
+        api: 'openai-completions',
+        apiKey: secret ?? '$HEADGATE_API_KEY',
+        models: [{ id }],
+      },
+    },
+  };
+  const environment = `export OPENAI_BASE_URL=${origin}/v1
+export OPENAI_API_KEY=${secret === null ? '"$HEADGATE_API_KEY"' : quoted(secret)}
+export OPENAI_MODEL=${quoted(id)}`;
   return [
     {
       id: 'langchain',
@@ -165,7 +178,9 @@ const headgate = createOpenAICompatible({
 const { text } = await generateText({ model: headgate(${model}), prompt: '${hello}' });
 console.log(text);`,
     },
-    { id: 'agents', title: 'Coding agents (opencode.json)', text: JSON.stringify(config, null, 2) },
+    { id: 'agents', title: 'Coding agents: opencode (opencode.json)', text: JSON.stringify(config, null, 2) },
+    { id: 'agents-pi', title: 'Coding agents: pi (~/.pi/agent/models.json)', text: JSON.stringify(pi, null, 2) },
+    { id: 'agents-qwen', title: 'Coding agents: Qwen Code and others that read the environment', text: environment },
   ];
 }
 

@@ -3,9 +3,10 @@ import type { Refusal, Visit } from './visit.ts';
 
 /** The parts that pages are made of. */
 
-/** What the server knows a form by as its own. */
-export function formToken({ formToken: token }: Visit): Html {
-  return html`<input type="hidden" name="form_token" value="${token}" />`;
+/** What the server knows a form by as its own, and the organization that its page is about. */
+export function formToken({ formToken: token, viewed }: Visit): Html {
+  const about = viewed === null ? null : html`<input type="hidden" name="viewed" value="${viewed.id}" />`;
+  return html`<input type="hidden" name="form_token" value="${token}" />${about}`;
 }
 
 export function badge(kind: 'good' | 'busy' | 'bad' | 'plain', text: string): Html {
@@ -33,7 +34,9 @@ export function copyable(id: string, text: string, label = 'Copy'): Html {
 }
 
 export interface Column {
-  readonly title: string;
+  readonly title: MaybeHtml;
+  /** How the rows are sorted by it; absent: they are not. */
+  readonly sorted?: 'ascending' | 'descending';
   readonly isNumber?: boolean;
 }
 
@@ -43,6 +46,34 @@ export interface TableOptions {
   readonly columns: readonly Column[];
   readonly rows: readonly (readonly MaybeHtml[])[];
   readonly foot?: readonly MaybeHtml[];
+}
+
+export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
+  readonly columns: readonly string[];
+}
+
+/**
+ * A table of few rows with long texts; on narrow screens each row stands as a block, a line for each cell. The roles are
+ * said, since a table that is shown as blocks is none to who cannot see it.
+ */
+export function records({ caption, columns, rows }: RecordsOptions): Html {
+  return html`<div class="table records" tabindex="0" role="region" aria-label="${caption}">
+    <table role="table">
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map((title) => html`<th role="columnheader" scope="col">${title}</th>`)}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        ${rows.map(
+          (row) =>
+            html`<tr role="row">
+              ${row.map((cell, index) => html`<td role="cell" data-title="${columns[index]}">${cell}</td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 /** A dense table; on narrow screens it scrolls by itself, by keyboard too. */
@@ -58,7 +89,7 @@ export function table({ caption, columns, rows, foot }: TableOptions): Html {
     <table>
       <thead>
         <tr>
-          ${columns.map(({ title, isNumber }) => html`<th scope="col" class="${isNumber === true ? 'number' : ''}">${title}</th>`)}
+          ${columns.map(({ title, isNumber, sorted }) => html`<th scope="col" class="${isNumber === true ? 'number' : ''}" ${sorted === undefined ? null : html`aria-sort="${sorted}"`}>${title}</th>`)}
         </tr>
       </thead>
       <tbody>
@@ -103,11 +134,16 @@ export function figures(list: readonly Figure[]): Html {
 
 export interface FieldOptions {
   readonly name: string;
+  /** Where a page has several forms with a field of this name; else it is the name. */
+  readonly id?: string;
   readonly label: string;
   readonly value: string;
   readonly hint?: MaybeHtml;
   readonly refusal?: Refusal | null;
   readonly isRequired?: boolean;
+  readonly type?: 'text' | 'email' | 'password';
+  /** As browsers and password managers know fields: `username`, `current-password`. */
+  readonly autocomplete?: string;
   readonly inputMode?: 'numeric' | 'decimal';
   readonly maxLength?: number;
   readonly placeholder?: string;
@@ -116,38 +152,41 @@ export interface FieldOptions {
 const problemOf = (refusal: Refusal | null | undefined, name: string): string | null =>
   refusal?.problems.get(name) ?? null;
 
+const fieldDefaults = {
+  hint: null,
+  isRequired: false,
+  type: 'text',
+  autocomplete: 'off',
+  maxLength: 1000,
+  placeholder: '',
+} as const;
+
 /** A text field with what it is for, and what was wrong with it. */
 export function field(options: FieldOptions): Html {
-  const {
-    name,
-    label,
-    value,
-    hint = null,
-    refusal,
-    isRequired = false,
-    inputMode = 'text',
-    maxLength = 1000,
-    placeholder = '',
-  } = options;
+  const { name, label, value, hint, refusal, isRequired, type, autocomplete, maxLength, placeholder, ...more } = {
+    ...fieldDefaults,
+    ...options,
+  };
+  const { id = name, inputMode = type === 'email' ? 'email' : 'text' } = more;
   const problem = problemOf(refusal, name);
-  const described = [hint === null ? '' : `${name}-hint`, problem === null ? '' : `${name}-problem`].join(' ').trim();
+  const described = [hint === null ? '' : `${id}-hint`, problem === null ? '' : `${id}-problem`].join(' ').trim();
   return html`<div class="field">
-    <label for="${name}">${label}</label>
+    <label for="${id}">${label}</label>
     <input
-      type="text"
-      id="${name}"
+      type="${type}"
+      id="${id}"
       name="${name}"
       value="${value}"
       maxlength="${maxLength}"
       inputmode="${inputMode}"
       placeholder="${placeholder}"
-      autocomplete="off"
+      autocomplete="${autocomplete}"
       ${isRequired ? html`required` : null}
       ${described === '' ? null : html`aria-describedby="${described}"`}
       ${problem === null ? null : html`aria-invalid="true"`}
     />
-    ${hint === null ? null : html`<p class="hint" id="${name}-hint">${hint}</p>`}
-    ${problem === null ? null : html`<p class="problem" id="${name}-problem">${label} ${problem}</p>`}
+    ${hint === null ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
+    ${problem === null ? null : html`<p class="problem" id="${id}-problem">${label} ${problem}</p>`}
   </div>`;
 }
 

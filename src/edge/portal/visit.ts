@@ -1,7 +1,15 @@
 import type { Context } from 'hono';
-import { type Action, type Extent, extentOf } from '#core/accounts/accounts.ts';
+import {
+  type Action,
+  type Extent,
+  extentOf,
+  type OrganizationRole,
+  type OwnOrganization,
+  rolesGivenBy,
+} from '#core/accounts/accounts.ts';
 import { formTokenOf, type SignedIn } from '#core/sessions/sessions.ts';
-import type { AskApi, HttpContext, HttpEnv } from '#edge/http/http.ts';
+import { formatId } from '#base/id.ts';
+import type { AskApi, Caller, HttpContext, HttpEnv, OpenApi } from '#edge/http/http.ts';
 
 /** Why the API said no, as pages show it. */
 export interface Refusal {
@@ -26,20 +34,45 @@ export type Outcome<T> =
   /** `isNew`: something was made (201). */
   { readonly ok: true; readonly body: T; readonly isNew: boolean } | { readonly ok: false; readonly refusal: Refusal };
 
+/** Another organization that a platform administrator looks at; its id as it is shown. */
+export interface Viewed {
+  readonly id: string;
+  readonly name: string;
+}
+
 /** Somebody who is signed in and asks for a page. */
 export interface Visit {
   readonly context: HttpContext;
   readonly signedIn: SignedIn;
+  /** Null while it is the visitor's own organization. */
+  readonly viewed: Viewed | null;
+  /** The organization that pages are about, as it is shown: `viewed`, else the visitor's own. */
+  readonly organizationId: string;
+  readonly ownOrganizationId: string;
+  /** All that the visitor could work in. */
+  readonly organizations: readonly OwnOrganization[];
   /** Stands in every form as `form_token`. */
   readonly formToken: string;
   /** `http://host:port`, as the visitor's browser has it. */
   readonly origin: string;
   /** Whether the visitor may do this with all of the organization. */
   readonly may: (action: Action) => boolean;
+  /** Whether the visitor may do this at all, be it with what is his own alone. */
+  readonly mayOwn: (action: Action) => boolean;
+  /** The roles that the visitor may give. */
+  readonly gives: readonly OrganizationRole[];
   /** Reads from the JSON API as the visitor. @throws RefusedError */
   readonly get: <T>(path: string) => Promise<T>;
-  /** Changes something by the JSON API as the visitor. */
-  readonly send: <T>(method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: object) => Promise<Outcome<T>>;
+  /** The same where there may be nothing: null. @throws RefusedError */
+  readonly find: <T>(path: string) => Promise<T | null>;
+  /** Asks the JSON API as the visitor; for a change, and where the page goes on without the answer. */
+  readonly send: <T>(
+    method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: object,
+  ) => Promise<Outcome<T>>;
+  /** Reads what is no JSON, or goes on, as the visitor; it ends with the session. @throws RefusedError */
+  readonly open: (path: string, headers?: Readonly<Record<string, string>>) => Promise<Response>;
 }
 
 interface ErrorBody {
@@ -51,7 +84,7 @@ interface ErrorBody {
 }
 
 /** Both shapes of errors: OpenAI's names the first field in `param` and all of them in its message. */
-function refusalOf(status: number, body: unknown): Refusal {
+export function refusalOf(status: number, body: unknown): Refusal {
   const { message = 'Something went wrong on our side.', param = null, details } = (body as ErrorBody).error ?? {};
   const problems =
     details?.map(({ field, message: text }): [string, string] => [field, text]) ?? fieldsOf(message, param);
@@ -69,28 +102,48 @@ function fieldsOf(message: string, param: string | null): [string, string][] {
 
 export interface VisitParts {
   readonly ask: AskApi;
+  readonly openApi: OpenApi;
+  /** Who is signed in by this session now; throws AppError unauthorized where nobody is any more. */
+  readonly stillSignedIn: () => Promise<Caller>;
   readonly context: HttpContext;
   readonly signedIn: SignedIn;
+  readonly organizations: readonly OwnOrganization[];
   readonly token: string;
   readonly origin: string;
+  readonly viewed: Viewed | null;
+  /** A path of the API, for the organization that is looked at. */
+  readonly pathFor: (path: string) => string;
 }
 
-export function createVisit({ ask, context, signedIn, token, origin }: VisitParts): Visit {
+export function createVisit(parts: VisitParts): Visit {
+  const { ask, openApi, stillSignedIn, context, signedIn, organizations, token, origin, viewed, pathFor } = parts;
   const { principal } = signedIn;
+  const from = { requestId: context.get('requestId'), remoteAddress: context.env.incoming.socket.remoteAddress };
   const call = async <T>(method: string, path: string, body?: object): Promise<Outcome<T>> => {
-    const { remoteAddress } = context.env.incoming.socket;
-    const answer = await ask(principal, { method, path, body, requestId: context.get('requestId'), remoteAddress });
+    const answer = await ask(principal, { method, path: pathFor(path), body, ...from });
     if (answer.status < 400) return { ok: true, body: answer.body as T, isNew: answer.status === 201 };
     return { ok: false, refusal: refusalOf(answer.status, answer.body) };
   };
   return {
     context,
     signedIn,
+    viewed,
+    organizationId: viewed?.id ?? formatId('org', principal.organizationId),
+    ownOrganizationId: formatId('org', principal.organizationId),
+    organizations,
     formToken: formTokenOf(token),
     origin,
+    gives: rolesGivenBy(principal),
     may(action) {
       const extent: Extent = extentOf(principal, action);
       return extent === 'organization' || extent === 'any';
+    },
+    mayOwn: (action) => extentOf(principal, action) !== 'none',
+    async find<T>(path: string) {
+      const outcome = await call<T>('GET', path);
+      if (outcome.ok) return outcome.body;
+      if (outcome.refusal.status === 404) return null;
+      throw new RefusedError(outcome.refusal);
     },
     async get<T>(path: string) {
       const outcome = await call<T>('GET', path);
@@ -98,6 +151,11 @@ export function createVisit({ ask, context, signedIn, token, origin }: VisitPart
       throw new RefusedError(outcome.refusal);
     },
     send: call,
+    async open(path, headers) {
+      const answer = await openApi(stillSignedIn, { method: 'GET', path: pathFor(path), headers, ...from });
+      if (answer.status < 400) return answer;
+      throw new RefusedError(refusalOf(answer.status, await answer.json()));
+    },
   };
 }
 

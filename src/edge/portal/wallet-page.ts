@@ -1,95 +1,172 @@
-import type { LedgerEntryAnswer, ListAnswer, WalletAnswer } from './answers.ts';
+import type { LedgerEntryAnswer, ListAnswer, OrganizationAnswer, WalletAnswer } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
+import { otherOrganization } from './other-organization.ts';
+import type { PortalParts } from './parts.ts';
+import { balanceWarning, readRunway, type Runway, runwayText } from './runway.ts';
 import { badge, empty, field, figures, formToken, notice, older, refused, table, tabs } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { pathWith, queryOf, RefusedError, type Refusal, type Visit } from './visit.ts';
 
 const types = ['credit', 'usage', 'adjustment'] as const;
-const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Adjustments' } as const;
+const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Corrections' } as const;
 const pageSize = 50;
+
+const kinds: Readonly<Record<LedgerEntryAnswer['type'], readonly ['good' | 'plain' | 'busy', string]>> = {
+  credit: ['good', 'credit'],
+  usage: ['plain', 'usage'],
+  adjustment: ['busy', 'correction'],
+};
 
 const notices: Readonly<Record<string, string>> = {
   credited: 'The credit is booked and counts for the next request.',
+  adjusted: 'The correction is booked and counts for the next request.',
   repeated: 'That reference was booked before, with the same amount: nothing was added.',
 };
 
+/** What stands in the two forms, of which one was refused. */
 interface Typed {
+  readonly which: 'credits' | 'adjustments';
   readonly amount: string;
   readonly reference: string;
   readonly note: string;
+  readonly refusal: Refusal | null;
 }
 
-export function walletPage(visit: Visit): Promise<Response> {
-  return walletPageOf(visit, { amount: '', reference: '', note: '' }, null);
+const nothingTyped: Typed = { which: 'credits', amount: '', reference: '', note: '', refusal: null };
+
+export function walletPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const asked = queryOf(visit.context, 'organization_id').trim();
+  return walletPageOf(visit, parts, asked === visit.organizationId ? '' : asked, nothingTyped);
 }
 
-async function walletPageOf(visit: Visit, typed: Typed, refusal: Refusal | null): Promise<Response> {
+async function walletPageOf(
+  visit: Visit,
+  { clock }: PortalParts,
+  organization: string,
+  typed: Typed,
+): Promise<Response> {
   const { context, get } = visit;
   const asked = queryOf(context, 'type');
   const type = types.find((one) => one === asked) ?? '';
   const cursor = queryOf(context, 'cursor');
-  const [wallet, ledger] = await Promise.all([
-    get<WalletAnswer>('/v1/wallet'),
-    get<ListAnswer<LedgerEntryAnswer>>(pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize })),
+  const of = { organization_id: organization };
+  const mayBook = visit.may('wallet.book');
+  const id = organization === '' ? visit.organizationId : organization;
+  const [wallet, ledger, owner] = await Promise.all([
+    get<WalletAnswer>(pathWith('/v1/wallet', of)),
+    get<ListAnswer<LedgerEntryAnswer>>(pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize, ...of })),
+    mayBook ? get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
   ]);
+  const runway = await readRunway(visit, wallet, { nowMs: clock.now(), organization });
   const said = notices[queryOf(context, 'notice')];
-  const next = ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor });
-  const body = html`${said === undefined ? null : notice('good', said)} ${amounts(wallet)}
-    ${visit.may('wallet.book') ? creditForm(visit, typed, refusal) : null}
+  const next =
+    ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor, ...of });
+  const body = html`${otherOrganization(organization, '/portal/wallet')}
+    ${said === undefined ? null : notice('good', said)} ${balanceWarning(wallet, runway, mayBook)}
+    ${amounts(wallet, runway)} ${owner === null ? null : bookingForms(visit, owner, typed)}
+    ${owner === null ? null : otherWallet()}
     <section aria-labelledby="ledger-title">
       <h2 id="ledger-title">Ledger</h2>
       ${tabs(
         'Which entries',
         (['', ...types] as const).map((one) => ({
           text: titles[one],
-          href: pathWith('/portal/wallet', { type: one }),
+          href: pathWith('/portal/wallet', { type: one, ...of }),
           isHere: one === type,
         })),
       )}
-      ${ledger.data.length === 0 ? empty('Nothing here', 'Credits, adjustments and charges stand here from the newest on, each with the balance after it.') : ledgerTable(ledger.data)}
+      ${ledger.data.length === 0 ? empty('Nothing here', 'Credits, corrections and charges stand here from the newest on, each with the balance after it.') : ledgerTable(ledger.data, organization)}
       ${older(next)}
     </section>`;
-  return page(visit, { title: 'Wallet', body, status: refusal === null ? 200 : statusOf(refusal) });
+  return page(visit, { title: 'Wallet', body, status: typed.refusal === null ? 200 : statusOf(typed.refusal) });
 }
 
-function amounts({ balance, held, available }: WalletAnswer): Html {
-  const isEmpty = available === '0' || available.startsWith('-');
-  return html`${isEmpty ? notice('bad', 'The balance pays for nothing more: requests are refused with 402 until there is credit.') : null}
-  ${figures([
+function amounts({ balance, held, available }: WalletAnswer, runway: Runway): Html {
+  return figures([
     { label: 'Balance', value: usd(balance), note: 'credits less what was used, exact' },
     { label: 'Held', value: usd(held), note: 'set aside for requests that run now' },
-    { label: 'Available', value: usd(available), note: 'what the next request may hold' },
-  ])}`;
+    { label: 'Available', value: usd(available), note: runwayText(runway) ?? 'what the next request may hold' },
+  ]);
 }
 
-function creditForm(visit: Visit, { amount, reference, note }: Typed, refusal: Refusal | null): Html {
-  return html`<details class="fold" ${refusal === null ? null : html`open`}>
-    <summary>Add credit</summary>
-    <form class="form" method="post" action="/portal/wallet/credits">
-      ${formToken(visit)} ${refused(refusal)}
-      <div class="grid">
-        ${field({ name: 'amount', label: 'Amount in USD', value: amount, placeholder: '25.00', refusal, isRequired: true, inputMode: 'decimal', maxLength: 40 })}
-        ${field({ name: 'reference', label: 'Reference', value: reference, hint: 'Such as the number of an invoice: it is booked once, however often it is sent.', refusal, isRequired: true, maxLength: 200 })}
-      </div>
-      ${field({ name: 'note', label: 'Note', value: note, refusal })}
-      <p class="buttons"><button class="primary">Book the credit</button></p>
+interface BookingForm {
+  readonly which: Typed['which'];
+  readonly title: string;
+  readonly amountHint: string;
+  readonly example: string;
+  readonly noteLabel: string;
+  readonly isNoteRequired: boolean;
+  readonly button: string;
+}
+
+const forms: readonly BookingForm[] = [
+  {
+    which: 'credits',
+    title: 'Add credit',
+    amountHint: 'What the balance gains.',
+    example: '25.00',
+    noteLabel: 'Note',
+    isNoteRequired: false,
+    button: 'Book the credit',
+  },
+  {
+    which: 'adjustments',
+    title: 'Correct the balance',
+    amountHint: 'What the balance gains; with a minus what it loses, never below zero.',
+    example: '-2.50',
+    noteLabel: 'Reason',
+    isNoteRequired: true,
+    button: 'Book the correction',
+  },
+];
+
+/** Whose wallet a form books on is that of its page: this leads to another page. */
+function otherWallet(): Html {
+  return html`<details class="fold">
+    <summary>Another organization</summary>
+    <form class="filters" method="get" action="/portal/wallet">
+      ${field({ id: 'other-organization', name: 'organization_id', label: 'Id of the organization', value: '', placeholder: 'org_…', isRequired: true, maxLength: 60 })}
+      <p class="buttons"><button>Show its wallet</button></p>
     </form>
   </details>`;
 }
 
-function what({ type, request_id, requests, reference, note }: LedgerEntryAnswer): MaybeHtml {
+function bookingForms(visit: Visit, owner: OrganizationAnswer, typed: Typed): Html {
+  return html`${forms.map((form) => bookingForm(visit, form, owner, form.which === typed.which ? typed : nothingTyped))}`;
+}
+
+function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer, typed: Typed): Html {
+  const { which, title, amountHint, example, noteLabel, isNoteRequired, button } = form;
+  const { amount, reference, note, refusal } = typed;
+  const id = (name: string): string => `${which}-${name}`;
+  return html`<details class="fold" ${refusal === null ? null : html`open`}>
+    <summary>${title}</summary>
+    <form class="form" method="post" action="${pathWith(`/portal/wallet/${which}`, { organization_id: owner.id })}">
+      ${formToken(visit)} <input type="hidden" name="organization_id" value="${owner.id}" /> ${refused(refusal)}
+      <p>This is booked for <strong>${owner.name}</strong> <code>${owner.id}</code>.</p>
+      <div class="grid">
+        ${field({ id: id('amount'), name: 'amount', label: 'Amount in USD', value: amount, hint: amountHint, placeholder: example, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40 })}
+        ${field({ id: id('reference'), name: 'reference', label: 'Reference', value: reference, hint: 'Such as the number of an invoice: it is booked once, however often it is sent.', refusal, isRequired: true, maxLength: 200 })}
+        ${field({ id: id(isNoteRequired ? 'reason' : 'note'), name: isNoteRequired ? 'reason' : 'note', label: noteLabel, value: note, refusal, isRequired: isNoteRequired })}
+      </div>
+      <p class="buttons"><button class="primary">${button}</button></p>
+    </form>
+  </details>`;
+}
+
+function what({ type, request_id, requests, reference, note }: LedgerEntryAnswer, organization: string): MaybeHtml {
   if (type === 'usage') {
     return request_id === null
       ? counted(requests ?? 0, 'request')
-      : html`<a href="/portal/usage/${request_id}">one request</a>`;
+      : html`<a href="${pathWith(`/portal/usage/${request_id}`, { organization_id: organization })}">one request</a>`;
   }
   return html`${reference}${note === null || note === '' ? null : html` <span class="quiet">${note}</span>`}`;
 }
 
-function ledgerTable(entries: readonly LedgerEntryAnswer[]): Html {
+function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string): Html {
   return table({
     caption: 'Ledger, newest first',
     columns: [
@@ -101,17 +178,45 @@ function ledgerTable(entries: readonly LedgerEntryAnswer[]): Html {
     ],
     rows: entries.map((entry) => [
       timeOf(entry.created_at, ''),
-      badge(entry.type === 'credit' ? 'good' : 'plain', entry.type),
-      what(entry),
+      badge(...kinds[entry.type]),
+      what(entry, organization),
       usd(entry.amount),
       usd(entry.balance_after),
     ]),
   });
 }
 
-export async function addCredit(visit: Visit, form: Form): Promise<Response> {
-  const typed = { amount: form.text('amount').trim(), reference: form.text('reference'), note: form.text('note') };
-  const booked = await visit.send<LedgerEntryAnswer>('POST', '/v1/wallet/credits', typed);
-  if (!booked.ok) return walletPageOf(visit, typed, booked.refusal);
-  return visit.context.redirect(`/portal/wallet?notice=${booked.isNew ? 'credited' : 'repeated'}`, 303);
+interface Booking {
+  readonly which: Typed['which'];
+  /** The field that says why. */
+  readonly why: 'note' | 'reason';
+  readonly done: 'credited' | 'adjusted';
+}
+
+async function book(visit: Visit, parts: PortalParts, form: Form, { which, why, done }: Booking): Promise<Response> {
+  const inQuery = queryOf(visit.context, 'organization_id').trim();
+  const inForm = form.text('organization_id').trim();
+  // The page's own, which is looked at now: `requireSameView` has refused any other.
+  const named = inForm === '' ? (inQuery === '' ? visit.organizationId : inQuery) : inForm;
+  const [amount, reference, note] = [form.text('amount').trim(), form.text('reference'), form.text(why)];
+  const path = pathWith(`/v1/wallet/${which}`, { organization_id: inQuery === '' ? named : inQuery });
+  const body = { organization_id: named, amount, reference, [why]: note };
+  const booked = await visit.send<LedgerEntryAnswer>('POST', path, body);
+  const organization = named === visit.organizationId ? '' : named;
+  if (!booked.ok) {
+    const { refusal } = booked;
+    // There is no page of an organization that cannot be seen, and on that of another one the next press would book.
+    if (refusal.problems.has('organization_id') || refusal.status === 404) throw new RefusedError(refusal);
+    return walletPageOf(visit, parts, organization, { which, amount, reference, note, refusal });
+  }
+  const notice = booked.isNew ? done : 'repeated';
+  return visit.context.redirect(pathWith('/portal/wallet', { notice, organization_id: organization }), 303);
+}
+
+export function addCredit(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  return book(visit, parts, form, { which: 'credits', why: 'note', done: 'credited' });
+}
+
+export function addAdjustment(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  return book(visit, parts, form, { which: 'adjustments', why: 'reason', done: 'adjusted' });
 }

@@ -8,38 +8,68 @@ export interface LiveConnection {
   readonly destroy: () => void;
 }
 
+export interface LiveBounds {
+  readonly perAddressMax: number;
+  /** Of all addresses together. */
+  readonly totalMax: number;
+}
+
 /** Everything that is open at each address, so that it can be ended at once. */
 export class LiveConnections {
-  readonly #byInstallation = new Map<string, Set<LiveConnection>>();
-  readonly #max: number;
+  readonly #byInstallation = new Map<string, Map<LiveConnection, Exposure>>();
+  readonly #bounds: LiveBounds;
+  #total = 0;
+  #changes = 0;
 
-  /** @param max of one address */
-  constructor(max: number) {
-    this.#max = max;
+  constructor(bounds: LiveBounds) {
+    this.#bounds = bounds;
   }
 
-  /** @returns false where the address has as many as it may */
-  add({ installationId }: Exposure, connection: LiveConnection): boolean {
-    const open = this.#byInstallation.get(installationId) ?? new Set();
-    if (open.size >= this.#max) return false;
-    this.#byInstallation.set(installationId, open.add(connection));
+  /**
+   * Grows with everything that ends connections. Who was let in while it grew is asked again: what ended others found
+   * nothing of his to end.
+   */
+  get changes(): number {
+    return this.#changes;
+  }
+
+  /** @returns false where the address, or all of them, have as many as they may */
+  add(exposure: Exposure, connection: LiveConnection): boolean {
+    const { perAddressMax, totalMax } = this.#bounds;
+    const known = this.#byInstallation.get(exposure.installationId) ?? new Map<LiveConnection, Exposure>();
+    if (known.size >= perAddressMax || this.#total >= totalMax) return false;
+    this.#byInstallation.set(exposure.installationId, known.set(connection, exposure));
+    this.#total += 1;
     return true;
   }
 
   remove({ installationId }: Exposure, connection: LiveConnection): void {
     const open = this.#byInstallation.get(installationId);
-    open?.delete(connection);
+    if (open?.delete(connection) === true) this.#total -= 1;
     if (open?.size === 0) this.#byInstallation.delete(installationId);
   }
 
   cut({ installationId }: Exposure): void {
-    for (const connection of this.#byInstallation.get(installationId) ?? []) connection.destroy();
+    this.#changes += 1;
+    for (const connection of this.#byInstallation.get(installationId)?.keys() ?? []) connection.destroy();
   }
 
   cutHeldBy(isMeant: (holder: Holder) => boolean): void {
+    this.#changes += 1;
     for (const connection of this.#all()) {
       if (connection.holder !== null && isMeant(connection.holder)) connection.destroy();
     }
+  }
+
+  /** Who has something open, and where; each once. */
+  held(): readonly { readonly exposure: Exposure; readonly holder: Holder }[] {
+    const found = new Map<string, { readonly exposure: Exposure; readonly holder: Holder }>();
+    for (const open of this.#byInstallation.values()) {
+      for (const [{ holder }, exposure] of open) {
+        if (holder !== null) found.set(JSON.stringify([exposure.installationId, holder]), { exposure, holder });
+      }
+    }
+    return [...found.values()];
   }
 
   cutAll(): void {
@@ -52,6 +82,6 @@ export class LiveConnections {
   }
 
   #all(): LiveConnection[] {
-    return [...this.#byInstallation.values()].flatMap((open) => [...open]);
+    return [...this.#byInstallation.values()].flatMap((open) => [...open.keys()]);
   }
 }

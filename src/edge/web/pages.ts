@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 /** What the gateway itself says at an application's address, for people in a browser and for programs. */
@@ -5,6 +6,8 @@ export interface Page {
   readonly status: number;
   readonly title: string;
   readonly text: string;
+  /** Of a form that is sent to the page's own address. */
+  readonly button?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
@@ -44,6 +47,11 @@ export const pages = {
     text: 'This application has as many open connections as it may have. Try again in a moment.',
     headers: retrySoon,
   },
+  suspended: {
+    status: 503,
+    title: 'Not available',
+    text: 'This application is not available at the moment. Whoever runs it can say why.',
+  },
   members: {
     status: 401,
     title: 'For members only',
@@ -68,6 +76,12 @@ export const pages = {
       'The request has an API key of the gateway in it. Applications never get to see one: it was not passed on. ' +
       'Requests with API keys go to the address of the gateway itself.',
   },
+  tooManyGuesses: {
+    status: 429,
+    title: 'Too many attempts',
+    text: 'Too much that looks like keys or links, and is none that is good here, came from this address. Try again in a minute.',
+    headers: { 'retry-after': '60' },
+  },
   loop: {
     status: 508,
     title: 'A loop',
@@ -84,26 +98,55 @@ export const pages = {
     text: 'This address is not there for this method.',
     headers: { allow: 'GET' },
   },
+  badLinkMethod: {
+    status: 405,
+    title: 'Not with this method',
+    text: 'A link is looked at with GET and used with POST.',
+    headers: { allow: 'GET, HEAD, POST' },
+  },
+  door: {
+    status: 200,
+    title: 'Open the application',
+    text: 'This link leads to an application for members. It works once.',
+    button: 'Open the application',
+    // The form tells where it comes from, and nobody the link.
+    headers: { 'referrer-policy': 'strict-origin' },
+  },
 } as const satisfies Readonly<Record<string, Page>>;
+
+const style =
+  'body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}h1{font-size:1.4rem}' +
+  'button{font:inherit;padding:.5rem 1rem}';
+const styleHash = createHash('sha256').update(style).digest('base64');
+const policy =
+  `default-src 'none'; style-src 'sha256-${styleHash}'; form-action 'self'; base-uri 'none'; ` +
+  "frame-ancestors 'none'";
 
 const common = {
   'cache-control': 'no-store',
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
-  'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+  'content-security-policy': policy,
 };
 
-export function render({ title, text }: Page, accept: string): { readonly type: string; readonly body: string } {
-  if (!accept.includes('text/html')) return { type: 'text/plain; charset=utf-8', body: `${title}. ${text}\n` };
+export function render(
+  { title, text, button }: Page,
+  accept: string,
+): { readonly type: string; readonly body: string } {
+  const isForm = button !== undefined;
+  const more = isForm ? ' Send a POST request to this address to use it.' : '';
+  if (!accept.includes('text/html')) return { type: 'text/plain; charset=utf-8', body: `${title}. ${text}${more}\n` };
+  const form = isForm ? `<form method="post"><button>${button}</button></form>\n` : '';
   const body = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
+<meta name="robots" content="noindex">
 <title>${title}</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}h1{font-size:1.4rem}</style>
+<style>${style}</style>
 <h1>${title}</h1>
 <p>${text}</p>
-</html>
+${form}</html>
 `;
   return { type: 'text/html; charset=utf-8', body };
 }
@@ -115,15 +158,20 @@ export function answer(incoming: IncomingMessage, outgoing: ServerResponse, page
     return;
   }
   const { type, body } = render(page, incoming.headers.accept ?? '');
-  const isWhole = incoming.complete || (!('content-length' in incoming.headers) && !isChunked(incoming));
   outgoing.writeHead(page.status, {
     ...common,
     ...page.headers,
     'content-type': type,
     'content-length': Buffer.byteLength(body),
-    ...(!isWhole && { connection: 'close' }),
+    ...closingHeader(incoming),
   });
   outgoing.end(incoming.method === 'HEAD' ? undefined : body);
 }
 
-export const isChunked = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined;
+/** Where the request's body is still coming in. */
+export function closingHeader(incoming: IncomingMessage): { readonly connection?: 'close' } {
+  const isWhole = incoming.complete || (!('content-length' in incoming.headers) && !isChunked(incoming));
+  return isWhole ? {} : { connection: 'close' };
+}
+
+const isChunked = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined;

@@ -1,6 +1,7 @@
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Entrance, Exposure, Exposures } from '#core/exposures/exposures.ts';
+import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { bodyHeaders, requestHeaders, responseHeaders } from './headers.ts';
 import type { LiveConnection, LiveConnections } from './live.ts';
@@ -11,9 +12,11 @@ import { answer, type Page, pages, render } from './pages.ts';
 export interface RelayParts {
   readonly exposures: Pick<Exposures, 'connect'>;
   readonly live: LiveConnections;
-  readonly addressOf: (incoming: IncomingMessage) => string;
+  readonly clock: Clock;
+  readonly wholeAddressOf: (incoming: IncomingMessage) => string;
   readonly log: Log;
   readonly bodyStallMs: number;
+  /** From the last part of a request's body that went to the application to the first byte of its answer. */
   readonly firstByteMs: number;
 }
 
@@ -22,10 +25,10 @@ export interface Opened {
   readonly entrance: Entrance | null;
 }
 
-/** Ends the client's connection when it must not stay: at a cut, and when the cookie that it came with has expired. */
+/** Ends the client's connection when it must not stay: at a cut, and when the cookie that it came with, or its key, expires. */
 function watch(
   { exposure, entrance }: Opened,
-  { live }: RelayParts,
+  { live, clock }: RelayParts,
   client: Duplex,
   isLong: () => boolean,
 ): { readonly isCut: () => boolean; readonly end: () => void; readonly attach: (stream: Duplex) => void } | null {
@@ -40,7 +43,7 @@ function watch(
     },
   };
   if (!live.add(exposure, connection)) return null;
-  const leftMs = entrance === null ? null : Math.max(0, entrance.expiresAtMs - Date.now());
+  const leftMs = entrance === null ? null : Math.max(0, entrance.expiresAtMs - clock.now());
   const timer = leftMs === null ? null : setTimeout(connection.destroy, leftMs).unref();
   return {
     isCut: () => isCut,
@@ -74,7 +77,7 @@ export async function relayRequest(
     return;
   }
   watched.attach(stream);
-  const headers = [...requestHeaders(incoming, parts.addressOf(incoming)), ...bodyHeaders(incoming)];
+  const headers = [...requestHeaders(incoming, parts.wholeAddressOf(incoming)), ...bodyHeaders(incoming)];
   const asked = request({ method: incoming.method, path: incoming.url, headers, createConnection: () => stream });
   const timer = setTimeout(() => {
     fail(pages.tooSlow);
@@ -112,6 +115,8 @@ export async function relayRequest(
     fail((error.code ?? '').startsWith('HPE_') ? pages.broken : pages.noAnswer);
   });
   cutStalled(incoming, parts.bodyStallMs);
+  // What the application does not take stops these, too.
+  incoming.on('data', () => timer.refresh());
   outgoing.once('finish', () => endUnread(incoming, parts.bodyStallMs));
   incoming.pipe(asked);
 }
@@ -169,7 +174,7 @@ export async function relayUpgrade(
   }
   watched.attach(stream);
   const headers = [
-    ...requestHeaders(incoming, parts.addressOf(incoming)),
+    ...requestHeaders(incoming, parts.wholeAddressOf(incoming)),
     'Connection',
     'Upgrade',
     'Upgrade',

@@ -7,10 +7,11 @@ import { descriptorsMax } from '#base/descriptors.ts';
 import { closeServer, listen, type ListenAddress, urlOf } from '#base/listen.ts';
 import type { Log } from '#base/log.ts';
 import type { Exposure, Exposures, Holder } from '#core/exposures/exposures.ts';
-import { type KeyFinder, pass } from './gate.ts';
+import { type GateParts, guessed, type KeyFinder, pass, type Passage } from './gate.ts';
+import { createGuesses } from './guesses.ts';
 import { cookieName, pairsOf } from './headers.ts';
 import { LiveConnections } from './live.ts';
-import { answer, type Page, pages } from './pages.ts';
+import { answer, closingHeader, type Page, pages } from './pages.ts';
 import { refuseUpgrade, relayRequest, type RelayParts, relayUpgrade } from './relay.ts';
 
 /**
@@ -33,11 +34,16 @@ export interface Web {
   cut(exposure: Exposure): void;
   /** Ends what is open on behalf of these. */
   cutHeldBy(isMeant: (holder: Holder) => boolean): void;
+  /** Sessions on whose behalf something is open. */
+  sessionIds(): readonly string[];
+  /** Ends what is open on behalf of who may not be there any more. @throws what the stores throw */
+  endLeft(): Promise<void>;
   /** Takes no more requests, and ends those that do not end by themselves at once. */
   close(): Promise<void>;
 }
 
-export interface WebOptions extends Omit<RelayParts, 'live' | 'exposures'> {
+export interface WebOptions
+  extends Omit<RelayParts, 'live' | 'exposures'>, Pick<GateParts, 'wrongEntrances' | 'addressOf'> {
   readonly address: WebConfig;
   readonly exposures: Exposures;
   readonly keys: KeyFinder;
@@ -68,18 +74,22 @@ export function addressOfWeb({ host, port }: WebConfig): ListenAddress {
 
 export function createWeb(options: WebOptions): Web {
   const { address, exposures, log } = options;
-  const live = new LiveConnections(connectionsPerAddress);
+  const connectionsMax = Math.floor(descriptorsMax() * descriptorShare);
+  const live = new LiveConnections({ perAddressMax: connectionsPerAddress, totalMax: connectionsMax });
   const parts = { ...options, live };
-  const { server, connections } = openServer(options);
+  const { server, connections } = openServer(options, connectionsMax);
+  const gate = { ...options, guesses: createGuesses(options.clock) };
+  const passNow = (incoming: IncomingMessage): Promise<Passage> => passUncut(incoming, gate, live);
 
   async function serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     if (isAsk(incoming, exposures)) {
       answerAsk(incoming, outgoing, exposures);
       return;
     }
-    const passage = await pass(incoming, options);
+    const passage = await passNow(incoming);
     if (passage.kind === 'refused') answer(incoming, outgoing, passage.page);
-    else if (passage.kind === 'enter') await enter(incoming, outgoing, { ...passage, exposures });
+    else if (passage.kind === 'door') showDoor(incoming, outgoing, passage.exposure);
+    else if (passage.kind === 'enter') await enter(incoming, outgoing, { ...options, ...passage });
     else await relayRequest(incoming, outgoing, passage, parts);
   }
 
@@ -89,10 +99,10 @@ export function createWeb(options: WebOptions): Web {
       refuse(pages.badRequest);
       return;
     }
-    const passage = await pass(incoming, options);
+    const passage = await passNow(incoming);
     if (passage.kind === 'refused') refuse(passage.page);
-    else if (passage.kind === 'enter') refuse(pages.badRequest);
-    else await relayUpgrade({ incoming, socket, head }, passage, parts);
+    else if (passage.kind === 'open') await relayUpgrade({ incoming, socket, head }, passage, parts);
+    else refuse(pages.badRequest);
   }
 
   server.on('request', (incoming, outgoing) => {
@@ -105,6 +115,7 @@ export function createWeb(options: WebOptions): Web {
   });
   server.on('upgrade', (incoming, socket, head) => {
     socket.on('error', () => socket.destroy());
+    connections.upgraded(socket);
     if (socket instanceof Socket) socket.setTimeout(0).setKeepAlive(true, keepAliveMs);
     upgrade(incoming, socket, head).catch((error: unknown) => {
       log.warn({ err: error, host: incoming.headers.host }, 'a websocket to an application could not be opened');
@@ -116,6 +127,10 @@ export function createWeb(options: WebOptions): Web {
     url: () => urlOf(server, address),
     cut: (exposure) => live.cut(exposure),
     cutHeldBy: (isMeant) => live.cutHeldBy(isMeant),
+    sessionIds: () => [
+      ...new Set(live.held().flatMap(({ holder: { sessionId } }) => (sessionId === null ? [] : [sessionId]))),
+    ],
+    endLeft: () => endLeft(live, exposures),
     async close() {
       const closed = closeServer(server);
       server.closeIdleConnections();
@@ -128,8 +143,27 @@ export function createWeb(options: WebOptions): Web {
   };
 }
 
+/** What was cut while somebody was let in found nothing of his to cut. */
+async function passUncut(incoming: IncomingMessage, parts: GateParts, live: LiveConnections): Promise<Passage> {
+  for (;;) {
+    const { changes } = live;
+    const passage = await pass(incoming, parts);
+    if (changes === live.changes) return passage;
+  }
+}
+
+async function endLeft(live: LiveConnections, exposures: Pick<Exposures, 'mayStay'>): Promise<void> {
+  for (const { exposure, holder } of live.held()) {
+    if (await exposures.mayStay(exposure, holder)) continue;
+    live.cutHeldBy((other) => JSON.stringify(other) === JSON.stringify(holder));
+  }
+}
+
 /** Its bounds are its own: what applications are asked takes nothing from the API. */
-function openServer(options: WebOptions): { readonly server: Server; readonly connections: Connections } {
+function openServer(
+  options: WebOptions,
+  connectionsMax: number,
+): { readonly server: Server; readonly connections: Connections } {
   const server = createServer({
     maxHeaderSize: headerBytesMax,
     headersTimeout: options.headersTimeoutMs,
@@ -141,7 +175,7 @@ function openServer(options: WebOptions): { readonly server: Server; readonly co
     insecureHTTPParser: false,
   });
   const connections = guardConnections(server, {
-    connectionsMax: Math.floor(descriptorsMax() * descriptorShare),
+    connectionsMax,
     stallMs: options.answerStallTimeoutMs,
     refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
   });
@@ -181,23 +215,30 @@ function answerAsk(incoming: IncomingMessage, outgoing: ServerResponse, exposure
   outgoing.end();
 }
 
+const enteringHeaders = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'content-length': 0 };
+
+/** Of what a link leads to, before it is used. What everybody may see needs none. */
+function showDoor(incoming: IncomingMessage, outgoing: ServerResponse, { access, path }: Exposure): void {
+  if (access === 'members') answer(incoming, outgoing, pages.door);
+  else outgoing.writeHead(303, { ...enteringHeaders, location: path, ...closingHeader(incoming) }).end();
+}
+
 async function enter(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  { exposure, exposures, link }: { exposure: Exposure; exposures: Exposures; link: string },
+  { exposure, link, exposures, clock, ...parts }: WebOptions & { readonly exposure: Exposure; readonly link: string },
 ): Promise<void> {
-  const headers = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'content-length': 0 };
-  const location = exposure.path;
+  const headers = { ...enteringHeaders, location: exposure.path, ...closingHeader(incoming) };
   if (exposure.access === 'public') {
-    outgoing.writeHead(303, { ...headers, location }).end();
+    outgoing.writeHead(303, headers).end();
     return;
   }
   const entrance = await exposures.enter(exposure, link);
   if (entrance === null) {
-    answer(incoming, outgoing, pages.badLink);
+    answer(incoming, outgoing, await guessed(incoming, parts, pages.badLink));
     return;
   }
-  const seconds = Math.max(0, Math.floor((entrance.expiresAtMs - Date.now()) / 1000));
+  const seconds = Math.max(0, Math.floor((entrance.expiresAtMs - clock.now()) / 1000));
   const cookie = `${cookieName}=${entrance.secret}; Path=/; Max-Age=${seconds}; Secure; HttpOnly; SameSite=Lax`;
-  outgoing.writeHead(303, { ...headers, location, 'set-cookie': cookie }).end();
+  outgoing.writeHead(303, { ...headers, 'set-cookie': cookie }).end();
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { hashPassword, verifyPassword } from '#core/accounts/accounts.ts';
+import { decoyHash, hashPassword, verifyPassword } from '#core/accounts/accounts.ts';
 
 describe('hashing passwords', () => {
   it('turns away who asks for too many at once, and serves others meanwhile', async () => {
@@ -21,4 +21,12 @@ describe('hashing passwords', () => {
     expect(await verifyPassword('pässword', kept)).toBe(false);
     expect(await verifyPassword('', '')).toBe(false);
   });
+});
+
+it('what nobody’s password is checked against costs what every other one does', async () => {
+  const costs = (kept: string): string => kept.split('$').slice(0, 4).join('$');
+  const kept = await hashPassword('correct horse');
+  expect(costs(decoyHash)).toBe(costs(kept));
+  expect(decoyHash).toHaveLength(kept.length);
+  expect(await verifyPassword('', decoyHash)).toBe(false);
 });

@@ -27,6 +27,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     file: `engines/${id}.yaml`,
     id,
     name: `The ${id}`,
+    aliases: [],
     huggingFaceId: `Acme/${id}`,
     taskType: 'chat',
     contextLength: 4096,

@@ -1,4 +1,5 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
+import { BlockList } from 'node:net';
 import { parseEnv } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
@@ -20,11 +21,17 @@ interface Service {
   readonly pids_limit?: number;
   readonly env_file?: unknown;
   readonly secrets?: readonly string[];
+  readonly networks?: Readonly<
+    Record<string, { readonly aliases?: readonly string[]; readonly ipv4_address?: string }>
+  >;
 }
 
 interface ComposeFile {
   readonly services: Readonly<Record<string, Service>>;
   readonly secrets?: Readonly<Record<string, { readonly file: string }>>;
+  readonly networks?: Readonly<
+    Record<string, { readonly ipam?: { readonly config: readonly { readonly subnet: string }[] } }>
+  >;
 }
 
 function textOf(name: string): string {
@@ -81,6 +88,27 @@ describe('env.example', () => {
     });
   });
 
+  it('lets the gateway believe Caddy, at the one address that it has, and whom else the operator names', () => {
+    const { services, networks } = read('compose.platform.yaml');
+    const { gateway, caddy } = services;
+    const address = caddy?.networks?.['web']?.ipv4_address ?? '';
+    const inSubnet = new BlockList();
+    const [base = '', bits] = (networks?.['web']?.ipam?.config[0]?.subnet ?? '').split('/');
+    inSubnet.addSubnet(base, Number(bits));
+    expect(inSubnet.check(address)).toBe(true);
+    const trusted = (given: string) => {
+      const text = fillIn(textOf('compose.platform.yaml'), { ...example, HEADGATE_TRUSTED_PROXIES: given });
+      const file = parse(text) as ComposeFile;
+      return parseConfig({ ...environmentOf(file.services['gateway']), PORT: '0' }).http.trustedProxies;
+    };
+    expect(trusted('')).toEqual([address]);
+    expect(trusted('192.0.2.0/24, ::1')).toEqual([address, '192.0.2.0/24', '::1']);
+    // By a name that the gateway has in that network alone: from another one Caddy would come with another address.
+    const { hostname } = new URL(environmentOf(caddy)['HEADGATE_WEB_URL'] ?? '');
+    expect(gateway?.networks?.['web']?.aliases).toContain(hostname);
+    expect(Object.keys(read('compose.yaml').services)).not.toContain(hostname);
+  });
+
   it('is understood by the door to the Docker socket', () => {
     const environment = environmentOf(read('compose.yaml').services['docker-gate']);
     expect(parseDockerGateConfig(environment)).toMatchObject({
@@ -100,7 +128,11 @@ describe('env.example', () => {
 });
 
 /** Names a file of the operator's own. */
-const keptElsewhere = new Set(['HEADGATE_STATEMENT_KEY_FILE', 'HEADGATE_PLATFORM_KEY_FILE']);
+const keptElsewhere = new Set([
+  'HEADGATE_STATEMENT_KEY_FILE',
+  'HEADGATE_PLATFORM_KEY_FILE',
+  'HEADGATE_OIDC_CLIENT_SECRET_FILE',
+]);
 
 describe('the compose files', () => {
   it('give the Docker socket to its door alone', () => {

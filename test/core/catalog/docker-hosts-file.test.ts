@@ -74,6 +74,12 @@ describe('hosts.yaml is refused', () => {
     ],
     ['{}', 'hosts: this field is missing'],
     ['swarm: {}', 'swarm.docker: this field is missing'],
+    ...['tcp://gate:2375', 'tasks.gate', 'tcp://tasks.gate:2375/x', 'ssh://u@tasks.gate', 'tcp://tasks.'].map(
+      (gates): [string, string] => [
+        `swarm: {docker: "unix:///d.sock", gates: "${gates}"}`,
+        'swarm.gates: expected tcp://tasks.SERVICE:2375',
+      ],
+    ),
     ['swarm: {docker: "unix:///d.sock", address: 10.0.0.5}', 'swarm.address: this field is not known'],
     ['swarm: {docker: "tcp://10.0.0.5", network: host}', 'swarm.tls: this field is missing: whoever reaches'],
     [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: host is needed'],
@@ -91,16 +97,18 @@ describe('hosts.yaml', () => {
   it('may be left out: one host, local, without a published port', () => {
     const local = { name: 'local', address: null, pools: [], gpus: null, gpuAccess: null, probeImage: null };
     const socket = { type: 'unix', socketPath: '/var/run/docker.sock' };
-    const swarm = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false };
+    const swarm = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false, gates: null };
     expect(load(null)).toEqual({
       ok: true,
       hosts: [{ ...local, docker: socket }],
+      areHostsNamed: false,
       swarm: { ...swarm, docker: socket },
     });
     const proxy = { type: 'tcp', host: 'docker-gate', port: 2375, tls: null };
     expect(load(null, 'tcp://docker-gate:2375')).toEqual({
       ok: true,
       hosts: [{ ...local, docker: proxy }],
+      areHostsNamed: false,
       swarm: { ...swarm, docker: proxy },
     });
   });
@@ -114,6 +122,15 @@ describe('hosts.yaml', () => {
     const hosts = 'hosts: [{name: a, docker: "unix:///d.sock"}]';
     expect(load(`${hosts}\n${text}`)).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm });
     expect(load(hosts, 'ssh://u@h')).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm: null });
+    const named = [text, `${hosts}\n${text}`].map((whole) => load(whole));
+    expect(named.map((result) => result.ok && result.areHostsNamed)).toEqual([false, true]);
+  });
+
+  it('names the docker-gates of a swarm, where each of its tasks has an address', () => {
+    const gatesOf = (gates: string) => load(`swarm: {docker: "unix:///d.sock", gates: "${gates}"}`);
+    const found = { host: 'tasks.runs_gate', port: 2375 };
+    expect(gatesOf('tcp://tasks.runs_gate')).toMatchObject({ ok: true, swarm: { gates: found } });
+    expect(gatesOf('tcp://tasks.runs_gate:9')).toMatchObject({ ok: true, swarm: { gates: { ...found, port: 9 } } });
   });
 
   it('may name several Docker engines of one machine', () => {

@@ -172,19 +172,26 @@ describe('engine files that are refused', () => {
     );
   });
 
-  it('share an id, name or repository with another, whatever the case', () => {
+  it('share an id, name, alias or repository with another, whatever the case', () => {
     write('a.yaml', chat);
     write('b.yaml', external.replace('id: far-chat', 'id: SMALL-CHAT'));
     write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
     const found = problems();
     expect(found).toContain(
-      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml: give one of the two another id',
+      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name, alias or repository of engines/a.yaml: give one of the two another id',
     );
     expect(found).toContain(
-      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml: give one of the two another name',
+      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name, alias or repository of engines/a.yaml: give one of the two another name',
     );
     expect(found).toContain(
-      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml: requests name a model by it, so leave it to one of the two files',
+      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name, alias or repository of engines/b.yaml: requests name a model by it, so leave it to one of the two files',
+    );
+    write(
+      'd.yaml',
+      external.replaceAll(/far-chat/gi, 'third').replace('name: Far Chat', 'name: T\naliases: [t3, Small-CHAT]'),
+    );
+    expect(problems()).toContain(
+      'engines/d.yaml:4: aliases[1]: "Small-CHAT" is already the id, name, alias or repository of engines/a.yaml: leave it to one of the two',
     );
   });
 

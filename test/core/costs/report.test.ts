@@ -314,7 +314,7 @@ describe('a report as CSV', () => {
     ]);
   });
 
-  it.each(['=1+1', '+1', '-1', '@x', '\tx', '\rx', '\nx', '=HYPERLINK("http://x","y")'])(
+  it.each(['=1+1', '+1', '-1+1', '@x', '\tx', '\rx', '\nx', '=HYPERLINK("http://x","y")'])(
     'runs no formula that a name begins with: %j',
     async (name) => {
       const organization = bench.organization(name);

@@ -202,6 +202,19 @@ describe('events of nodes', () => {
       expect(await ownersOf(nodeId)).toEqual(['Acme 0–2', 'Other 2–5?']);
     });
 
+    it('in the order of its moves, also when the clock of the database has stepped back between them', async () => {
+      const [cluster, nodeId] = [newCluster(), newNode()];
+      const third = { id: uuidv7(), name: 'Third' };
+      await allocate(cluster, nodeId, begin);
+      // By a clock that was half a minute ahead.
+      await move(cluster, other, Date.now() + 30_000);
+      expect(await move({ ...cluster, organization: other }, third, null)).toBe(true);
+      expect(await move({ ...cluster, organization: third }, cluster.organization, null)).toBe(true);
+      const owners = (await ownersOf(nodeId)).map((text) => text.split(' ')[0]);
+      expect(owners).toEqual(['Acme', 'Other', 'Third', 'Acme']);
+      expect((await ownersOf(nodeId)).at(-1)).toMatch(/–$/);
+    });
+
     it('also when it is told late, on both sides of the move', async () => {
       const [cluster, nodeId, late] = [newCluster(), newNode(), newNode()];
       await allocate(cluster, nodeId, begin);

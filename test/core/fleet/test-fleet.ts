@@ -23,6 +23,7 @@ export function engineDefinition(
     file: 'engines/fixture.yaml',
     id: 'fixture',
     name: 'Fixture',
+    aliases: [],
     huggingFaceId: 'acme/fixture',
     taskType: 'chat',
     contextLength: 1024,

@@ -221,7 +221,7 @@ describe('the room', () => {
     const organizationId = uuidv7();
     const kept = contentAt(Date.now(), organizationId);
     contents.add(kept);
-    const ref = { organizationId, keyId: null, requestId: kept.requestId };
+    const ref = { organizationId, keyIds: null, requestId: kept.requestId };
     expect(await contents.read(ref)).toMatchObject({ request: '{}' });
     expect(asked).toEqual([organizationId]);
   });
@@ -235,7 +235,7 @@ describe('the room', () => {
     for (const content of [...old, young]) contents.add(content);
     await contents.close(20_000);
     const first = old[0]?.requestId ?? '';
-    expect(await contents.read({ organizationId, keyId: null, requestId: first })).toBeNull();
+    expect(await contents.read({ organizationId, keyIds: null, requestId: first })).toBeNull();
     await contents.deleteOld();
     const rows = await bench.gateway.db
       .sql`select request_id from request_contents where organization_id = ${organizationId}`;
@@ -247,6 +247,6 @@ describe('the room', () => {
     const content = contentAt(Date.now(), uuidv7());
     contents.add(content);
     const { organizationId, requestId } = content;
-    expect(await contents.read({ organizationId, keyId: null, requestId })).toMatchObject({ request: '{}' });
+    expect(await contents.read({ organizationId, keyIds: null, requestId })).toMatchObject({ request: '{}' });
   });
 });

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { FoundRunner, Run, Runner, Runs } from '#core/runs/runs.ts';
-import { useRuns } from './support.ts';
+import { runnerSearch, useRuns } from './support.ts';
 
 /** What modules, machines and clocks do that nobody asked for: whatever it is, a run ends and its cluster is free. */
 
@@ -163,11 +163,13 @@ describe('a trouble that nobody thought of', () => {
   it('ends a run at last, and what it made is on record', async () => {
     const { runner } = bench;
     const lapse = () => bench.db.sql`update runs set lease_until = clock_timestamp() where lease_until is not null`;
+    let isLapsed = false;
     const odd: Runner = {
       ...runner,
       removeFile() {
-        // Its lease lapses soon after, and not in a minute.
-        setTimeout(() => void lapse().execute(), 1000);
+        // Its lease lapses soon after, and not in a minute; that of no other run later.
+        if (!isLapsed) setTimeout(() => void lapse().execute(), 1000);
+        isLapsed = true;
         return Promise.reject(new Error('odd'));
       },
     };
@@ -290,10 +292,9 @@ describe('a gateway without Terraform', () => {
 
   it('says so where the folder of runs cannot be made', async () => {
     const { findRunner } = await import('#core/runs/runs.ts');
-    const search = { terraformBin: null, mirror: null, allowUnsandboxed: false, isRoot: process.getuid?.() === 0 };
     const file = join(dirname(bench.runsDir), 'a-file');
     writeFileSync(file, '');
-    const result = await findRunner({ ...search, runsDir: join(file, 'runs') });
+    const result = await findRunner({ ...runnerSearch, runsDir: join(file, 'runs') });
     expect(result.problem).toContain('ENOTDIR');
   });
 });

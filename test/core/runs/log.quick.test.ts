@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { readLogChunk } from '#core/runs/log-reader.ts';
-import { createMask } from '#core/runs/mask.ts';
+import { createMask, createPieceMask } from '#core/runs/mask.ts';
+import { secretsOf } from '#core/runs/work-files.ts';
 
-const plain = createMask([]);
+const plain = createPieceMask(createMask([]));
 const message = (text: string): (string | undefined)[] =>
-  readLogChunk(Buffer.from(text), true, plain).lines.map((line) => line.message);
+  readLogChunk(Buffer.from(text), { ended: true, mask: plain }).lines.map((line) => line.message);
 
 describe('a mask', () => {
   it('leaves no form of a secret that programs print', () => {
@@ -58,6 +59,62 @@ describe('a mask', () => {
     expect(mask('x abcdefgh y ijklmnop')).toBe('x *** y ***');
   });
 
+  it('leaves nothing of a secret that is printed in pieces but its first three characters', () => {
+    const secret = 'hunter2-and-more';
+    for (let at = 1; at < secret.length; at += 1) {
+      const pieces = createPieceMask(createMask([secret]));
+      const first = pieces.piece('a', `x ${secret.slice(0, at)}`);
+      pieces.piece('b', 'between');
+      const second = pieces.piece('a', `${secret.slice(at)} y`);
+      expect([at, first]).toEqual([at, at < 4 ? `x ${secret.slice(0, at)}` : 'x ***']);
+      expect([at, second]).toEqual([at, '*** y']);
+    }
+    const three = createPieceMask(createMask([secret]));
+    const shown = [secret.slice(0, 5), secret.slice(5, 9), secret.slice(9)].map((text) => three.piece('a', text));
+    expect(shown).toEqual(['***', '***', '***']);
+    expect(three.piece('a', `x ${secret} y`)).toBe('x *** y');
+  });
+
+  it('leaves no line of text that a secret begins or ends in', () => {
+    const mask = createPieceMask(createMask(['hunter2-and-more']));
+    const long = `${'x'.repeat(65_530)}hunter2-and-more y\nhunter2-\nand-more\nhun\u001b[0mter2-and-more\n`;
+    const lines = readLogChunk(Buffer.from(long), { ended: false, mask: mask }).lines.map(({ message: text }) => text);
+    expect(lines.slice(1)).toEqual(['*** y', '***', '***', '***']);
+  });
+
+  it('leaves nothing of a secret that a program prints in two writes', () => {
+    const progress = (output: string): string =>
+      `${JSON.stringify({ '@message': output, type: 'provision_progress', hook: { resource: { addr: 'a.b' }, output } })}\n`;
+    const mask = createPieceMask(createMask(['hunter2-and-more']));
+    const read = (text: string) =>
+      readLogChunk(Buffer.from(text), { ended: false, mask: mask }).lines.map(({ message: said }) => said);
+    expect(read(progress('it is hunter2'))).toEqual(['it is ***']);
+    expect(read(progress('-and-more.'))).toEqual(['***.']);
+  });
+
+  it('leaves rules of dashes alone, whatever a key begins with', () => {
+    const mask = createPieceMask(createMask(['-----BEGIN KEY-----\nabcdefgh\n-----END KEY-----']));
+    expect(mask.piece('a', 'Plan ------')).toBe('Plan ------');
+  });
+
+  it('hides short ones as whole words', () => {
+    const mask = createMask(['p4ss!', '48151', 'a\nbcde\nf']);
+    expect(mask('tok=p4ss! https://u:p4ss!@host "pin":48151,')).toBe('tok=*** https://u:***@host "pin":***,');
+    expect(mask('481516 x48151 bcde abcde')).toBe('481516 x48151 *** abcde');
+    expect(createPieceMask(mask).piece('a', 'pin 48151.')).toBe('pin ***.');
+  });
+
+  it('hides keys of sensitive maps as their values', () => {
+    const inputs = { creds: { AKIASECRETUSER99: ['longsecretvalue77', { nested_key: 12_345_678 }] }, open: 'shown' };
+    const declared = [
+      { name: 'creds', sensitive: true },
+      { name: 'open', sensitive: false },
+    ];
+    const stack = { inputs: declared, isGlobal: true, root: '', files: [], web: null };
+    const mask = createMask(secretsOf({ stack, privateKey: 'the private key', inputs }));
+    expect(mask('AKIASECRETUSER99 longsecretvalue77 nested_key 12345678 shown')).toBe('*** *** *** *** shown');
+  });
+
   it('leaves alone what is too short to be told from other words', () => {
     expect(createMask(['abc', ''])('abc abcdef')).toBe('abc abcdef');
   });
@@ -80,7 +137,7 @@ describe('lines of a log', () => {
         range: { filename: 'main.tf', start: { line: 2 } },
       },
     };
-    const { lines, error } = readLogChunk(Buffer.from(`${JSON.stringify(line)}\n`), false, plain);
+    const { lines, error } = readLogChunk(Buffer.from(`${JSON.stringify(line)}\n`), { ended: false, mask: plain });
     expect(lines[0]).toMatchObject({
       level: 'error',
       message: 'Reference to undeclared input (main.tf:2)\nNo such variable.',
@@ -94,14 +151,30 @@ describe('lines of a log', () => {
     ).toEqual([]);
   });
 
+  it('have the time of their writing where they say none, and never one after that of a line behind them', () => {
+    const at = (second: number): number => Date.UTC(2026, 0, 1, 0, 0, second);
+    const said = JSON.stringify({ '@message': 'said', '@timestamp': new Date(at(5)).toISOString(), type: 'log' });
+    const text = `one\ntwo\n${said}\nthree\n`;
+    const times = new Map([
+      [4, at(2)],
+      [8, at(9)],
+    ]);
+    const writtenAt = (bytes: number): number | null => times.get(bytes) ?? null;
+    const read = readLogChunk(Buffer.from(text), { ended: true, mask: plain, writtenAt });
+    expect(read.lines.map(({ atMs }) => atMs)).toEqual([at(2), at(5), at(5), null]);
+  });
+
   it('wait for their end, and are whole at the end of the output', () => {
     const half = Buffer.from('one\ntw');
-    expect(readLogChunk(half, false, plain)).toMatchObject({ bytes: 4, lines: [{ message: 'one' }] });
-    expect(readLogChunk(half, true, plain)).toMatchObject({ bytes: 6, lines: [{ message: 'one' }, { message: 'tw' }] });
+    expect(readLogChunk(half, { ended: false, mask: plain })).toMatchObject({ bytes: 4, lines: [{ message: 'one' }] });
+    expect(readLogChunk(half, { ended: true, mask: plain })).toMatchObject({
+      bytes: 6,
+      lines: [{ message: 'one' }, { message: 'tw' }],
+    });
   });
 
   it('are taken in pieces where they do not end, and cut where they are long', () => {
-    const read = readLogChunk(Buffer.alloc(200_000, 'x'), false, plain);
+    const read = readLogChunk(Buffer.alloc(200_000, 'x'), { ended: false, mask: plain });
     expect(read.bytes).toBe(65_536 * 3);
     for (const { message: text } of read.lines) expect(text).toHaveLength(8192 + '… (line cut)'.length);
   });
@@ -109,7 +182,7 @@ describe('lines of a log', () => {
   it('say what an apply did', () => {
     const line =
       '{"@message":"Apply complete!","type":"change_summary","changes":{"add":1,"change":2,"import":0,"remove":3,"operation":"apply"}}\n';
-    expect(readLogChunk(Buffer.from(line), false, plain).changes).toEqual({
+    expect(readLogChunk(Buffer.from(line), { ended: false, mask: plain }).changes).toEqual({
       operation: 'apply',
       add: 1,
       change: 2,

@@ -78,7 +78,7 @@ describe('a run that cannot succeed', () => {
   });
 
   it('ends when it takes longer than it may, with what it had made on record', async () => {
-    const runs = bench.gateway({ phaseMs: 3000 });
+    const runs = bench.gateway({ phaseMs: 15_000 });
     const run = await bench.apply(runs, bench.stack(slow(600)));
     expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'TIMEOUT' });
     const [state] = await bench.db.sql`select resources from stack_states`;
@@ -122,7 +122,7 @@ describe('a run', () => {
         hidden: { sensitive: true },
         web_port: { sensitive: false, value: 8080 },
       },
-      web: { port: 8080, node: null, path: '/' },
+      web: { port: 8080, node: 'n-1', path: '/' },
     });
     const lines = await bench.lines(runs, run);
     const text = lines.map(({ message }) => message).join('\n');

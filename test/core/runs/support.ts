@@ -14,6 +14,7 @@ import {
   type LoggedLine,
   type Run,
   type Runner,
+  type RunnerSearch,
   type Runs,
   type RunsOptions,
   type RunSources,
@@ -53,8 +54,23 @@ export interface StackMore {
   readonly isGlobal?: boolean;
 }
 
+/** What is looked for on this machine. */
+export const runnerSearch: Omit<RunnerSearch, 'runsDir'> = {
+  terraformBin: null,
+  mirror: null,
+  allowUnsandboxed: false,
+  isRoot: process.getuid?.() === 0,
+  user: { uid: 65_532, gid: 65_532 },
+  egress: 'cluster',
+  required: [],
+  memoryBytes: 512 * 1_048_576,
+  milliCpus: 1000,
+  diskBytes: 256 * 1_048_576,
+};
+
 /** Of every cluster. Nothing listens there. */
 const node = {
+  id: 'node_019ab1c2d3e47f008a1b2c3d4e5f6071',
   name: 'n-1',
   address: '127.0.0.1',
   private_address: null,
@@ -78,6 +94,8 @@ export interface RunsBench {
   readonly sources: RunSources;
   /** Deletes a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
+  /** Suspends the organization of a cluster, as far as runs see it. */
+  suspend(clusterId: string): void;
   /** Gives it to another organization, as far as runs see it. */
   moveCluster(clusterId: string, organizationId: string): void;
   apply(
@@ -99,6 +117,7 @@ export function useRuns(): RunsBench {
   const open: { db?: Db; runner?: Runner; dir?: string; drop?: () => Promise<void> } = {};
   const stacks = new Map<string, StackPackage>();
   const gone = new Set<string>();
+  const suspended = new Set<string>();
   const owners = new Map<string, string>();
   const sealer = createSealer();
   let gateways: Runs[] = [];
@@ -110,8 +129,7 @@ export function useRuns(): RunsBench {
   beforeAll(async () => {
     const database = await createTestDatabase();
     const dir = await mkdtemp('/tmp/headgate-runs-');
-    const isRoot = process.getuid?.() === 0;
-    const search = { terraformBin: null, mirror: null, runsDir: join(dir, 'runs'), allowUnsandboxed: false, isRoot };
+    const search = { ...runnerSearch, runsDir: join(dir, 'runs') };
     const { chmod } = await import('node:fs/promises');
     await chmod(dir, 0o711);
     const found = await findRunner(search);
@@ -136,6 +154,7 @@ export function useRuns(): RunsBench {
 
   const sources: RunSources = {
     pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
+    unpinStackVersion: () => Promise.resolve(),
     stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
     holdCluster: (_, id) => Promise.resolve(gone.has(id) ? null : (owners.get(id) ?? id)),
     privateKey: () => Promise.resolve(privateKey),
@@ -148,6 +167,7 @@ export function useRuns(): RunsBench {
               publicId: `cluster_${id.replaceAll('-', '')}`,
               name: 'one',
               organizationId: owners.get(id) ?? id,
+              organizationStatus: suspended.has(id) ? ('suspended' as const) : ('active' as const),
               publicDomain: 'apps.test',
               nodes: [node],
             },
@@ -184,6 +204,7 @@ export function useRuns(): RunsBench {
       return runs;
     },
     endCluster: (id) => void gone.add(id),
+    suspend: (id) => void suspended.add(id),
     moveCluster: (id, organizationId) => void owners.set(id, organizationId),
     stack(main, { inputs = [], files = {}, executable = [], isGlobal = true } = {}) {
       const id = uuidv7();

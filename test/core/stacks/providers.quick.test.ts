@@ -49,6 +49,34 @@ resource "terraform_data" "e" {}
     ]);
   });
 
+  it('are also those of modules of the package that it calls, and that these call', async () => {
+    const needs = (name: string, version: string): string =>
+      `terraform {\n required_providers {\n  ${name} = { source = "example/${name}", version = "${version}" }\n }\n}\n`;
+    const call = (source: string): string => `module "m" {\n source = "${source}"\n}\n`;
+    const files = {
+      'main.tf': needs('tiny', '>= 1.0') + call('./modules/one/') + 'module "n" {\n source = "./beside"\n}\n',
+      'modules/one/main.tf': needs('tiny', '< 2.0') + call('../../modules/two'),
+      'modules/two/main.tf': call('../one') + 'resource "random_id" "b" { byte_length = 2 }\n',
+      'beside/x.tf': needs('other', '~> 3.0') + call('../../outside'),
+      'modules/uncalled/main.tf': needs('unused', '1.0'),
+      'far.tf': 'module "far" {\n source = "hashicorp/consul/aws"\n}\nmodule "gone" {\n source = "./gone"\n}\n',
+    };
+    expect(await providersOf(files)).toEqual([
+      'example/other ~> 3.0',
+      'example/tiny >= 1.0, < 2.0',
+      'hashicorp/random -',
+    ]);
+  });
+
+  it('are read whatever else modules of the package have wrong with them', async () => {
+    const files = {
+      'top/main.tf': 'module "m" {\n source = "./m"\n}\n',
+      'top/m/main.tf': 'resource "x_y" {',
+      'top/m/b.tf': 'resource "random_id" "b" {}\n',
+    };
+    expect(await providersOf(files)).toEqual(['hashicorp/random -']);
+  });
+
   it('are read from JSON, and nothing that is no name of one is taken', async () => {
     const main = {
       terraform: {

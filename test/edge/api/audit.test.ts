@@ -19,8 +19,9 @@ describe('the audit', () => {
     [
       'cursor=x',
       'cursor',
-      'not known here; query parameters of this route: organization_id, action, target_id, from, to, limit, after',
+      'not known here; query parameters of this route: organization_id, action, target_id, actor_id, from, to, limit, after',
     ],
+    ['actor_id=proj_1', 'actor_id', 'of a user or of a key'],
     ['from=yesterday', 'from', 'must be a date'],
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],
@@ -44,6 +45,19 @@ describe('the audit', () => {
       'project.created',
       'organization.created',
     ]);
+  });
+
+  it('is narrowed to a user, with the keys that act for the user, or to one key', async () => {
+    const { key } = await api().organization();
+    const owner = formatId('user', (await api().keys.verify(key))?.userId ?? '');
+    const made = await ask('/v1/keys', { key, body: { name: 'second', scope: 'management' } });
+    const body = { name: 'by the second' };
+    expect((await ask('/v1/projects', { key: made.body.secret, body })).status).toBe(201);
+    expect(actions(await ask(`/v1/audit?actor_id=${made.body.id}`, { key }))).toEqual(['project.created']);
+    const ofUser = actions(await ask(`/v1/audit?actor_id=${owner}`, { key }));
+    expect(ofUser).toEqual(['project.created', 'api_key.created']);
+    const nobody = formatId('user', uuidv7());
+    expect(actions(await ask(`/v1/audit?actor_id=${nobody}`, { key }))).toEqual([]);
   });
 
   it('says who did what, before and after, in which request and when, and no secret', async () => {

@@ -19,6 +19,28 @@ const card = (profile: string, more: object = {}) => ({
   ...more,
 });
 
+describe('currencies', () => {
+  it('come in pages, as every list of the platform does, and say how many there are', async () => {
+    const path = '/v1/billing/currencies';
+    expect(detailsOf(await api().ask(`${path}?page=0&sort=code`))).toEqual({
+      page: 'must be a whole number of 1 or more',
+      sort: expect.stringContaining('is not known here'),
+    });
+    const first = (await api().ask(path)).body;
+    expect(first.data).toHaveLength(20);
+    expect(first.pagination).toMatchObject({ page: 1, limit: 20, pages: Math.ceil(first.pagination.total / 20) });
+    const codes: string[] = [];
+    for (let page = 1; page <= Math.ceil(first.pagination.total / 100); page += 1) {
+      const { body } = await api().ask(`${path}?limit=100&page=${page}`);
+      codes.push(...body.data.map(({ code }: { code: string }) => code));
+    }
+    expect(codes).toEqual([...new Set(codes)].toSorted());
+    expect(codes).toHaveLength(first.pagination.total);
+    expect(codes).toEqual(expect.arrayContaining(['AED', 'EUR', 'ZWG']));
+    expect((await api().ask(`${path}?page=99`)).body.data).toEqual([]);
+  });
+});
+
 describe('rates are refused', () => {
   it.each([cards, rates])('%s: without a key, to inference keys, and changes to all but operators', async (path) => {
     const { key } = await api().organization();

@@ -166,13 +166,17 @@ describe('what a run gets of a cluster', () => {
   it('is its nodes in their order, without a secret', async () => {
     const nodes = [nodeBody('b', { address: '10.0.0.2' }), nodeBody('a', { address: '2001:db8::1', gpus: 0 })];
     const cluster = await makeCluster(api(), { public_domain: 'c.example.com', nodes });
+    const [{ id: first }, { id: second }] = cluster.nodes;
+    const renamed = { method: 'PATCH', body: { name: 'c' } };
+    // A new name is told, under the id that the node has had all the time.
+    expect((await api().ask(`/v1/clusters/${cluster.id}/nodes/a`, renamed)).status).toBe(200);
     expect(await api().clusters.runContext(uuidOf(cluster))).toEqual({
       cluster_id: cluster.id,
       cluster_name: cluster.name,
       public_domain: 'c.example.com',
       nodes: [
-        { ...nodes[0], host_key: hostKey, role: 'head' },
-        { ...nodes[1], host_key: hostKey, role: 'worker' },
+        { ...nodes[0], id: first, host_key: hostKey, role: 'head' },
+        { ...nodes[1], id: second, name: 'c', host_key: hostKey, role: 'worker' },
       ],
       node_addresses: ['10.0.0.2', '2001:db8::1'],
       ssh_user: 'ops',

@@ -62,6 +62,7 @@ describe('the OpenAPI document', () => {
         'POST /v1/completions',
         'POST /v1/embeddings',
         'POST /v1/rerank',
+        'POST /v1/responses',
         'POST /v1/score',
         'GET /v1/models',
         'GET /v1/models/{id}',
@@ -86,7 +87,7 @@ describe('the OpenAPI document', () => {
     expect(body.components.securitySchemes.bearer).toMatchObject({ type: 'http', scheme: 'bearer' });
     for (const { path, operation } of routes) expect([path, operation.responses]).toHaveProperty('1.default');
     const ownRoutes = routes.filter(
-      ({ path }) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path),
+      ({ path }) => !/completions|responses|embeddings|rerank|score|audio|images|moderations|models|pricing/.test(path),
     );
     for (const { path, method } of ownRoutes.filter((route) => route.operation.security !== undefined)) {
       const { status } = await api().ask(path.replace('{id}', 'x'), { method, key: null });
@@ -99,7 +100,7 @@ describe('the document and the routes', () => {
   it('say the same: methods, shape of errors, and whether an hour is counted', async () => {
     const { body } = await ask('/openapi.json');
     const own = Object.entries<Record<string, Operation>>(body.paths).filter(
-      ([path]) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path),
+      ([path]) => !/completions|responses|embeddings|rerank|score|audio|images|moderations|models|pricing/.test(path),
     );
     expect(own.length).toBeGreaterThan(15);
     for (const [path, operations] of own) {
@@ -138,23 +139,26 @@ describe('the headers in the document', () => {
   const headersOf = ({ responses }: Operation, status: string): string[] =>
     Object.keys(responses[status]?.headers ?? {}).toSorted();
 
-  it.each(['/v1/chat/completions', '/v1/completions', '/v1/embeddings'])('are all there for %s', async (path) => {
-    const { body } = await ask('/openapi.json');
-    const operation: Operation = body.paths[path].post;
-    const asked = operation.parameters?.filter(({ in: place }) => place === 'header') ?? [];
-    expect(asked.map(({ name }) => name).toSorted()).toEqual([
-      'Idempotency-Key',
-      'X-Client-Request-Id',
-      'X-Project-ID',
-      'x-headgate-dry-run',
-      'x-headgate-max-cost',
-    ]);
-    expect(asked.filter(({ required }) => required === true)).toEqual([]);
-    const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-max-tokens', 'x-headgate-start'];
-    expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
-    const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
-    expect(headersOf(operation, 'default')).toEqual(refused.toSorted());
-  });
+  it.each(['/v1/chat/completions', '/v1/completions', '/v1/responses', '/v1/embeddings'])(
+    'are all there for %s',
+    async (path) => {
+      const { body } = await ask('/openapi.json');
+      const operation: Operation = body.paths[path].post;
+      const asked = operation.parameters?.filter(({ in: place }) => place === 'header') ?? [];
+      expect(asked.map(({ name }) => name).toSorted()).toEqual([
+        'Idempotency-Key',
+        'X-Client-Request-Id',
+        'X-Project-ID',
+        'x-headgate-dry-run',
+        'x-headgate-max-cost',
+      ]);
+      expect(asked.filter(({ required }) => required === true)).toEqual([]);
+      const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-max-tokens', 'x-headgate-start'];
+      expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
+      const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
+      expect(headersOf(operation, 'default')).toEqual(refused.toSorted());
+    },
+  );
 
   it.each(['/v1/models', '/v1/models/{id}'])('are those of every answer for %s', async (path) => {
     const { body } = await ask('/openapi.json');

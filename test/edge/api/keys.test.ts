@@ -82,12 +82,16 @@ describe('making a key', () => {
       prefix: `sk-hg-${body.project_id.slice(-12)}`,
       last4: secret.slice(-4),
       scope: 'inference',
+      held: false,
       project_id: expect.stringMatching(/^proj_[0-9a-f]{32}$/),
+      user_id: expect.stringMatching(/^user_[0-9a-f]{32}$/),
       status: 'active',
       created_at: expect.any(Number),
       expires_at: null,
       last_used_at: null,
       revoked_at: null,
+      rotated_at: null,
+      former_secrets_end_at: null,
       requests_per_minute: 60,
       max_concurrency: 10,
       tokens_per_minute: null,
@@ -246,7 +250,8 @@ describe('the end of a key', () => {
     expect(again.body).toEqual(revoked.body);
     expect((await ask(`/v1/keys/${body.id}`, { key })).body).toEqual(revoked.body);
     off();
-    expect(told).toEqual([body.id]);
+    // A look for changes that falls into this tells of others, and of this one again.
+    expect(told).toContain(body.id);
   });
 
   it('lets a key revoke itself', async () => {
@@ -369,4 +374,22 @@ describe('the audit of keys', () => {
       true,
     );
   });
+});
+
+it('keys are listed by project and by the user whom they act for; a malformed id is told from none', async () => {
+  const { key } = await api().organization();
+  const project = await ask('/v1/projects', { key, body: { name: 'Reports' } });
+  const made = await ask('/v1/keys', { key, body: { name: 'reporter', project_id: project.body.id } });
+  const names = async (query: string): Promise<string[]> => {
+    const { status, body } = await ask(`/v1/keys?${query}`, { key });
+    expect([query, status]).toEqual([query, 200]);
+    return body.data.map(({ name }: { name: string }) => name);
+  };
+  expect(await names(`project_id=${project.body.id}`)).toEqual(['reporter']);
+  expect(await names(`user_id=${made.body.user_id}`)).toEqual(['reporter', 'Management key']);
+  expect(await names(`user_id=${made.body.user_id}&project_id=${project.body.id}`)).toEqual(['reporter']);
+  for (const query of [`user_id=${formatId('user', uuidv7())}`, `project_id=${formatId('proj', uuidv7())}`]) {
+    expect(await names(query)).toEqual([]);
+  }
+  expect(refusal(await ask('/v1/keys?user_id=me', { key }))[0]).toBe(404);
 });

@@ -27,11 +27,9 @@ export interface RoleRow {
   readonly ask: (scene: Scene) => Ask;
   /** OpenAI's own routes take query parameters that they do not know. */
   readonly isOpenai?: boolean;
-  /** What an inference key sees of it is its own; a person who has no key sees nothing. */
-  readonly isOwn?: boolean;
 }
 
-const nobody = (prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv'): string =>
+const nobody = (prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv'): string =>
   formatId(prefix, uuidv7());
 const dry = { 'x-headgate-dry-run': 'true' };
 const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
@@ -54,7 +52,7 @@ function openai(route: string, status: number, body?: object): RoleRow {
 
 function own(route: string, status: number): RoleRow {
   const path = route.slice(route.indexOf(' ') + 1).replace('{id}', uuidv7());
-  return { route, level: 'member', status, ask: at(path), isOwn: true };
+  return { route, level: 'member', status, ask: at(path) };
 }
 
 /** A row of a route with an id that nobody has. */
@@ -86,7 +84,25 @@ const users = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
   missing(`GET ${prefix}/users/{id}`, 'member', nobody('user')),
   missing(`PUT ${prefix}/users/{id}`, 'member', nobody('user'), { name: 'x' }),
   missing(`DELETE ${prefix}/users/{id}`, 'admin', nobody('user')),
+  missing(`POST ${prefix}/users/{id}/reset-link`, 'admin', nobody('user')),
 ]);
+
+const identities: readonly RoleRow[] = [
+  missing('GET /v1/users/{id}/identities', 'member', nobody('user')),
+  {
+    ...missing('DELETE /v1/users/{id}/identities', 'member', nobody('user')),
+    ask: at(`/v1/users/${nobody('user')}/identities?issuer=https://id.example.com&subject=x`),
+  },
+];
+
+const invitations: readonly RoleRow[] = [
+  row('GET /v1/invitations', 'admin', 200),
+  {
+    ...row('POST /v1/invitations', 'admin', 201),
+    ask: () => ({ path: '/v1/invitations', body: { email: `${uuidv7()}@example.com` } }),
+  },
+  missing('DELETE /v1/invitations/{id}', 'admin', nobody('inv')),
+];
 
 function ofCluster(route: string, level: Level, status: number, body?: object): RoleRow {
   const path = route.slice(route.indexOf(' ') + 1).replace('{node}', 'none');
@@ -127,6 +143,7 @@ const stacks: readonly RoleRow[] = [
   row('POST /v1/stacks', 'admin', 400, {}),
   ofStack('GET /v1/stacks/{name}', 'member'),
   ofStack('GET /v1/stacks/{name}/download', 'member'),
+  ofStack('GET /v1/stacks/{name}/icon', 'member'),
   ofStack('PATCH /v1/stacks/{name}', 'admin', { title: 'x' }),
   ofStack('DELETE /v1/stacks/{name}', 'admin'),
   ofStack('POST /v1/stacks/{name}/apply', 'admin', { cluster_id: nobody('cluster') }),
@@ -134,6 +151,7 @@ const stacks: readonly RoleRow[] = [
 
 const runs: readonly RoleRow[] = [
   row('GET /v1/runs', 'member', 200),
+  row('GET /v1/runner', 'admin', 200),
   missing('GET /v1/runs/{id}', 'member', nobody('run')),
   missing('GET /v1/runs/{id}/logs', 'member', nobody('run')),
   missing('POST /v1/runs/{id}/open', 'member', nobody('run')),
@@ -184,10 +202,13 @@ const booking = (path: string, fields: object) => (): Ask => ({ path, body: { ..
 export const roleRows: readonly RoleRow[] = [
   openai('POST /v1/chat/completions', 200, chat),
   openai('POST /v1/completions', 400, { ...chat, model: 'none' }),
+  openai('POST /v1/responses', 400, { model: 'none', input: 'x' }),
   openai('POST /v1/embeddings', 400, { model: 'none', input: 'x' }),
   openai('POST /v1/rerank', 400, { model: 'none', query: 'x', documents: ['x'] }),
   openai('POST /v1/score', 400, { model: 'none', text_1: 'x', text_2: 'x' }),
-  openai('POST /v1/audio/transcriptions', 501, {}),
+  ...['audio/transcriptions', 'audio/translations', 'audio/speech'].map((path) => openai(`POST /v1/${path}`, 501, {})),
+  ...['generations', 'edits', 'variations'].map((path) => openai(`POST /v1/images/${path}`, 501, {})),
+  openai('POST /v1/moderations', 501, {}),
   openai('GET /v1/models', 200),
   openai('GET /v1/models/{id}', 200),
   row('GET /v1/pricing', 'public', 200),
@@ -197,8 +218,11 @@ export const roleRows: readonly RoleRow[] = [
   missing('GET /v1/keys/{id}', 'admin', nobody('key')),
   missing('PATCH /v1/keys/{id}', 'admin', nobody('key'), { name: 'x' }),
   missing('DELETE /v1/keys/{id}', 'admin', nobody('key')),
+  missing('POST /v1/keys/{id}/rotate', 'admin', nobody('key'), {}),
   ...projects,
   ...users,
+  ...identities,
+  ...invitations,
   row('GET /v1/organizations', 'platform', 200),
   row('POST /v1/organizations', 'platform', 201, { name: 'Another' }),
   {
@@ -225,6 +249,7 @@ export const roleRows: readonly RoleRow[] = [
   own('GET /v1/usage/requests/{id}/content', 404),
   own('DELETE /v1/usage/requests/{id}/content', 404),
   own('GET /v1/usage/summary', 200),
+  row('GET /v1/admin/organizations', 'platform', 200),
   row('GET /v1/admin/quarantine', 'platform', 200),
   missing('GET /v1/admin/quarantine/{id}', 'platform', uuidv7()),
   missing('POST /v1/admin/quarantine/{id}/retry', 'platform', uuidv7()),

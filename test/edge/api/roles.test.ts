@@ -98,7 +98,7 @@ async function send(row: RoleRow, secret: string | null, organizationId: string,
   // The hour of an address is not what is tested.
   const from = { 'x-forwarded-for': `10.0.${randomInt(256)}.${randomInt(256)}` };
   const options = { method, key: secret, headers: { ...from, ...headers }, ...(body !== undefined && { body }) };
-  return bench.gateway.request(path + query, options);
+  return bench.gateway.request(path + (path.includes('?') ? query.replace('?', '&') : query), options);
 }
 
 const hasOrganization = ({ route }: RoleRow): boolean => {
@@ -195,7 +195,7 @@ describe('the same table for people', () => {
       const asked = row.ask({ organizationId: `org_${organizationId.replaceAll('-', '')}`, clusterId });
       const headers = { 'x-test-user': name };
       const answer = await api().ask(asked.path, { ...asked, method, key: null, headers });
-      const may = upTo(level)(row.level) ?? (row.isOwn === true && level === 'member' ? 403 : row.status);
+      const may = upTo(level)(row.level) ?? row.status;
       expect([name, answer.status, may], JSON.stringify(answer.body)).toEqual([name, may, may]);
     }
   });

@@ -14,7 +14,7 @@ const bench = useInference(async () => {
   await chmod(runsDir, 0o711);
   return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true }));
+afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 
 const module = `
   variable "seconds" { default = 0 }

@@ -11,11 +11,11 @@ import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
-import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
+import { type Accounts, createAccounts, createLetters } from '#core/accounts/accounts.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
-import { runsUnderWay } from '#core/runs/runs.ts';
+import { nodeRuns, runsUnderWay } from '#core/runs/runs.ts';
 import { createCatalog, type Model } from '#core/catalog/catalog.ts';
-import { createExposures } from '#core/exposures/exposures.ts';
+import { createDoors, createExposures } from '#core/exposures/exposures.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
@@ -120,6 +120,15 @@ const runsConfig = {
   providerMirror: null,
   allowUnsandboxedRuns: false,
   containerRuns: null,
+  localRuns: {
+    egress: 'cluster',
+    required: [],
+    memoryBytes: 536_870_912,
+    milliCpus: 1000,
+    diskBytes: 268_435_456,
+    user: { uid: 65_532, gid: 65_532 },
+  } as const,
+  stateBytesMax: 67_108_864,
   runsAtOnce: 1,
   runMs: 60_000,
   web: null,
@@ -164,10 +173,11 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     costs,
     secrets,
     runsUnderWay,
+    nodeRuns,
     nodeSilenceMs,
   });
   const { downloads = {} } = options;
-  const stacks = createStacks({ db, audit, log, downloads });
+  const stacks = createStacks({ db, audit, clock, log, downloads });
   const { ownHosts = [] } = options;
   const platform = { keys: null, nodeSilenceMs, ...runsConfig, ownHosts };
   const parts = {
@@ -176,6 +186,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     clusters,
     stacks,
     secrets,
+    accounts,
+    keys,
     audit,
     db,
     clock,
@@ -193,11 +205,21 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const sources = {
     declaredPorts: () => Promise.resolve([]),
     clusters: () => Promise.resolve([]),
+    sshPorts: () => Promise.resolve([]),
     privateKey: () => Promise.resolve(null),
-    isActive: () => Promise.resolve(false),
+    standing: () => Promise.resolve(null),
   };
   return {
-    exposures: createExposures({ db, clock, audit, log, sources, isOn: false, ownHosts }),
+    exposures: createExposures({
+      db,
+      clock,
+      audit,
+      log,
+      sources,
+      isOn: false,
+      ownHosts,
+      doors: createDoors({ ownPorts: [], stores: [], clock }),
+    }),
     billing,
     costs,
     clusters,
@@ -234,11 +256,15 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const { bodyStallTimeoutMs = 15_000 } = options;
   const app = createApi({
     ...rooms,
+    letters: createLetters({ mailer: null, publicUrl: null }),
     clock,
     log,
     ...guardsOf(rooms, options),
     signer: null,
-    catalog: { find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined) },
+    catalog: {
+      find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined),
+      priceVersion: () => Promise.resolve(null),
+    },
     announceAddresses: () => Promise.resolve(),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),

@@ -57,4 +57,16 @@ describe('the body of an export', () => {
     const answer = await exportAnswer({ pages: pages(), toLine: (item) => item, heading: ['a', 'b'] }, 'csv');
     expect(await answer.text()).toBe('a,b\r\n"x,y","say ""hi"""\r\n"two\nlines",\r\n1,ü\r\n');
   });
+
+  it('keeps a spreadsheet from running text, and numbers as they are', async () => {
+    async function* pages(): AsyncGenerator<Record<string, string | null | number>[]> {
+      yield [{ a: '=HYPERLINK("http://evil.example")', b: '@x' }];
+      yield [{ a: '+1+1', b: '-cmd' }];
+      yield [{ a: '\tx', b: '\rx' }];
+      yield [{ a: '-2.50', b: -3 }];
+    }
+    const answer = await exportAnswer({ pages: pages(), toLine: (item) => item, heading: ['a', 'b'] }, 'csv');
+    const [, ...lines] = (await answer.text()).split('\r\n');
+    expect(lines).toEqual([`"'=HYPERLINK(""http://evil.example"")",'@x`, "'+1+1,'-cmd", `'\tx,"'\rx"`, '-2.50,-3', '']);
+  });
 });

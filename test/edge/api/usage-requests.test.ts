@@ -85,7 +85,7 @@ describe('GET /v1/usage/requests', () => {
       timings_ms: { queued: 1, first_byte: null, total: 30 },
       client_request_id: 'mine',
     };
-    const price = { price_version: record.priceVersionId };
+    const price = { price_version: record.priceVersionId, price: null };
     const unknown = { timeline: null, limits_remaining: null, replica: null };
     const path = `/v1/usage/requests/${record.id}`;
     expect(await bench.ask(path, organization.managementKey)).toEqual({ ...expected, ...price, ...unknown });

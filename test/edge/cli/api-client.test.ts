@@ -1,8 +1,15 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer as createTlsServer } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { parseClientConfig } from '#base/config.ts';
 import { createApiClient } from '#edge/cli/api-client.ts';
 import { useApi } from '../api/test-api.ts';
 
+const run = promisify(execFile);
 const api = useApi();
 const client = () => createApiClient(parseClientConfig({ HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin }));
 
@@ -11,6 +18,43 @@ interface Key {
   readonly name: string;
   readonly status: string;
 }
+
+/** A server whose certificate is its own word. */
+async function useTls(url: (port: number) => string): Promise<{ url: string; close: () => void }> {
+  const folder = await mkdtemp(join(tmpdir(), 'hg-tls-'));
+  const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
+  const request = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2'];
+  await run('openssl', [...request, '-subj', '/CN=elsewhere', '-keyout', key, '-out', cert]);
+  const server = createTlsServer({ key: await readFile(key), cert: await readFile(cert) }, (_, response) => {
+    response.end('{}');
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  await rm(folder, { recursive: true });
+  const address = server.address();
+  return { url: url(typeof address === 'object' ? (address?.port ?? 0) : 0), close: () => void server.close() };
+}
+
+describe('the client of the commands, where it reaches nobody', () => {
+  const ask = (url: string) =>
+    createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' })).call('GET', '/v1/models');
+
+  it('says which host is not known, and which scheme is the wrong one', async () => {
+    await expect(ask('http://gateway.invalid')).rejects.toThrow(
+      /^http:\/\/gateway\.invalid cannot be reached \((?:ENOTFOUND|EAI_AGAIN)\): no address is known for the host gateway\.invalid/,
+    );
+    await expect(ask(api().url.replace('http:', 'https:'))).rejects.toThrow('is it http:// in place of https://?');
+    const tls = await useTls((port) => `http://127.0.0.1:${port}`);
+    await expect(ask(tls.url)).rejects.toThrow('is it https:// in place of http://?');
+    tls.close();
+  });
+
+  it('says that a certificate is of nobody who is trusted, and how he is', async () => {
+    const tls = await useTls((port) => `https://127.0.0.1:${port}`);
+    await expect(ask(tls.url)).rejects.toThrow('(DEPTH_ZERO_SELF_SIGNED_CERT): its certificate is of nobody whom this');
+    await expect(ask(tls.url)).rejects.toThrow('NODE_EXTRA_CA_CERTS=FILE.pem');
+    tls.close();
+  });
+});
 
 describe('the client of the commands', () => {
   it('says what the gateway refuses of a body', async () => {

@@ -58,7 +58,9 @@ describe('headgate clusters, refused', () => {
     const env = { HEADGATE_API_KEY: organization.key };
     expect(await headgate(['clusters', 'create', 'mine', '--org', organization.id], { env })).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('a management key of a platform admin'),
+      stderr: expect.stringContaining(
+        'it takes a management key of a platform administrator; HEADGATE_API_KEY holds none',
+      ),
     });
   });
 });
@@ -76,12 +78,64 @@ describe('headgate clusters', () => {
     const [id = ''] = made.stdout.split(':');
     const shown = await headgate(['clusters', 'show', id, '--json']);
     expect(JSON.parse(shown.stdout)).toEqual((await api().ask(`/v1/clusters/${id}`)).body);
-    expect((await headgate(['clusters', 'show', id])).stdout).toContain(`name: ${name}\n`);
+    const text = (await headgate(['clusters', 'show', id])).stdout;
+    expect(text).toContain(`name: ${name}\n`);
+    // As it is copied into authorized_keys: in one line.
+    expect(text).toContain(`public_key: ${publicKey} headgate ${id}\n`);
     const line = new RegExp(`^${id} +${name} +${organization.id} +active +0/2 +cli\\.example\\.com$`, 'm');
     expect((await headgate(['clusters', 'ls'])).stdout).toMatch(line);
-    expect(await headgate(['clusters', 'rm', id])).toMatchObject({ code: 0, stdout: `${id}: archived\n` });
+    expect((await headgate(['clusters', 'show', name, '--json'])).stdout).toBe(shown.stdout);
+    // What ends is named, also where nobody can be asked.
+    expect(await headgate(['clusters', 'rm', name])).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining(
+        `Archive the cluster "${name}" (${id})? All 2 of its nodes are released and no longer counted, 0 of them`,
+      ),
+    });
+    expect((await headgate(['clusters', 'ls'])).stdout).toContain(id);
+    expect(await headgate(['clusters', 'rm', name, '--yes'])).toMatchObject({ code: 0, stdout: `${id}: archived\n` });
+    expect((await headgate(['clusters', 'show', name])).stderr).toContain(`there is no cluster ${name}`);
     expect((await headgate(['clusters', 'ls'])).stdout).not.toContain(id);
     expect((await headgate(['clusters', 'ls', '--status', 'archived', '--org', organization.id])).stdout).toContain(id);
+  });
+
+  it('begins and ends the hours of a node, which stand in the costs then', async () => {
+    const name = newName();
+    const { id } = await makeCluster(api(), { name, organization_id: organization.id, nodes: [nodeBody('n-1')] });
+    const from = '2026-03-01T10:00:00.000Z';
+    expect(await headgate(['clusters', 'allocate', name, 'n-1', '--at', 'yesterday'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('at: must be an RFC 3339 time'),
+    });
+    expect((await headgate(['clusters', 'allocate', name, 'n-9'])).stderr).toContain('There is no such node');
+    expect(await headgate(['clusters', 'allocate', name, 'n-1', '--at', from])).toMatchObject({
+      code: 0,
+      stdout: `n-1: allocated; held from ${from}\n`,
+    });
+    const to = '2026-03-01T12:00:00.000Z';
+    expect(await headgate(['clusters', 'release', name, 'n-1', '--at', to])).toMatchObject({
+      code: 0,
+      stdout: `n-1: released; held from ${from} to ${to}\n`,
+    });
+    const { stdout } = await headgate(['costs', '--month', '2026-03', '--org', organization.id, '--json']);
+    const [{ clusters }] = JSON.parse(stdout).organizations;
+    const found = clusters.find((one: { id: string }) => one.id === id);
+    expect(found.line_items.map((item: { node_hours: string }) => Number(item.node_hours))).toEqual([2]);
+  });
+
+  it('takes a name that one cluster has, and lists those of several', async () => {
+    const [name, other] = [newName(), await api().organization()];
+    const ids: string[] = [];
+    for (const { id } of [organization, other]) {
+      ids.push((await makeCluster(api(), { name, organization_id: id, nodes: [] })).id);
+    }
+    const { code, stderr } = await headgate(['clusters', 'rm', name, '--yes']);
+    expect(code).toBe(1);
+    for (const id of ids) expect(stderr).toContain(id);
+    // Within its organization it is one.
+    const env = { HEADGATE_API_KEY: other.key };
+    expect((await headgate(['clusters', 'show', name], { env })).stdout).toContain(`id: ${ids[1]}\n`);
   });
 
   it('lists what is on further pages too', async () => {

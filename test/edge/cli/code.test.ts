@@ -1,12 +1,25 @@
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { json } from 'node:stream/consumers';
+import { json, text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { processIdentity } from '#base/process-identity.ts';
+import { pi } from '#edge/cli/code-agents.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { externalFile } from '../inference/inference-gateway.ts';
-import { type CliOptions, runCli, useFolders } from './run-cli.ts';
+import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';
 
 /** JSON of any shape; tests compare it. */
 type Json = ReturnType<JSON['parse']>;
@@ -76,10 +89,13 @@ const run = (args: readonly string[], { env, ...options }: CliOptions = {}) =>
     env: { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key, XDG_DATA_HOME: programs, ...env },
   });
 
+/** Where one process installs it, with that process's number behind it. */
+const draft = `pi-coding-agent-${pi.version}`;
+
 /** A program of this name in a folder of its own. */
-function program(name: string, text: string): string {
+function program(name: string, script: string): string {
   const folder = folders();
-  writeFileSync(join(folder, name), `#!/bin/sh\n${text}\n`);
+  writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`);
   chmodSync(join(folder, name), 0o755);
   return folder;
 }
@@ -108,6 +124,31 @@ describe('headgate code', () => {
     );
     // Nothing half-done stays.
     expect(readdirSync(join(empty.XDG_DATA_HOME, 'headgate', 'programs'))).toEqual([]);
+  });
+
+  it('leaves nothing of an installation that is broken off, nor of one that was killed', async () => {
+    const data = folders();
+    const dir = join(data, 'headgate', 'programs');
+    // Of a process that ended, of one that installs just now, and what is no draft.
+    const ended = spawnSync('true').pid;
+    const [left, busy, older] = [`${draft}.${ended}`, `${draft}.${process.pid}`, 'pi-coding-agent-0.86.2'];
+    for (const name of [left, busy, older]) mkdirSync(join(dir, name, 'node_modules'), { recursive: true });
+    const npm = program('npm', 'echo half > half.txt; echo $$ > "$HOME/npm.pid"; exec sleep 600');
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+      const home = folders();
+      const env = { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key, XDG_DATA_HOME: data, HOME: home };
+      const command = [join(repository, 'src/programs/headgate.js'), 'code', '--install-only'];
+      const child = spawn(process.execPath, command, { env: { ...env, PATH: `${npm}:/usr/bin:/bin` } });
+      const said = text(child.stderr);
+      const closed = once(child, 'close');
+      await expect.poll(() => existsSync(join(home, 'npm.pid'))).toBe(true);
+      expect(readdirSync(dir).toSorted()).toEqual([older, `${draft}.${child.pid}`, busy].toSorted());
+      child.kill(signal);
+      expect([signal, ...(await closed)]).toEqual([signal, 1, null]);
+      expect(await said).toContain('headgate: broken off\n');
+      expect(readdirSync(dir).toSorted()).toEqual([older, busy].toSorted());
+      expect(processIdentity(Number(readFileSync(join(home, 'npm.pid'), 'utf8')))).toBe(null);
+    }
   });
 
   it('hands opencode gateway, models and key, the key by the environment alone', async () => {

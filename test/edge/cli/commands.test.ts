@@ -14,7 +14,6 @@ describe('headgate, wrongly used', () => {
     [['engines', 'restrat', 'x'], 'not "restrat" (did you mean "headgate engines restart"?)'],
     [['engines', 'logs', 'x', '--tial', '3'], 'Unknown option \'--tial\' (did you mean "--tail"?)'],
     [['completion', 'bsh'], '"bsh" must be one of bash, zsh, fish (did you mean "bash"?)'],
-    [['engines'], 'goes on with one of ls, show, start, stop'],
     [['engines', 'explode'], 'not "explode"'],
     [['engines', 'start'], 'a word is missing: headgate engines start ID'],
     [['engines', 'ls', 'x'], 'too many words'],
@@ -30,6 +29,24 @@ describe('headgate, wrongly used', () => {
     expect(result.stderr).toContain(sentence);
   });
 
+  it('shows the commands of a group where none of them is said, and ends with 2', async () => {
+    const group = await runCli(['engines']);
+    expect(group).toMatchObject({ code: 2, stdout: '' });
+    expect(group.stderr).toMatch(/^headgate \[--json\] COMMAND\n/);
+    expect(group.stderr).toContain('  engines stop ID ');
+    expect(group.stderr).not.toContain('clusters ls');
+    expect(group.stderr).toMatch(
+      /\nheadgate: "headgate engines" goes on with one of ls, show, start, stop.*: say which\n$/,
+    );
+    const json = await runCli(['engines', '--json']);
+    expect(json).toMatchObject({ code: 2, stderr: expect.stringMatching(/^headgate: [^\n]+\n$/) });
+    expect(JSON.parse(json.stdout)).toMatchObject({ error: { code: 'usage' } });
+    // An option that is none of every command's says nothing of help.
+    const wrong = await runCli(['engines', '--colour', '--help']);
+    expect(wrong).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(/^headgate: [^\n]+\n$/) });
+    expect(await runCli(['engines', 'explode', '--help'])).toMatchObject({ code: 2, stdout: '' });
+  });
+
   it('names the variable that is wrong', async () => {
     const result = await runCli(['engines', 'ls'], { env: { HEADGATE_URL: 'localhost' } });
     expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('HEADGATE_URL: must be a URL such as') });
@@ -42,9 +59,9 @@ describe('headgate, without a gateway', () => {
   it('lists its commands, all or those of a group', async () => {
     const all = await runCli([]);
     expect(all).toMatchObject({ code: 0, stderr: '' });
-    expect(all.stdout).toContain('engines logs ID [-f] [--tail LINES]');
+    expect(all.stdout).toMatch(/^  engines logs +Print the last lines of an engine's output$/m);
     const group = await runCli(['help', 'import']);
-    expect(group.stdout).toContain('import litellm FILE');
+    expect(group.stdout).toContain('import litellm FILE [--out FOLDER] [--force]\n');
     expect(group.stdout).not.toContain('engines ls');
     expect((await runCli(['engines', 'stop', '--help'])).stdout).toContain('headgate engines stop ID');
   });
@@ -115,7 +132,7 @@ describe('headgate engines validate', () => {
     const result = await runCli(['engines', 'validate', join(folder, 'a.yaml'), join(folder, 'b.yaml')]);
     expect(result).toMatchObject({
       code: 1,
-      stderr: `${folder}/b.yaml:3: name: "Same" is already the id, name or repository of ${folder}/a.yaml: give one of the two another name\n`,
+      stderr: `${folder}/b.yaml:3: name: "Same" is already the id, name, alias or repository of ${folder}/a.yaml: give one of the two another name\n`,
     });
   });
 });

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
 import { readCsv } from '../../core/costs/csv.ts';
+import { makeCluster, newName, nodeBody } from '../api/cluster-support.ts';
 import { useApi } from '../api/test-api.ts';
 import { type CliOptions, runCli } from './run-cli.ts';
 
@@ -36,7 +37,9 @@ describe('headgate costs', () => {
     const other = await run(['--org', `org_${'0'.repeat(32)}`]);
     expect(other).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('There is no such organization.\n  request '),
+      stderr: expect.stringContaining(
+        'There is no such organization; "headgate orgs ls" lists the organizations\n  request ',
+      ),
     });
     const csv = await run(['--csv', '--from', '2026-03-01']);
     expect(csv).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('to: must be given with from') });
@@ -53,9 +56,11 @@ describe('headgate costs', () => {
     const lines = text.stdout.split('\n');
     expect(lines[0]).toMatch(/^2026-03-01T00:00:00.000Z to 2026-04-01T00:00:00.000Z \(UTC\), as of /);
     expect(lines[2]).toMatch(/^Water Works +pumps.* +h100 +2 +16 +65\.00 USD +end estimated$/);
-    expect(lines[3]).toMatch(/ unrated +2 +16 +- +not rated, end estimated$/);
+    expect(lines[3]).toMatch(/ unrated +2 +16 +- +no price, end estimated$/);
     expect(lines[4]).toBe('total: 4 node-hours, 32 GPU-hours, 65.00 USD');
-    expect(lines[5]).toBe('no rate card covers all hours of unrated: they are not rated');
+    expect(lines[5]).toBe(
+      'warning: hours of unrated without a price are counted and cost nothing here; a platform admin adds one: POST /v1/billing/rate-cards',
+    );
     // What others named moves no cursor.
     expect(text.stdout).not.toContain('\u001b[2J');
     const json = await run(['--from', '2026-03-10', '--to', '2026-03-11', '--tz', 'Europe/Berlin', '--json'], own.key);
@@ -70,5 +75,31 @@ describe('headgate costs', () => {
     expect(code).toBe(0);
     expect(stdout).toContain('(Pacific/Auckland)');
     expect(stdout).toContain('nothing was used\ntotal: 0 node-hours, 0 GPU-hours, no cost\n');
+    expect(stdout).not.toContain('allocate');
+  });
+
+  it('says which nodes do not count yet where nothing was used, and how their hours begin', async () => {
+    const [own, other] = [await api().organization(), await api().organization()];
+    const [name, othersName] = [newName(), newName()];
+    const nodes = [nodeBody('n-1'), nodeBody('n-2')];
+    const { id } = await makeCluster(api(), { name, organization_id: own.id, nodes });
+    await makeCluster(api(), { name: othersName, organization_id: other.id });
+    const hint =
+      `not allocated: 2 of 2 nodes of ${name}; the hours of a node count from its allocation, which a platform admin ` +
+      'tells: headgate clusters allocate CLUSTER NODE\n';
+    for (const { stdout, code } of [await run([], own.key), await run(['--org', own.id])]) {
+      expect(code).toBe(0);
+      expect(stdout.endsWith(`total: 0 node-hours, 0 GPU-hours, no cost\n${hint}`), stdout).toBe(true);
+      expect(stdout).not.toContain(othersName);
+    }
+    expect((await run(['--json'], own.key)).stdout).not.toContain('allocate CLUSTER');
+    // Where there are hours they are said, and nothing of what could be.
+    await api().ask(`/v1/clusters/${id}/nodes/n-1/allocate`, {
+      body: { at: new Date(Date.now() - 3_600_000).toISOString() },
+    });
+    const used = (await run([], own.key)).stdout;
+    expect(used).toContain(name);
+    expect(used).not.toContain('not allocated');
+    expect((await run(['--month', '2020-01'], own.key)).stdout).toContain(`not allocated: 1 of 2 nodes of ${name};`);
   });
 });

@@ -95,7 +95,9 @@ describe('headgate engines, refused', () => {
     const { key } = await api().organization();
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: key } })).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('a management key of a platform admin'),
+      stderr: expect.stringContaining(
+        'it takes a management key of a platform administrator; HEADGATE_API_KEY holds none',
+      ),
     });
   });
 
@@ -172,8 +174,18 @@ describe('headgate engines', () => {
 
   it('gives orders, and waits for nothing where that is asked', async () => {
     fleet.ordered = [];
+    // Requests run on it: what ends is named, and nothing is ordered where nobody can say yes.
+    expect(await headgate(['engines', 'stop', 'acme/chat:7b', '--no-wait'])).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining(
+        'Stop the engine acme/chat:7b? 2 requests run and 0 wait: they end with an error.',
+      ),
+    });
+    expect(fleet.ordered).toEqual([]);
     for (const kind of ['start', 'stop', 'restart', 'reset']) {
-      expect(await headgate(['engines', kind, 'acme/chat:7b', '--no-wait'])).toMatchObject({
+      const yes = kind === 'stop' ? ['--yes'] : [];
+      expect(await headgate(['engines', kind, 'acme/chat:7b', '--no-wait', ...yes])).toMatchObject({
         code: 0,
         stdout: 'acme/chat:7b: ready\n',
         stderr: '',
@@ -248,7 +260,7 @@ describe('headgate engines', () => {
     fleet.ordered = [];
     fleet.over = { ...off, replicas: [ready] };
     fleet.script = script.flatMap((one) => [one, one]);
-    const result = await headgate(['engines', kind, 'plain']);
+    const result = await headgate(['engines', kind, 'plain', ...(kind === 'stop' ? ['--yes'] : [])]);
     Object.assign(fleet, { over: {}, script: [], ordered: [] });
     expect(result).toMatchObject({ code, stdout: out });
     expect(result.stderr).toContain(err);

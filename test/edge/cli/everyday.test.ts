@@ -166,6 +166,7 @@ describe('headgate keys, usage and wallet', () => {
     );
     expect(await refused('keys', 'create', 'x', '--expiry', '31d')).toContain('--expiry must be one of never, 7d');
     expect(await refused('keys', 'edit', 'x')).toContain('nothing is to be changed');
+    expect(await refused('keys', 'rotate', 'x', '--grace', 'soon')).toContain('--grace must be a time such as');
     expect(await refused('keys', 'revoke', 'none-of-that-name')).toContain('"headgate keys ls" lists the keys');
     expect(await refused('wallet', 'credit', '5')).toContain('--reference names what it is for');
     expect(await refused('usage', '--by', 'modle')).toContain('--by must be one or more of model');
@@ -191,7 +192,10 @@ describe('headgate keys, usage and wallet', () => {
     expect((await run(['models', '--json'], { env })).stdout).not.toContain('standin-embed');
     expect((await run(['chat', 'Hello!'], { env })).code).toBe(0);
     expect((await run(['usage', 'requests', '--limit', '5'], { env })).stdout.split('\n')).toHaveLength(3);
-    expect((await run(['keys', 'ls'], { env })).stderr).toContain('must hold a management key');
+    expect((await run(['keys', 'ls'], { env })).stderr).toContain(
+      'it needs a key of scope "management"; HEADGATE_API_KEY holds an inference key; whoever manages the organization ' +
+        'makes the other kind with "headgate keys create NAME --scope management"',
+    );
     const changed = await run([
       'keys',
       'edit',
@@ -211,22 +215,41 @@ describe('headgate keys, usage and wallet', () => {
       store_requests: true,
     });
     expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/ desk$/m);
+    // By the name that the key has; of what it was used for an ended one is asked, too.
+    const requests = async () => (await run(['usage', 'requests', '--key', 'desk'])).stdout.split('\n');
+    expect(await requests()).toHaveLength(3);
     expect(await run(['keys', 'revoke', 'desk'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('Its requests fail at once, for ever. Nobody can be asked here: --yes does it'),
+    });
+    expect((await run(['models'], { env })).code).toBe(0);
+    const rotated = await run(['keys', 'rotate', 'desk', '--grace', '2h']);
+    expect(rotated).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/"desk" has a new secret; .* works until /),
+    });
+    const [rotatedSecret = ''] = /sk-hg-[0-9a-f]{12}-\w+/.exec(rotated.stdout) ?? [];
+    for (const secret of [env.HEADGATE_API_KEY, rotatedSecret]) {
+      expect((await run(['models'], { env: { ...env, HEADGATE_API_KEY: secret } })).code).toBe(0);
+    }
+    expect(await run(['keys', 'revoke', 'desk', '--yes'])).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('"desk": revoked'),
     });
     expect((await run(['models'], { env })).code).toBe(1);
+    expect(await requests()).toHaveLength(3);
+    expect((await run(['usage', 'requests', '--key', 'nope'])).stderr).toContain('no key is named "nope"');
   });
 
   it('asks on a terminal before it ends a key', async () => {
     await run(['keys', 'create', 'cautious']);
     const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
     await terminal.type('headgate keys revoke cautious\n');
-    await terminal.shows('Revoke "cautious"');
+    await terminal.shows('Revoke the key "cautious"');
     await terminal.type('\n');
     await terminal.shows('nothing was revoked');
     await terminal.type('clear; headgate keys revoke cautious\n');
-    await terminal.shows('Revoke "cautious"');
+    await terminal.shows('Revoke the key "cautious"');
     await terminal.type('y\n');
     await terminal.shows('"cautious": revoked');
     // Colours are for terminals, and for none that asks for none.
@@ -240,9 +263,19 @@ describe('headgate keys, usage and wallet', () => {
 
   it('shows balance, ledger and sums as the API has them, and books a credit once', async () => {
     const credit = ['wallet', 'credit', '2.5', '--reference', 'invoice-7', '--note', 'a gift'];
-    expect((await run(credit)).code).toBe(0);
-    expect((await run(credit)).code).toBe(0);
+    expect((await run(credit)).stdout).toMatch(/^2\.5 USD booked; the balance is [0-9.]+ USD\n$/);
+    expect((await run(['wallet', 'adjust', '-0.5', '--reference', 'oops'])).stderr).toContain('--reason says why');
+    const adjusted = await run(['wallet', 'adjust', '-0.5', '--reason', 'a slip', '--reference', 'oops']);
+    expect(adjusted.stdout).toMatch(/^-0\.5 USD booked; /);
     const wallet = await read('/v1/wallet');
+    // What was booked then is not what is there now.
+    const again = await run(credit);
+    expect(again.stdout).toMatch(
+      /^already booked: 2\.5 USD under the reference "invoice-7", at [0-9: -]+ UTC; nothing was/,
+    );
+    expect(again.stdout).toContain(`; the balance is ${wallet.balance} USD\n`);
+    const json = JSON.parse((await run([...credit, '--json'])).stdout);
+    expect(json).toMatchObject({ amount: '2.5', already_booked: true, balance: wallet.balance });
     expect((await run(['wallet'])).stdout).toContain(`balance    ${wallet.balance} USD\n`);
     const ledger = (await run(['wallet', 'ledger', '--type', 'credit'])).stdout;
     expect(ledger.match(/invoice-7, a gift/g)).toHaveLength(1);

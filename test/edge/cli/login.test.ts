@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, readFileSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -51,7 +51,9 @@ describe('headgate login', () => {
     const { run, file } = user();
     const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
-    expect(wrong.stderr).toMatch(/not valid.*\n {2}request [0-9a-f-]{36}\n/);
+    // Of the key that was given; no variable has anything to do with it.
+    expect(wrong.stderr).toMatch(/API key is not valid.*; nothing was kept\n {2}request [0-9a-f-]{36}\n/);
+    expect(wrong.stderr).not.toContain('HEADGATE_API_KEY');
     expect(await run(['login', gateway.url], '')).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('no key was given'),
@@ -66,7 +68,7 @@ describe('headgate login', () => {
     });
     expect(await run(['login', 'http://127.0.0.1:1'], 'k')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('cannot be reached'),
+      stderr: expect.stringContaining('cannot be reached (ECONNREFUSED): is the gateway running? nothing was kept\n'),
     });
     const other = await stranger();
     expect(await run(['login', other.url], 'k')).toMatchObject({
@@ -130,6 +132,32 @@ describe('headgate login', () => {
       stderr: expect.stringContaining(`"chmod 600 ${file}"`),
     });
     expect(await run(['help'])).toMatchObject({ code: 0, stderr: '' });
+    expect(await run(['logout'])).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('chmod 600') });
+    expect(existsSync(file)).toBe(true);
+  });
+
+  it('says what is lost where others could read the file, or it is no login', async () => {
+    const { run, file } = user();
+    await run(['login', gateway.url], gateway.key);
+    // The key of this gateway is replaced: nothing is lost.
+    chmodSync(file, 0o640);
+    expect(await run(['login', gateway.url], gateway.key)).toMatchObject({ code: 0, stderr: '' });
+    const other = 'https://other.example.com';
+    const { keys } = JSON.parse(readFileSync(file, 'utf8'));
+    writeFileSync(file, JSON.stringify({ url: other, keys: { ...keys, [other]: 'sk-hg-other' } }));
+    chmodSync(file, 0o644);
+    const said = await run(['login', gateway.url], gateway.key);
+    expect(said).toMatchObject({
+      code: 0,
+      stderr: `headgate: ${file} could be read by others: its keys of ${other} are not kept; make new ones there\n`,
+    });
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ url: gateway.url, keys: { [gateway.url]: gateway.key } });
+    writeFileSync(file, 'no JSON');
+    expect(await run(['login', gateway.url], gateway.key)).toMatchObject({
+      code: 0,
+      stderr: `headgate: what ${file} held could not be used, and is not kept\n`,
+    });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
   });
 
   it('says that the key of the login is not valid any more', async () => {

@@ -1,9 +1,10 @@
-import { writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
+import { freePort } from '../../support/free-port.ts';
 import { type Body, openOrganization, useInference } from '../inference/inference-gateway.ts';
 import { type CliOptions, type CliResult, runCli, useFolders } from './run-cli.ts';
 
@@ -13,9 +14,9 @@ let runsDir = '';
 const bench = useInference(async () => {
   runsDir = await mkdtemp('/tmp/headgate-runs-cli-');
   await chmod(runsDir, 0o711);
-  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEB_PORT: String(await freePort()) } };
 });
-afterAll(() => rm(runsDir, { recursive: true, force: true }));
+afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
 const folders = useFolders();
 
 const module = `
@@ -32,7 +33,7 @@ const module = `
   }
   resource "terraform_data" "a" {
     input = "\${var.word} \${var.count_of + 1} \${join("+", var.names)}"
-    provisioner "local-exec" { command = "echo said by the module; [ \${var.count_of} -lt 100 ] || sleep \${var.count_of}" }
+    provisioner "local-exec" { command = "echo said by the module; [ \${var.count_of} -ge 0 ] || exit 1; [ \${var.count_of} -lt 100 ] || sleep \${var.count_of}" }
   }
   output "said" { value = terraform_data.a.output }
   output "hidden" {
@@ -110,7 +111,7 @@ describe('headgate runs, refused', () => {
     const { secret } = await ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key: mine.key });
     const env = { HEADGATE_API_KEY: secret };
     expect((await headgate(['runs', 'apply', 'words', '--cluster', clusterId], { env })).stderr).toContain(
-      'HEADGATE_API_KEY must hold a management key\n',
+      'it needs a key of scope "management"; HEADGATE_API_KEY holds an inference key',
     );
     expect((await headgate(['runs', 'ls', '--status', 'DONE'])).stderr).toContain('status');
   });
@@ -131,8 +132,10 @@ describe('headgate runs', () => {
     const answer = await ask(`/v1/runs/${id}`);
     expect(JSON.parse((await headgate(['runs', 'show', id, '--json'])).stdout)).toEqual(answer);
     expect((await headgate(['runs', 'show', id])).stdout).toContain('status: APPLIED\n');
-    const line = new RegExp(`^${id} +words +${clusterId} +- +apply +APPLIED +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`, 'm');
+    const line = new RegExp(`^${id} +words +site +- +apply +APPLIED +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`, 'm');
     expect((await headgate(['runs', 'ls', '--cluster', 'site', '--stack', 'words'])).stdout).toMatch(line);
+    const listed = JSON.parse((await headgate(['runs', 'ls', '--cluster', 'site', '--json'])).stdout).data;
+    expect(listed).toContainEqual(expect.objectContaining({ id, cluster_id: clusterId }));
     expect((await headgate(['runs', 'ls', '--status', 'FAILED'])).stdout).not.toContain(id);
 
     const lines: Body[] = (await ask(`/v1/runs/${id}/logs?limit=10000`)).data;
@@ -151,10 +154,10 @@ describe('headgate runs', () => {
     expect(printed.stderr).toContain(`${id}: APPLIED`);
     expect(printed.stdout).not.toContain('secret-12345');
 
-    const destroyed = await headgate(['runs', 'destroy', id, '--wait', '--json']);
+    const destroyed = await headgate(['runs', 'destroy', id, '--wait', '--json', '--yes']);
     expect([destroyed.code, JSON.parse(destroyed.stdout).status]).toEqual([0, 'DESTROYED']);
     expect(destroyed.stderr).toBe('');
-    const again = await headgate(['runs', 'destroy', idIn(applied), '--wait']);
+    const again = await headgate(['runs', 'destroy', idIn(applied), '--wait', '--yes']);
     expect(again).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w+: DESTROYED\n$/) });
   });
 
@@ -164,10 +167,72 @@ describe('headgate runs', () => {
     expect(failed).toMatchObject({ code: 1, stdout: expect.stringMatching(/^run_\w+: FAILED; PLAN_FAILED: .*names/) });
     const retried = await headgate(['runs', 'retry', idIn(failed), '--wait', '--json']);
     expect([retried.code, JSON.parse(retried.stdout).failure_code]).toEqual([1, 'PLAN_FAILED']);
-    const forgotten = await headgate(['runs', 'forget', idIn(failed)]);
-    expect([forgotten.code, forgotten.stderr]).toEqual([1, expect.stringContaining('HEADGATE_API_KEY must hold')]);
+    const forgotten = await headgate(['runs', 'forget', idIn(failed), '--yes']);
+    expect([forgotten.code, forgotten.stderr]).toEqual([1, expect.stringContaining('HEADGATE_API_KEY holds none')]);
     const env = { HEADGATE_API_KEY: bench.gateway.key };
-    expect(await headgate(['runs', 'forget', idIn(failed)], { env })).toMatchObject({ code: 0 });
+    expect(await headgate(['runs', 'forget', idIn(failed), '--yes'], { env })).toMatchObject({ code: 0 });
+  });
+
+  it('tells of a run that failed what was done, which is not what was planned, and what may be done with it', async () => {
+    const cluster = ['--cluster', clusterId];
+    const failed = await headgate(['runs', 'apply', 'words', ...cluster, '--wait', '--input', 'count_of=-1']);
+    expect(failed.stdout).toMatch(/^run_\w+: FAILED; APPLY_FAILED: /);
+    const { changes } = await ask(`/v1/runs/${idIn(failed)}`);
+    expect(changes).toMatchObject({ operation: 'plan', add: 1 });
+    expect(await headgate(['runs', 'destroy', idIn(failed)])).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining(`All that the stack "words" has on the cluster site is removed`),
+    });
+    const gone = await headgate(['runs', 'destroy', idIn(failed), '--wait', '--yes']);
+    expect(gone.stdout).toContain(': DESTROYED');
+    expect((await headgate(['runs', 'retry', idIn(gone)])).stderr).toContain(
+      'The run is DESTROYED; what it made is gone: "headgate runs apply" makes it again\n  request ',
+    );
+    expect((await headgate(['runs', 'destroy', idIn(gone), '--yes'])).stderr).toContain(
+      'nothing of it is left to remove',
+    );
+  });
+
+  it('prints the web address at the end, and a link for members, which it opens in a browser if told to', async () => {
+    const form = new FormData();
+    const page = 'output "web_port" { value = 8080 }';
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': page }))], 'page.zip'));
+    const headers = { authorization: `Bearer ${bench.gateway.key}` };
+    await fetch(new URL('/v1/stacks', bench.gateway.url), { method: 'POST', headers, body: form });
+    const nodes = [{ name: 'n-1', address: '127.0.0.9', hardware_profile: 'h100' }];
+    const body = { name: 'web', organization_id: mine.id, public_domain: 'apps.example.com', nodes };
+    await ask('/v1/clusters', { body });
+    const apply = ['runs', 'apply', 'page', '--cluster', 'web', '--wait'];
+    expect((await headgate([...apply, '--access', 'nobody'])).stderr).toContain(
+      '--access must be one of public, members',
+    );
+    const open = await headgate(apply);
+    expect(open.stdout).toMatch(
+      /^web address: https:\/\/page--web\.apps\.example\.com\/? \(nothing answers there(?: yet)?\)$/m,
+    );
+    expect((await headgate(['runs', 'open', idIn(open)])).stdout).toMatch(
+      /^https:\/\/page--web\.apps\.example\.com\S*\n$/,
+    );
+
+    const members = await headgate([...apply, '--access', 'members']);
+    const id = idIn(members);
+    expect(members.stdout).toContain(`; for members: headgate runs open ${id}\n`);
+    expect((await headgate(['runs', 'logs', '-f', id])).stderr).toContain('web address: https://page--web.');
+    const link = await headgate(['runs', 'open', id]);
+    expect(link.stdout).toMatch(/^https:\/\/page--web\.apps\.example\.com\/\S*\w{20}\S*\n$/);
+    expect(link.stderr).toMatch(/^it works once, until [\d:]+ UTC\n$/);
+
+    const [bin, seen] = [folders(), join(folders(), 'seen')];
+    writeFileSync(join(bin, 'xdg-open'), `#!/bin/sh\necho "$@" > ${seen}.new && mv ${seen}.new ${seen}\n`);
+    chmodSync(join(bin, 'xdg-open'), 0o755);
+    const env = { PATH: `${bin}:${process.env['PATH'] ?? ''}` };
+    const opened = await headgate(['runs', 'open', id, '--browser'], { env });
+    await expect.poll(() => existsSync(seen)).toBe(true);
+    expect(readFileSync(seen, 'utf8')).toBe(opened.stdout);
+    expect((await headgate(['runs', 'open', id, '--browser'], { env: { PATH: '/nonexistent' } })).stderr).toContain(
+      'there is no xdg-open here: open this by hand: https://page--web',
+    );
   });
 
   it('cancels one that runs, and waits until it has ended', async () => {
@@ -180,6 +245,9 @@ describe('headgate runs', () => {
     const canceled = await headgate(['runs', 'cancel', idIn(started), '--wait']);
     expect(canceled).toMatchObject({ code: 0, stdout: expect.stringContaining(`${idIn(started)}: CANCELED`) });
     const twice = await headgate(['runs', 'cancel', idIn(started)]);
-    expect(twice).toMatchObject({ code: 1, stderr: expect.stringContaining('The run is CANCELED') });
+    expect(twice).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('The run is CANCELED; only one that waits'),
+    });
   });
 });

@@ -61,7 +61,14 @@ describe('headgate stacks', () => {
     expect(readFileSync(target).equals(zip)).toBe(true);
     expect(await download()).toMatchObject({ code: 1, stderr: `headgate: ${target} is there already\n` });
 
-    expect((await runCli(['stacks', 'rm', 'my-queue'], { env: env() })).stdout).toBe('my-queue: deleted\n');
-    expect((await runCli(['stacks', 'rm', 'my-queue'], { env: env() })).code).toBe(1);
+    const remove = (...more: string[]) => runCli(['stacks', 'rm', 'my-queue', ...more], { env: env() });
+    expect(await remove()).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(
+        'Delete the stack "my-queue" (version 1, seen by everybody)? All its versions go',
+      ),
+    });
+    expect((await remove('--yes')).stdout).toBe('my-queue: deleted\n');
+    expect((await remove('--yes')).code).toBe(1);
   });
 });

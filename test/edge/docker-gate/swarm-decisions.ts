@@ -25,7 +25,13 @@ export const secretIds = ['aaaaaaaaaaaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbbbbbbbbbb
 /** A service as the driver makes it. */
 export function planned(driver: Partial<ContainerDriverSettings> = {}, over: Partial<SwarmSettings> = {}) {
   const docker = { type: 'unix', socketPath: '/var/run/docker.sock' } as const;
-  const settings = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
+  const settings = {
+    network: 'overlay',
+    gpuResource: 'NVIDIA-GPU',
+    secrets: 'files',
+    isNamed: false,
+    gates: null,
+  } as const;
   const definition = containerEngine({ type: 'swarm', image: 'vllm/vllm-openai:v0.29.0', ...driver });
   const made = planService({
     request: {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { signInVisitor } from '../portal/visitor.ts';
 import { type Body, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
@@ -61,25 +62,44 @@ describe('the generic API', () => {
     expect((await ask('/v1/models', null)).status).toBe(401);
   });
 
-  it('refuses a key after 1000 requests in an hour, over both of its paths, and no other key', async () => {
+  it('refuses a user after 1000 requests in an hour, over all his keys and both paths, and nobody else', async () => {
     const { key } = await openOrganization(bench.gateway, null);
-    const other = await makeKey(key, 'management');
-    let last: Hour | null = null;
+    const second = await makeKey(key, 'management');
+    const { key: stranger } = await openOrganization(bench.gateway, null);
+    const left: number[] = [];
     for (let count = 0; count < 1000; count += 50) {
-      const answers = await askOften(['/v1/projects?limit=1', '/api/v1/projects?limit=1'], key);
+      const by = count % 100 === 0 ? key : second;
+      const answers = await askOften(['/v1/projects?limit=1', '/api/v1/projects?limit=1'], by);
       expect(answers.every(({ status, limit }) => status === 200 && limit === 1000)).toBe(true);
-      last = answers.at(-1) ?? null;
+      left.push(...answers.map(({ remaining }) => remaining));
     }
-    expect(last?.remaining).toBeLessThan(50);
-    const refused = await ask('/v1/projects', key, '10.0.1.1');
-    expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
-    expect(refused.body.error.code).toBe('RATE_LIMITED');
-    expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
+    expect(left.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 1000 }, (_, index) => index));
+    for (const spent of [key, second, await makeKey(key, 'management')]) {
+      const refused = await ask('/v1/projects', spent, '10.0.1.1');
+      expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
+      expect(refused.body.error.code).toBe('RATE_LIMITED');
+      expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
+    }
     expect((await ask('/v1/models', key)).status).toBe(200);
-    expect(await ask('/v1/projects', other, '10.0.1.1')).toMatchObject({ status: 200, remaining: 999 });
+    expect(await ask('/v1/projects', stranger, '10.0.1.1')).toMatchObject({ status: 200, remaining: 999 });
   });
 
-  it('counts what the scope of a key does not allow apart, and takes nothing from other keys of its user', async () => {
+  it('counts what the pages of a user ask in his hour, and shows them when it is spent', async () => {
+    const { gateway } = bench;
+    const visitor = await signInVisitor(gateway);
+    const { remaining: before } = await ask('/v1/projects', gateway.key);
+    // It lists projects.
+    expect((await visitor.get('/portal/keys/new')).status).toBe(200);
+    expect((await ask('/v1/projects', gateway.key)).remaining).toBe(before - 2);
+    let last = before;
+    while (last > 0)
+      last = Math.min(...(await askOften(['/v1/projects?limit=1'], gateway.key)).map((hour) => hour.remaining));
+    expect((await ask('/v1/projects', gateway.key)).status).toBe(429);
+    const shown = await visitor.get('/portal/keys/new');
+    expect([shown.status, shown.text.includes('name="project_id"')]).toEqual([200, true]);
+  });
+
+  it('counts what the scope of a key does not allow apart, and takes nothing from what other keys of its user may ask', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     const inference = await makeKey(key, 'inference');
     const seen: number[] = [];
@@ -95,7 +115,7 @@ describe('the generic API', () => {
     expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
     expect(await ask('/v1/users/none', inference, '10.0.1.1', 'DELETE')).toMatchObject({ limit: 1000, remaining: 0 });
     expect(await ask('/v1/projects', key)).toMatchObject({ status: 200, limit: 1000, remaining: 999 });
-    expect(await ask('/api/v1/nothing', inference)).toMatchObject({ status: 404, limit: 1000, remaining: 999 });
+    expect(await ask('/api/v1/nothing', inference)).toMatchObject({ status: 404, limit: 1000, remaining: 998 });
   });
 
   it('shows the hour on refusals of every kind', async () => {

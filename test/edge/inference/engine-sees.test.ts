@@ -39,9 +39,9 @@ afterAll(() => engine?.close());
 
 const utf8 = (latin1: string): string => Buffer.from(latin1, 'latin1').toString('utf8');
 
-/** The last request that the engine got of a path. */
+/** The last request that the engine got from a client: it is asked how it is, too. */
 function seen(): SeenRequest {
-  const last = engine?.requests.at(-1);
+  const last = engine?.requests.findLast(({ head }) => head.startsWith('POST '));
   if (last === undefined) throw new Error('the engine got no request');
   return last;
 }

@@ -44,7 +44,7 @@ const bench = useInference(async () => {
   plain = reachable(await startExternal(['--served-model-name', 'plain', '--access-log']));
   return {
     engines: {
-      slashed: standinFile('team/Chat-Model', { lines: ['owned_by: the team'] }),
+      slashed: standinFile('team/Chat-Model', { lines: ['owned_by: the team', 'aliases: [gpt-4, "The Old One"]'] }),
       embed: standinFile('embed', { taskType: 'embedding' }),
       completion: standinFile('base', { taskType: 'completion' }),
       off: standinFile('off', { lines: ['enabled: false'] }),
@@ -52,6 +52,9 @@ const bench = useInference(async () => {
       external: externalFile('ours', external.url, {
         lines: ['upstream_model: upstream/name', 'api_key_env: TEST_ENGINE_KEY'],
       }),
+      seer: standinFile('seer', { taskType: 'vision' }),
+      caller: standinFile('caller', { flags: ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'] }),
+      thinker: standinFile('thinker', { flags: ['--reasoning-parser', 'qwen3'] }),
       plain: externalFile('plain', plain.url),
       gone: externalFile('gone', 'http://127.0.0.1:9'),
     },
@@ -68,11 +71,14 @@ describe('GET /v1/models', () => {
     expect(list.object).toBe('list');
     expect(list.data.map(({ id }: Body) => id).toSorted()).toEqual([
       'base',
+      'caller',
       'embed',
       'gone',
       'ours',
       'plain',
+      'seer',
       'team/Chat-Model',
+      'thinker',
       'unpriced',
     ]);
     const model = list.data.find(({ id }: Body) => id === 'team/Chat-Model');
@@ -82,9 +88,14 @@ describe('GET /v1/models', () => {
       created: expect.any(Number),
       owned_by: 'the team',
       name: 'The team/Chat-Model',
+      aliases: ['gpt-4', 'The Old One'],
       hugging_face_id: 'test/team/Chat-Model',
       task_type: 'chat',
       context_length: 8192,
+      max_output_length: 8192,
+      input_modalities: ['text'],
+      supported_parameters: expect.arrayContaining(['max_tokens', 'temperature', 'top_k', 'response_format']),
+      expected_cold_start_seconds: 600,
       pricing: { prompt: '0.0000001', completion: '0.0000004', input_cache_read: '0.00000005' },
       status: expect.stringMatching(/^(?:ready|cold|starting|failed)$/),
     });
@@ -92,10 +103,26 @@ describe('GET /v1/models', () => {
     expect(list.data.find(({ id }: Body) => id === 'unpriced').pricing).toBeNull();
   });
 
+  it('says what tools look for before they offer a model', async () => {
+    const { data } = await get('/v1/models');
+    const of = (name: string): Body => data.find(({ id }: Body) => id === name);
+    expect(of('seer')).toMatchObject({ input_modalities: ['text', 'image'] });
+    expect(of('embed')).toMatchObject({
+      max_output_length: null,
+      supported_parameters: ['dimensions', 'encoding_format'],
+    });
+    expect(of('caller').supported_parameters).toEqual(expect.arrayContaining(['tools', 'tool_choice', 'top_logprobs']));
+    expect(of('thinker').supported_parameters).toEqual(expect.arrayContaining(['reasoning_effort', 'min_p']));
+    // An engine of ours that was not started for tools refuses them; of one that is not ours nobody knows.
+    expect(of('team/Chat-Model').supported_parameters).not.toContain('tools');
+    expect(of('ours').supported_parameters).toContain('tools');
+    expect(of('base').supported_parameters).not.toContain('max_completion_tokens');
+  });
+
   it('filters by task, and refuses a task that is none', async () => {
     const list = await get('/v1/models?task_type=embedding');
     expect(list.data.map(({ id }: Body) => id)).toEqual(['embed']);
-    expect((await get('/v1/models?task_type=vision')).data).toEqual([]);
+    expect((await get('/v1/models?task_type=rerank')).data).toEqual([]);
     for (const task of ['nonsense', 'Embedding', '']) {
       const error = await errorOf(await bench.gateway.request(`/v1/models?task_type=${task}`));
       expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'task_type' });
@@ -103,7 +130,13 @@ describe('GET /v1/models', () => {
   });
 
   it('shows one by its id, its slashes encoded or not; an unknown or disabled one is 404', async () => {
-    for (const id of ['team/Chat-Model', 'team%2FChat-Model', 'TEAM%2fchat-model', 'test/team/Chat-Model']) {
+    for (const id of [
+      'team/Chat-Model',
+      'team%2FChat-Model',
+      'TEAM%2fchat-model',
+      'test/team/Chat-Model',
+      'the%20old%20one',
+    ]) {
       expect((await get(`/v1/models/${id}`)).id).toBe('team/Chat-Model');
     }
     for (const id of ['nope', 'off', 'team', 'a%00b', '%F0%9F%A6%99']) {
@@ -135,7 +168,13 @@ describe('GET /v1/models', () => {
 
 describe('the name of a model in a request', () => {
   it('is its id, display name or repository without regard to case, and the answer has the id', async () => {
-    for (const model of ['team/Chat-Model', 'TEAM/CHAT-MODEL', 'the team/chat-model', 'Test/Team/chat-model']) {
+    for (const model of [
+      'team/Chat-Model',
+      'TEAM/CHAT-MODEL',
+      'the team/chat-model',
+      'Test/Team/chat-model',
+      'GPT-4',
+    ]) {
       for (const stream of [true, false]) {
         const answer = await bench.chat({ model, stream });
         const text = await answer.text();

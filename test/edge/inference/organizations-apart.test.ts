@@ -124,11 +124,17 @@ describe('the cache_salt that vLLM gets', () => {
     const sent =
       ' {"messages" : [{"role":"user","content":"é\\u00e9"}],\n"model":"vllm","cache_salt":  "x" ,"b":1e400} ';
     expect((await bench.post(chatPath, sent, { headers: json, key: one })).status).toBe(200);
-    const body = Buffer.from(engine?.requests.at(-1)?.body ?? '', 'latin1').toString('utf8');
+    const body = Buffer.from(
+      engine?.requests.findLast(({ head }) => head.startsWith('POST '))?.body ?? '',
+      'latin1',
+    ).toString('utf8');
     expect(body.replace(/"[A-Za-z0-9_-]{43}"/, '"x"')).toBe(sent);
     const without = sent.replace('"cache_salt":  "x" ,', '');
     expect((await bench.post(chatPath, without, { headers: json, key: one })).status).toBe(200);
-    const salted = Buffer.from(engine?.requests.at(-1)?.body ?? '', 'latin1').toString('utf8');
+    const salted = Buffer.from(
+      engine?.requests.findLast(({ head }) => head.startsWith('POST '))?.body ?? '',
+      'latin1',
+    ).toString('utf8');
     expect(salted.replace(/"cache_salt":"[A-Za-z0-9_-]{43}",/, '')).toBe(without);
   });
 

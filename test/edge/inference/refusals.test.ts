@@ -99,12 +99,20 @@ describe('what is not there', () => {
     }
   });
 
-  it('audio transcription is 501 and coming soon, and no fault in the log', async () => {
-    const answer = await bench.post('/v1/audio/transcriptions', {});
+  it.each([
+    ['/v1/audio/transcriptions', 'coming soon'],
+    ['/v1/audio/translations', 'coming soon'],
+    ['/v1/audio/speech', 'coming soon'],
+    ['/v1/images/generations', 'No model here makes images'],
+    ['/v1/images/edits', 'No model here makes images'],
+    ['/v1/images/variations', 'No model here makes images'],
+    ['/v1/moderations', 'No model here is made for moderation'],
+  ])('what no model here serves is 501, and no fault in the log: %s', async (path, says) => {
+    const answer = await bench.post(path, {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 501, code: 'not_implemented', type: 'not_implemented' });
-    expect(error.message).toContain('coming soon');
+    expect(error.message).toContain(says);
     const id = answer.headers.get('x-request-id') ?? 'none';
     expect(bench.gateway.logLines.filter((line) => line.includes(id) && line.includes('"level":50'))).toEqual([]);
   });

@@ -64,7 +64,7 @@ describe('a session', () => {
     expect(opened.status).toBe(303);
     expect(cookieOf(opened)).not.toBe(planted);
     const withPlanted = await send(`${gateway.url}/portal/keys`, { headers: { accept: 'text/html', cookie: planted } });
-    expect([withPlanted.status, withPlanted.headers.location]).toEqual([303, '/']);
+    expect([withPlanted.status, withPlanted.headers.location]).toEqual([303, '/?next=%2Fportal%2Fkeys']);
   });
 
   it('of before ends where another begins in the same browser', async () => {
@@ -86,7 +86,7 @@ describe('a session', () => {
     expect(list.text.match(/name="which" value="session_/g)?.length).toBeGreaterThan(0);
     expect((await admin.post('/portal/sessions/end', { which: 'others' })).status).toBe(303);
     const after = await other.get('/portal/wallet');
-    expect([after.status, after.headers.location]).toEqual([303, '/']);
+    expect([after.status, after.headers.location]).toEqual([303, '/?next=%2Fportal%2Fwallet']);
     expect((await other.post('/portal/keys', newKey)).status).toBe(303);
     expect(await keyNames()).not.toContain('forged');
     expect((await admin.get('/portal/wallet')).status).toBe(200);
@@ -172,7 +172,12 @@ it('no address leads away: whatever is asked for, redirects stay here', async ()
   const signedOut = ['/portal/keys?next=//evil.example', '/portal?to=https://evil.example', ...tempting];
   for (const path of signedOut) {
     const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
-    expect([path, status >= 300 && status < 400 ? headers.location : '/']).toEqual([path, '/']);
+    const location = status >= 300 && status < 400 ? String(headers.location) : '/';
+    expect([path, location]).toEqual([
+      path,
+      expect.stringMatching(/^\/(?:\?next=%2Fportal%2Fkeys%3Fnext%3D%2F%2Fevil)?/),
+    ]);
+    expect(new URL(location, gateway.url).origin, path).toBe(gateway.url);
   }
   const said = await admin.post('/portal/sign-out?next=//evil.example', {
     next: 'https://evil.example',

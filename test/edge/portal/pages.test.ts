@@ -19,6 +19,7 @@ const pages = [
   '/portal/usage',
   '/portal/wallet',
   '/portal/models',
+  '/portal/playground',
   '/portal/sessions',
 ];
 
@@ -41,7 +42,7 @@ describe('what is at / and below /portal', () => {
   it('is for who is signed in', async () => {
     for (const path of pages.slice(1)) {
       const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
-      expect([path, status, headers.location]).toEqual([path, 303, '/']);
+      expect([path, status, headers.location]).toEqual([path, 303, `/?next=${encodeURIComponent(path)}`]);
     }
     for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
   });
@@ -115,13 +116,16 @@ describe('every page', () => {
       expect(overview.status).toBe(200);
       expect(overview.text).toContain('Balance');
       expect(overview.text).not.toContain('/portal/keys');
-      expect(overview.text).not.toContain('/portal/usage"');
-      for (const path of ['/portal/keys', '/portal/keys/new', '/portal/usage']) {
+      const usage = await visitor.get('/portal/usage');
+      expect([usage.status, usage.text.includes('what keys of yours did')]).toEqual([200, true]);
+      for (const path of ['/portal/keys', '/portal/keys/new']) {
         expect([path, (await visitor.get(path)).status]).toEqual([path, 403]);
       }
       expect((await visitor.get('/portal/wallet')).text).not.toContain('Add credit');
       const credit = { amount: '1', reference: 'member', note: '' };
       expect((await visitor.post('/portal/wallet/credits', credit)).status).toBe(403);
+      const correction = { amount: '1', reference: 'member', reason: 'mine' };
+      expect((await visitor.post('/portal/wallet/adjustments', correction)).status).toBe(403);
       const key = { name: 'by a member', expiry: 'never', scope: 'inference' };
       expect((await visitor.post('/portal/keys', key)).status).toBe(403);
       await sql`update memberships set role = 'admin'`;

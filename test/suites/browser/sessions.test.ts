@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { signIn, useBrowsers } from './browser.ts';
+import { expectPresentable, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();
 let gateway: TestGateway;
@@ -31,6 +32,28 @@ it('a session that is ended elsewhere ends: the next click there asks to sign in
   expect([...here.complaints, ...there.complaints]).toEqual([]);
 });
 
+it('a tab that was left open shows nothing of the organization that another one looks at under its own name', async () => {
+  const made = await gateway.request('/v1/organizations', { body: { name: 'Looked at meanwhile' } });
+  const { id } = (await made.json()) as { id: string };
+  const { context, page: own, complaints } = await browsers.open();
+  await signIn(own, gateway);
+  await own.getByRole('link', { name: 'Usage', exact: true }).click();
+  await own.getByRole('heading', { name: 'Requests' }).waitFor();
+  const other = await context.newPage();
+  await other.goto(new URL(`/portal/organizations/${id}`, gateway.url).href);
+  await other.getByRole('button', { name: 'Keys', exact: true }).click();
+  await other.getByText('You look at Looked at meanwhile').waitFor();
+  // By a script, it asks for the numbers alone.
+  await own.getByLabel('By', { exact: true }).selectOption('key');
+  await own.getByText('You look at Looked at meanwhile').waitFor();
+  await other.getByRole('button', { name: 'Back to your own' }).click();
+  await other.getByRole('heading', { name: 'Looked at meanwhile' }).waitFor();
+  await own.getByLabel('By', { exact: true }).selectOption('model');
+  await own.getByText('You look at Looked at meanwhile').waitFor({ state: 'detached' });
+  expect(await own.getByRole('heading', { name: 'Usage' }).count()).toBe(1);
+  expect(complaints).toEqual([]);
+});
+
 it('all of it works without a script', async () => {
   const { page } = await browsers.open({ javaScriptEnabled: false });
   await signIn(page, gateway);
@@ -51,8 +74,8 @@ it('all of it works without a script', async () => {
   await page.getByText('UTC').first().waitFor();
   await page.getByRole('link', { name: 'Wallet' }).click();
   await page.getByText('Add credit').click();
-  await page.getByLabel('Amount in USD').fill('12.34');
-  await page.getByLabel('Reference').fill('by hand');
+  await page.getByLabel('Amount in USD').first().fill('12.34');
+  await page.getByLabel('Reference').first().fill('by hand');
   await page.getByRole('button', { name: 'Book the credit' }).click();
   await page.getByText('The credit is booked').waitFor();
   const wallet = (await (await gateway.request('/v1/wallet')).json()) as { balance: string };
@@ -71,6 +94,36 @@ it('times are in the zone of the reader, UTC on hover; a keyboard gets everywher
   expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
   await page.keyboard.press('Enter');
   expect(new URL(page.url()).hash).toBe('#main');
+});
+
+it('sessions and the inputs of a stack are read at 360 pixels without scrolling sideways', async () => {
+  const { page, complaints } = await browsers.open();
+  await signIn(page, gateway);
+  const module = `
+    variable "words_of_a_long_name" {
+      type        = list(object({ name = string, number_of_times = number }))
+      description = "What is said, how often, and by whom it was asked for, in as many words as it takes to fill a line"
+      default     = [{ name = "hello-to-everybody-who-reads-this", number_of_times = 12 }]
+    }
+    variable "secret" { sensitive = true }`;
+  const form = new FormData();
+  form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'words.zip'));
+  form.append('name', 'words');
+  const headers = { authorization: `Bearer ${gateway.key}` };
+  const pushed = await fetch(new URL('/v1/stacks', gateway.url), { method: 'POST', headers, body: form });
+  const { id } = (await pushed.json()) as { id: string };
+  for (const [path, caption, name] of [
+    ['/portal/sessions', 'Your sessions', 'sessions'],
+    [`/portal/stacks/${id}`, 'Inputs of the stack', 'stack-inputs'],
+  ] as const) {
+    await page.goto(`${gateway.url}${path}`);
+    await expectPresentable(page, name);
+    await page.setViewportSize({ width: 360, height: 800 });
+    const table = page.getByRole('region', { name: caption });
+    expect(await table.evaluate((it) => it.scrollWidth - it.clientWidth), caption).toBe(0);
+    expect(await table.getByRole('row').count(), caption).toBeGreaterThan(1);
+  }
+  expect(complaints).toEqual([]);
 });
 
 it('the page of usage narrows in place, and its address says how', async () => {

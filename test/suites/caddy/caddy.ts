@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { connect as connectSocket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,23 +11,36 @@ import { freePorts } from '../../support/free-port.ts';
 
 const caddyfile = new URL('../../../compose/Caddyfile', import.meta.url).pathname;
 
+/** Who signs Caddy's certificates by ACME, and where it is to be found for that. */
+export interface Authority {
+  readonly address: string;
+  readonly directory: string;
+  /** A file. */
+  readonly root: string;
+}
+
 /** Debian's Caddy with the file of compose/, but for its ports and a certificate authority of its own. */
 export class Caddy {
   readonly port: number;
   readonly httpPort: number;
   readonly #folder = mkdtempSync(join(tmpdir(), 'hg-caddy-'));
   readonly #child: ChildProcess;
+  readonly #address: string;
+  readonly #root: string;
   #agent: Agent | null = null;
 
-  private constructor(httpPort: number, webUrl: string) {
+  private constructor([httpPort, port]: readonly [number, number], webUrl: string, authority: Authority | null) {
     this.httpPort = httpPort;
-    this.port = httpPort + 1;
+    this.port = port;
+    this.#address = authority?.address ?? '127.0.0.1';
+    this.#root = authority?.root ?? join(this.#folder, 'caddy', 'pki', 'authorities', 'local', 'root.crt');
     const options = [
-      'local_certs',
-      'skip_install_trust',
+      ...(authority === null
+        ? ['local_certs', 'skip_install_trust']
+        : [`acme_ca ${authority.directory}`, `acme_ca_root ${authority.root}`]),
       `http_port ${this.httpPort}`,
       `https_port ${this.port}`,
-      'default_bind 127.0.0.1',
+      `default_bind ${this.#address}`,
     ];
     const env = {
       PATH: process.env['PATH'],
@@ -41,19 +54,24 @@ export class Caddy {
     this.#child = spawn('caddy', args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
   }
 
-  static async start(webUrl: string): Promise<Caddy> {
-    const caddy = new Caddy(await freePorts(2), webUrl);
+  /** @param authority without one it signs for itself */
+  static async start(webUrl: string, authority: Authority | null = null): Promise<Caddy> {
+    const free = authority === null ? await freePorts(2) : 0;
+    // An authority asks at these ports alone.
+    const caddy = new Caddy(authority === null ? [free, free + 1] : [80, 443], webUrl, authority);
     let said = '';
     caddy.#child.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
     await eventually(async () => {
       if (caddy.#child.exitCode !== null) throw new Error(said);
-      return existsSync(caddy.#root) && (await answers(caddy.port));
+      return existsSync(caddy.#root) && (await answers(caddy.port, caddy.#address));
     });
     return caddy;
   }
 
-  get #root(): string {
-    return join(this.#folder, 'caddy', 'pki', 'authorities', 'local', 'root.crt');
+  /** Names that authorities have signed certificates for. */
+  get certified(): readonly string[] {
+    const folder = join(this.#folder, 'caddy', 'certificates');
+    return existsSync(folder) ? readdirSync(folder).flatMap((issuer) => readdirSync(join(folder, issuer))) : [];
   }
 
   get ca(): string {
@@ -63,7 +81,7 @@ export class Caddy {
   /** Knows every name, as the machine's own, and trusts this Caddy alone. */
   get agent(): Agent {
     this.#agent ??= new Agent({
-      connect: { ca: this.ca, lookup: (_, __, callback) => callback(null, [{ address: '127.0.0.1', family: 4 }]) },
+      connect: { ca: this.ca, lookup: (_, __, callback) => callback(null, [{ address: this.#address, family: 4 }]) },
     });
     return this.#agent;
   }
@@ -93,7 +111,7 @@ export class Caddy {
 
   /** A TLS connection by a name, for bytes of one's own. @throws what TLS says */
   async tls(name: string): Promise<TLSSocket> {
-    const socket = connectTls({ host: '127.0.0.1', port: this.port, servername: name, ca: this.ca });
+    const socket = connectTls({ host: this.#address, port: this.port, servername: name, ca: this.ca });
     socket.on('error', () => undefined);
     await once(socket, 'secureConnect');
     return socket;
@@ -117,9 +135,10 @@ export class Caddy {
   }
 }
 
-function answers(port: number): Promise<boolean> {
+/** Whether something listens there. */
+export function answers(port: number, address = '127.0.0.1'): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connectSocket(port, '127.0.0.1', () => {
+    const socket = connectSocket(port, address, () => {
       socket.destroy();
       resolve(true);
     });

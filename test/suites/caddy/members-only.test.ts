@@ -12,9 +12,11 @@ const linkOf = async ({ gateway }: WebPlace, runId: string, key: string): Promis
   return answer.body.url;
 };
 
-/** Follows a link as a browser does. @returns the cookie, as it is sent back */
+/** Follows a link as a browser does, and presses its button. @returns the cookie, as it is sent back */
 async function enter({ caddy }: WebPlace, link: string): Promise<string> {
-  const answer = await caddy.get(link);
+  const shown = await caddy.get(link, undefined, { headers: { accept: 'text/html' } });
+  expect([shown.status, await shown.text()]).toEqual([200, expect.stringContaining('<form method="post">')]);
+  const answer = await caddy.get(link, undefined, { method: 'POST', headers: { origin: caddy.at(link).origin } });
   await answer.text();
   const [cookie = ''] = answer.headers.getSetCookie();
   expect([answer.status, answer.headers.get('location')]).toEqual([303, '/']);
@@ -42,9 +44,10 @@ describe('an address for members', () => {
 
     const { body: member } = await gateway.ask('/v1/keys', { body: { name: 'app' }, key: organization.key });
     const link = await linkOf(web, run.id, member.secret);
-    expect((await caddy.text(other.url, new URL(link).pathname + new URL(link).search)).status).toBe(403);
+    const elsewhere = new URL(link).pathname + new URL(link).search;
+    expect((await caddy.text(other.url, elsewhere, { method: 'POST' })).status).toBe(403);
     const cookie = await enter(web, link);
-    const again = await caddy.text(link);
+    const again = await caddy.text(link, undefined, { method: 'POST' });
     expect([again.status, again.text]).toEqual([403, expect.stringContaining('does not work any more')]);
     expect((await caddy.text(other.url, '/', { headers: { cookie } })).status).toBe(401);
     expect((await caddy.text(run.url, '/', { headers: { cookie: `${cookie}; ${cookie}` } })).status).toBe(401);
@@ -114,7 +117,7 @@ describe('an address for members', () => {
     await endedToo;
     expect(await place.sql`select * from exposure_entrances`).toEqual([]);
     for (const path of ['/', new URL(link).pathname + new URL(link).search]) {
-      expect((await caddy.text(run.url, path, { headers: { cookie: kept } })).status).toBe(404);
+      expect((await caddy.text(run.url, path, { method: 'POST', headers: { cookie: kept } })).status).toBe(404);
     }
     const refused = await gateway.ask(`/v1/runs/${run.id}/open`, { method: 'POST', key: organization.key });
     expect([refused.status, refused.body.error.message]).toEqual([409, 'The run has no web address.']);

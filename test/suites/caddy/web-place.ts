@@ -4,7 +4,7 @@ import { type Body, eventually, type openOrganization } from '../../edge/inferen
 import { freePort } from '../../support/free-port.ts';
 import { type Place, type RunGateway, usePlace } from '../terraform/run-gateway.ts';
 import { Application } from './application.ts';
-import { Caddy } from './caddy.ts';
+import { type Authority, Caddy } from './caddy.ts';
 
 export type Organization = Awaited<ReturnType<typeof openOrganization>>;
 
@@ -34,18 +34,19 @@ ${['port', 'node', 'path'].map((name) => `output "web_${name}" {\n  value = try(
 export function useWebPlace(): (more?: {
   env?: Readonly<Record<string, string>>;
   cluster?: object;
+  authority?: Authority;
 }) => Promise<WebPlace> {
   const newPlace = usePlace();
   const cleanups: (() => Promise<void>)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
   });
-  return async ({ env = {}, cluster: moreOfCluster = {} } = {}) => {
+  return async ({ env = {}, cluster: moreOfCluster = {}, authority } = {}) => {
     const place = await newPlace();
     const port = await freePort();
     const gateway = await place.start({ env: { HEADGATE_WEB_PORT: String(port), ...env } });
     const webUrl = `http://127.0.0.1:${port}`;
-    const caddy = await Caddy.start(webUrl);
+    const caddy = await Caddy.start(webUrl, authority);
     cleanups.push(() => caddy.close());
     const opened = await gateway.made('/v1/organizations', { name: 'Water Works' });
     const organization = { id: opened.id, key: opened.management_key };

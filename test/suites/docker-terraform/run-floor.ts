@@ -12,7 +12,7 @@ import { importRunImages, nodeImage, runImage } from './images.ts';
 
 /** Two Docker engines, and two nodes as containers of the first; what is slow to start is there for all tests of a file. */
 
-const siteNetwork = 'site';
+export const siteNetwork = 'site';
 export const nodeNames = ['n0', 'n1'] as const;
 
 export interface RunFloor {
@@ -144,7 +144,7 @@ async function removeRuns(docker: TestDocker): Promise<void> {
 }
 
 /** OpenSSH servers, each with an address of its own in the network of the site. */
-async function startNodes(docker: TestDocker, keys: string, site: string): Promise<Body[]> {
+export async function startNodes(docker: TestDocker, keys: string, site: string): Promise<Body[]> {
   execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(keys, 'host')]);
   writeFileSync(join(keys, 'authorized'), '');
   const settings = [

@@ -26,6 +26,7 @@ export function containerEngine(
     file: 'engines/chat.yaml',
     id: 'chat',
     name: 'Chat',
+    aliases: [],
     huggingFaceId: 'acme/chat',
     taskType: 'chat',
     contextLength: 1024,

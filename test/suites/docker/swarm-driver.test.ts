@@ -43,7 +43,13 @@ async function open(
 ): Promise<Test> {
   const fleetId = over.fleetId ?? newId();
   const socketPath = over.socketPath ?? lab().nodes[0]?.docker.socketPath ?? '';
-  const settings = { network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
+  const settings = {
+    network: 'host',
+    gpuResource: 'NVIDIA-GPU',
+    secrets: 'files',
+    isNamed: false,
+    gates: null,
+  } as const;
   const log = createLog('silent');
   const driver = createSwarmDriver({
     swarm: { ...settings, docker: { type: 'unix', socketPath }, ...over.swarm },

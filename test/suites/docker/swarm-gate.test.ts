@@ -157,7 +157,7 @@ describe('the door to a manager', () => {
   function createDriver(fleetId: string) {
     const docker = { type: 'tcp', host: '127.0.0.1', port: gate?.port ?? 0, tls: null } as const;
     return createSwarmDriver({
-      swarm: { docker, network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false },
+      swarm: { docker, network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false, gates: null },
       fleetId,
       fleetSecret: 'a secret of the fleet',
       env: { NAME: 'a value' },

@@ -68,7 +68,7 @@ export interface SwarmGateway extends Caller {
 }
 
 const repository = new URL('../../../', import.meta.url).pathname;
-const adminKey = 'sk-test-admin-0123456789abcdef0123456789abcdef';
+export const adminKey = 'sk-test-admin-0123456789abcdef0123456789abcdef';
 const prefix = 'hgsw';
 
 export interface SwarmOptions {
@@ -80,12 +80,14 @@ export interface SwarmOptions {
   readonly docker?: readonly string[];
   /** Gateways reach the manager through its door alone, as in compose/. */
   readonly gated?: boolean;
+  /** Each Docker engine has an identity of its own. */
+  readonly isApart?: boolean;
 }
 
 /** @param gpus what each machine offers, as `GPU-aa`; the first is the manager's */
 export async function startSwarm(
   gpus: readonly (readonly string[])[],
-  { env = {}, images = [], docker: options = [], gated = false }: SwarmOptions = {},
+  { env = {}, images = [], docker: options = [], gated = false, isApart = false }: SwarmOptions = {},
 ): Promise<TestSwarm> {
   removeLeftOver();
   const net = createNet();
@@ -101,7 +103,7 @@ export async function startSwarm(
   for (const [index, ids] of gpus.entries()) {
     const { address, netns } = net.machine(index);
     const resources = ids.map((id) => `--node-generic-resource=NVIDIA-GPU=${id}`);
-    const docker = await startOwnDocker([...resources, ...options], netns);
+    const docker = await startOwnDocker([...resources, ...options], netns, isApart);
     nodes.push({ docker, address, netns });
     for (const other of images) await tag(docker, other);
     await (index === 0 ? initialize(docker, net, address) : join_(manager(), docker, { net, address }));
@@ -308,10 +310,10 @@ async function openGateway(
     ...(gated && { DOCKER_HOST: 'tcp://127.0.0.1:2375' }),
     ...given,
   };
-  const mount = `mount --bind "$1" /etc/hostname && shift && exec "$@"`;
-  const hostname = `${docker.dir}/data/containers/${id}/hostname`;
+  const mount = `for f in hostname resolv.conf; do mount --bind "$1/$f" "/etc/$f" || exit; done; shift; exec "$@"`;
+  const files = `${docker.dir}/data/containers/${id}`;
   const network = `--net=/proc/${pid}/ns/net`;
-  const inside = [network, 'unshare', '--mount', 'sh', '-c', mount, 'sh', hostname];
+  const inside = [network, 'unshare', '--mount', 'sh', '-c', mount, 'sh', files];
   const launch = () => startProcess([...inside, process.execPath, 'src/programs/start.js'], env);
   const gate = gated ? await startGate(network, docker.socketPath) : null;
   let running = await launch();

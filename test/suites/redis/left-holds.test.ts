@@ -29,7 +29,7 @@ async function headgate(url: string, ...args: readonly string[]): Promise<Said> 
   const config = parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: givenKey });
   const code = await runCli({
     args,
-    config,
+    readConfig: () => config,
     out: (text) => void (said.out += text),
     err: (text) => void (said.err += text),
   });

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
+import type { AdmitRequest } from '#core/admission/contract.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { ask, count, isBack, wordOf } from './asking.ts';
 import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
 
 /** Gateways that decide in Redis' place while it is silent, and what Redis knows when it is back. */
@@ -28,33 +29,6 @@ function thaw(): void {
   if (isFrozen) process.kill(redis.pid ?? 0, 'SIGCONT');
   isFrozen = false;
 }
-
-/** What one gateway says to so many of the same requests, one after the other; those that were admitted. */
-async function ask(
-  { admission }: TestGateway,
-  times: number,
-  make: () => AdmitRequest,
-): Promise<{ said: string[]; admitted: AdmitRequest[] }> {
-  const said: string[] = [];
-  const admitted: AdmitRequest[] = [];
-  for (let time = 0; time < times; time += 1) {
-    const request = make();
-    const result = await admission.admit(request);
-    if (result.ok) admitted.push(request);
-    said.push(wordOf(result));
-  }
-  return { said, admitted };
-}
-
-const wordOf = (result: AdmitResult): string => (result.ok ? 'ok' : result.code);
-const count = (said: readonly string[], word = 'ok'): number => said.filter((one) => one === word).length;
-
-/** Redis decides again for a gateway when it says how limits stand. */
-const isBack = ({ admission }: TestGateway, request: AdmitRequest): Promise<unknown> =>
-  eventually(async () => {
-    const asked = admission.check(request);
-    return asked instanceof Promise && (await admission.view(request)).requests !== null;
-  });
 
 /** Both gateways have asked Redis about the key once, and nothing of it runs. */
 async function openTwo(microUsd: bigint, wanted: Wanted, leaseMs = 30_000) {
@@ -201,6 +175,29 @@ describe('while Redis is frozen', () => {
     expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
   });
 
+  it('no more of a month is given than the books say is left, whatever Redis said last', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
+    const [busy] = gateways;
+    const { admitted } = await ask(busy, 6, () => make());
+    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 10)));
+    freeze();
+    // The other has heard that nothing was used.
+    for (const gateway of gateways) expect((await ask(gateway, 5, () => make())).admitted).toHaveLength(2);
+  });
+
+  it('what the books say late of a month counts from then on', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
+    const [busy, other] = gateways;
+    const { admitted } = await ask(busy, 6, () => make());
+    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 10)));
+    await other.admission.renew();
+    freeze();
+    bench.books.state = 'slow';
+    expect(await other.admission.check(make({ tokens: 50 }))).toMatchObject({ ok: true });
+    await eventually(async () => wordOf(await other.admission.check(make({ tokens: 21 }))) !== 'ok');
+    expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
+  });
+
   it('what is credited meanwhile is seen, and divided', async () => {
     const { gateways, organizationId, make } = await openTwo(10n, {});
     freeze();
@@ -253,12 +250,16 @@ describe('while Redis is frozen', () => {
     const { gateways, make } = await openTwo(1000n, { limits, tokens: 10 });
     freeze();
     const admitted = [];
+    const asked = [];
     for (const gateway of gateways) {
-      const asked = await ask(gateway, 8, () => make());
-      expect(count(asked.said)).toBe(5);
+      const { said, admitted: running } = await ask(gateway, 8, () => make());
+      expect(count(said)).toBe(5);
       // Not the month is over, but this gateway's part of it.
-      expect(count(asked.said, 'billing_unavailable')).toBe(3);
-      const [ended, ...running] = asked.admitted;
+      expect(count(said, 'billing_unavailable')).toBe(3);
+      asked.push({ gateway, all: running });
+    }
+    for (const { gateway, all } of asked) {
+      const [ended, ...running] = all;
       if (ended !== undefined) gateway.admission.settle(ended.requestId, bench.books.book(ended, usedOf(1n, 4)));
       admitted.push(...running.map((request) => ({ gateway, request })));
     }

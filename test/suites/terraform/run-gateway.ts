@@ -32,19 +32,17 @@ export interface AskOptions {
   readonly key?: string;
 }
 
-/** A gateway on a data folder, and what is asked of it. */
-export class RunGateway {
-  readonly home: Home;
-  readonly process: GatewayProcess;
+/** What is asked of a gateway. */
+export class RunClient {
   readonly url: string;
+  readonly #key: string;
 
-  constructor(home: Home, process: GatewayProcess, url: string) {
-    this.home = home;
-    this.process = process;
+  constructor(url: string, key = givenKey) {
     this.url = url;
+    this.#key = key;
   }
 
-  async ask(path: string, { body, key = givenKey, method = body === undefined ? 'GET' : 'POST' }: AskOptions = {}) {
+  async ask(path: string, { body, key = this.#key, method = body === undefined ? 'GET' : 'POST' }: AskOptions = {}) {
     const isForm = body instanceof FormData;
     const headers = { authorization: `Bearer ${key}`, ...(isForm ? {} : { 'content-type': 'application/json' }) };
     const text = body === undefined ? null : isForm ? body : JSON.stringify(body);
@@ -60,7 +58,7 @@ export class RunGateway {
   }
 
   async remove(path: string): Promise<void> {
-    const headers = { authorization: `Bearer ${givenKey}` };
+    const headers = { authorization: `Bearer ${this.#key}` };
     const answer = await fetch(new URL(path, this.url), { method: 'DELETE', headers });
     if (!answer.ok) throw new Error(await answer.text());
   }
@@ -106,6 +104,18 @@ export class RunGateway {
   async prints(id: string, text: string): Promise<void> {
     await eventually(async () => (await this.log(id)).some(({ message }) => message.includes(text)));
   }
+}
+
+/** A gateway on a data folder. */
+export class RunGateway extends RunClient {
+  readonly home: Home;
+  readonly process: GatewayProcess;
+
+  constructor(home: Home, process: GatewayProcess, url: string) {
+    super(url);
+    this.home = home;
+    this.process = process;
+  }
 
   /** Folder of a run on the gateway's machine. */
   folderOf(runId: string): string {
@@ -120,11 +130,16 @@ export class RunGateway {
     return Number(readFileSync(join(this.folderOf(runId), `phase-${phase}.pid`), 'latin1').split(' ')[0]);
   }
 
-  /** Kills a program of a phase with -9, and nothing else of it. */
-  killIn(runId: string, phase: string, program: string): void {
+  /** Sends a signal to a program of a phase, and to nothing else of it. */
+  signalIn(runId: string, phase: string, program: string, signal: NodeJS.Signals): void {
     const found = descendantsOf(this.holderOf(runId, phase)).find((child) => child.program === program);
     if (found === undefined) throw new Error(`${program} does not run`);
-    process.kill(found.pid, 'SIGKILL');
+    process.kill(found.pid, signal);
+  }
+
+  /** Kills it with -9. */
+  killIn(runId: string, phase: string, program: string): void {
+    this.signalIn(runId, phase, program, 'SIGKILL');
   }
 
   async kill(): Promise<void> {

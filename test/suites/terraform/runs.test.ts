@@ -160,7 +160,8 @@ output "key" { value = var.ssh_private_key }
 describe('kill -9 of the gateway', () => {
   it('in init, plan and apply at once leaves three runs that end APPLIED, with whole logs', async () => {
     const place = await newPlace();
-    const env = { HEADGATE_RUNS_AT_ONCE: '3' };
+    // What holds them is a server of this machine.
+    const env = { HEADGATE_RUNS_AT_ONCE: '3', HEADGATE_RUNS_EGRESS: 'machine' };
     const first = await place.start({ env });
     const { id } = await organization(first);
     const stacks = {
@@ -261,6 +262,24 @@ describe('kill -9 of Terraform in mid-apply', () => {
     await gateway.becomes(destroying.id, 'DESTROYED');
     expect(existsSync(join(folder, 'software'))).toBe(false);
   });
+
+  it('says so too before Terraform has written any state, and stands in the way of nothing', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    const local = 'provisioner "local-exec" {\n    command = "echo begun.; exec sleep 600"\n  }';
+    await gateway.upload('begun', `resource "terraform_data" "first" {\n  ${local}\n}\n`);
+    const run = await gateway.apply('begun', cluster.id, {});
+    await gateway.prints(run.id, 'begun.');
+    gateway.killIn(run.id, 'apply', 'terraform');
+    expect(await gateway.becomes(run.id, 'FAILED')).toMatchObject({
+      failure_code: 'APPLY_FAILED',
+      failure_message: expect.stringContaining('apply was killed by signal 9'),
+    });
+    const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
+    await gateway.becomes(destroying.id, 'DESTROYED');
+  });
 });
 
 describe('a cancel in mid-apply', () => {
@@ -320,7 +339,9 @@ describe('a node that dies in mid-apply', () => {
     const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
     expect(await gateway.becomes(destroying.id, 'FAILED')).toMatchObject({
       failure_code: 'DESTROY_FAILED',
-      failure_message: expect.stringContaining('connection refused'),
+      failure_message: expect.stringMatching(
+        /^remote-exec provisioner error \(main\.tf:\d+\): 127\.0\.0\.1, port \d+, refused the connection: start its SSH server/,
+      ),
     });
   });
 

@@ -60,7 +60,9 @@ export class Workplace {
   }
 }
 
-/** An OpenSSH server on this machine, for this user, with a key of its own. */
+export type HostKeyKind = 'rsa' | 'ecdsa' | 'ed25519';
+
+/** An OpenSSH server on this machine, for this user, with keys of its own. */
 export class SshServer {
   readonly port: number;
   readonly identity: string;
@@ -69,18 +71,19 @@ export class SshServer {
   readonly #folder = mkdtempSync(join(tmpdir(), 'hg-ssh-'));
   readonly #child: ChildProcess;
 
-  private constructor(port: number) {
+  private constructor(port: number, [kind, ...more]: readonly [HostKeyKind, ...HostKeyKind[]]) {
     this.port = port;
     chmodSync(this.#folder, 0o700);
-    for (const name of ['host', 'id']) {
-      execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(this.#folder, name)]);
+    const keys = [['id', 'ed25519'] as const, ...[kind, ...more].map((one) => [one, one] as const)];
+    for (const [name, type] of keys) {
+      execFileSync('ssh-keygen', ['-q', '-t', type, '-N', '', '-f', join(this.#folder, name)]);
     }
     this.identity = readFileSync(join(this.#folder, 'id'), 'utf8');
-    this.hostKey = readFileSync(join(this.#folder, 'host.pub'), 'utf8').trim();
+    this.hostKey = this.hostKeyOf(kind);
     const settings = [
       `Port ${port}`,
       'ListenAddress 127.0.0.1',
-      `HostKey ${join(this.#folder, 'host')}`,
+      ...[kind, ...more].map((one) => `HostKey ${join(this.#folder, one)}`),
       `AuthorizedKeysFile ${join(this.#folder, 'id.pub')}`,
       'PidFile none',
       'StrictModes no',
@@ -94,10 +97,15 @@ export class SshServer {
     this.#child = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', join(this.#folder, 'config')], { stdio: 'ignore' });
   }
 
-  static async start(): Promise<SshServer> {
-    const server = new SshServer(await freePort());
+  /** @param kinds of its host keys; one, as a rule, and Debian's has all three */
+  static async start(kinds: readonly [HostKeyKind, ...HostKeyKind[]] = ['ed25519']): Promise<SshServer> {
+    const server = new SshServer(await freePort(), kinds);
     while (!(await server.#answers())) await new Promise((resolve) => setTimeout(resolve, 50));
     return server;
+  }
+
+  hostKeyOf(kind: HostKeyKind): string {
+    return readFileSync(join(this.#folder, `${kind}.pub`), 'utf8').trim();
   }
 
   /** The node that it is, as a run is told of it. */

@@ -10,6 +10,7 @@ import typing
 from pydantic import BaseModel
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingRequest
 from vllm.entrypoints.pooling.scoring.protocol import RerankRequest, ScoreRequest
 
@@ -48,6 +49,8 @@ def visit(annotation: object, place: str, root: str | None, within: tuple[type, 
 
 visit(ChatCompletionRequest, "", "/v1/chat/completions", ())
 visit(CompletionRequest, "", "/v1/completions", ())
+# The items of its input are OpenAI's own, in dozens of forms: only its own fields are told.
+found["/v1/responses"] = set(fields_of(ResponsesRequest) or {})
 visit(EmbeddingRequest, "", "/v1/embeddings", ())
 visit(RerankRequest, "", "/v1/rerank", ())
 visit(ScoreRequest, "", "/v1/score", ())

@@ -1,6 +1,13 @@
 /** Where programs are looked for, in a run and around it. */
 export const programsPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
+/** Where a run's network has an HTTP proxy; what is on its own loopback is asked for without it. */
+export function proxyEnvironment(port: number): string[] {
+  const url = `http://127.0.0.1:${port}`;
+  const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'];
+  return [...names.map((name) => `${name}=${url}`), 'NO_PROXY=127.0.0.1,localhost', 'no_proxy=127.0.0.1,localhost'];
+}
+
 /**
  * All that Terraform finds in its environment. Nothing of the gateway's comes through: a variable `TF_CLI_ARGS` alone
  * changes every command.

@@ -1,11 +1,14 @@
 import { execFile } from 'node:child_process';
-import { accessSync, chmodSync, constants, mkdirSync, statSync } from 'node:fs';
+import { accessSync, chmodSync, constants, existsSync, mkdirSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { promisify } from 'node:util';
 import { z } from 'zod';
 import { programsPath } from './environment.ts';
-import { createLocalRunner } from './local-runner.ts';
-import { sandboxCommand } from './sandbox.ts';
+import { findGroups } from './cgroup.ts';
+import { keeperCommand } from './keeper-command.ts';
+import { planNetwork } from './keeper-plan.ts';
+import { createLocalRunner, type Egress } from './local-runner.ts';
+import { asRunUser, type RunUser, sandboxCommand } from './sandbox.ts';
 import type { Runner } from './types.ts';
 
 const run = promisify(execFile);
@@ -19,7 +22,19 @@ export interface RunnerSearch {
   /** Runs without a wall around them are allowed. */
   readonly allowUnsandboxed: boolean;
   readonly isRoot: boolean;
+  /** Who runs are where the gateway is root. */
+  readonly user: RunUser;
+  readonly egress: Egress;
+  /** Where one of these cannot be had, nothing runs here. */
+  readonly required: readonly Hold[];
+  readonly memoryBytes: number;
+  /** Thousandths of a core. */
+  readonly milliCpus: number;
+  readonly diskBytes: number;
 }
+
+/** What can hold a run on this machine, or cannot be had. */
+export type Hold = 'network' | 'memory';
 
 export interface Terraform {
   readonly path: string;
@@ -27,15 +42,30 @@ export interface Terraform {
   readonly version: string;
 }
 
+/** How runs are held on this machine. */
+export interface Walls {
+  readonly kind: 'bwrap' | 'process';
+  /** Why the network is the machine's; null: it is the run's own. */
+  readonly openNetwork: string | null;
+  /** Why memory is bounded for each process alone, and cores not at all; null: they are for the run. */
+  readonly openMemory: string | null;
+  /** All of it. */
+  readonly sentence: string;
+}
+
 /** Either runs can be made here, or a sentence says what is missing and how to get it. */
 export type FoundRunner =
   | { readonly runner: Runner; readonly terraform: Terraform; readonly problem: null }
   | { readonly runner: null; readonly terraform: Terraform | null; readonly problem: string };
 
-const versionSchema = z.object({ terraform_version: z.string() });
+export type AskedRunner =
+  | { readonly walls: Walls; readonly terraform: Terraform; readonly problem: null }
+  | { readonly walls: null; readonly terraform: Terraform | null; readonly problem: string };
+
+const versionSchema = z.object({ product: z.enum(['OpenTofu', 'Terraform']), version: z.string() });
 
 /** The program alone, without asking it anything. @returns its path, or a sentence where there is none */
-export function findTerraformPath(setting: string | null): { readonly path: string } | { readonly problem: string } {
+function findTerraformPath(setting: string | null): { readonly path: string } | { readonly problem: string } {
   const names = setting === null ? ['tofu', 'terraform'] : [setting];
   const path = names.map(findProgram).find((found) => found !== null) ?? null;
   if (path !== null) return { path };
@@ -46,46 +76,120 @@ export function findTerraformPath(setting: string | null): { readonly path: stri
   return { problem };
 }
 
-export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
+/** How runs would be held on this machine: what is needed is tried, and no folder is made. */
+export async function askRunner(search: RunnerSearch): Promise<AskedRunner> {
   const terraform = await findTerraform(search.terraformBin);
-  if (typeof terraform === 'string') return { runner: null, terraform: null, problem: terraform };
-  const { runsDir, mirror, isRoot } = search;
-  const noMirror = mirror === null ? null : mirrorProblem(mirror, isRoot);
-  if (noMirror !== null) return { runner: null, terraform, problem: noMirror };
-  const common = { runsDir, mirror, isRoot, terraform: terraform.path };
-  let closed: string | null;
-  try {
-    mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
-    closed = isRoot ? closedFolder(runsDir) : null;
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-    const problem = `the folder of runs cannot be made or used (${code}): HEADGATE_RUNS_DIR names another one`;
-    return { runner: null, terraform, problem };
-  }
-  const wall = closed ?? (await sandboxProblem(terraform.path, isRoot));
-  if (wall === null) return { runner: createLocalRunner({ ...common, kind: 'bwrap' }), terraform, problem: null };
-  if (!search.allowUnsandboxed) {
-    const problem = `runs need bubblewrap (Debian: apt-get install bubblewrap), and ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true lets global stacks run without it, as programs that can read what the gateway's machine shows them`;
-    return { runner: null, terraform, problem };
-  }
-  if (closed !== null) return { runner: null, terraform, problem: closed };
-  return { runner: createLocalRunner({ ...common, kind: 'process' }), terraform, problem: null };
+  if (typeof terraform === 'string') return { walls: null, terraform: null, problem: terraform };
+  const { mirror, isRoot, runsDir } = search;
+  const noFolder = (mirror === null ? null : mirrorProblem(mirror, isRoot)) ?? folderProblem(runsDir, isRoot);
+  if (noFolder !== null) return { walls: null, terraform, problem: noFolder };
+  const wall = await sandboxProblem(terraform.path, search);
+  const problem = wall === null ? null : noSandbox(wall, search);
+  if (problem !== null) return { walls: null, terraform, problem };
+  const walls = await askWalls(wall === null ? 'bwrap' : 'process', terraform, search);
+  const open: Readonly<Record<Hold, string | null>> = { network: walls.openNetwork, memory: walls.openMemory };
+  const lacking = search.required.find((hold) => open[hold] !== null);
+  if (lacking === undefined) return { walls, terraform, problem: null };
+  const required = `HEADGATE_RUNS_REQUIRE asks for a bounded ${lacking} of runs, and ${open[lacking] ?? ''}`;
+  return { walls: null, terraform, problem: required };
 }
 
-/** @returns a sentence where there is none */
+/**
+ * Makes the folder of runs too, where it is missing.
+ * @param known what was found when it was asked before
+ */
+export async function findRunner(search: RunnerSearch, known?: AskedRunner): Promise<FoundRunner> {
+  const { runsDir, mirror, isRoot, egress, memoryBytes, diskBytes } = search;
+  const asked = known ?? (await askRunner(search));
+  const { walls, terraform } = asked;
+  if (walls === null) return { runner: null, terraform, problem: asked.problem };
+  try {
+    mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
+    if (isRoot) chmodSync(runsDir, 0o711);
+  } catch (error) {
+    return { runner: null, terraform, problem: unusable(error) };
+  }
+  const found = walls.openMemory === null ? findGroups(search) : null;
+  const groups = typeof found === 'string' ? null : found;
+  groups?.sweep((runId) => existsSync(join(runsDir, runId)));
+  const runner = createLocalRunner({
+    kind: walls.kind,
+    runsDir,
+    mirror,
+    terraform: asked.terraform.path,
+    user: isRoot ? search.user : null,
+    groups,
+    memoryBytes,
+    diskBytes,
+    egress: walls.openNetwork === null ? egress : 'machine',
+    notice: noticeOf(walls),
+  });
+  return { runner, terraform: asked.terraform, problem: null };
+}
+
+/** What a run's log says of what does not hold it; null: everything does. */
+function noticeOf({ openNetwork, openMemory }: Walls): string | null {
+  const parts = [
+    openNetwork === null ? null : `network: machine (${openNetwork})`,
+    openMemory === null ? null : `memory: bounded for each process alone, cores not at all (${openMemory})`,
+  ].filter((part) => part !== null);
+  return parts.length === 0 ? null : parts.join('; ');
+}
+
+async function askWalls(kind: Walls['kind'], terraform: Terraform, search: RunnerSearch): Promise<Walls> {
+  const { egress, memoryBytes, milliCpus, diskBytes } = search;
+  const openNetwork = kind === 'process' ? 'a process has it' : await networkProblem(terraform.path, search);
+  const groups = findGroups({ memoryBytes, milliCpus }, 'ask');
+  const openMemory = typeof groups === 'string' ? groups : null;
+  const mebibytes = (bytes: number): string => `${Math.round(bytes / 1_048_576)} MiB`;
+  const memory = mebibytes(memoryBytes);
+  const reached = egress === 'internet' ? "the cluster's nodes and public addresses" : "the cluster's nodes";
+  const parts = [
+    kind === 'bwrap' ? 'bubblewrap' : `no wall (${ownRights(search)})`,
+    `network: ${openNetwork === null ? reached : `machine (${openNetwork})`}`,
+    openMemory === null
+      ? `memory: ${memory} of a run, cores: ${milliCpus / 1000}`
+      : `memory: ${memory} of each process (${openMemory})`,
+    `disk: ${mebibytes(diskBytes)}`,
+  ];
+  return { kind, openNetwork, openMemory, sentence: parts.join('; ') };
+}
+
+/** Without a wall. */
+const ownRights = ({ isRoot, user: { uid } }: RunnerSearch): string =>
+  isRoot
+    ? `programs of user ${uid}, which read what that user may read here`
+    : "programs of the gateway's own user, which read its secrets, its database and everything else that it may read";
+
+/** @returns null where runs go on without it */
+function noSandbox(wall: string, search: RunnerSearch): string | null {
+  if (search.allowUnsandboxed) return null;
+  return `runs need bubblewrap (Debian: apt-get install bubblewrap), and ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true lets global stacks run without it, as ${ownRights(search)}`;
+}
+
+const needed = 'it must be OpenTofu or Terraform 1.4 or later';
+
+function isTooOld(version: string): boolean {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  return major < 1 || (major === 1 && minor < 4);
+}
+
+/** @returns a sentence where there is none, or none that is new enough */
 async function findTerraform(setting: string | null): Promise<Terraform | string> {
   const found = findTerraformPath(setting);
   if ('problem' in found) return found.problem;
   const { path } = found;
   try {
     const env = { PATH: programsPath, CHECKPOINT_DISABLE: '1', HOME: '/nonexistent' };
-    const { stdout } = await run(path, ['version', '-json'], { env, timeout: 20_000 });
-    const { terraform_version: version } = versionSchema.parse(JSON.parse(stdout));
-    // Both say `terraform_version`.
-    const { stdout: text } = await run(path, ['version'], { env, timeout: 20_000 });
-    return { path, product: text.startsWith('OpenTofu') ? 'OpenTofu' : 'Terraform', version };
+    // Its JSON does not say which of the two it is.
+    const { stdout } = await run(path, ['version'], { env, timeout: 20_000 });
+    const { product, version } = versionSchema.parse(
+      /^(?<product>OpenTofu|Terraform) v(?<version>\S+)/.exec(stdout)?.groups,
+    );
+    if (isTooOld(version)) return `${basename(path)} is ${product} ${version}; ${needed}`;
+    return { path, product, version };
   } catch {
-    return `${basename(path)} does not tell its version; it must be OpenTofu or Terraform 1.4 or later`;
+    return `${basename(path)} does not tell its version; ${needed}`;
   }
 }
 
@@ -103,30 +207,73 @@ function isProgram(path: string): boolean {
   }
 }
 
+const probeMs = 20_000;
+
 /** bubblewrap may be there and not be allowed to do anything: it is tried. @returns what is wrong, null when it works */
-async function sandboxProblem(terraform: string, dropsRoot: boolean): Promise<string | null> {
-  const place = { workDir: '/usr', terraform, mirror: null, dropsRoot };
-  const [program, ...args] = [...sandboxCommand(place, '/'), '/bin/true'];
+async function sandboxProblem(terraform: string, { isRoot, user }: RunnerSearch): Promise<string | null> {
+  const place = { workDir: '/usr', terraform, mirror: null, hosts: null };
+  const [program, ...args] = [...(isRoot ? asRunUser(user) : []), ...sandboxCommand(place, '/'), '/bin/true'];
   try {
-    await run(program, args, { env: { PATH: programsPath }, timeout: 20_000 });
+    await run(program, args, { env: { PATH: programsPath }, timeout: probeMs });
     return null;
   } catch (error) {
     const missing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
-    if (missing) return `${program} is not installed`;
-    const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
-    return `it could not make its namespaces (${said ?? ''})`;
+    if (missing || !programExists('bwrap')) return `${missing ? program : 'bwrap'} is not installed`;
+    return `it could not make its namespaces (${saidBy(error)})`;
   }
 }
 
+/** A network of its own is tried, as a phase has it. @returns what is wrong, null when it works */
+async function networkProblem(terraform: string, { isRoot, user, egress }: RunnerSearch): Promise<string | null> {
+  if (egress === 'machine') return 'HEADGATE_RUNS_EGRESS=machine';
+  const lacking = ['unshare', 'ip'].find((name) => !programExists(name));
+  if (lacking !== undefined) return `${lacking} is not installed (Debian: apt-get install util-linux iproute2)`;
+  // An address for documentation, which nobody has.
+  const { network } = planNetwork([{ address: '192.0.2.1', sshPort: 22 }], []);
+  const place = { workDir: '/usr', terraform, mirror: null, hosts: '/dev/null' };
+  const plan = { say: null, watch: null, user: isRoot ? user : null, network };
+  const [program = '', ...args] = keeperCommand(plan, [...sandboxCommand(place, '/'), '/bin/true']);
+  try {
+    await run(program, args, { timeout: probeMs });
+    return null;
+  } catch (error) {
+    return `a network of its own could not be made (${saidBy(error)})`;
+  }
+}
+
+function saidBy(error: unknown): string {
+  const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
+  return said === undefined || said === '' ? 'it says nothing' : said;
+}
+
+const programExists = (name: string): boolean => findProgram(name) !== null;
+
 const ownUser = 'runs have a user of their own where the gateway is root, and';
 
-/** @returns what is wrong with the folder of runs */
-function closedFolder(runsDir: string): string | null {
-  chmodSync(runsDir, 0o711);
-  const folder = firstClosed(dirname(runsDir));
-  return folder === null
-    ? null
-    : `${ownUser} ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
+const unusable = (error: unknown): string => {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+  return `the folder of runs cannot be made or used (${code}): HEADGATE_RUNS_DIR names another one`;
+};
+
+/** @returns what is wrong with the folder of runs, or with the one that it would be made in */
+function folderProblem(runsDir: string, isRoot: boolean): string | null {
+  try {
+    const there = nearest(runsDir);
+    accessSync(there, constants.W_OK | constants.X_OK);
+    const folder = isRoot ? firstClosed(there === runsDir ? dirname(runsDir) : there) : null;
+    if (folder === null) return null;
+    return `${ownUser} ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
+  } catch (error) {
+    return unusable(error);
+  }
+}
+
+/** The folder itself, or the first on the way up that is there. @throws ENOTDIR where that is no folder */
+function nearest(folder: string): string {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  if (found === undefined) return nearest(dirname(folder));
+  if (!found.isDirectory()) throw Object.assign(new Error(`${folder} is no folder`), { code: 'ENOTDIR' });
+  return folder;
 }
 
 /** @returns what is wrong with the folder of providers */

@@ -20,7 +20,8 @@ const runVariable = 'HEADGATE_RUN_PHASE';
 
 /**
  * Writes down who it is before anything runs, and how it ended. `set -C` lets one process alone write the first file:
- * a phase never runs twice. What a phase prints is unmasked, and for the gateway alone. $1 is the phase's files, the rest the command.
+ * a phase never runs twice. What a phase prints is unmasked, and for the gateway alone. $1 is the phase's files, then
+ * come the files of control groups that it enters, `--`, and the command. Where memory runs out it goes before others.
  */
 const holder = `
 set -C
@@ -30,6 +31,12 @@ files=$1
 shift
 { echo "$$ $boot $stat" >"$files.pid"; } 2>/dev/null || exit 70
 set +C
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  echo $$ >"$1" || exit 70
+  shift
+done
+shift
+{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null
 (umask 077; : >"$files.log")
 "$@" >>"$files.log" 2>&1 </dev/null
 echo $? >"$files.code.part"
@@ -46,9 +53,16 @@ interface Holder {
 }
 
 /** Begins a phase in the background; one that was begun before is left alone. */
-export function startHolder({ mark, files }: HeldPhase, cwd: string, command: readonly string[]): Promise<void> {
+export function startHolder(
+  { mark, files }: HeldPhase,
+  {
+    cwd,
+    groups,
+    command,
+  }: { readonly cwd: string; readonly groups: readonly string[]; readonly command: readonly string[] },
+): Promise<void> {
   // Its own session: a Ctrl-C for the gateway is none for the run.
-  const child = spawn('/bin/sh', ['-c', holder, 'run', files, ...command], {
+  const child = spawn('/bin/sh', ['-c', holder, 'run', files, ...groups, '--', ...command], {
     cwd,
     detached: true,
     stdio: 'ignore',
@@ -65,7 +79,10 @@ export function observeHolder({ mark, files }: HeldPhase): PhaseState {
   if (found === null) return { kind: findMarkedProcesses(runVariable, mark).length > 0 ? 'running' : 'absent' };
   const runs = processIdentity(found.pid) === found.identity;
   const exitCode = exitCodeOf(files);
-  if (exitCode !== null) return { kind: 'ended', exitCode };
+  if (exitCode !== null) {
+    const because = becauseOf(files);
+    return { kind: 'ended', exitCode, ...(because !== null && { because, isExceeded: true }) };
+  }
   return { kind: runs ? 'running' : 'lost' };
 }
 
@@ -98,6 +115,15 @@ function exitCodeOf(files: string): number | null {
   try {
     const text = readFileSync(`${files}.code`, 'latin1');
     return /^\d{1,3}\n$/.test(text) ? Number(text) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What its keeper says of its end; null where it has nothing to say. */
+function becauseOf(files: string): string | null {
+  try {
+    return readFileSync(`${files}.because`, 'utf8') || null;
   } catch {
     return null;
   }

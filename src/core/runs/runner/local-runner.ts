@@ -1,13 +1,16 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { isUuid } from '#base/id.ts';
-import { terraformEnvironment } from './environment.ts';
+import type { Groups } from './cgroup.ts';
+import { proxyEnvironment, terraformEnvironment } from './environment.ts';
 import { type HeldPhase, interruptHeld, killHeld, observeHolder, startHolder } from './holder.ts';
-import { asRunUser, resourceLimits, sandboxCommand, sandboxPaths } from './sandbox.ts';
-import type { Runner } from './types.ts';
-import { readBounded, readFrom, writeFiles } from './work-folder.ts';
+import { keeperCommand } from './keeper-command.ts';
+import { planNetwork, type ReachedNode } from './keeper-plan.ts';
+import { resourceLimits, type RunUser, sandboxCommand, sandboxPaths } from './sandbox.ts';
+import type { Phase, PhaseState, Runner, WorkPaths } from './types.ts';
+import { emptyFolder, removeFolder, removeUnfollowed } from './unfollowed.ts';
+import { readBounded, readFrom, readTimes, writeFiles } from './work-folder.ts';
 
 export interface LocalRunnerOptions {
   readonly kind: 'bwrap' | 'process';
@@ -17,63 +20,149 @@ export interface LocalRunnerOptions {
   readonly terraform: string;
   /** A folder of provider packages; null: they are fetched from registries. */
   readonly mirror: string | null;
-  readonly isRoot: boolean;
+  /** Who runs are where the gateway is root; null where it is not. */
+  readonly user: RunUser | null;
+  /** Null: memory is bounded for each process of a run alone, and cores not at all. */
+  readonly groups: Groups | null;
+  readonly memoryBytes: number;
+  /** Bytes on disk of a work folder. */
+  readonly diskBytes: number;
+  readonly egress: Egress;
+  /** What does not hold a run, for its log; null: everything does. */
+  readonly notice: string | null;
+}
+
+/** What a run reaches: nodes alone, public addresses too, or whatever its machine reaches. */
+export type Egress = 'cluster' | 'internet' | 'machine';
+
+/** Without a mirror `init` fetches providers and modules, while nothing of the module is run. */
+const fetchingPorts = [443, 80];
+
+/** Of what one phase prints: far more than is kept of it, for programs that are loud. */
+const phaseLogBytesMax = 64 * 1_048_576;
+
+interface Folders {
+  readonly folderOf: (runId: string) => string;
+  readonly workOf: (runId: string) => string;
+  readonly hostsOf: (runId: string) => string;
+  readonly held: (runId: string, phase: string) => HeldPhase;
+  readonly paths: (runId: string) => WorkPaths;
+}
+
+function foldersOf({ kind, runsDir, mirror }: LocalRunnerOptions): Folders {
+  const folderOf = (runId: string): string => join(runsDir, runId);
+  const workOf = (runId: string): string => join(folderOf(runId), 'work');
+  const sandboxed = { root: sandboxPaths.work, mirror: mirror === null ? null : sandboxPaths.mirror };
+  return {
+    folderOf,
+    workOf,
+    hostsOf: (runId) => join(folderOf(runId), 'hosts'),
+    held: (runId, phase) => ({ mark: `${runId}/${phase}`, files: join(folderOf(runId), `phase-${phase}`) }),
+    paths: (runId) => (kind === 'bwrap' ? sandboxed : { root: workOf(runId), mirror }),
+  };
+}
+
+/** The command of a phase, with the keeper around it. */
+function phaseCommand(
+  options: LocalRunnerOptions,
+  { folderOf, workOf, hostsOf, held, paths }: Folders,
+  { runId, cwd, phase: { name, args } }: { readonly runId: string; readonly cwd: string; readonly phase: Phase },
+): string[] {
+  const { kind, terraform, mirror, user, egress } = options;
+  // Null: the phase has the machine's network.
+  const reach = egress === 'machine' ? null : readReach(folderOf(runId));
+  const ports = name.startsWith('init') && mirror === null ? fetchingPorts : [];
+  const planned = reach === null ? null : planNetwork(reach, egress === 'internet' ? 'all' : ports);
+  const { root } = paths(runId);
+  const workingDir = cwd === '' ? root : `${root}/${cwd}`;
+  const environment = terraformEnvironment({ root, tmpDir: `${root}/tmp` });
+  const proxied = planned === null ? [] : proxyEnvironment(planned.network.proxy.port);
+  const clean = ['env', '-i', ...environment, ...proxied];
+  const limits = resourceLimits(options.groups === null ? options.memoryBytes : null);
+  const place = { workDir: workOf(runId), terraform, mirror, hosts: planned === null ? null : hostsOf(runId) };
+  const walled = [...sandboxCommand(place, workingDir), `${sandboxPaths.terraformDir}/${basename(terraform)}`];
+  const program = kind === 'bwrap' ? walled : [terraform, `-chdir=${workingDir}`];
+  const watch = {
+    files: held(runId, name).files,
+    workDir: workOf(runId),
+    diskBytesMax: options.diskBytes,
+    printedBytes: printedIn(folderOf(runId)),
+    logBytesMax: Math.min(phaseLogBytesMax, Math.floor(options.diskBytes / 4)),
+  };
+  const say = name === 'init-1' ? options.notice : null;
+  return keeperCommand({ say, watch, user, network: planned?.network ?? null }, [
+    ...clean,
+    ...limits,
+    ...program,
+    ...args,
+  ]);
 }
 
 /** Runs on the gateway's own machine: in bubblewrap, or without any wall around them. */
 export function createLocalRunner(options: LocalRunnerOptions): Runner {
-  const { kind, runsDir, terraform, isRoot } = options;
-  const folderOf = (runId: string): string => join(runsDir, runId);
-  const workOf = (runId: string): string => join(folderOf(runId), 'work');
-  const held = (runId: string, phase: string): HeldPhase => ({
-    mark: `${runId}/${phase}`,
-    files: join(folderOf(runId), `phase-${phase}`),
-  });
-  const paths = (runId: string) => {
-    const sandboxed = { root: sandboxPaths.work, mirror: options.mirror === null ? null : sandboxPaths.mirror };
-    return kind === 'bwrap' ? sandboxed : { root: workOf(runId), mirror: options.mirror };
-  };
+  const { kind, runsDir, terraform, user, groups } = options;
+  const folders = foldersOf(options);
+  const { folderOf, workOf, hostsOf, held, paths } = folders;
 
-  function commandOf(runId: string, cwd: string, args: readonly string[]): string[] {
-    const { root } = paths(runId);
-    const workingDir = cwd === '' ? root : `${root}/${cwd}`;
-    const environment = terraformEnvironment({ root, tmpDir: kind === 'bwrap' ? '/tmp' : `${root}/tmp` });
-    const clean = ['env', '-i', ...environment];
-    if (kind === 'process') return [...clean, ...resourceLimits, terraform, `-chdir=${workingDir}`, ...args];
-    const place = { workDir: workOf(runId), terraform, mirror: options.mirror, dropsRoot: isRoot };
-    const program = `${sandboxPaths.terraformDir}/${basename(terraform)}`;
-    return [...clean, ...resourceLimits, ...sandboxCommand(place, workingDir), program, ...args];
+  function observe(runId: string, phase: string): PhaseState {
+    const state = observeHolder(held(runId, phase));
+    if (state.kind !== 'ended' || state.exitCode === 0 || state.because !== undefined) return state;
+    if (groups?.ranOut(runId) !== true) return state;
+    const mebibytes = Math.round(options.memoryBytes / 1_048_576);
+    const because = `it took more than the ${mebibytes} MiB of memory that a run has (HEADGATE_RUNS_MEMORY_MIB)`;
+    return { ...state, because };
   }
 
   return {
     kind,
     place: placeOf(runsDir),
     paths,
-    prepare(runId, files) {
+    prepare(runId, files, reach) {
       // Whoever slept while another gateway took the run over must not take its folder away.
       if (phasesIn(folderOf(runId)).length > 0) return Promise.reject(new Error('a phase of the run has begun'));
-      mkdirSync(folderOf(runId), { recursive: true, mode: isRoot ? 0o711 : 0o700 });
-      writeFiles(workOf(runId), files, isRoot);
+      mkdirSync(folderOf(runId), { recursive: true, mode: user === null ? 0o700 : 0o711 });
+      writeFileSync(reachFile(folderOf(runId)), JSON.stringify(reach), { mode: 0o600 });
+      writeFileSync(hostsOf(runId), planNetwork(reach, []).hosts, { mode: 0o644 });
+      writeFiles(workOf(runId), files, user);
       return Promise.resolve();
     },
-    start(runId, cwd, { name, args }) {
-      const user = kind === 'process' && isRoot ? asRunUser : [];
-      return startHolder(held(runId, name), folderOf(runId), [...user, ...commandOf(runId, cwd, args)]);
+    start(runId, cwd, phase) {
+      const command = phaseCommand(options, folders, { runId, cwd, phase });
+      return startHolder(held(runId, phase.name), {
+        cwd: folderOf(runId),
+        groups: groups?.enter(runId) ?? [],
+        command,
+      });
     },
-    observe: (runId, phase) => Promise.resolve(observeHolder(held(runId, phase))),
+    observe: (runId, phase) => Promise.resolve(observe(runId, phase)),
     readLog: (runId, phase, offset) => readFrom(`${held(runId, phase).files}.log`, offset),
+    readTimes: (runId, phase) => readTimes(`${held(runId, phase).files}.times`),
     interrupt: (runId, phase) => Promise.resolve(interruptHeld(held(runId, phase), terraform)),
     kill: (runId, phase) => Promise.resolve(killHeld(held(runId, phase))),
-    readFile: (runId, path, bytesMax) => readBounded(join(workOf(runId), path), bytesMax),
-    removeFile: (runId, path) => rm(join(workOf(runId), path), { force: true }),
+    readFile: (runId, path, bytesMax) => readBounded(workOf(runId), path, bytesMax),
+    locate: (runId, path) => join(workOf(runId), path),
+    removeFile: (runId, path) => removeUnfollowed(workOf(runId), path),
+    keepOnly: (runId, paths) => emptyFolder(workOf(runId), paths),
     async remove(runId) {
       for (const name of phasesIn(folderOf(runId))) killHeld(held(runId, name));
-      await rm(folderOf(runId), { recursive: true, force: true });
+      await removeFolder(folderOf(runId));
+      await groups?.remove(runId);
     },
     list() {
       return Promise.resolve(runFoldersIn(runsDir));
     },
   };
+}
+
+const reachFile = (folder: string): string => join(folder, 'reach.json');
+
+/** Null for a run that was prepared where networks were not closed. */
+function readReach(folder: string): readonly ReachedNode[] | null {
+  try {
+    return JSON.parse(readFileSync(reachFile(folder), 'utf8')) as readonly ReachedNode[];
+  } catch {
+    return null;
+  }
 }
 
 /** A file system of its own has a folder lost+found. */
@@ -118,6 +207,12 @@ function readdirIfThere(path: string): string[] {
   } catch {
     return [];
   }
+}
+
+/** Bytes that the phases of a run have printed. */
+function printedIn(folder: string): number {
+  const logs = readdirIfThere(folder).filter((name) => /^phase-.+\.log$/.test(name));
+  return logs.reduce((bytes, name) => bytes + (statSync(join(folder, name), { throwIfNoEntry: false })?.size ?? 0), 0);
 }
 
 function phasesIn(folder: string): string[] {

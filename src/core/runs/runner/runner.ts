@@ -4,9 +4,24 @@
  */
 
 export { hasRunFolders } from './local-runner.ts';
+export type { ReachedNode } from './keeper-plan.ts';
 export { readMirror } from './mirror.ts';
-export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
-export { type ContainerSettings, createContainerRunners, type RunHost } from '#core/runs/runner/docker/docker.ts';
+export { readUnreached, type Unreached } from './unreached.ts';
+export {
+  askRunner,
+  type AskedRunner,
+  findRunner,
+  type FoundRunner,
+  type Hold,
+  type RunnerSearch,
+} from './find-runner.ts';
+export {
+  type ContainerSettings,
+  createContainerRunners,
+  gateAddresses,
+  type RunHost,
+  type SwarmGates,
+} from '#core/runs/runner/docker/docker.ts';
 export {
   type ContainerRunners,
   FileTooLargeError,
@@ -17,4 +32,5 @@ export {
   RunnerRefusedError,
   type WorkFile,
   type WorkPaths,
+  type WrittenBy,
 } from './types.ts';

@@ -1,14 +1,19 @@
 import { existsSync, lstatSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 
+export interface RunUser {
+  readonly uid: number;
+  readonly gid: number;
+}
+
 /** The user that runs have where the gateway is root: it owns nothing and is nobody's. */
 export const runUser = { uid: 65_532, gid: 65_532 } as const;
 
 /** setpriv(1): a command as that user, without any privilege of root's. */
-export const asRunUser = [
+export const asRunUser = ({ uid, gid }: RunUser): string[] => [
   'setpriv',
-  `--reuid=${runUser.uid}`,
-  `--regid=${runUser.gid}`,
+  `--reuid=${uid}`,
+  `--regid=${gid}`,
   '--clear-groups',
   '--inh-caps=-all',
   '--no-new-privs',
@@ -20,16 +25,17 @@ export interface SandboxPlace {
   readonly terraform: string;
   /** Of the gateway's machine; null where there is none. */
   readonly mirror: string | null;
-  /** The gateway is root: bubblewrap is started as `runUser`. */
-  readonly dropsRoot: boolean;
+  /** `/etc/hosts` of a run whose network is its own; null: it has the machine's. */
+  readonly hosts: string | null;
 }
 
 export const sandboxPaths = { work: '/work', mirror: '/mirror', terraformDir: '/opt/terraform' } as const;
 
-/** What of /etc programs need to find hosts, certificates and names of users; of /etc/ssl not the private keys. */
+/** What of /etc programs need to find hosts in the machine's network. */
+const etcOfNetwork = ['/etc/resolv.conf', '/etc/hosts'];
+
+/** What of /etc programs need to find certificates and names of users; of /etc/ssl not the private keys. */
 const etcFiles = [
-  '/etc/resolv.conf',
-  '/etc/hosts',
   '/etc/nsswitch.conf',
   '/etc/ssl/certs',
   '/etc/ssl/openssl.cnf',
@@ -42,24 +48,31 @@ const etcFiles = [
 
 /**
  * bubblewrap around a command: the machine's programs, read-only, the work folder, and nothing else of the machine; own
- * process ids, so that no other process is seen or signalled. The network is the machine's. A run as root of the machine
- * could write kernel settings in /proc/sys by its user id alone, which no user namespace forbids: hence `dropsRoot`.
+ * process ids, so that no other process is seen or signalled; and an end when its keeper ends. Nothing can be written but
+ * the work folder and two small folders in memory. It is to be started as another user than root: a run as root of the
+ * machine could write kernel settings in /proc/sys by its user id alone, which no user namespace forbids.
  */
-export function sandboxCommand({ workDir, terraform, mirror, dropsRoot }: SandboxPlace, cwd: string): string[] {
+export function sandboxCommand({ workDir, terraform, mirror, hosts }: SandboxPlace, cwd: string): string[] {
+  const etc = hosts === null ? [...etcOfNetwork, ...etcFiles] : etcFiles;
   const mounts = [
     ['--ro-bind', '/usr', '/usr'],
     ...['/bin', '/sbin', '/lib', '/lib32', '/lib64'].flatMap(rootFolder),
-    ...etcFiles.filter((path) => existsSync(path)).map((path) => ['--ro-bind', path, path]),
+    ...etc.filter((path) => existsSync(path)).map((path) => ['--ro-bind', path, path]),
+    ...(hosts === null ? [] : [['--ro-bind', hosts, '/etc/hosts']]),
     ['--proc', '/proc'],
     ['--dev', '/dev'],
-    ['--tmpfs', '/tmp'],
+    ['--size', memoryFolderBytes, '--tmpfs', '/dev/shm'],
+    ['--remount-ro', '/dev'],
+    ['--size', memoryFolderBytes, '--tmpfs', '/tmp'],
     ['--bind', workDir, sandboxPaths.work],
     ['--ro-bind', terraform, `${sandboxPaths.terraformDir}/${basename(terraform)}`],
     ...(mirror === null ? [] : [['--ro-bind', mirror, sandboxPaths.mirror]]),
+    ['--remount-ro', '/'],
   ].flat();
   const apart = ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'];
-  const rest = ['--new-session', '--cap-drop', 'ALL', '--hostname', 'run', '--chdir', cwd, '--'];
-  return [...(dropsRoot ? asRunUser : []), 'bwrap', ...apart, ...mounts, ...rest];
+  const user = ['--uid', String(runUser.uid), '--gid', String(runUser.gid)];
+  const rest = ['--new-session', '--die-with-parent', '--cap-drop', 'ALL', '--hostname', 'run', '--chdir', cwd, '--'];
+  return ['bwrap', ...apart, ...user, ...mounts, ...rest];
 }
 
 /** On most systems these are links into /usr, on others folders of their own. */
@@ -69,5 +82,16 @@ function rootFolder(path: string): string[][] {
   return found.isSymbolicLink() ? [['--symlink', readlinkSync(path), path]] : [['--ro-bind', path, path]];
 }
 
-/** prlimit(1) for a run: processes count per user, so the bound is for a fork bomb and not exact. */
-export const resourceLimits = ['prlimit', '--nproc=4096', '--nofile=4096', '--fsize=1073741824', '--core=0'] as const;
+/** Of a folder in memory, which counts as memory of the run where that is bounded. */
+const memoryFolderBytes = String(64 * 1024 * 1024);
+
+/**
+ * prlimit(1) and nice(1) for a run. Processes count per user, so their bound is for a fork bomb and not exact. Memory
+ * that a process may write to is bounded where nothing bounds that of the run: not its addresses, of which programs in
+ * Go reserve many.
+ * @param dataBytesMax of one process; null: the run as a whole is bounded
+ */
+export function resourceLimits(dataBytesMax: number | null): string[] {
+  const data = dataBytesMax === null ? [] : [`--data=${dataBytesMax}`];
+  return ['nice', '-n', '10', 'prlimit', '--nproc=2048', '--nofile=4096', '--fsize=1073741824', '--core=0', ...data];
+}

@@ -1,3 +1,5 @@
+import type { ReachedNode } from './keeper-plan.ts';
+
 /** What a runner does, whichever it is. */
 
 export interface WorkFile {
@@ -28,8 +30,8 @@ export type PhaseState =
   /** It was never started. */
   | { readonly kind: 'absent' }
   | { readonly kind: 'running' }
-  /** `because`: what the place knows of the end that Terraform could not say itself. */
-  | { readonly kind: 'ended'; readonly exitCode: number; readonly because?: string }
+  /** `because`: what the place knows of the end that Terraform could not say itself; `isExceeded`: it took too much. */
+  | { readonly kind: 'ended'; readonly exitCode: number; readonly because?: string; readonly isExceeded?: boolean }
   /** It was started and does not run, and nobody wrote down how it ended: it was killed with whoever would have. */
   | { readonly kind: 'lost' };
 
@@ -47,13 +49,15 @@ export interface Runner {
   readonly paths: (runId: string) => WorkPaths;
   /**
    * Makes the work folder with these files.
-   * @param reach addresses that the run may reach, where the runner holds it to that
+   * @param reach nodes that the run may reach, where the runner holds it to that
    * @throws Error where a phase of the run has begun: the folder is in use
    */
-  prepare(runId: string, files: readonly WorkFile[], reach: readonly string[]): Promise<void>;
+  prepare(runId: string, files: readonly WorkFile[], reach: readonly ReachedNode[]): Promise<void>;
   /** Starts a phase in the folder `cwd` of the work folder; one that was started before is left alone. */
   start(runId: string, cwd: string, phase: Phase): Promise<void>;
   observe(runId: string, phase: string): Promise<PhaseState>;
+  /** When a phase had written so many bytes, as far as its place knows; in their order. Absent: it does not. */
+  readTimes?(runId: string, phase: string): Promise<readonly WrittenBy[]>;
   /** At most 256 KiB of what a phase has written, from a byte on. */
   readLog(runId: string, phase: string, offset: number): Promise<Buffer>;
   /** Asks Terraform to end; it stops its provisioners and writes its state. */
@@ -62,11 +66,22 @@ export interface Runner {
   kill(runId: string, phase: string): Promise<void>;
   /** Null where there is no such file. @throws FileTooLargeError for one above `bytesMax` */
   readFile(runId: string, path: string, bytesMax: number): Promise<Buffer | null>;
+  /** Removes what is at this very place of the work folder; through a link it goes nowhere. */
   removeFile(runId: string, path: string): Promise<void>;
+  /** Removes all of the work folder but these files. Absent: its place can only remove files that it is told. */
+  keepOnly?(runId: string, paths: readonly string[]): Promise<void>;
+  /** Where an operator finds a file of the work folder. */
+  locate(runId: string, path: string): string;
   /** Ends what still runs of it, and removes the folder. */
   remove(runId: string): Promise<void>;
   /** Runs that have a work folder here. */
   list(): Promise<readonly string[]>;
+}
+
+export interface WrittenBy {
+  readonly bytes: number;
+  /** Milliseconds since the Unix epoch. */
+  readonly atMs: number;
 }
 
 /** The place answers, and says that the run cannot be made there: trying again would not help. */

@@ -1,16 +1,17 @@
-import { chownSync, constants, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { open, readlink } from 'node:fs/promises';
+import { chownSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { runUser } from './sandbox.ts';
-import { FileTooLargeError, logChunkBytes, type WorkFile } from './types.ts';
+import type { RunUser } from './sandbox.ts';
+import { FileTooLargeError, logChunkBytes, type WorkFile, type WrittenBy } from './types.ts';
+import { openUnfollowed } from './unfollowed.ts';
 
 /**
  * In a folder that is made here: what a package brings can lead nowhere else. The folder is the run's user's own where
  * the gateway is root.
  */
-export function writeFiles(workDir: string, files: readonly WorkFile[], isRoot: boolean): void {
+export function writeFiles(workDir: string, files: readonly WorkFile[], user: RunUser | null): void {
   rmSync(workDir, { recursive: true, force: true });
-  const own = (path: string): void => (isRoot ? chownSync(path, runUser.uid, runUser.gid) : undefined);
+  const own = (path: string): void => (user === null ? undefined : chownSync(path, user.uid, user.gid));
   const makeDir = (path: string): void => {
     if (path.length < workDir.length) return;
     const made = mkdirSync(path, { recursive: true, mode: 0o700 });
@@ -39,13 +40,25 @@ export async function readFrom(path: string, offset: number): Promise<Buffer> {
   }
 }
 
+/** What the keeper of a phase has noted; nothing where it has not. */
+export async function readTimes(path: string): Promise<readonly WrittenBy[]> {
+  const text = await readFile(path, 'latin1').catch(() => '');
+  return text
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => {
+      const [bytes, atMs] = line.split(' ').map(Number);
+      return { bytes: bytes ?? 0, atMs: atMs ?? 0 };
+    });
+}
+
 /** What a run wrote may be a pipe or a link, and so may its folders: only a plain file at this very place is read. */
-export async function readBounded(path: string, bytesMax: number): Promise<Buffer | null> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
+export async function readBounded(workDir: string, path: string, bytesMax: number): Promise<Buffer | null> {
+  const file = await openUnfollowed(workDir, path).catch(() => null);
   if (file === null) return null;
   try {
     const found = await file.stat();
-    if (!found.isFile() || (await readlink(`/proc/self/fd/${file.fd}`)) !== path) return null;
+    if (!found.isFile()) return null;
     if (found.size > bytesMax) throw new FileTooLargeError(basename(path), bytesMax);
     const bytes = Buffer.alloc(found.size);
     const { bytesRead } = await file.read(bytes, 0, found.size, 0);

@@ -5,7 +5,7 @@ import { type InputValue, jsonValue } from './input-types.ts';
 import { hclBytesMax, hclFileBytesMax, sizeText } from './limits.ts';
 import { parseHcl } from './parse-hcl.ts';
 import type { PackageProblem } from './problem.ts';
-import { findProviders, type StackProvider } from './providers.ts';
+import { findProviders, joinProviders, type StackProvider } from './providers.ts';
 import type { PackageFile } from './read-files.ts';
 
 /** A variable of the root module. */
@@ -78,7 +78,65 @@ export async function readModule(files: readonly PackageFile[], folder: string):
       else found.problems.push({ field: path, message: problem });
     }
   }
-  return { ...found.toModule(), folder, problems: [...problems, ...found.problems] };
+  const all = [...problems, ...found.problems];
+  const below = all.length === 0 ? await readCalled(files, folder, found.contents) : [];
+  const providers = joinProviders([found.contents, ...below].map(findProviders));
+  return { ...found.toModule(), folder, providers, problems: all };
+}
+
+/** Modules that others of the package call, with those that they call. */
+const calledMax = 50;
+
+/**
+ * What the files of modules of the package say that its root calls, by paths. What of them cannot be read is Terraform's
+ * to refuse: nothing but their providers is of interest.
+ */
+async function readCalled(
+  files: readonly PackageFile[],
+  root: string,
+  contents: readonly unknown[],
+): Promise<readonly (readonly unknown[])[]> {
+  const seen = new Set([root]);
+  const read: (readonly unknown[])[] = [];
+  let bytesLeft = hclBytesMax;
+  for (let calls = callsOf(contents, root); calls.length > 0 && seen.size <= calledMax;) {
+    const folders = [...new Set(calls)].filter((called) => !seen.has(called)).slice(0, calledMax);
+    for (const called of folders) seen.add(called);
+    const sources = files.filter(({ path, bytes }) => {
+      const isRead = folders.includes(folderOf(path)) && moduleFile.test(path) && bytes.length <= hclFileBytesMax;
+      if (isRead) bytesLeft -= bytes.length;
+      return isRead && bytesLeft >= 0;
+    });
+    if (sources.length === 0) break;
+    const parsed = await parseHcl(sources.map(({ path, bytes }) => ({ path, text: bytes.toString('utf8') })));
+    const byFolder = Map.groupBy(
+      parsed.filter(({ problem }) => problem === null),
+      ({ path }) => folderOf(path),
+    );
+    calls = [...byFolder].flatMap(([called, ofFolder]) =>
+      callsOf(
+        ofFolder.map(({ content }) => content),
+        called,
+      ),
+    );
+    read.push(...[...byFolder.values()].map((ofFolder) => ofFolder.map(({ content }) => content)));
+  }
+  return read;
+}
+
+const moduleCalls = z.looseObject({ module: z.record(z.string(), z.unknown()).optional() }).catch({});
+const moduleCall = z.looseObject({ source: z.string().optional() }).catch({});
+
+/** Folders of the package that modules of `folder` name as their sources. */
+function callsOf(contents: readonly unknown[], folder: string): string[] {
+  return contents
+    .flatMap((content) => Object.values(moduleCalls.parse(content).module ?? {}).flat())
+    .flatMap((body) => {
+      const { source = '' } = moduleCall.parse(body);
+      if (!/^\.{1,2}\//.test(source)) return [];
+      const path = posix.join(folder === '' ? '.' : folder, source).replace(/\/$/, '');
+      return path.startsWith('..') ? [] : [path === '.' ? '' : path];
+    });
 }
 
 function fileProblems(inRoot: readonly PackageFile[]): PackageProblem[] {
@@ -119,11 +177,11 @@ class Found {
   readonly problems: PackageProblem[] = [];
   readonly #variables = new Map<string, ModuleVariable>();
   readonly #requiredVersions: string[] = [];
-  readonly #contents: unknown[] = [];
+  readonly contents: unknown[] = [];
   #hasWebPortOutput = false;
 
   take(path: string, content: unknown): void {
-    this.#contents.push(content);
+    this.contents.push(content);
     const parsed = fileContent.safeParse(content);
     if (!parsed.success) {
       const where = new Set(parsed.error.issues.map((issue) => issue.path.map(String).join('.')));
@@ -139,11 +197,10 @@ class Found {
       if (version !== undefined) this.#requiredVersions.push(version);
   }
 
-  toModule(): Pick<RootModule, 'variables' | 'requiredVersions' | 'providers' | 'hasWebPortOutput'> {
+  toModule(): Pick<RootModule, 'variables' | 'requiredVersions' | 'hasWebPortOutput'> {
     return {
       variables: [...this.#variables.values()],
       requiredVersions: this.#requiredVersions,
-      providers: findProviders(this.#contents),
       hasWebPortOutput: this.#hasWebPortOutput,
     };
   }

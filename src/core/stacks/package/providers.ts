@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** A provider that the root module needs; modules that it calls may need others. */
+/** A provider that a module needs, or one of the package that it calls; those that it fetches may need others. */
 export interface StackProvider {
   /** `hashicorp/aws`, behind a registry's host where the module names one. */
   readonly source: string;
@@ -27,7 +27,19 @@ const versionCharsMax = 200;
 /** Part of Terraform itself. */
 const builtin = 'terraform';
 
-/** @param contents of the files of the root module, in HCL's JSON */
+/** Of modules together: Terraform takes one version of each provider, which all of them must allow. */
+export function joinProviders(modules: readonly (readonly StackProvider[])[]): readonly StackProvider[] {
+  const bySource = Map.groupBy(modules.flat(), ({ source }) => source);
+  return [...bySource]
+    .map(([source, needed]): StackProvider => {
+      const versions = [...new Set(needed.flatMap(({ version }) => version ?? []))];
+      return { source, version: versions.length === 0 ? null : versions.join(', ').slice(0, versionCharsMax) };
+    })
+    .toSorted((a, b) => (a.source < b.source ? -1 : 1))
+    .slice(0, providersMax);
+}
+
+/** @param contents of the files of one module, in HCL's JSON */
 export function findProviders(contents: readonly unknown[]): readonly StackProvider[] {
   const declared = new Map<string, { source?: string | undefined; version?: string | undefined }>();
   const used = new Set<string>();

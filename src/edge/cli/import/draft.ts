@@ -50,6 +50,8 @@ export interface Names {
   takeId(wanted: string): string;
   /** The first of these that is free for the engine of this id. */
   takeName(id: string, wanted: readonly string[]): string;
+  /** Those of these that are free for the engine of this id, and are not its id or name. */
+  takeAliases(id: string, wanted: readonly string[]): readonly string[];
 }
 
 export function createNames(): Names {
@@ -69,6 +71,9 @@ export function createNames(): Names {
     takeName(id, wanted) {
       const name = wanted.find((candidate) => isName(candidate) && isFree(candidate, id)) ?? id;
       return take(name, id);
+    },
+    takeAliases(id, wanted) {
+      return wanted.flatMap((alias) => (isName(alias) && !owners.has(alias.toLowerCase()) ? take(alias, id) : []));
     },
   };
 }

@@ -6,7 +6,10 @@ function importCommand(program: 'llama-swap' | 'litellm', summary: string): Comm
     usage: 'FILE [--out FOLDER] [--force]',
     summary,
     words: { min: 1, max: 1 },
-    options: { out: { type: 'string' }, force: { type: 'boolean' } },
+    options: {
+      out: { type: 'string', about: 'the folder for the engine files' },
+      force: { type: 'boolean', about: 'overwrite what is there' },
+    },
     // The reader of engine files takes longer to load than most commands take to run.
     run: async (context) => (await import('./write-files.ts')).writeFiles(context, program),
   };

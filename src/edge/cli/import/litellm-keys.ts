@@ -12,7 +12,7 @@ const inEnvironment = "their values belong into the gateway's environment";
 export const topKeys: KeyTable = {
   model_list: null,
   general_settings: 'keys are made with POST /v1/keys, the rest is set by environment variables',
-  router_settings: 'Headgate routes by what engines report; a request names its model itself',
+  router_settings: null,
   litellm_settings: 'fallbacks, callbacks and caching are not carried over',
   environment_variables: inEnvironment,
   credential_list: inEnvironment,
@@ -31,6 +31,17 @@ export const topKeys: KeyTable = {
   vector_store_registry: noRoute,
   search_tools: noRoute,
   worker_registry: 'gateways find each other by their database',
+};
+
+const byItself = 'Headgate routes by what engines report; a request names its model itself';
+
+export const routerKeys: KeyTable = {
+  model_group_alias: null,
+  routing_strategy: byItself,
+  fallbacks: byItself,
+  default_fallbacks: byItself,
+  context_window_fallbacks: byItself,
+  content_policy_fallbacks: byItself,
 };
 
 export const entryKeys: KeyTable = {

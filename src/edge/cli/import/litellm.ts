@@ -15,7 +15,7 @@ import {
   type Notes,
 } from './draft.ts';
 import { noteKeys } from './keys.ts';
-import { costKeys, entryKeys, infoKeys, parameterKeys, topKeys } from './litellm-keys.ts';
+import { costKeys, entryKeys, infoKeys, parameterKeys, routerKeys, topKeys } from './litellm-keys.ts';
 import { repositoryOf } from './program-words.ts';
 
 /** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
@@ -48,7 +48,13 @@ const entry = z.looseObject({
 });
 type Entry = z.output<typeof entry>;
 
-const config = z.looseObject({ model_list: z.array(entry).nullish() });
+/** `hidden` keeps an alias out of litellm's list of models. */
+const groupAlias = z.union([z.string(), z.looseObject({ model: z.string() })]);
+const config = z.looseObject({
+  model_list: z.array(entry).nullish(),
+  router_settings: z.looseObject({ model_group_alias: z.record(z.string(), groupAlias).nullish() }).nullish(),
+});
+type LitellmConfig = z.output<typeof config>;
 
 /** Providers that speak OpenAI's API: their address where the file names none, and where their key is looked for. */
 const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
@@ -78,7 +84,35 @@ export function importLitellm(source: string): ImportResult {
     return draftEntry(deployment, notes, names) ?? [];
   });
   noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
-  return { drafts, notes: notes.list };
+  noteKeys(parsed.data.router_settings, routerKeys, (text) => notes.add(null, `router_settings: ${text}`));
+  return { drafts: withAliases(drafts, parsed.data, { notes, names }), notes: notes.list };
+}
+
+/** Gives aliases to the first engine of the model that they stand for. */
+function withAliases(
+  drafts: readonly EngineDraft[],
+  { router_settings: settings }: LitellmConfig,
+  { notes, names }: { readonly notes: Notes; readonly names: Names },
+): EngineDraft[] {
+  const wanted = Object.entries(settings?.model_group_alias ?? {}).map(([alias, target]) => {
+    const model = typeof target === 'string' ? target : target.model;
+    return { alias, draft: drafts.find(({ source }) => source === model) };
+  });
+  const given = wanted.map(({ alias, draft }) => ({
+    alias,
+    draft: draft !== undefined && names.takeAliases(String(draft.fields['id']), [alias]).length > 0 ? draft : null,
+  }));
+  for (const { alias } of given.filter(({ draft }) => draft === null)) {
+    notes.add(
+      null,
+      `model_group_alias ${alias}: its model is not there, another one is called so, or it can be no name`,
+    );
+  }
+  return drafts.map((draft) => {
+    const aliases = given.filter((one) => one.draft === draft).map(({ alias }) => alias);
+    const { version, id, name, ...rest } = draft.fields;
+    return aliases.length === 0 ? draft : { ...draft, fields: { version, id, name, aliases, ...rest } };
+  });
 }
 
 /** Costs as the text that the file has: a parsed number may be rounded. */

@@ -203,11 +203,11 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
     engineId,
     [model.name ?? '', ...model.aliases].filter((text) => text !== ''),
   );
-  const lost = model.aliases.filter((alias) => alias !== name);
-  if (lost.length > 0) {
-    notes.add(id, `aliases ${lost.join(', ')}: a request names a model by id, name or hugging_face_id`);
-  }
+  const aliases = names.takeAliases(engineId, model.aliases);
   const repository = names.takeName(engineId, [repositoryOf(served) ?? engineId]);
+  const known = new Set([engineId, name, repository, ...aliases].map((text) => text.toLowerCase()));
+  const lost = model.aliases.filter((alias) => !known.has(alias.toLowerCase()));
+  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: another model is called so, or it can be no name`);
   const length =
     parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
     parseLength(String(model.capabilities?.context ?? 0));
@@ -217,6 +217,7 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
     version: 1,
     id: engineId,
     name,
+    ...(aliases.length > 0 && { aliases }),
     hugging_face_id: repository,
     task_type: taskFor(model, words),
     context_length: length ?? contextLengthUnknown,

@@ -86,6 +86,9 @@ export function writeFiles(context: CommandContext, program: keyof typeof progra
     for (const { model, text } of notes) out(cleanLine(`${model ?? source}: ${text}`) + '\n');
     for (const problem of problems) err(`${problem}\n`);
   }
-  if (files.length === 0) throw new FailedError(`${source} has no model that could be carried over`);
+  if (files.length === 0) {
+    err(`headgate: ${cleanLine(source)} has no model that could be carried over\n`);
+    return exitCodes.failed;
+  }
   return problems.length === 0 ? exitCodes.ok : exitCodes.failed;
 }

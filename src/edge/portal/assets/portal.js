@@ -56,6 +56,14 @@
     if (button instanceof HTMLButtonElement) void copy(button);
   });
 
+  // Another tab may have signed somebody else in, or look at another organization.
+  const { about } = document.body.dataset;
+  document.addEventListener('htmx:config:request', (event) => {
+    if (about === undefined || !(event instanceof CustomEvent)) return;
+    const { ctx } = /** @type {{ ctx: { request: { headers: Record<string, string> } } }} */ (event.detail);
+    ctx.request.headers['X-About'] = about;
+  });
+
   // What a form made is shown once: loading the page again shows the list, and sends nothing twice.
   const returnTo = document.body.dataset['returnTo'];
   if (returnTo !== undefined) history.replaceState(null, '', returnTo);

@@ -24,14 +24,14 @@ export async function importInto(folder: string, program: string, config: string
   const out = join(folder, 'engines');
   writeFileSync(join(folder, 'config.yaml'), config);
   const result = await runCli(['import', program, join(folder, 'config.yaml'), '--out', out, '--json']);
-  const said = result.stdout === '' ? { notes: [] } : (JSON.parse(result.stdout) as { notes: Note[] });
+  const said = result.stdout === '' ? { notes: [] } : (JSON.parse(result.stdout) as { notes?: Note[] });
   const loaded = existsSync(out) ? loadEngineFiles(out) : { ok: true as const, engines: [] };
   if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
   const texts = existsSync(out) ? readdirSync(out).map((name) => readFileSync(join(out, name), 'utf8')) : [];
   return {
     code: result.code,
     stderr: result.stderr,
-    notes: said.notes.map(({ model, text }) => `${model ?? '-'}: ${text}`),
+    notes: (said.notes ?? []).map(({ model, text }) => `${model ?? '-'}: ${text}`),
     out,
     engines: new Map(loaded.engines.map((engine) => [engine.id, engine])),
     everything: [result.stdout, result.stderr, ...texts].join('\n'),

@@ -135,6 +135,7 @@ describe('headgate import llama-swap', () => {
     const { engines } = await importFrom('llama-swap', llamaSwap);
     expect(engines.get('small')).toMatchObject({
       name: 'gpt-small',
+      aliases: ['mini'],
       huggingFaceId: 'acme/Small-GGUF',
       contextLength: 8192,
       kind: 'openai',
@@ -210,7 +211,6 @@ describe('headgate import llama-swap', () => {
   it('says in words what it could not carry over, also in the files', async () => {
     const { notes, engines, out } = await importFrom('llama-swap', llamaSwap);
     for (const note of [
-      'small: aliases mini: a request names a model by id',
       'Big Model: its id is now Big-Model',
       'Big Model: --api-key was left out',
       "Big Model: the value of HF_TOKEN is not written anywhere: set HF_TOKEN in the gateway's environment",
@@ -272,14 +272,18 @@ litellm_settings:
   fallbacks: [{house-chat: [far]}]
 environment_variables:
   SOME_KEY: ${secret}
+router_settings:
+  routing_strategy: least-busy
+  model_group_alias: {gpt-4: house-chat, gpt-4o: {model: house-chat, hidden: true}, FAR: vectors, lost: nowhere}
 `;
 
 describe('headgate import litellm', () => {
   it('writes external engines with exact prices, and no secret anywhere', async () => {
-    const { code, engines, everything } = await importFrom('litellm', litellm);
+    const { code, engines, everything, notes } = await importFrom('litellm', litellm);
     expect(code).toBe(0);
     expect(everything).not.toContain(secret);
     expect(engines.get('house-chat')).toMatchObject({
+      aliases: ['gpt-4', 'gpt-4o'],
       huggingFaceId: 'Acme/Chat',
       contextLength: 131_072,
       kind: 'vllm',
@@ -294,6 +298,9 @@ describe('headgate import litellm', () => {
       huggingFaceId: 'house-chat-2',
       driver: { urls: ['http://gpu-2.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: null },
     });
+    for (const alias of ['FAR', 'lost']) {
+      expect(notes).toContainEqual(expect.stringContaining(`model_group_alias ${alias}: its model is not there`));
+    }
     expect(engines.get('far')).toMatchObject({
       pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },
       driver: { urls: ['https://api.openai.com'], upstreamModel: 'far-large', apiKeyEnv: 'FAR_API_KEY' },

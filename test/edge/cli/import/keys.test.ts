@@ -89,14 +89,14 @@ describe('headgate import llama-swap', () => {
       expect(isNamed(notes, '-', inner), inner).toBe(true);
     }
     expect(notes).toContain('a: it is in 2 groups: its file has the first, first');
-    const kept = ['cmd', 'macros', 'name', 'env', 'ttl', 'capabilities'];
+    const kept = ['cmd', 'aliases', 'macros', 'name', 'env', 'ttl', 'capabilities'];
     for (const key of Object.keys(model).filter((name) => !kept.includes(name))) {
       expect(isNamed(notes, 'a', key), key).toBe(true);
     }
     for (const inner of ['team', 'strip_params', 'setParams', 'setParamsByID', 'responseHeader', 'idleConn', 'audio']) {
       expect(isNamed(notes, 'a', inner), inner).toBe(true);
     }
-    for (const inner of ['capabilities.out', 'capabilities.tools', 'also', 'inner', '/ready', '/sub']) {
+    for (const inner of ['capabilities.out', 'capabilities.tools', 'inner', '/ready', '/sub']) {
       expect(
         notes.some((note) => note.startsWith('a: ') && note.includes(inner)),
         inner,

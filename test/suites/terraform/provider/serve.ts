@@ -1,4 +1,5 @@
 import { createSecureServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
+import { mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 
@@ -101,7 +102,8 @@ export function serve(tls: { readonly key: string; readonly cert: string }): voi
       stream.on('end', () => answer(stream, path, Buffer.concat(parts)));
     }
   });
-  const socket = join(tmpdir(), `tiny-${process.pid}.sock`);
+  // Every phase of a run has the same numbers for its processes.
+  const socket = join(mkdtempSync(join(tmpdir(), 'tiny-')), 'socket');
   const der = tls.cert.split('\n').filter((line) => line !== '' && !line.startsWith('-----'));
   server.listen(socket, () => {
     process.stdout.write(`1|5|unix|${socket}|grpc|${der.join('').replaceAll('=', '')}\n`);

@@ -68,8 +68,9 @@ class DockerRunner implements Runner {
     return { root: workPath, mirror: this.#options.settings.mirror === null ? null : mirrorPath };
   }
 
-  async prepare(runId: string, files: readonly WorkFile[], reach: readonly string[]): Promise<void> {
+  async prepare(runId: string, files: readonly WorkFile[], nodes: Parameters<Runner['prepare']>[2]): Promise<void> {
     const { api, fleetId, settings } = this.#options;
+    const reach = nodes.map(({ address }) => address);
     // Whoever slept while another gateway took the run over must not take its folder away.
     const made = await api.list([`${labels.runs}=${fleetId}`, `${labels.run}=${runId}`]);
     const hasBegun = made.some(({ Labels: marks }) => marks?.[labels.phase] !== keeperPhase);
@@ -190,7 +191,11 @@ class DockerRunner implements Runner {
     return read;
   }
 
-  /** Nothing of the Engine API removes a file: it is emptied. */
+  locate(runId: string, path: string): string {
+    return `${this.#options.host}, container ${containerName(runId, keeperPhase)}: ${workPath}/${path}`;
+  }
+
+  /** Nothing of the Engine API removes a file: it is emptied. Folders of the archive take the place of links, if any. */
   async removeFile(runId: string, path: string): Promise<void> {
     const empty = await packArchive([{ path: `run/${path}`, bytes: Buffer.alloc(0) }], owner);
     await this.#options.api.putArchive(containerName(runId, keeperPhase), volumePath, empty);

@@ -3,8 +3,11 @@ import type { Log } from '#base/log.ts';
 import type { ContainerRunners, Runner } from '#core/runs/runner/types.ts';
 import type { ContainerSettings } from './bodies.ts';
 import { createDockerRunner } from './docker-runner.ts';
+import { isLate } from './is-late.ts';
+import { createSwarmNodes, type SwarmGates, type SwarmNodes } from './swarm-nodes.ts';
 
 export type { ContainerSettings } from './bodies.ts';
+export { gateAddresses, type SwarmGates } from './swarm-nodes.ts';
 
 /** A machine whose Docker engine may have runs. */
 export interface RunHost extends HostAddress {
@@ -14,6 +17,8 @@ export interface RunHost extends HostAddress {
 
 export interface ContainerRunnersOptions {
   readonly hosts: readonly RunHost[];
+  /** Nodes of a swarm beside them; null: there are none. */
+  readonly gates: SwarmGates | null;
   readonly settings: ContainerSettings;
   /** Tells runs of this database from those of another one on the same engine. */
   readonly fleetId: string;
@@ -29,10 +34,13 @@ const pullAgainMs = 60_000;
 
 /** Runs in containers, spread over hosts by how many each has. */
 export function createContainerRunners(options: ContainerRunnersOptions): ContainerRunners {
-  const hosts = options.hosts.map((host) => new Host(host, options));
+  const listed = options.hosts.map((host) => new Host(host, options));
+  const nodes = options.gates === null ? null : nodesOf(options.gates, options);
+  let hosts: readonly Host[] = listed;
 
   /** Two entries for one machine are one place. */
   async function answering(): Promise<readonly Host[]> {
+    hosts = [...listed, ...((await nodes?.find()) ?? [])];
     await Promise.all(hosts.map((host) => host.look()));
     const places = new Set<string>();
     return hosts.filter((host) => {
@@ -55,15 +63,30 @@ export function createContainerRunners(options: ContainerRunnersOptions): Contai
     doubt(place) {
       for (const host of hosts) if (host.runner?.place === place) host.doubt();
     },
-    troubles: () => hosts.flatMap(({ name, trouble }) => (trouble === null ? [] : [{ host: name, trouble }])),
+    troubles() {
+      const ofSwarm = nodes?.trouble() ?? null;
+      const own = hosts.flatMap(({ name, trouble }) => (trouble === null ? [] : [{ host: name, trouble }]));
+      return ofSwarm === null ? own : [...own, { host: 'swarm', trouble: ofSwarm }];
+    },
     close() {
-      for (const host of hosts) host.close();
+      for (const host of listed) host.close();
+      nodes?.close();
     },
   };
 }
 
+/** What reaches a gate reaches no more than what it lets pass: its network is its own, without TLS. */
+function nodesOf(gates: SwarmGates, options: ContainerRunnersOptions): SwarmNodes<Host> {
+  const docker = (host: string) => ({ type: 'tcp' as const, host, port: gates.port, tls: null });
+  return createSwarmNodes(
+    gates,
+    (address) => new Host({ name: `swarm ${address}`, docker: docker(address), address: null }, options, true),
+  );
+}
+
 class Host {
-  readonly name: string;
+  #name: string;
+  readonly #isNode: boolean;
   readonly #options: ContainerRunnersOptions;
   readonly #connection;
   readonly #closing = new AbortController();
@@ -77,10 +100,16 @@ class Host {
   /** Undefined before the first look. */
   #trouble: string | null | undefined;
 
-  constructor(host: RunHost, options: ContainerRunnersOptions) {
-    this.name = host.name;
+  /** @param isNode nobody named it: it is called as its machine calls itself */
+  constructor(host: RunHost, options: ContainerRunnersOptions, isNode = false) {
+    this.#name = host.name;
+    this.#isNode = isNode;
     this.#options = options;
     this.#connection = connectHost(host);
+  }
+
+  get name(): string {
+    return this.#name;
   }
 
   /** Null while it does not answer. */
@@ -113,8 +142,9 @@ class Host {
     const { settings, fleetId } = this.#options;
     try {
       if (!this.#isReachable) await api.negotiate();
-      const { ID: engineId } = await api.info();
+      const { ID: engineId, Name: name } = await api.info();
       if (!engineId) throw new Error('its Docker engine does not say its ID');
+      if (this.#isNode && name) this.#name = name;
       if (this.#found?.place !== `docker ${engineId}`) {
         this.#found = createDockerRunner({ api, host: this.name, engineId, fleetId, settings });
       }
@@ -180,15 +210,4 @@ class Host {
     this.#closing.abort();
     this.#connection.close();
   }
-}
-
-/** Whether work takes longer than that; it goes on. */
-function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(true), waitMs);
-    void work.finally(() => {
-      clearTimeout(timer);
-      resolve(false);
-    });
-  });
 }

@@ -1,0 +1,51 @@
+import { createTransport } from 'nodemailer';
+import { AppError } from './errors.ts';
+import type { Log } from './log.ts';
+
+/** A letter of plain text to one address. */
+export interface Letter {
+  readonly to: string;
+  readonly subject: string;
+  readonly text: string;
+}
+
+export interface Mailer {
+  /** Hands a letter to the mail server. @throws AppError mail_unavailable */
+  send(letter: Letter): Promise<void>;
+}
+
+export interface MailerOptions {
+  /** `smtp://user:password@host:port`, TLS where the server has it; `smtps://` begins with TLS. */
+  readonly url: string;
+  readonly from: string;
+  readonly log: Log;
+}
+
+/** A server that is silent holds nobody up for longer. */
+const patienceMs = 10_000;
+
+export function createMailer({ url, from, log }: MailerOptions): Mailer {
+  const transport = createTransport(
+    {
+      url,
+      connectionTimeout: patienceMs,
+      greetingTimeout: patienceMs,
+      socketTimeout: patienceMs,
+      dnsTimeout: patienceMs,
+      disableFileAccess: true,
+      disableUrlAccess: true,
+    },
+    { from },
+  );
+  return {
+    async send({ to, subject, text }) {
+      try {
+        // As an object: a comma in an address is no second one.
+        await transport.sendMail({ to: { name: '', address: to }, subject, text });
+      } catch (error) {
+        log.error({ err: error }, 'a mail could not be sent: HEADGATE_SMTP_URL names the server');
+        throw new AppError('mail_unavailable', { cause: error });
+      }
+    },
+  };
+}

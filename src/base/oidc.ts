@@ -1,0 +1,147 @@
+import {
+  allowInsecureRequests,
+  authorizationCodeGrant,
+  AuthorizationResponseError,
+  buildAuthorizationUrl,
+  calculatePKCECodeChallenge,
+  ClientSecretBasic,
+  ClientSecretPost,
+  Configuration,
+  discovery,
+  fetchUserInfo,
+  randomNonce,
+  randomPKCECodeVerifier,
+  randomState,
+} from 'openid-client';
+import type { Log } from './log.ts';
+
+/** A provider that knows people, by OpenID Connect: authorization code with PKCE, state and nonce. */
+export interface Oidc {
+  /** Where a browser is sent to, and what it must bring back. @throws OidcError */
+  attempt(): Promise<{ readonly url: string; readonly secrets: OidcSecrets }>;
+  /**
+   * Who came back.
+   * @param query of the address that the provider sent the browser to: `?code=…&state=…`
+   * @throws OidcError
+   */
+  finish(query: string, secrets: OidcSecrets): Promise<OidcPerson>;
+}
+
+/** Of one attempt, kept by its browser alone; base64url each. */
+export interface OidcSecrets {
+  readonly state: string;
+  readonly nonce: string;
+  readonly verifier: string;
+}
+
+/** What a provider says of somebody. Issuer and subject together are a person, for good. */
+export interface OidcPerson {
+  readonly issuer: string;
+  readonly subject: string;
+  readonly email: string | null;
+  readonly isEmailVerified: boolean;
+  readonly name: string | null;
+}
+
+/** `refused`: the provider or the person said no, or the attempt is not this browser's. `away`: it cannot be reached. */
+export class OidcError extends Error {
+  readonly kind: 'refused' | 'away';
+
+  constructor(kind: 'refused' | 'away', cause: unknown) {
+    super(`sign-in by OpenID Connect: ${kind}`, { cause });
+    this.name = 'OidcError';
+    this.kind = kind;
+  }
+}
+
+export interface OidcOptions {
+  readonly issuer: string;
+  readonly clientId: string;
+  readonly clientSecret: string;
+  /** Where the provider sends browsers back to. */
+  readonly redirectUri: string;
+  readonly log: Log;
+}
+
+const patienceSeconds = 10;
+
+/** What the provider says of itself, asked once it is needed; one that could not be reached is asked again. */
+async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promise<Configuration> {
+  const server = new URL(issuer);
+  const isPlain = server.protocol === 'http:';
+  const execute = isPlain ? [allowInsecureRequests] : [];
+  const found = await discovery(server, clientId, clientSecret, undefined, { timeout: patienceSeconds, execute });
+  const metadata = found.serverMetadata();
+  // The default of OpenID Connect Discovery 1.0, section 3, where a provider does not say.
+  const methods = metadata.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
+  const method = methods.includes('client_secret_basic') ? ClientSecretBasic : ClientSecretPost;
+  const configuration = new Configuration(metadata, clientId, clientSecret, method(clientSecret));
+  configuration.timeout = patienceSeconds;
+  if (isPlain) allowInsecureRequests(configuration);
+  return configuration;
+}
+
+/** What a provider answers that says no, as opposed to one that does not answer. */
+function kindOf(error: unknown): OidcError['kind'] {
+  if (error instanceof AuthorizationResponseError) return 'refused';
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  return /^OAUTH_(?:RESPONSE_BODY_ERROR|INVALID_RESPONSE|JWT_|.*CLAIM)/.test(code) ? 'refused' : 'away';
+}
+
+const textOf = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+
+export function createOidc(options: OidcOptions): Oidc {
+  const { redirectUri, log } = options;
+  let known: Promise<Configuration> | null = null;
+  const configuration = (): Promise<Configuration> => {
+    known ??= configure(options).catch((error: unknown) => {
+      known = null;
+      throw error;
+    });
+    return known;
+  };
+  const asking = async <T>(ask: (configuration: Configuration) => Promise<T>): Promise<T> => {
+    try {
+      return await ask(await configuration());
+    } catch (error) {
+      const kind = kindOf(error);
+      log.warn({ err: error }, `a sign-in by OpenID Connect failed (${kind}): HEADGATE_OIDC_ISSUER names the provider`);
+      throw new OidcError(kind, error);
+    }
+  };
+  return {
+    attempt: () =>
+      asking(async (provider) => {
+        const secrets = { state: randomState(), nonce: randomNonce(), verifier: randomPKCECodeVerifier() };
+        const url = buildAuthorizationUrl(provider, {
+          redirect_uri: redirectUri,
+          scope: 'openid email profile',
+          state: secrets.state,
+          nonce: secrets.nonce,
+          code_challenge: await calculatePKCECodeChallenge(secrets.verifier),
+          code_challenge_method: 'S256',
+        });
+        return { url: url.href, secrets };
+      }),
+    finish: (query, { state, nonce, verifier }) =>
+      asking(async (provider) => {
+        const tokens = await authorizationCodeGrant(provider, new URL(query, redirectUri), {
+          pkceCodeVerifier: verifier,
+          expectedState: state,
+          expectedNonce: nonce,
+          idTokenExpected: true,
+        });
+        const claims = tokens.claims();
+        if (claims === undefined) throw new Error('the provider has sent no ID token');
+        const isTold = typeof claims['email'] === 'string';
+        const said = isTold ? claims : await fetchUserInfo(provider, tokens.access_token, claims.sub);
+        return {
+          issuer: claims.iss,
+          subject: claims.sub,
+          email: textOf(said['email']),
+          isEmailVerified: said['email_verified'] === true,
+          name: textOf(said['name']) ?? textOf(claims['name']),
+        };
+      }),
+  };
+}

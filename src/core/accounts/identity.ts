@@ -1,0 +1,140 @@
+import { and, eq } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Author } from '#core/audit/audit.ts';
+import type { UserChangeContext } from './change.ts';
+import { emailKeyOf, emailProblem } from './email.ts';
+import type { OrganizationRole } from './principal.ts';
+import { dropIdentities, homeOf, listIdentities, type LinkedIdentity } from './linked-identities.ts';
+import { closeResetLinks } from './reset-link.ts';
+import { userIdentities, users } from './schema.ts';
+import { readUser } from './user.ts';
+import { insertUser, refusingTakenEmails } from './user-changes.ts';
+import { requireMayChange, type UserEditor } from './user-editor.ts';
+
+/** Somebody as a provider knows him: issuer and subject are the person, for good; the address is what it says today. */
+export interface Identity {
+  readonly issuer: string;
+  readonly subject: string;
+  readonly email: string | null;
+  readonly isEmailVerified: boolean;
+  readonly name: string | null;
+}
+
+/** Where people come in who have no account yet. The id is a UUID. */
+export interface NewPeople {
+  readonly organizationId: string;
+  readonly role: OrganizationRole;
+}
+
+export interface Identities {
+  /**
+   * The account of who came in by a provider: that of issuer and subject; else that of the address, which is linked from
+   * then on, if the provider has verified it; else, where new people may come in, a new one. Null for who has none.
+   * Nobody has proven that address before, and whoever made the account may be a stranger: with the link its password,
+   * its earlier links, its sessions and its open links to a new password end.
+   * @returns the UUID of the user
+   * @throws AppError conflict where the organization of new people takes none, not_found where there is none
+   */
+  findOrLink(identity: Identity, newPeople: NewPeople | null, author: Author): Promise<string | null>;
+  /** Those that a user signs in by, the oldest first. */
+  list(userId: string): Promise<readonly LinkedIdentity[]>;
+  /**
+   * From now on the provider's person does not sign in as the user. False where there is no such link, or the editor sees
+   * no such user.
+   * @throws AppError insufficient_scope
+   */
+  remove(userId: string, identity: Pick<LinkedIdentity, 'issuer' | 'subject'>, editor: UserEditor): Promise<boolean>;
+}
+
+export interface IdentitiesOptions {
+  readonly db: Db;
+  readonly inside: (tx: Transaction) => UserChangeContext;
+}
+
+const nameMax = 100;
+
+/** A name that may stand for who has said none: the address. */
+function nameOf(name: string | null, email: string): string {
+  const plain = (name ?? '')
+    .toWellFormed()
+    .replaceAll(/\p{Cc}/gu, ' ')
+    .trim()
+    .slice(0, nameMax)
+    .trim();
+  return plain === '' ? email.slice(0, nameMax) : plain.toWellFormed();
+}
+
+async function link(
+  { tx, audit, now }: UserChangeContext,
+  userId: string,
+  { issuer, subject }: Identity,
+  author: Author,
+): Promise<void> {
+  const added = await tx
+    .insert(userIdentities)
+    .values({ issuer, subject, userId, createdAt: now })
+    .onConflictDoNothing()
+    .returning();
+  const organizationId = await homeOf(tx, userId);
+  if (added.length === 0 || organizationId === null) return;
+  await audit.record(tx, {
+    organizationId,
+    author,
+    action: 'user.identity_linked',
+    targetType: 'user',
+    targetId: formatId('user', userId),
+    before: null,
+    after: { issuer, subject },
+  });
+}
+
+/** An account that was there becomes that of who has proven its address: what others know of it opens it no more. */
+async function giveOver(context: UserChangeContext, userId: string, author: Author): Promise<void> {
+  await context.tx.update(users).set({ passwordHash: null }).where(eq(users.id, userId));
+  await dropIdentities(context, userId, author);
+  await closeResetLinks(context, userId);
+  await context.endAccess({ userId, organizationId: null, keptSessionId: null, author });
+}
+
+export function createIdentities({ db, inside }: IdentitiesOptions): Identities {
+  return {
+    findOrLink: (identity, newPeople, author) =>
+      refusingTakenEmails(() =>
+        db.orm.transaction(async (tx) => {
+          const { issuer, subject, email, isEmailVerified } = identity;
+          const [known] = await tx
+            .select({ userId: userIdentities.userId })
+            .from(userIdentities)
+            .where(and(eq(userIdentities.issuer, issuer), eq(userIdentities.subject, subject)));
+          if (known !== undefined) return known.userId;
+          if (email === null || !isEmailVerified || emailProblem(email) !== null) return null;
+          const context = inside(tx);
+          const [owner] = await tx
+            .select({ id: users.id })
+            .from(users)
+            .where(eq(users.emailKey, emailKeyOf(email)))
+            .for('update');
+          if (owner === undefined && newPeople === null) return null;
+          const made = { ...newPeople, email, name: nameOf(identity.name, email), passwordHash: null };
+          const userId = owner?.id ?? (await insertUser(context, made as typeof made & NewPeople, author)).id;
+          if (owner !== undefined) await giveOver(context, userId, author);
+          await link(context, userId, identity, author);
+          return userId;
+        }),
+      ),
+    list: (userId) => listIdentities(db, userId),
+    remove: (userId, identity, editor) =>
+      db.orm.transaction(async (tx) => {
+        const record = await readUser(tx, editor, userId, { lock: true });
+        if (record === null) return false;
+        requireMayChange(record, { password: '' }, editor);
+        if (editor.author.actor.kind === 'key' && editor.gives.length === 0) {
+          const message = 'Links to a provider are removed by the person who is signed in, or by an administrator.';
+          throw new AppError('insufficient_scope', { message });
+        }
+        return (await dropIdentities(inside(tx), userId, editor.author, identity)) > 0;
+      }),
+  };
+}

@@ -1,0 +1,290 @@
+import { and, desc, eq, gt, isNull, lt } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import { createThrottle, type ThrottleOptions } from '#base/throttle.ts';
+import { hashGiven, hashToken, makeToken } from '#base/token.ts';
+import { type AuditView, type Author, userIdOf } from '#core/audit/audit.ts';
+import type { UserChangeContext } from './change.ts';
+import { emailKeyOf } from './email.ts';
+import { lockOrganization } from './organization.ts';
+import { rolesGivenNow } from './maker.ts';
+import { hashPassword } from './password.ts';
+import type { OrganizationRole } from './principal.ts';
+import { invitations, memberships, organizations, users } from './schema.ts';
+import { insertMembership, insertUser, refusingTakenEmails } from './user-changes.ts';
+
+/** Somebody is asked to become a member of an organization. Ids are UUIDs. */
+export interface Invitation {
+  readonly id: string;
+  readonly organizationId: string;
+  /** As it was given; who accepts has an account with it. */
+  readonly email: string;
+  readonly role: OrganizationRole;
+  /** Null: nobody in person. */
+  readonly invitedBy: string | null;
+  readonly createdAtMs: number;
+  readonly expiresAtMs: number;
+}
+
+export interface MadeInvitation {
+  readonly invitation: Invitation;
+  readonly organizationName: string;
+  /** Shown once; what is kept is its hash. */
+  readonly token: string;
+}
+
+export interface InvitationPage {
+  readonly invitations: readonly Invitation[];
+  readonly more: boolean;
+}
+
+/** Invitations that are open: neither accepted nor revoked, and not older than a week. */
+export interface Invitations {
+  /** Newest first. */
+  list(organizationId: string, limit: number, before: string | null): Promise<InvitationPage>;
+  /**
+   * In the place of an open one of the same address. Whether there is an account with the address makes no difference.
+   * @throws AppError conflict for who is a member already, and for an organization that is not active,
+   *   rate_limit_exceeded
+   */
+  make(
+    input: { readonly organizationId: string; readonly email: string; readonly role: OrganizationRole },
+    author: Author,
+  ): Promise<MadeInvitation>;
+  /** Takes one back that could not be handed over. */
+  drop(id: string): Promise<void>;
+  /** Null when there is no such open one. @throws AppError insufficient_scope for a role that is not given */
+  revoke(
+    ref: { readonly id: string; readonly organizationId: string; readonly gives: readonly OrganizationRole[] },
+    author: Author,
+  ): Promise<Invitation | null>;
+  /** The one behind a link, which is not used by that. */
+  find(token: string): Promise<Omit<MadeInvitation, 'token'> | null>;
+  /**
+   * Makes an account with the address of the invitation. Null for a link that is not open.
+   * @returns the UUID of the user
+   * @throws AppError conflict where there is one already, overloaded
+   */
+  acceptAsNew(
+    token: string,
+    person: { readonly name: string; readonly password: string },
+    author: Author,
+  ): Promise<string | null>;
+  /**
+   * Makes who has an account with the address a member, too. Null for a link that is not open.
+   * @throws AppError insufficient_scope where the account has another address
+   */
+  acceptAs(token: string, userId: string, author: Author): Promise<Invitation | null>;
+}
+
+const lifeMs = 7 * 24 * 3_600_000;
+
+const isOpen = (now: Date) =>
+  and(isNull(invitations.acceptedAt), isNull(invitations.revokedAt), gt(invitations.expiresAt, now));
+
+function toInvitation(row: typeof invitations.$inferSelect): Invitation {
+  const { id, organizationId, email, role, invitedBy, createdAt, expiresAt } = row;
+  return {
+    id,
+    organizationId,
+    email,
+    role,
+    invitedBy,
+    createdAtMs: createdAt.getTime(),
+    expiresAtMs: expiresAt.getTime(),
+  };
+}
+
+async function note(
+  { tx, audit }: UserChangeContext,
+  { id, organizationId, email, role }: Invitation,
+  { verb, author, more = {} }: { readonly verb: string; readonly author: Author; readonly more?: AuditView },
+): Promise<void> {
+  const view = { email, role, ...more };
+  await audit.record(tx, {
+    organizationId,
+    author,
+    action: `invitation.${verb}`,
+    targetType: 'invitation',
+    targetId: formatId('inv', id),
+    before: verb === 'created' ? null : { email, role },
+    after: verb === 'revoked' ? null : view,
+  });
+}
+
+async function lockActive(tx: Transaction, organizationId: string) {
+  const organization = await lockOrganization(tx, organizationId);
+  if (organization?.status === 'active') return organization;
+  throw new AppError('conflict', { message: 'This organization is not active and gets no new members.' });
+}
+
+async function insertInvitation(
+  context: UserChangeContext,
+  { organizationId, email, role }: Pick<Invitation, 'organizationId' | 'email' | 'role'>,
+  author: Author,
+): Promise<MadeInvitation> {
+  const { tx, now } = context;
+  const { name: organizationName } = await lockActive(tx, organizationId);
+  const emailKey = emailKeyOf(email);
+  const [member] = await tx
+    .select({ id: users.id })
+    .from(users)
+    .innerJoin(memberships, eq(memberships.userId, users.id))
+    .where(and(eq(users.emailKey, emailKey), eq(memberships.organizationId, organizationId)));
+  if (member !== undefined) {
+    throw new AppError('conflict', { message: 'This address is that of a member already.', param: 'email' });
+  }
+  await tx
+    .update(invitations)
+    .set({ revokedAt: now })
+    .where(and(eq(invitations.organizationId, organizationId), eq(invitations.emailKey, emailKey), isOpen(now)));
+  const token = makeToken();
+  const row: typeof invitations.$inferSelect = {
+    id: uuidv7(now.getTime()),
+    organizationId,
+    email,
+    emailKey,
+    role,
+    tokenHash: hashToken(token),
+    invitedBy: userIdOf(author.actor),
+    byKey: author.actor.kind === 'key',
+    createdAt: now,
+    expiresAt: new Date(now.getTime() + lifeMs),
+    acceptedAt: null,
+    revokedAt: null,
+  };
+  await tx.insert(invitations).values(row);
+  const invitation = toInvitation(row);
+  await note(context, invitation, { verb: 'created', author });
+  return { invitation, organizationName, token };
+}
+
+/**
+ * Of several at once one gets it: the others wait for the organization, and find it used. Null, too, where the inviter may
+ * not give that role any more.
+ */
+async function take(context: UserChangeContext, token: string): Promise<Invitation | null> {
+  const { tx, now } = context;
+  const tokenHash = hashGiven(token);
+  if (tokenHash === null) return null;
+  const mine = and(eq(invitations.tokenHash, tokenHash), isOpen(now));
+  const [asked] = await tx.select().from(invitations).where(mine);
+  if (asked === undefined) return null;
+  const { invitedBy: userId, organizationId, byKey, role } = asked;
+  await lockActive(tx, organizationId);
+  // No role changes while the organization is held.
+  if (userId !== null && !(await rolesGivenNow(tx, { userId, organizationId, byKey })).includes(role)) return null;
+  const [taken] = await tx.update(invitations).set({ acceptedAt: now }).where(mine).returning();
+  return taken === undefined ? null : toInvitation(taken);
+}
+
+async function acceptAs(
+  context: UserChangeContext,
+  { token, userId, author }: { readonly token: string; readonly userId: string; readonly author: Author },
+): Promise<Invitation | null> {
+  const { tx } = context;
+  const invitation = await take(context, token);
+  if (invitation === null) return null;
+  const [user] = await tx.select().from(users).where(eq(users.id, userId)).for('update');
+  if (user === undefined || user.emailKey !== emailKeyOf(invitation.email)) {
+    throw new AppError('insufficient_scope', {
+      message: `This invitation is for ${invitation.email}: sign in with that address to accept it.`,
+    });
+  }
+  await insertMembership(context, { ...invitation, user }, author);
+  await note(context, invitation, { verb: 'accepted', author, more: { user_id: formatId('user', userId) } });
+  return invitation;
+}
+
+async function findOpen(db: Db, token: string, now: Date): Promise<Omit<MadeInvitation, 'token'> | null> {
+  const tokenHash = hashGiven(token);
+  if (tokenHash === null) return null;
+  const [row] = await db.orm
+    .select({ invitation: invitations, organizationName: organizations.name })
+    .from(invitations)
+    .innerJoin(organizations, eq(organizations.id, invitations.organizationId))
+    .where(and(eq(invitations.tokenHash, tokenHash), isOpen(now), eq(organizations.status, 'active')));
+  return row === undefined ? null : { ...row, invitation: toInvitation(row.invitation) };
+}
+
+export interface InvitationsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly inside: (tx: Transaction) => UserChangeContext;
+  /** Where what is made is counted. */
+  readonly counted: Pick<ThrottleOptions, 'store' | 'prefix'>;
+}
+
+/** Of one organization in an hour: each may be a mail to a stranger. */
+const madePerHour = 100;
+
+export function createInvitations({ db, clock, inside, counted }: InvitationsOptions): Invitations {
+  const now = (): Date => new Date(clock.now());
+  const counts = createThrottle({ kind: 'invitations', limit: madePerHour, windowSeconds: 3600, ...counted });
+  const find: Invitations['find'] = (token) => findOpen(db, token, now());
+  return {
+    async list(organizationId, limit, before) {
+      const rows = await db.orm
+        .select()
+        .from(invitations)
+        .where(
+          and(
+            eq(invitations.organizationId, organizationId),
+            isOpen(now()),
+            before === null ? undefined : lt(invitations.id, before),
+          ),
+        )
+        .orderBy(desc(invitations.id))
+        .limit(limit + 1);
+      return { invitations: rows.slice(0, limit).map(toInvitation), more: rows.length > limit };
+    },
+    async make(input, author) {
+      const { allowed, resetMs } = await counts.hit(input.organizationId);
+      if (allowed) return db.orm.transaction((tx) => insertInvitation(inside(tx), input, author));
+      throw new AppError('rate_limit_exceeded', {
+        message: `An organization invites ${madePerHour} people in an hour, and no more.`,
+        headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
+        reason: 'invitations',
+      });
+    },
+    async drop(id) {
+      await db.orm.delete(invitations).where(eq(invitations.id, id));
+    },
+    revoke: ({ id, organizationId, gives }, author) =>
+      db.orm.transaction(async (tx) => {
+        const [row] = await tx
+          .update(invitations)
+          .set({ revokedAt: now() })
+          .where(and(eq(invitations.id, id), eq(invitations.organizationId, organizationId), isOpen(now())))
+          .returning();
+        if (row === undefined) return null;
+        if (!gives.includes(row.role)) {
+          const message = `An invitation with the role "${row.role}" is revoked by an owner of the organization.`;
+          throw new AppError('insufficient_scope', { message });
+        }
+        const invitation = toInvitation(row);
+        await note(inside(tx), invitation, { verb: 'revoked', author });
+        return invitation;
+      }),
+    find,
+    async acceptAsNew(token, { name, password }, author) {
+      const found = await find(token);
+      if (found === null) return null;
+      // Hashing takes tens of milliseconds: not while rows are held.
+      const passwordHash = await hashPassword(password, found.invitation.id);
+      return refusingTakenEmails(() =>
+        db.orm.transaction(async (tx) => {
+          const context = inside(tx);
+          const invitation = await take(context, token);
+          if (invitation === null) return null;
+          const user = await insertUser(context, { ...invitation, name, passwordHash }, author);
+          await note(context, invitation, { verb: 'accepted', author, more: { user_id: formatId('user', user.id) } });
+          return user.id;
+        }),
+      );
+    },
+    acceptAs: (token, userId, author) => db.orm.transaction((tx) => acceptAs(inside(tx), { token, userId, author })),
+  };
+}

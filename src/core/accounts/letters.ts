@@ -1,0 +1,54 @@
+import type { Mailer } from '#base/mail.ts';
+import type { MadeInvitation } from './invitation.ts';
+import type { ResetLink } from './reset-link.ts';
+import { roleWords } from './role-words.ts';
+
+/** How links reach people: by mail where there is a mail server, else by who made them. */
+export interface Letters {
+  /** Whether links are sent by mail. */
+  readonly areSent: boolean;
+  /** @returns null where it was sent, else the link for who made it. @throws AppError mail_unavailable */
+  sendReset(link: ResetLink): Promise<string | null>;
+  sendInvitation(made: MadeInvitation): Promise<string | null>;
+}
+
+export interface LettersOptions {
+  /** Null where no mail is sent. */
+  readonly mailer: Mailer | null;
+  /** `https://host`; null: links are paths. */
+  readonly publicUrl: string | null;
+}
+
+const utc = (ms: number): string => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+
+export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
+  const linkOf = (path: string, token: string): string => `${publicUrl ?? ''}${path}?token=${token}`;
+  return {
+    areSent: mailer !== null,
+    async sendReset({ token, email, expiresAtMs }) {
+      const link = linkOf('/reset-password', token);
+      if (mailer === null) return link;
+      const text = [
+        'Somebody, probably you, asked for a new password of your Headgate account.',
+        `This link sets one. It works once, until ${utc(expiresAtMs)}:`,
+        link,
+        'Whoever did not ask for it need do nothing: the password stays as it is.',
+      ];
+      await mailer.send({ to: email, subject: 'A new password for Headgate', text: `${text.join('\n\n')}\n` });
+      return null;
+    },
+    async sendInvitation({ token, organizationName, invitation: { email, role, expiresAtMs } }) {
+      const link = linkOf('/invitation', token);
+      if (mailer === null) return link;
+      const text = [
+        `You are invited to the organization "${organizationName}" on Headgate, with the role "${roleWords[role]}".`,
+        `This link accepts it. It works once, until ${utc(expiresAtMs)}:`,
+        link,
+        'Whoever does not know of it need do nothing.',
+      ];
+      const subject = `An invitation to ${organizationName}`;
+      await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
+      return null;
+    },
+  };
+}

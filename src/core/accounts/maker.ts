@@ -1,0 +1,35 @@
+import { and, eq } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import type { OrganizationRole } from './principal.ts';
+import { type Role, rolesGivenAs } from './roles.ts';
+import { memberships, users } from './schema.ts';
+
+/** Who has made a link that somebody else uses later. Ids are UUIDs. */
+export interface Maker {
+  readonly userId: string;
+  /** Where, and with the rights that count there. */
+  readonly organizationId: string;
+  /** A key acts as admin whatever the role of its user. */
+  readonly byKey: boolean;
+}
+
+/**
+ * What a maker is now, in an organization whose row the transaction holds: no role changes meanwhile. Null for who is
+ * not of it any more.
+ */
+export async function roleOfMaker(tx: Transaction, { userId, organizationId, byKey }: Maker): Promise<Role | null> {
+  const [row] = await tx
+    .select({ platformRole: users.platformRole, role: memberships.role })
+    .from(users)
+    .leftJoin(memberships, and(eq(memberships.userId, users.id), eq(memberships.organizationId, organizationId)))
+    .where(eq(users.id, userId));
+  if (row?.platformRole === 'admin') return 'platform_admin';
+  const role = row?.role ?? null;
+  return role !== null && byKey ? 'admin' : role;
+}
+
+/** The roles that a maker may give now; none for who is not of the organization any more. */
+export async function rolesGivenNow(tx: Transaction, maker: Maker): Promise<readonly OrganizationRole[]> {
+  const role = await roleOfMaker(tx, maker);
+  return role === null ? [] : rolesGivenAs(role);
+}

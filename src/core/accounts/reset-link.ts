@@ -1,0 +1,223 @@
+import { and, eq, gt, isNull } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import { createThrottle, type ThrottleOptions } from '#base/throttle.ts';
+import { hashGiven, hashToken, makeToken } from '#base/token.ts';
+import { type Author, userIdOf } from '#core/audit/audit.ts';
+import type { UserChangeContext } from './change.ts';
+import { emailKeyOf } from './email.ts';
+import { dropIdentities, homeOf } from './linked-identities.ts';
+import { type Maker, roleOfMaker } from './maker.ts';
+import { hashPassword } from './password.ts';
+import { rolesGivenAs } from './roles.ts';
+import { resetLinks, users } from './schema.ts';
+import { readUser, type UserRecord } from './user.ts';
+import { mayReset, requireMayChange, type UserEditor } from './user-editor.ts';
+import { lockUser } from './user-lock.ts';
+
+/** A link by which a person sets a new password, once, within an hour. */
+export interface ResetLink {
+  /** A UUID. */
+  readonly id: string;
+  /** Shown once; what is kept is its hash. */
+  readonly token: string;
+  /** Of the account, as it was given. */
+  readonly email: string;
+  readonly name: string;
+  readonly expiresAtMs: number;
+}
+
+/**
+ * Links by which people set a new password. A change of password, address or role makes them void, and so does a
+ * membership of one more organization.
+ */
+export interface ResetLinks {
+  /**
+   * Of a user whom the editor may change; null where he sees none.
+   * @throws AppError insufficient_scope
+   */
+  make(userId: string, editor: UserEditor): Promise<ResetLink | null>;
+  /**
+   * Counts one who asks for a mail, by where the asking comes from.
+   * @throws AppError rate_limit_exceeded
+   */
+  countAsking(address: string): Promise<void>;
+  /**
+   * For who says that the password is forgotten; null where no account has the address, or three were made for it within
+   * an hour.
+   */
+  makeFor(email: string, author: Author): Promise<ResetLink | null>;
+  /** Takes one back that could not be handed over. */
+  drop(id: string): Promise<void>;
+  /** Whether a link can be used; does not use it. */
+  isOpen(token: string): Promise<boolean>;
+  /**
+   * Sets the password, and ends all that was opened by the old one. Null for a link that was used, is void or too old,
+   * and for that of a maker who may not change the user any more. A link that somebody else made ends the links to
+   * providers, too.
+   * @returns the UUID of the user
+   * @throws AppError overloaded
+   */
+  use(token: string, password: string, author: Author): Promise<string | null>;
+}
+
+const lifeMs = 3_600_000;
+
+const openWith = (tokenHash: Buffer, now: Date) =>
+  and(eq(resetLinks.tokenHash, tokenHash), isNull(resetLinks.usedAt), gt(resetLinks.expiresAt, now));
+
+/** Makes all of a user void. */
+export async function closeResetLinks({ tx, now }: Pick<UserChangeContext, 'tx' | 'now'>, userId: string) {
+  await tx
+    .update(resetLinks)
+    .set({ usedAt: now })
+    .where(and(eq(resetLinks.userId, userId), isNull(resetLinks.usedAt)));
+}
+
+type Owner = Pick<typeof users.$inferSelect, 'id' | 'email' | 'name'>;
+
+async function insertLink(
+  { tx, audit, now }: UserChangeContext,
+  owner: Owner,
+  organizationId: string,
+  { author, maker }: { readonly author: Author; readonly maker: Maker | null },
+): Promise<ResetLink> {
+  const [id, token, expiresAt] = [uuidv7(now.getTime()), makeToken(), new Date(now.getTime() + lifeMs)];
+  const made = { madeBy: maker?.userId, madeIn: maker?.organizationId, byKey: maker?.byKey };
+  const row = { id, tokenHash: hashToken(token), userId: owner.id, createdAt: now, expiresAt, ...made };
+  await tx.insert(resetLinks).values(row);
+  await audit.record(tx, {
+    organizationId,
+    author,
+    action: 'reset_link.made',
+    targetType: 'user',
+    targetId: formatId('user', owner.id),
+    before: null,
+    after: { expires_at: expiresAt.toISOString() },
+  });
+  return { id, token, email: owner.email, name: owner.name, expiresAtMs: expiresAt.getTime() };
+}
+
+export interface ResetLinksOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly inside: (tx: Transaction) => UserChangeContext;
+  /** Where what is asked for is counted. */
+  readonly counted: Pick<ThrottleOptions, 'store' | 'prefix'>;
+}
+
+const hourSeconds = 3600;
+const askedPerAddress = 20;
+const madePerAccount = 3;
+
+export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptions): ResetLinks {
+  const now = (): Date => new Date(clock.now());
+  const throttle = (kind: string, limit: number) =>
+    createThrottle({ kind, limit, windowSeconds: hourSeconds, ...counted });
+  const asked = throttle('reset-addresses', askedPerAddress);
+  const made = throttle('reset-accounts', madePerAccount);
+  return {
+    make: (userId, editor) =>
+      db.orm.transaction(async (tx) => {
+        const record = await readUser(tx, editor, userId, { lock: true });
+        if (record === null) return null;
+        requireMayChange(record, { password: '' }, editor);
+        const { author } = editor;
+        const [madeBy, organizationId] = [userIdOf(author.actor), editor.organizationId ?? editor.ownOrganizationId];
+        if (madeBy === null) throw new AppError('insufficient_scope');
+        const maker = { userId: madeBy, organizationId, byKey: author.actor.kind === 'key' };
+        // Written down where it is seen by those whose account it is about.
+        const home = (await homeOf(tx, userId)) ?? organizationId;
+        return insertLink(inside(tx), record.row, home, { author, maker });
+      }),
+    async countAsking(address) {
+      const { allowed, resetMs } = await asked.hit(address);
+      if (allowed) return;
+      throw new AppError('rate_limit_exceeded', {
+        message: 'Too many mails were asked for: try again in an hour.',
+        headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
+        reason: 'reset_links',
+      });
+    },
+    async makeFor(email, author) {
+      const [owner] = await db.orm
+        .select()
+        .from(users)
+        .where(eq(users.emailKey, emailKeyOf(email)));
+      if (owner === undefined || !(await made.hit(owner.id)).allowed) return null;
+      return db.orm.transaction(async (tx) => {
+        const organizationId = await homeOf(tx, owner.id);
+        return organizationId === null ? null : insertLink(inside(tx), owner, organizationId, { author, maker: null });
+      });
+    },
+    async drop(id) {
+      await db.orm.delete(resetLinks).where(eq(resetLinks.id, id));
+    },
+    async isOpen(token) {
+      const tokenHash = hashGiven(token);
+      if (tokenHash === null) return false;
+      const found = await db.orm.select({ id: resetLinks.id }).from(resetLinks).where(openWith(tokenHash, now()));
+      return found.length > 0;
+    },
+    async use(token, password, author) {
+      const tokenHash = hashGiven(token);
+      if (tokenHash === null) return null;
+      const [link] = await db.orm.select().from(resetLinks).where(openWith(tokenHash, now()));
+      if (link === undefined) return null;
+      // Hashing takes tens of milliseconds: not while rows are held.
+      const passwordHash = await hashPassword(password, link.userId);
+      return db.orm.transaction((tx) => takeLink(inside(tx), tokenHash, { passwordHash, author }));
+    },
+  };
+}
+
+type LinkRow = typeof resetLinks.$inferSelect;
+
+/** Null for who has asked for it at the sign-in. */
+const makerOf = ({ madeBy, madeIn, byKey }: LinkRow): Maker | null =>
+  madeBy === null || madeIn === null ? null : { userId: madeBy, organizationId: madeIn, byKey };
+
+/** Whether who made a link may change the user still; the transaction holds both, and the maker's organization. */
+async function isStillGood(tx: Transaction, maker: Maker | null, record: UserRecord): Promise<boolean> {
+  if (maker === null) return true;
+  const role = await roleOfMaker(tx, maker);
+  if (role === null) return false;
+  const { userId: selfId, organizationId } = maker;
+  return mayReset(record, { selfId, organizationId, gives: rolesGivenAs(role), isPlatform: role === 'platform_admin' });
+}
+
+/** Of several at once one gets it: the others wait for its row, and find it used. */
+async function takeLink(
+  context: UserChangeContext,
+  tokenHash: Buffer,
+  { passwordHash, author }: { readonly passwordHash: string; readonly author: Author },
+): Promise<string | null> {
+  const { tx, audit, now, endAccess } = context;
+  const [asked] = await tx.select().from(resetLinks).where(openWith(tokenHash, now));
+  if (asked === undefined) return null;
+  const [{ userId }, maker] = [asked, makerOf(asked)];
+  // The account before its links, as every change of a password takes them.
+  const beside = maker === null ? [] : [maker.organizationId];
+  const record = await lockUser(tx, { organizationId: null, userId: null }, userId, { beside });
+  if (record === null || !(await isStillGood(tx, maker, record))) return null;
+  const taken = await tx.update(resetLinks).set({ usedAt: now }).where(openWith(tokenHash, now)).returning();
+  if (taken.length === 0) return null;
+  await tx.update(users).set({ passwordHash }).where(eq(users.id, userId));
+  if (maker !== null && maker.userId !== userId) await dropIdentities(context, userId, author);
+  await closeResetLinks(context, userId);
+  await endAccess({ userId, organizationId: null, keptSessionId: null, author });
+  const organizationId = await homeOf(tx, userId);
+  if (organizationId === null) return null;
+  await audit.record(tx, {
+    organizationId,
+    author,
+    action: 'user.password_reset',
+    targetType: 'user',
+    targetId: formatId('user', userId),
+    before: null,
+    after: { password_changed: true },
+  });
+  return userId;
+}

@@ -1,0 +1,92 @@
+import type { FrameOptions } from './make-frames.ts';
+
+/** Answers of `/v1/responses`: the last event of a stream holds the whole of its JSON answer. */
+
+type Members = Readonly<Record<string, unknown>>;
+
+const membersOf = (value: unknown): Members => (typeof value === 'object' && value !== null ? (value as Members) : {});
+const listOf = (value: unknown): readonly Members[] =>
+  Array.isArray(value) ? (value as unknown[]).map((item) => membersOf(item)) : [];
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
+const decode = (text: string): string => Buffer.from(text, 'latin1').toString('utf8');
+const encode = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
+
+/** The part of an item before it has its text, and the events that bring it. */
+function partEvents(part: Members, place: Members): Members[] {
+  const { type } = part;
+  const isThought = type === 'reasoning_text';
+  const name = isThought ? 'reasoning_text' : type === 'refusal' ? 'refusal' : 'output_text';
+  const member = type === 'refusal' ? 'refusal' : 'text';
+  const text = textOf(part[member]);
+  const around = isThought ? 'response.reasoning_part' : 'response.content_part';
+  const logprobs = name === 'output_text' ? { logprobs: part['logprobs'] ?? [] } : {};
+  return [
+    { type: `${around}.added`, ...place, part: { ...part, [member]: '' } },
+    { type: `response.${name}.delta`, ...place, delta: text, ...logprobs },
+    { type: `response.${name}.done`, ...place, [member]: text, ...logprobs },
+    { type: `${around}.done`, ...place, part },
+  ];
+}
+
+function callEvents({ name, arguments: given }: Members, place: Members): Members[] {
+  const type = 'response.function_call_arguments';
+  return [
+    { type: `${type}.delta`, ...place, delta: given },
+    { type: `${type}.done`, ...place, name, arguments: given },
+  ];
+}
+
+function itemEvents(item: Members, index: number): Members[] {
+  const place = { item_id: item['id'], output_index: index };
+  const isCall = item['type'] === 'function_call';
+  const begun = { ...item, status: 'in_progress', ...(isCall ? { arguments: '' } : { content: [] }) };
+  const parts = listOf(item['content']);
+  const inner = isCall
+    ? callEvents(item, place)
+    : parts.flatMap((part, at) => partEvents(part, { ...place, content_index: at }));
+  return [
+    { type: 'response.output_item.added', output_index: index, item: begun },
+    ...inner,
+    { type: 'response.output_item.done', output_index: index, item },
+  ];
+}
+
+/**
+ * A JSON answer as the events of a stream.
+ * @param text JSON of a response as latin1
+ * @returns all its frames as latin1, the last one included
+ */
+export function makeResponseFrames(text: string, { costText }: FrameOptions): string {
+  const kept = membersOf(JSON.parse(decode(text)));
+  const usage = costText === null ? kept['usage'] : { ...membersOf(kept['usage']), cost: Number(costText) };
+  const response: Members = { ...kept, usage };
+  const begun = { ...response, status: 'in_progress', incomplete_details: null, output: [], usage: null };
+  const events: Members[] = [
+    { type: 'response.created', response: begun },
+    { type: 'response.in_progress', response: begun },
+    ...listOf(response['output']).flatMap(itemEvents),
+    { type: 'response.completed', response },
+  ];
+  const frames = events.map(
+    (event, at) => `event: ${textOf(event['type'])}\ndata: ${JSON.stringify({ ...event, sequence_number: at })}\n\n`,
+  );
+  return encode(frames.join(''));
+}
+
+/**
+ * The JSON answer that a stream amounts to.
+ * @param last its last frames as latin1
+ * @returns JSON as latin1, without what it cost; null when they are not the end of a whole answer
+ */
+export function mergeResponseFrames(last: string): string | null {
+  const data = last.split(/\r?\n/).findLast((line) => line.startsWith('data:'));
+  if (data === undefined) return null;
+  try {
+    const { response } = membersOf(JSON.parse(decode(data.slice(5))));
+    if (membersOf(response)['object'] !== 'response') return null;
+    const { cost: _cost, ...usage } = membersOf(membersOf(response)['usage']);
+    return encode(JSON.stringify({ ...membersOf(response), usage }));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,111 @@
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import ipaddr from 'ipaddr.js';
+import type { Clock } from '#base/clock.ts';
+
+/**
+ * What no web address may lead to, whoever registers a node: listeners of the gateway itself, its PostgreSQL, Redis and
+ * Docker, and the addresses under which clouds tell a machine's secrets.
+ */
+export interface Doors {
+  /**
+   * @returns the addresses of a host, none for a name that nobody knows just now: to be connected to, and not the name,
+   *   which may stand for others a moment later
+   * @throws ClosedDoorError where nothing may lead there
+   */
+  pass(host: string, port: number): Promise<readonly string[]>;
+}
+
+export class ClosedDoorError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'ClosedDoorError';
+  }
+}
+
+/** An address or a name, and a port. */
+export interface Door {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface DoorsOptions {
+  /** Ports that the gateway listens on, whatever its address is called. */
+  readonly ownPorts: readonly number[];
+  /** What the gateway itself connects to. */
+  readonly stores: readonly Door[];
+  readonly clock: Pick<Clock, 'monotonicMs'>;
+  /** All addresses of a host; the system's own when absent. @throws Error for a name that is none */
+  readonly resolve?: (host: string) => Promise<readonly string[]>;
+}
+
+/** Beside the link-local ones. */
+const cloudAddresses: ReadonlySet<string> = new Set(['168.63.129.16', '100.100.100.200', 'fd00:ec2::254']);
+/** How long names stand for what they stood for. */
+const rememberedMs = 10_000;
+const namesMax = 1000;
+
+const ownProblem = 'web_port is a port of the gateway itself';
+const storeProblem = 'web_port is a port of what the gateway keeps its data in, or runs containers by';
+const cloudProblem = 'the address of the node is one that clouds keep for themselves';
+
+export function createDoors(options: DoorsOptions): Doors {
+  const { ownPorts, stores } = options;
+  const addressesOf = createNames(options);
+
+  return {
+    async pass(host, port) {
+      const addresses = await addressesOf(host);
+      if (addresses.some(isOfCloud)) throw new ClosedDoorError(cloudProblem);
+      const isHere = isOwn(addresses);
+      if (isHere && ownPorts.includes(port)) throw new ClosedDoorError(ownProblem);
+      for (const store of stores.filter((one) => one.port === port)) {
+        const others = await addressesOf(store.host);
+        const isSame = store.host === host || others.some((address) => addresses.includes(address));
+        if (isSame || (isHere && isOwn(others))) throw new ClosedDoorError(storeProblem);
+      }
+      return addresses;
+    },
+  };
+}
+
+/** An address as it is compared: one of IPv4 that is written as one of IPv6 is that of IPv4. */
+const plainOf = (address: string): string => ipaddr.process(address.replace(/%.*$/, '')).toString();
+
+function isOfCloud(address: string): boolean {
+  return ipaddr.process(address).range() === 'linkLocal' || cloudAddresses.has(address);
+}
+
+/** Whether one of them is this machine. */
+function isOwn(addresses: readonly string[]): boolean {
+  const mine = new Set(
+    Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => plainOf(address))),
+  );
+  return addresses.some((address) => {
+    const range = ipaddr.process(address).range();
+    return range === 'loopback' || range === 'unspecified' || mine.has(address);
+  });
+}
+
+function createNames({ clock, resolve = resolveAll }: DoorsOptions): (host: string) => Promise<readonly string[]> {
+  const known = new Map<string, { readonly addresses: readonly string[]; readonly untilMs: number }>();
+  return async (host) => {
+    if (isIP(host) !== 0) return [plainOf(host)];
+    const nowMs = clock.monotonicMs();
+    const before = known.get(host);
+    if (before !== undefined && before.untilMs > nowMs) return before.addresses;
+    // What it stood for last is better than nothing.
+    const addresses = await resolve(host).then(
+      (found) => found.map(plainOf),
+      () => before?.addresses ?? [],
+    );
+    if (known.size >= namesMax) known.clear();
+    known.set(host, { addresses, untilMs: nowMs + rememberedMs });
+    return addresses;
+  };
+}
+
+async function resolveAll(host: string): Promise<readonly string[]> {
+  return (await lookup(host, { all: true, verbatim: true })).map(({ address }) => address);
+}

@@ -1,0 +1,50 @@
+import { and, desc, eq, isNull, lt, or, type SQL } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import type { KeyRow } from './api-key.ts';
+import { type NewKey, withStatus } from './key-rows.ts';
+import { apiKeys } from './schema.ts';
+
+/** What a key that the gateway holds for somebody is known by. */
+export type HeldBy = Pick<NewKey, 'organizationId' | 'projectId' | 'userId' | 'name'>;
+
+/** The newest one that is active and may use models, null where there is none. */
+export async function selectHeldKey(
+  db: Pick<Db['orm'], 'select'> | Transaction,
+  { organizationId, projectId, userId, name }: HeldBy,
+  now: Date,
+): Promise<KeyRow | null> {
+  const [row] = await db
+    .select()
+    .from(apiKeys)
+    .where(
+      and(
+        eq(apiKeys.organizationId, organizationId),
+        eq(apiKeys.projectId, projectId),
+        eq(apiKeys.userId, userId),
+        eq(apiKeys.name, name),
+        eq(apiKeys.held, true),
+        eq(apiKeys.scope, 'inference'),
+        withStatus('active', now),
+      ),
+    )
+    .orderBy(desc(apiKeys.id))
+    .limit(1);
+  return row ?? null;
+}
+
+/** Held keys that are active and were used last, or made, before a time. */
+export const unusedHeld = (before: Date, now: Date): SQL | undefined =>
+  and(
+    eq(apiKeys.held, true),
+    withStatus('active', now),
+    lt(apiKeys.createdAt, before),
+    or(isNull(apiKeys.lastUsedAt), lt(apiKeys.lastUsedAt, before)),
+  );
+
+/** Ids of keys, at most 1,000. */
+export async function selectKeyIds(db: Db, which: SQL | undefined): Promise<string[]> {
+  const rows = await db.orm.select({ id: apiKeys.id }).from(apiKeys).where(which).limit(1000);
+  return rows.map(({ id }) => id);
+}
+
+export const keyWithId = (id: string): SQL => eq(apiKeys.id, id);

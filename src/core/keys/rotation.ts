@@ -1,0 +1,122 @@
+import { and, count, eq, gt, lt, max } from 'drizzle-orm';
+import { AppError } from '#base/errors.ts';
+import type { Author } from '#core/audit/audit.ts';
+import { type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
+import {
+  type ChangeContext,
+  keyOf,
+  type KeyRef,
+  type LimitCheck,
+  recordKeyChange,
+  requireActiveAuthor,
+  requireOpen,
+  shareNewKeys,
+} from './key-rows.ts';
+import { apiKeys, formerSecrets } from './schema.ts';
+import { makeSecret } from './secret.ts';
+
+/** A key gets another secret; those that it had work on until their grace is over. */
+
+export interface RotationOptions extends Pick<LimitCheck, 'accounts'> {
+  readonly author: Author;
+  readonly keyPrefix: string;
+  /** Milliseconds for which the secret works on that the key has now; 0 ends it at once. */
+  readonly graceMs: number;
+}
+
+export interface RotatedKey {
+  readonly row: KeyRow;
+  readonly secret: string;
+}
+
+/** Former secrets of a key that still work. */
+const formerMax = 8;
+/** One that has ended is told from one that never was for so long. */
+const endedKeptMs = 30 * 86_400_000;
+
+/**
+ * The key counts, acts and is limited as before: it is the same one.
+ * @returns null when there is no such key
+ * @throws AppError conflict for a key that is not active, is held, was chosen by the operator or has too many secrets
+ */
+export async function rotateKey(
+  context: ChangeContext,
+  ref: KeyRef,
+  { author, accounts, keyPrefix, graceMs }: RotationOptions,
+): Promise<RotatedKey | null> {
+  const { tx, now } = context;
+  const [found] = await tx.select({ userId: apiKeys.userId }).from(apiKeys).where(keyOf(ref));
+  if (found === undefined) return null;
+  // In the order in which all others lock them: the organization, all that makes keys, then keys.
+  await requireOpen(context, { organizationId: ref.organizationId, userId: found.userId }, { accounts });
+  await shareNewKeys(context);
+  const [before] = await tx.select().from(apiKeys).where(keyOf(ref)).for('update');
+  if (before === undefined) return null;
+  await requireActiveAuthor(context, author);
+  requireRotatable(before, now);
+  const endsAt = new Date(now.getTime() + graceMs);
+  await keepFormer(context, before, endsAt);
+  const until = before.formerSecretsEndAt;
+  const { secret, secretHash, prefix, last4 } = makeSecret(keyPrefix, before.projectId);
+  const formerSecretsEndAt = until !== null && until > endsAt ? until : endsAt;
+  const change = { secretHash, prefix, last4, rotatedAt: now, formerSecretsEndAt };
+  const [after] = await tx.update(apiKeys).set(change).where(keyOf(ref)).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await recordKeyChange(context, 'api_key.rotated', { before, after }, author);
+  return { row: after, secret };
+}
+
+function requireRotatable(row: KeyRow, now: Date): void {
+  const status = keyStatus(toKeyRecord(row), now.getTime());
+  const because = row.held
+    ? 'the gateway calls with this key itself, and nobody has its secret'
+    : row.imported
+      ? 'the secret of this key was chosen by its operator; make another key instead'
+      : status !== 'active'
+        ? `this key is ${status}; make another one`
+        : null;
+  if (because !== null) throw new AppError('conflict', { message: `Not rotated: ${because}.` });
+}
+
+async function keepFormer({ tx, now }: ChangeContext, { id, secretHash }: KeyRow, endsAt: Date): Promise<void> {
+  const ofKey = eq(formerSecrets.keyId, id);
+  await tx.delete(formerSecrets).where(and(ofKey, lt(formerSecrets.endsAt, new Date(now.getTime() - endedKeptMs))));
+  const [found] = await tx
+    .select({ working: count() })
+    .from(formerSecrets)
+    .where(and(ofKey, gt(formerSecrets.endsAt, now)));
+  if ((found?.working ?? 0) >= formerMax) {
+    const message = `Not rotated: ${formerMax} former secrets of this key still work; wait for one to end, or revoke the key.`;
+    throw new AppError('conflict', { message });
+  }
+  await tx.insert(formerSecrets).values({ secretHash, keyId: id, endsAt });
+}
+
+/**
+ * Ends a former secret that leaked; the key itself, and its secret of today, live on.
+ * @returns the key's row; `changed` is false where the secret had ended before. Null where it is no former secret
+ */
+export async function endFormerSecret(
+  context: ChangeContext,
+  secretHash: Buffer,
+  author: Author,
+): Promise<{ readonly row: KeyRow; readonly changed: boolean } | null> {
+  const { tx, now } = context;
+  const [former] = await tx.select().from(formerSecrets).where(eq(formerSecrets.secretHash, secretHash));
+  if (former === undefined) return null;
+  const ofKey = eq(apiKeys.id, former.keyId);
+  const [before] = await tx.select().from(apiKeys).where(ofKey).for('update');
+  if (before === undefined) return null;
+  const working = and(eq(formerSecrets.secretHash, secretHash), gt(formerSecrets.endsAt, now));
+  const ended = await tx.update(formerSecrets).set({ endsAt: now }).where(working).returning();
+  if (ended.length === 0 || before.revokedAt !== null) return { row: before, changed: false };
+  const [last] = await tx
+    .select({ endsAt: max(formerSecrets.endsAt) })
+    .from(formerSecrets)
+    .where(eq(formerSecrets.keyId, former.keyId));
+  const change = { formerSecretsEndAt: last?.endsAt ?? now };
+  const [after] = await tx.update(apiKeys).set(change).where(ofKey).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await recordKeyChange(context, 'api_key.reported', { before, after }, author);
+  return { row: after, changed: true };
+}

@@ -1,0 +1,175 @@
+import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
+import { type Frame, FrameMeter } from './frame-meter.ts';
+import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
+import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
+import { noUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
+
+/**
+ * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. The
+ * count comes with the last event alone, and no `[DONE]` follows; an engine that breaks off just cuts the connection.
+ * Until then tokens are counted by the events that bring text: each is one token at least.
+ */
+export function createResponsesMeter(options: StreamMeterOptions): StreamMeter {
+  return new EventMeter(options);
+}
+
+/** Events that come before the engine has made anything. */
+const openings: ReadonlySet<string> = new Set(['response.created', 'response.queued', 'response.in_progress']);
+const ends: ReadonlySet<string> = new Set(['response.completed', 'response.incomplete']);
+const failures: ReadonlySet<string> = new Set(['response.failed', 'error']);
+/** Answers that broke off have these, whatever the event is called. */
+const brokenStatus: ReadonlySet<string> = new Set(['"cancelled"', '"failed"']);
+/** As the last member of an event, where vLLM has it: no other object than the outermost one can end with it. */
+const typeAtEnd = /"type": ?"([a-z_.]+)"\}$/;
+const typeCharsMax = 96;
+const emptyDelta = /"delta": ?""/;
+const OPEN_BRACE = 0x7b;
+
+type Members = readonly JsonMember[];
+
+/** The state of one stream. */
+class EventMeter extends FrameMeter implements StreamMeter {
+  lastFrames = '';
+  outputTokens = 0;
+  inputTokens = 0;
+  readonly #costText: StreamMeterOptions['costText'];
+  readonly #publicName: PublicName | null;
+  /** Events that are held back until there is something to show: until then another replica can be asked. */
+  #opening = '';
+  #finalUsage: Usage | null = null;
+  #abortExpected = false;
+
+  constructor({ costText, rename }: StreamMeterOptions) {
+    super();
+    this.#costText = costText;
+    this.#publicName = rename === null ? null : publicNameOf(rename);
+  }
+
+  get isOpening(): boolean {
+    return this.#opening !== '' && this.pending === '' && !this.done && this.failure === null;
+  }
+
+  get lacksEmptyLine(): boolean {
+    const type = /"type": ?"(response\.[a-z_]+)"\}\s*$/.exec(this.pending)?.[1];
+    return type !== undefined && ends.has(type);
+  }
+
+  /** The count comes with the end. */
+  get finished(): boolean {
+    return this.done;
+  }
+
+  expectAbort(): void {
+    this.#abortExpected = true;
+  }
+
+  usage(): { usage: Usage; source: UsageSource } {
+    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
+    if (this.outputTokens === 0) return { usage: noUsage, source: 'none' };
+    return { usage: { ...noUsage, outputTokens: this.outputTokens }, source: 'counted' };
+  }
+
+  protected override endMark(): string {
+    return this.fail('garbage');
+  }
+
+  protected override object(frame: Frame): string {
+    const tail = frame.text.slice(Math.max(frame.start, frame.end - typeCharsMax), frame.end);
+    const type = typeAtEnd.exec(tail)?.[1];
+    if (type?.endsWith('.delta') !== true) return this.#scanned(frame);
+    this.#countDelta(frame);
+    return this.#shown(frame.text);
+  }
+
+  #countDelta({ text, start, end }: Frame): void {
+    if (!emptyDelta.test(text.slice(start, end))) this.outputTokens += 1;
+  }
+
+  /** What the client gets of this frame, with what was held back before it. */
+  #shown(text: string): string {
+    const out = this.#opening + text;
+    this.#opening = '';
+    return out;
+  }
+
+  #scanned(frame: Frame): string {
+    const scan = scanDocument(frame.text.slice(frame.start, frame.end));
+    if (!scan.ok) return this.fail('garbage');
+    const value = valueOf(frame, scan.members, 'type');
+    const type = value === null ? '' : value.slice(1, -1);
+    const response = scan.members.find(({ key }) => key === 'response');
+    const isObject = response !== undefined && frame.text.charCodeAt(frame.start + response.valueStart) === OPEN_BRACE;
+    if (failures.has(type) || isError(valueOf(frame, scan.members, 'error'))) {
+      if (isObject) this.#response(frame, response, true);
+      return this.fail('error_frame');
+    }
+    if (type.endsWith('.delta')) this.#countDelta(frame);
+    const isEnd = ends.has(type);
+    // An end without its response has no count.
+    if (isEnd && !isObject) return this.fail('garbage');
+    const text = isObject ? this.#response(frame, response, isEnd) : frame.text;
+    if (text === null) return this.failure === null ? this.fail('garbage') : '';
+    if (isEnd) return this.#end(text);
+    if (!openings.has(type)) return this.#shown(text);
+    this.#opening += text;
+    return '';
+  }
+
+  #end(text: string): string {
+    this.lastFrames = this.#shown(text);
+    this.done = true;
+    return '';
+  }
+
+  /**
+   * An event with the whole response: its count where it is the end, and the name that clients know.
+   * @returns null where it is no good
+   */
+  #response(frame: Frame, { valueStart, valueEnd }: JsonMember, isEnd: boolean): string | null {
+    const start = frame.start + valueStart;
+    const end = frame.start + valueEnd;
+    const scan = scanDocument(frame.text.slice(start, end));
+    if (!scan.ok) return null;
+    const splices: Splice[] = [];
+    if (isEnd) splices.push(...this.#count({ text: frame.text, start, end }, scan.members));
+    if (this.failure !== null) return null;
+    if (this.#publicName !== null) {
+      const renaming = modelSplices(frame.text, start, end, this.#publicName);
+      if (renaming === null) return null;
+      splices.push(...renaming);
+    }
+    return spliceText(frame.text, splices);
+  }
+
+  #count(response: Frame, members: Members): readonly Splice[] {
+    const json = valueOf(response, members, 'usage');
+    const usage = json === null ? null : parseUsage(json);
+    if (usage !== null) {
+      this.#finalUsage = usage;
+      this.outputTokens = usage.outputTokens;
+      this.inputTokens = usage.inputTokens;
+    }
+    const status = valueOf(response, members, 'status') ?? '';
+    if (brokenStatus.has(status) && !this.#abortExpected) this.fail('engine_abort');
+    const member = members.find(({ key }) => key === 'usage');
+    if (usage === null || member === undefined || this.#costText === null) return [];
+    const range = { start: response.start + member.valueStart, end: response.start + member.valueEnd };
+    return [costSplice(response.text, range, this.#costText(usage))];
+  }
+}
+
+/** The JSON of a member of the object that begins at the frame's start. */
+function valueOf({ text, start }: Frame, members: Members, name: string): string | null {
+  const member = members.find(({ key }) => key === name);
+  return member === undefined ? null : text.slice(start + member.valueStart, start + member.valueEnd);
+}
+
+const isError = (value: string | null): boolean => value !== null && value !== 'null';
+
+/** Whether a whole response as JSON says that its engine broke it off. Of a large one this is not asked. */
+export function isBrokenResponse(text: string): boolean {
+  const scan = scanDocument(text);
+  if (!scan.ok) return false;
+  const status = valueOf({ text, start: 0, end: text.length }, scan.members, 'status');
+  return status !== null && brokenStatus.has(status);
+}

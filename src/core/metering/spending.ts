@@ -1,0 +1,37 @@
+import type { Db } from '#base/db.ts';
+
+/** What an organization's requests came to. */
+export interface Spending {
+  readonly requests: number;
+  readonly costPicoUsd: bigint;
+}
+
+/**
+ * By organization (UUID), from the daily sums: one sum for each start, in their order; none for an organization that
+ * had no request since the first of them.
+ * @param sinceMs starts of UTC days, milliseconds since the Unix epoch
+ */
+export async function readSpending(
+  { sql }: Db,
+  sinceMs: readonly number[],
+): Promise<ReadonlyMap<string, readonly Spending[]>> {
+  const days = sinceMs.map((ms) => new Date(ms).toISOString().slice(0, 10));
+  const first = days.toSorted()[0];
+  if (first === undefined) return new Map();
+  const rows = await sql<{ id: string; start: string; requests: string; cost: string }[]>`
+    SELECT i.id::text, d.start::text, sum(s.requests)::text AS requests, sum(s.cost)::text AS cost
+    FROM usage_daily s
+      JOIN usage_ids i ON i.code = s.organization
+      JOIN unnest(${`{${days.join(',')}}`}::date[]) AS d (start) ON s.day >= d.start
+    WHERE s.day >= ${first}::date GROUP BY i.id, d.start`;
+  const byId = Map.groupBy(rows, ({ id }) => id);
+  return new Map(
+    [...byId].map(([id, sums]) => [
+      id,
+      days.map((day) => {
+        const sum = sums.find(({ start }) => start === day);
+        return { requests: Number(sum?.requests ?? 0), costPicoUsd: BigInt(sum?.cost ?? 0) };
+      }),
+    ]),
+  );
+}

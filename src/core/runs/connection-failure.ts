@@ -1,0 +1,110 @@
+import type { ReachedNode, Unreached } from '#core/runs/runner/runner.ts';
+
+/**
+ * Why a run could not log in to a node. Terraform calls everything between the connection and the shell a failed
+ * authentication, and what stands between a run and its nodes takes every connection before it knows of the node.
+ */
+
+export interface ConnectionFacts {
+  /** What the run's network has noted of ports that it could not be connected with. */
+  readonly unreached: readonly Unreached[];
+  /** Of the cluster, as its nodes are registered now. */
+  readonly nodes: readonly ReachedNode[];
+}
+
+interface Place {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** What Terraform says once a connection's time is over: the last of its tries. */
+const lastPattern = /timeout - last error: (.*)$/s;
+const loginPattern = /SSH authentication failed \((?:([^@\s]*)@)?(\S+):(\d{1,5})\): (.*)$/s;
+const dialPattern = /dial tcp (\S+):(\d{1,5}): (.*)$/s;
+const lookupPattern = /dial tcp: lookup (\S+?)(?: on \S+)?: no such host/;
+
+/** As Go's net package puts them. */
+const dialTroubles: readonly (readonly [string, string])[] = [
+  ['connection refused', 'ECONNREFUSED'],
+  ['i/o timeout', 'ETIMEDOUT'],
+  ['no route to host', 'EHOSTUNREACH'],
+  ['network is unreachable', 'ENETUNREACH'],
+];
+
+/**
+ * @param error the first error of a phase, in one sentence
+ * @returns it with a cause that says what to do; itself where it is about something else
+ */
+export function explainConnection(error: string, facts: ConnectionFacts): string {
+  const last = lastPattern.exec(error);
+  if (last === null) return error;
+  const cause = causeOf(last[1] ?? '', facts);
+  return cause === null ? error : `${error.slice(0, last.index)}${cause}`;
+}
+
+function causeOf(last: string, facts: ConnectionFacts): string | null {
+  const [, user = '', host = '', port = '', why] = loginPattern.exec(last) ?? [];
+  if (why !== undefined) return ofLogin({ host: bare(host), port: Number(port) }, user, why, facts);
+  if (last === '<nil>' || last === '%!w(<nil>)') return silence(facts);
+  return ofDial(last, facts);
+}
+
+function ofDial(last: string, facts: ConnectionFacts): string | null {
+  const [, name] = lookupPattern.exec(last) ?? [];
+  if (name !== undefined) return `nobody knows the name ${name}: correct the address of the node`;
+  const [, host = '', port = '', why] = dialPattern.exec(last) ?? [];
+  if (why === undefined) return null;
+  const [, trouble = why] = dialTroubles.find(([text]) => why.includes(text)) ?? [];
+  return unreachedCause({ host: bare(host), port: Number(port) }, trouble, facts);
+}
+
+function ofLogin(place: Place, user: string, why: string, facts: ConnectionFacts): string | null {
+  const at = textOf(place);
+  if (why.includes('knownhosts:')) {
+    return (
+      `${at} showed another host key than the host_key of the node. Terraform asks for a server's ECDSA key first, ` +
+      'then for RSA, then for Ed25519: give the node the first that its server has, as ' +
+      '/etc/ssh/ssh_host_ecdsa_key.pub holds it. Where it has that one already and the machine was not set up anew, ' +
+      'somebody else answers there'
+    );
+  }
+  if (why.includes('unable to authenticate')) {
+    return (
+      `${at} did not let ${user === '' ? 'the run' : user} in: the public_key of the cluster's access_identity belongs ` +
+      'in ~/.ssh/authorized_keys of that user'
+    );
+  }
+  const noted = facts.unreached.findLast(({ host, port }) => host === place.host && port === place.port);
+  if (noted !== undefined) return unreachedCause(place, noted.trouble, facts);
+  if (!/\bEOF\b|connection reset/.test(why)) return null;
+  return `${at} closed the connection before anybody could log in: see whether that is the port of its SSH server, and what that one logs`;
+}
+
+function unreachedCause(place: Place, trouble: string, { nodes }: ConnectionFacts): string {
+  const at = textOf(place);
+  const isOfNode = nodes.some(({ address, sshPort }) => address === place.host && sshPort === place.port);
+  if (!isOfNode) {
+    return (
+      `${at} does not answer, and none of the cluster's nodes has that address and port now: what was made under an ` +
+      'earlier one is changed and destroyed there, so give it back to the node until that is done'
+    );
+  }
+  if (trouble === 'ECONNREFUSED') {
+    return `${at} refused the connection: start its SSH server, or correct the node's address and ssh_port`;
+  }
+  if (trouble === 'ENOTFOUND') return `nobody knows the name ${place.host}: correct the address of the node`;
+  return (
+    `${at} did not answer (${trouble}): see that the machine runs, that the node's address and ssh_port are right, and ` +
+    'that no firewall is in between'
+  );
+}
+
+/** Terraform does not say where it waited. */
+function silence(facts: ConnectionFacts): string {
+  const noted = facts.unreached.at(-1);
+  if (noted !== undefined) return unreachedCause(noted, noted.trouble, facts);
+  return 'a node took the connection and then said nothing: see that its SSH server answers';
+}
+
+const textOf = ({ host, port }: Place): string => `${host}, port ${port},`;
+const bare = (host: string): string => host.replace(/^\[(.*)\]$/, '$1');

@@ -1,0 +1,75 @@
+import { type SQL, sql } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import { lockRuns } from './run-rows.ts';
+import { activeStatuses } from './run-status.ts';
+
+/** A node by the cluster that it is in and its name there. */
+export interface NamedNode {
+  readonly clusterId: string;
+  readonly name: string;
+}
+
+/** Runs for one node, by the ids that outsiders know. */
+export interface RunsOnNode {
+  /** Those that wait or go on. */
+  readonly underWay: readonly string[];
+  /** Of each installation that has something there, the run to destroy or forget. */
+  readonly standing: readonly string[];
+}
+
+/** What becomes of the runs for a node when the node changes. All in the transaction of that change, which holds the cluster. */
+export interface NodeRuns {
+  /** None of them begins or is forgotten until the transaction ends. */
+  hold(tx: Transaction, node: NamedNode): Promise<RunsOnNode>;
+  /** What is installed on a node goes with its name. */
+  rename(tx: Transaction, node: NamedNode, name: string): Promise<void>;
+  /** A node that gets the name of one that is gone has none of what was installed there, and no web address of it. */
+  retire(tx: Transaction, node: NamedNode): Promise<void>;
+}
+
+const underWay: SQL = sql.join(
+  ['PENDING', ...activeStatuses].map((status) => sql`${status}`),
+  sql`, `,
+);
+
+/** A state that could not be kept says of resources that nothing else knows of. */
+const isStanding = sql`(
+  exists (select from runs r where r.installation_id = i.id and r.status = 'APPLIED')
+  or coalesce((select s.resources from stack_states s where s.installation_id = i.id order by s.serial desc limit 1), 0) > 0
+  or exists (
+    select from runs r where r.installation_id = i.id and r.failure_code = 'STATE_SAVE_FAILED' and r.forgotten_at is null
+      and not exists (select from runs d where d.installation_id = i.id and d.status = 'DESTROYED' and d.id > r.id)))`;
+
+const ofNode = ({ clusterId, name }: NamedNode): SQL =>
+  sql`i.cluster_id = ${clusterId} and i.node = ${name} and i.retired_at is null`;
+
+const nodeGone = (name: string): string =>
+  `the node ${name} was taken out of the cluster: apply the stack again for an address of another node`;
+
+export const nodeRuns: NodeRuns = {
+  async hold(tx, node) {
+    await lockRuns(tx, node.clusterId);
+    const rows = await tx.execute<{ id: string; is_under_way: boolean }>(sql`
+      select r.id, r.status in (${underWay}) as is_under_way
+      from installations i join runs r on r.installation_id = i.id
+      where ${ofNode(node)} and (r.status in (${underWay}) or ${isStanding} and r.id = (
+        select o.id from runs o where o.installation_id = i.id order by o.status = 'APPLIED' desc, o.id desc limit 1))
+      order by r.id`);
+    const idsOf = (isUnderWay: boolean): string[] =>
+      rows.filter((row) => row.is_under_way === isUnderWay).map(({ id }) => formatId('run', id));
+    return { underWay: idsOf(true), standing: idsOf(false) };
+  },
+  async rename(tx, node, name) {
+    await tx.execute(sql`update installations i set node = ${name} where ${ofNode(node)}`);
+    await tx.execute(sql`
+      update runs set web = jsonb_set(web, '{node}', to_jsonb(${name}::text))
+      where cluster_id = ${node.clusterId} and status = 'APPLIED' and web ->> 'node' = ${node.name}`);
+  },
+  async retire(tx, node) {
+    await tx.execute(sql`update installations i set retired_at = clock_timestamp() where ${ofNode(node)}`);
+    await tx.execute(sql`
+      update runs set web = null, web_problem = ${nodeGone(node.name)}
+      where cluster_id = ${node.clusterId} and status = 'APPLIED' and web ->> 'node' = ${node.name}`);
+  },
+};

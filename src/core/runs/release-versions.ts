@@ -1,0 +1,70 @@
+import { type SQL, sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { logDaysMax } from './old-logs.ts';
+import { lockRuns } from './run-rows.ts';
+import { isFinal, type RunStatus, runStatuses } from './run-status.ts';
+import type { RunSources } from './sources.ts';
+
+/**
+ * Versions of stacks that runs hold: a run keeps its own for as long as it may be destroyed or retried, so that deleting
+ * or replacing a stack takes nothing from what was applied.
+ */
+
+export interface ReleasingParts {
+  readonly db: Db;
+  readonly sources: Pick<RunSources, 'unpinStackVersion'>;
+}
+
+const listed = (statuses: readonly RunStatus[]): SQL =>
+  sql.join(
+    statuses.map((status) => sql`${status}`),
+    sql`, `,
+  );
+const final = listed(runStatuses.filter(isFinal));
+
+/**
+ * Runs `r` that need their version no longer: what their installation had made is destroyed since, they never began, or
+ * they made nothing and their log is gone too. One whose state could not be saved needs it: it says where in the folder the state is.
+ */
+const needsNone = sql`r.holds_version and r.status in (${final})
+  and (r.failure_code is null or r.failure_code <> 'STATE_SAVE_FAILED')
+  and (
+    exists (
+      select from runs d where d.installation_id = r.installation_id and d.status = 'DESTROYED' and d.id >= r.id)
+    or (r.status in ('FAILED', 'CANCELED') and not r.prepared)
+    or (r.status in ('FAILED', 'CANCELED') and r.ended_at < clock_timestamp() - make_interval(days => ${logDaysMax})
+      and coalesce((select s.resources from stack_states s where s.installation_id = r.installation_id
+        order by s.serial desc limit 1), 0) = 0))`;
+
+/** @returns how many runs have let go */
+export async function releaseVersions({ db, sources }: ReleasingParts): Promise<number> {
+  const found = await db.orm.execute<{ installation_id: string; cluster_id: string }>(
+    sql`select distinct r.installation_id, r.cluster_id from runs r where ${needsNone}`,
+  );
+  let released = 0;
+  for (const { installation_id: installationId, cluster_id: clusterId } of found) {
+    released += await db.orm.transaction(async (tx) => {
+      // A run that is asked for at this moment is there before, or finds the version gone.
+      await lockRuns(tx, clusterId);
+      return release(tx, sources, sql`r.installation_id = ${installationId} and ${needsNone}`);
+    });
+  }
+  return released;
+}
+
+/** Of an installation that was forgotten. The caller holds the lock of its cluster's runs. */
+export function releaseForgotten(
+  tx: Transaction,
+  sources: ReleasingParts['sources'],
+  installationId: string,
+): Promise<number> {
+  return release(tx, sources, sql`r.installation_id = ${installationId} and r.holds_version`);
+}
+
+async function release(tx: Transaction, sources: ReleasingParts['sources'], which: SQL): Promise<number> {
+  const rows = await tx.execute<{ stack_version_id: string }>(
+    sql`update runs r set holds_version = false where ${which} returning r.stack_version_id`,
+  );
+  for (const { stack_version_id: versionId } of rows) await sources.unpinStackVersion(tx, versionId);
+  return rows.length;
+}

@@ -1,0 +1,222 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { isUuid } from '#base/id.ts';
+
+/** Control groups (cgroups(7)): bounds for all processes of a run together. */
+
+export interface GroupLimits {
+  readonly memoryBytes: number;
+  /** Thousandths of a core. */
+  readonly milliCpus: number;
+}
+
+export interface Groups {
+  /** Makes the groups of a run, or finds them. @returns files into which a process writes its id to enter them */
+  enter(runId: string): readonly string[];
+  /** Whether the kernel has killed a process of the run because its memory ran out. */
+  ranOut(runId: string): boolean;
+  remove(runId: string): Promise<void>;
+  /**
+   * Removes groups that nobody else will: of runs that have no folder here, that hold no process and that are older than
+   * an hour, as of a gateway whose folder of runs was deleted.
+   */
+  sweep(hasFolder: (runId: string) => boolean): void;
+}
+
+const root = '/sys/fs/cgroup';
+const folder = 'headgate-runs';
+const pidsMax = 512;
+/** The keeper of a phase is in its groups, too. */
+const keeperBytes = 96 * 1024 * 1024;
+const cpuPeriodMicros = 100_000;
+
+/** A folder in which groups of runs are made, and what is written into files of each. */
+interface Hierarchy {
+  readonly folder: string;
+  readonly settings: readonly { readonly file: string; readonly value: string; readonly isNeeded: boolean }[];
+  /** Says in a line `oom_kill <number>` how many were killed; null where another hierarchy does. */
+  readonly killed: string | null;
+}
+
+/**
+ * @param mode `ask`: nothing is left that was not there
+ * @returns a sentence where this process may make none that bound memory and processes
+ */
+export function findGroups(limits: GroupLimits, mode: 'make' | 'ask' = 'make'): Groups | string {
+  try {
+    const found = existsSync(join(root, 'cgroup.controllers')) ? unified(limits) : legacy(limits);
+    if (typeof found === 'string') return found;
+    if (mode === 'ask') for (const { folder: made } of found) dropEmpty(made);
+    return createGroups(found);
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    return `control groups cannot be made here (${code})`;
+  }
+}
+
+const cpuQuota = ({ milliCpus }: GroupLimits): number => Math.round((milliCpus * cpuPeriodMicros) / 1000);
+const memoryOf = ({ memoryBytes }: GroupLimits): string => String(memoryBytes + keeperBytes);
+
+/** Version 2: one hierarchy, whose groups have processes or groups below them, and not both. */
+function unified(limits: GroupLimits): readonly Hierarchy[] | string {
+  const own = join(root, ownPath(/^0::(.*)$/m));
+  for (const parent of new Set([own, dirname(own), root])) {
+    if (!parent.startsWith(root) || !hasControllers(parent)) continue;
+    const made = join(parent, folder);
+    if (!isMade(made) || !hasControllers(made)) continue;
+    const settings = [
+      { file: 'memory.max', value: memoryOf(limits), isNeeded: true },
+      { file: 'memory.swap.max', value: '0', isNeeded: false },
+      { file: 'pids.max', value: String(pidsMax), isNeeded: true },
+      { file: 'cpu.max', value: `${cpuQuota(limits)} ${cpuPeriodMicros}`, isNeeded: false },
+    ];
+    return [{ folder: made, settings, killed: 'memory.events' }];
+  }
+  return "control groups may not be made here: as a service of systemd the gateway's unit needs Delegate=yes and DelegateSubgroup=gateway";
+}
+
+/** Lets groups below have bounds of memory and processes, and of cores where that is to be had. */
+function hasControllers(group: string): boolean {
+  const file = join(group, 'cgroup.subtree_control');
+  for (const names of ['+memory +pids', '+cpu']) {
+    try {
+      writeFileSync(file, names);
+    } catch {
+      // They may be there already, or not at all.
+    }
+  }
+  const there = readText(file).split(/\s/);
+  return there.includes('memory') && there.includes('pids');
+}
+
+/** Version 1: a hierarchy for each controller. */
+function legacy(limits: GroupLimits): readonly Hierarchy[] | string {
+  const memory = memoryOf(limits);
+  const wanted = [
+    {
+      controller: 'memory',
+      killed: 'memory.oom_control',
+      settings: [
+        { file: 'memory.limit_in_bytes', value: memory, isNeeded: true },
+        { file: 'memory.memsw.limit_in_bytes', value: memory, isNeeded: false },
+      ],
+    },
+    {
+      controller: 'pids',
+      killed: null,
+      settings: [{ file: 'pids.max', value: String(pidsMax), isNeeded: true }],
+    },
+    {
+      controller: 'cpu',
+      killed: null,
+      settings: [
+        { file: 'cpu.cfs_period_us', value: String(cpuPeriodMicros), isNeeded: false },
+        { file: 'cpu.cfs_quota_us', value: String(cpuQuota(limits)), isNeeded: false },
+      ],
+    },
+  ];
+  const found = wanted.flatMap(({ controller, ...rest }): Hierarchy[] => {
+    const top = join(root, controller);
+    const own = join(top, ownPath(new RegExp(String.raw`^\d+:(?:[^:]*,)?${controller}(?:,[^:]*)?:(.*)$`, 'm')));
+    const made = [own, top].map((parent) => join(parent, folder)).find((path) => isMade(path));
+    return made === undefined ? [] : [{ ...rest, folder: made }];
+  });
+  const lacks = ['memory.limit_in_bytes', 'pids.max'].some(
+    (file) => !found.some((hierarchy) => existsSync(join(hierarchy.folder, file))),
+  );
+  return lacks ? 'control groups of memory and processes may not be made here' : found;
+}
+
+/** The group of this process, as the kernel names it. */
+function ownPath(pattern: RegExp): string {
+  return pattern.exec(readText('/proc/self/cgroup'))?.[1] ?? '/';
+}
+
+function createGroups(hierarchies: readonly Hierarchy[]): Groups {
+  return {
+    enter(runId) {
+      return hierarchies.map(({ folder: parent, settings }) => {
+        const group = join(parent, runId);
+        mkdirSync(group, { recursive: true });
+        for (const { file, value, isNeeded } of settings) {
+          try {
+            writeFileSync(join(group, file), value);
+          } catch (error) {
+            if (isNeeded) throw error;
+          }
+        }
+        return join(group, 'cgroup.procs');
+      });
+    },
+    ranOut(runId) {
+      return hierarchies.some(({ folder: parent, killed }) => {
+        const said = killed === null ? '' : readText(join(parent, runId, killed));
+        return Number(/^oom_kill (\d+)$/m.exec(said)?.[1] ?? 0) > 0;
+      });
+    },
+    async remove(runId) {
+      for (const { folder: parent } of hierarchies) await removeGroup(join(parent, runId));
+    },
+    sweep(hasFolder) {
+      for (const { folder: parent } of hierarchies) {
+        for (const runId of runGroupsIn(parent)) if (!hasFolder(runId)) dropEmpty(join(parent, runId));
+      }
+    },
+  };
+}
+
+/** Another gateway's run has none between two of its phases, and a group that is younger may be about to get one. */
+const sweptAfterMs = 3_600_000;
+
+function runGroupsIn(parent: string): string[] {
+  const isOld = (name: string): boolean => {
+    const found = statSync(join(parent, name), { throwIfNoEntry: false });
+    return found !== undefined && Date.now() - found.mtimeMs > sweptAfterMs;
+  };
+  return existsSync(parent) ? readdirSync(parent).filter((name) => isUuid(name) && isOld(name)) : [];
+}
+
+/** Processes that were killed are in a group until the kernel has done with them. */
+const removeTries = 40;
+
+async function removeGroup(group: string): Promise<void> {
+  for (let attempt = 1; existsSync(group); attempt += 1) {
+    try {
+      rmdirSync(group);
+    } catch {
+      if (attempt === removeTries) return;
+      await pause(50);
+    }
+  }
+}
+
+/** One that has groups of runs, or processes, stays. */
+function dropEmpty(group: string): void {
+  try {
+    rmdirSync(group);
+  } catch {
+    // In use.
+  }
+}
+
+function isMade(path: string): boolean {
+  try {
+    mkdirSync(path, { recursive: true });
+    // It may be somebody else's.
+    const probe = join(path, `probe-${process.pid}`);
+    mkdirSync(probe);
+    rmdirSync(probe);
+    return readdirSync(path).length > 0;
+  } catch {
+    return false;
+  }
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,125 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import { connect, isIP, type Server, type Socket } from 'node:net';
+import { programsPath } from './environment.ts';
+import { join, proxyServer } from './keeper-proxy.ts';
+import type { KeeperNetwork } from './keeper-plan.ts';
+import { type Unreached, unreachedText } from './unreached.ts';
+
+/**
+ * A network namespace that has nothing but a loopback: the addresses of nodes are on it, and listeners at the ports that
+ * may be reached are handed over to this process, which connects them to the machine's network. What runs in there has
+ * no way to anything else, needs no privilege, and has none over its network.
+ */
+
+/** Listens at what `HEADGATE_LISTEN` names, hands the sockets over to whoever started it, and ends. */
+const listen = `
+const { createServer } = require('node:net');
+const wanted = JSON.parse(process.env.HEADGATE_LISTEN);
+let left = wanted.length;
+const done = () => { left -= 1; if (left === 0) process.disconnect(); };
+for (const [index, { address, port }] of wanted.entries()) {
+  const server = createServer();
+  server.on('error', (error) => process.send({ index, trouble: error.message }, done));
+  server.listen({ host: address, port, exclusive: true, backlog: 128 }, () =>
+    process.send({ index }, server, {}, () => { server.close(); done(); }));
+}
+`;
+
+/** The last arguments are the command; nothing of what was open for the listeners is open for it. */
+const enter = `
+set -e
+ip link set lo up
+for address in $HEADGATE_ADDRESSES; do
+  case $address in
+    *:*) ip -6 addr add "$address/128" dev lo nodad ;;
+    *) ip addr add "$address/32" dev lo ;;
+  esac
+done
+/proc/self/fd/4 -e "$HEADGATE_LISTENER"
+exec 3>&- 4>&-
+exec "$@"
+`;
+
+/** A node that says nothing for so long is named in the log of the run. */
+const silenceMs = 5000;
+
+interface Told {
+  readonly index: number;
+  readonly trouble?: string;
+}
+
+/**
+ * Starts a command in a network of its own.
+ * @param asUser puts a command under the run's user
+ * @param say tells what is wrong with a listener
+ */
+export function spawnInNetwork(
+  { relays, proxy }: KeeperNetwork,
+  { command, asUser, say }: { command: readonly string[]; asUser: readonly string[]; say: (text: string) => void },
+): ChildProcess {
+  const wanted = [...relays, { address: '127.0.0.1', port: proxy.port, host: null }];
+  const addresses = new Set(relays.map(({ address }) => address).filter((address) => isOfNoLoopback(address)));
+  const apart = ['unshare', '--user', '--map-root-user', '--net', '--'];
+  const [program = '', ...args] = [...asUser, ...apart, '/bin/sh', '-c', enter, 'run', ...command];
+  // The run's user may not come to where this program lies: it gets it opened.
+  const own = openSync(process.execPath, 'r');
+  const child = spawn(program, args, {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc', own],
+    env: {
+      PATH: programsPath,
+      HEADGATE_ADDRESSES: [...addresses].join(' '),
+      HEADGATE_LISTENER: listen,
+      HEADGATE_LISTEN: JSON.stringify(wanted.map(({ address, port }) => ({ address, port }))),
+    },
+  });
+  closeSync(own);
+  // A run's program sees a connection that ends, and takes it for a login that failed; it tries for minutes.
+  const told = new Set<string>();
+  const tell = (unreached: Unreached): void => {
+    const text = unreachedText(unreached);
+    if (!told.has(text)) say(text);
+    told.add(text);
+  };
+  child.on('message', (message, handle) => {
+    const { index, trouble } = message as unknown as Told;
+    const { address, port, host } = wanted[index] ?? { address: '', port: 0, host: null };
+    if (trouble !== undefined) say(`${address}, port ${port}, cannot be reached by this run (${trouble})`);
+    else if (host === null) accept(handle as Server, proxyServer(proxy));
+    else
+      accept(handle as Server, (socket) => relay(socket, { host, port }, (trouble) => tell({ host, port, trouble })));
+  });
+  // The channel ends when the listeners are handed over; where it fails the phase ends without ever having begun.
+  child.on('error', (error) => say(`the network of the run could not be made (${error.message})`));
+  return child;
+}
+
+function accept(server: Server, serve: (socket: Socket) => void): void {
+  server.on('connection', (socket) => {
+    socket.on('error', () => socket.destroy());
+    serve(socket);
+  });
+}
+
+function relay(
+  socket: Socket,
+  to: { readonly host: string; readonly port: number },
+  onTrouble: (trouble: string) => void,
+): void {
+  const upstream = connect(to);
+  // An SSH server speaks first, and at once.
+  const timer = setTimeout(() => onTrouble(`nothing came within ${silenceMs / 1000} s`), silenceMs);
+  const answered = (): void => clearTimeout(timer);
+  upstream.once('data', answered).once('close', answered);
+  upstream.once('error', (error) => {
+    if (upstream.bytesRead === 0) onTrouble((error as NodeJS.ErrnoException).code ?? error.message);
+  });
+  socket.setNoDelay(true);
+  upstream.setNoDelay(true);
+  join(socket, upstream);
+}
+
+/** Those of a loopback are there already. */
+function isOfNoLoopback(address: string): boolean {
+  return isIP(address) !== 0 && !address.startsWith('127.') && address !== '::1';
+}

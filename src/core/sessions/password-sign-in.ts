@@ -1,0 +1,78 @@
+import { createHash } from 'node:crypto';
+import { AppError } from '#base/errors.ts';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
+import { type Accounts, decoyHash, type SignInRecord, verifyPassword } from '#core/accounts/accounts.ts';
+import type { SessionOwner } from './session-rows.ts';
+import type { Client } from './session.ts';
+
+/**
+ * Signing in by address and password. Whether there is such an account shows neither in the answer nor in the time that
+ * it takes.
+ *
+ * Guesses are slowed down, never locked out: by the address that they come from, and by the account that they are for.
+ * From where somebody has signed in lately his account has a count of its own, so that a stranger elsewhere who uses the
+ * account's up keeps nobody out of it; and every count begins anew after a quarter of an hour.
+ */
+
+export interface PasswordSignInOptions {
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'findSignIn'> };
+  /** Whether a session of a user was begun from an address lately. */
+  readonly isKnownAddress: (userId: string, address: string) => Promise<boolean>;
+  readonly guesses: Pick<ThrottleOptions, 'store' | 'prefix'>;
+}
+
+export interface Guess {
+  readonly email: string;
+  readonly password: string;
+  readonly client: Client;
+}
+
+const windowSeconds = 900;
+const wrongPerAddress = 30;
+const wrongPerAccount = 10;
+const nobody = '00000000-0000-0000-0000-000000000000';
+
+/** @throws AppError rate_limit_exceeded */
+async function count(throttle: Throttle, name: string): Promise<void> {
+  const { allowed, resetMs } = await throttle.hit(name);
+  if (allowed) return;
+  const seconds = Math.max(1, Math.ceil(resetMs / 1000));
+  throw new AppError('rate_limit_exceeded', {
+    message: `Too many wrong passwords were sent: try again in ${Math.ceil(seconds / 60)} minutes, or ask for a new password.`,
+    headers: { 'retry-after': String(seconds) },
+    reason: 'wrong_sign_ins',
+  });
+}
+
+/** Of one length, whatever was typed. */
+const nameOf = (email: string): string =>
+  createHash('sha256').update(email.normalize('NFKC').toLowerCase()).digest('base64url');
+
+/** @returns who it is, with the organizations that may be entered; null for what is wrong, whatever it is */
+export type SignIn = (guess: Guess) => Promise<SignInRecord | null>;
+
+export function createPasswordSignIn({ accounts, isKnownAddress, guesses }: PasswordSignInOptions): SignIn {
+  const addresses = createThrottle({ kind: 'sign-in-addresses', limit: wrongPerAddress, windowSeconds, ...guesses });
+  const named = createThrottle({ kind: 'sign-in-accounts', limit: wrongPerAccount, windowSeconds, ...guesses });
+  return async ({ email, password, client }) => {
+    // Before anything is looked up; who is right gets it back.
+    await count(addresses, client.network);
+    const found = await accounts.users.findSignIn(email);
+    const isKnown = await isKnownAddress(found?.userId ?? nobody, client.address);
+    const name = isKnown ? `${nameOf(email)} ${client.network}` : nameOf(email);
+    await count(named, name);
+    const isRight = await verifyPassword(password, found?.passwordHash ?? decoyHash, `sign-in ${client.network}`);
+    if (!isRight || found === null || found.organizationIds.length === 0) return null;
+    await Promise.all([addresses.giveBack(client.network), named.giveBack(name)]);
+    return found;
+  };
+}
+
+/** Where somebody goes in: the organization of the last session, else the one that was joined first. */
+export function organizationFor(
+  { userId, organizationIds }: Pick<SignInRecord, 'userId' | 'organizationIds'>,
+  lastId: string | null,
+): SessionOwner | null {
+  const organizationId = organizationIds.find((id) => id === lastId) ?? organizationIds[0];
+  return organizationId === undefined ? null : { userId, organizationId };
+}

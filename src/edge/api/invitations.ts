@@ -1,0 +1,138 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId, isUuid } from '#base/id.ts';
+import { type Accounts, type Invitation, type Letters, rolesGivenBy } from '#core/accounts/accounts.ts';
+import { authorOf } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import { linkText } from './reset-links.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  notFound,
+  organizationQuery,
+  requireId,
+  textOrNull,
+  toUnixSeconds,
+  unixSeconds,
+} from './schemas.ts';
+import { email, roles } from './user-schemas.ts';
+import { requireGiven } from './users.ts';
+
+export interface InvitationRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'invitations'> };
+  readonly letters: Letters;
+}
+
+const tags = ['Users'];
+const path = '/v1/invitations';
+
+const fields = {
+  id: idText('inv'),
+  organization_id: idText('org'),
+  email: z.string(),
+  role: z.enum(roles),
+  invited_by: textOrNull(z.string()).openapi({ description: 'Id of a user; null for nobody in person' }),
+  created_at: unixSeconds,
+  expires_at: unixSeconds,
+};
+const invitationSchema = z.object(fields).openapi('Invitation');
+const madeSchema = z.object({ ...fields, link: linkText }).openapi('CreatedInvitation');
+
+const createSchema = z
+  .strictObject({
+    email,
+    role: z.enum(roles).default('member').openapi({ description: 'In the organization; an owner is made by owners' }),
+  })
+  .openapi('CreateInvitation');
+
+function toAnswer(invitation: Invitation): z.infer<typeof invitationSchema> {
+  return {
+    id: formatId('inv', invitation.id),
+    organization_id: formatId('org', invitation.organizationId),
+    email: invitation.email,
+    role: invitation.role,
+    invited_by: invitation.invitedBy === null ? null : formatId('user', invitation.invitedBy),
+    created_at: toUnixSeconds(invitation.createdAtMs),
+    expires_at: toUnixSeconds(invitation.expiresAtMs),
+  };
+}
+
+export function registerInvitationRoutes(app: ApiApp, parts: InvitationRoutesParts): void {
+  registerReading(app, parts);
+  registerCreation(app, parts);
+  registerRevocation(app, parts);
+}
+
+function registerReading(app: ApiApp, { guards, accounts }: InvitationRoutesParts): void {
+  const list = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the open invitations of the organization, newest first',
+    security: bearerSecurity,
+    middleware: [guards.may('users.manage')],
+    request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
+    responses: { 200: jsonAnswer(listOf(invitationSchema, 'InvitationList'), 'Invitations') },
+  });
+  app.openapi(list, async (context) => {
+    const { limit, cursor } = context.req.valid('query');
+    const organizationId = await guards.organizationOf(context);
+    const before = readCursor(cursor, (position) => (isUuid(position) ? position : null));
+    const page = await accounts.users.invitations.list(organizationId, limit, before);
+    const next = page.more ? (page.invitations.at(-1)?.id ?? null) : null;
+    return context.json(toListPage(page.invitations.map(toAnswer), next), 200);
+  });
+}
+
+function registerCreation(app: ApiApp, { guards, accounts, letters }: InvitationRoutesParts): void {
+  const { invitations } = accounts.users;
+  const create = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Invite an address to the organization, for a week',
+    description:
+      'The link is sent by mail where `HEADGATE_SMTP_URL` is set, else it is answered. It takes the place of an open ' +
+      'one of the same address. The answer is the same for addresses with an account and without.',
+    security: bearerSecurity,
+    middleware: [guards.may('users.manage'), guards.smallJsonBody],
+    request: { query: z.strictObject(organizationQuery), body: jsonRequest(createSchema) },
+    responses: { 201: jsonAnswer(madeSchema, 'The invitation') },
+  });
+  app.openapi(create, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const body = context.req.valid('json');
+    requireGiven(context, body.role);
+    const made = await invitations.make({ organizationId, ...body }, authorOf(context));
+    const link = await letters.sendInvitation(made).catch(async (error: unknown) => {
+      await invitations.drop(made.invitation.id);
+      throw error;
+    });
+    return context.json({ ...toAnswer(made.invitation), link }, 201);
+  });
+}
+
+function registerRevocation(app: ApiApp, { guards, accounts }: InvitationRoutesParts): void {
+  const revoke = createRoute({
+    method: 'delete',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Revoke an invitation: its link no longer works',
+    security: bearerSecurity,
+    middleware: [guards.may('users.manage')],
+    request: { params: z.object({ id: idText('inv') }), query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(invitationSchema, 'The invitation that was revoked') },
+  });
+  app.openapi(revoke, async (context) => {
+    const id = requireId('inv', context.req.valid('param').id);
+    const organizationId = await guards.organizationOf(context);
+    const gives = rolesGivenBy(context.get('caller'));
+    const revoked = await accounts.users.invitations.revoke({ id, organizationId, gives }, authorOf(context));
+    if (revoked === null) throw notFound('inv');
+    return context.json(toAnswer(revoked), 200);
+  });
+}

@@ -1,0 +1,55 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Accounts, Letters } from '#core/accounts/accounts.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { bearerSecurity, idText, jsonAnswer, notFound, organizationQuery, requireId, textOrNull } from './schemas.ts';
+import { editorOf } from './users.ts';
+
+export interface ResetLinkRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'resetLinks'> };
+  readonly letters: Letters;
+}
+
+export const linkText = textOrNull(z.string()).openapi({
+  description: 'Null where it was sent by mail. Without HEADGATE_PUBLIC_URL a path of the gateway',
+});
+
+const resetLinkSchema = z
+  .object({
+    email: z.string().openapi({ description: 'Of the account' }),
+    link: linkText,
+    expires_at: z.iso.datetime(),
+  })
+  .openapi('ResetLink');
+
+/** The same routes at both prefixes, as those of users. */
+export function registerResetLinkRoutes(app: ApiApp, { guards, accounts, letters }: ResetLinkRoutesParts): void {
+  const { resetLinks } = accounts.users;
+  for (const prefix of ['/v1', '/api/v1'] as const) {
+    const route = createRoute({
+      method: 'post',
+      path: `${prefix}/users/{id}/reset-link`,
+      tags: ['Users'],
+      summary: 'Make a link by which a user sets a new password, once, within an hour',
+      description:
+        'It is sent by mail where `HEADGATE_SMTP_URL` is set, else it is answered. The password of who is in several ' +
+        'organizations is reset by the person alone.',
+      security: bearerSecurity,
+      middleware: [guards.may('users.manage')],
+      request: { params: z.object({ id: idText('user') }), query: z.strictObject(organizationQuery) },
+      responses: { 201: jsonAnswer(resetLinkSchema, 'What was made') },
+    });
+    app.openapi(route, async (context) => {
+      const editor = await editorOf(guards, context);
+      const made = await resetLinks.make(requireId('user', context.req.valid('param').id), editor);
+      if (made === null) throw notFound('user');
+      const { id, email, expiresAtMs } = made;
+      const link = await letters.sendReset(made).catch(async (error: unknown) => {
+        await resetLinks.drop(id);
+        throw error;
+      });
+      return context.json({ email, link, expires_at: new Date(expiresAtMs).toISOString() }, 201);
+    });
+  }
+}

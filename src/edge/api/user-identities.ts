@@ -1,0 +1,72 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { bearerSecurity, idText, jsonAnswer, longText, notFound, organizationQuery, requireId } from './schemas.ts';
+import { editorOf } from './users.ts';
+
+export interface UserIdentityRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'find' | 'identities'> };
+}
+
+const identitySchema = z
+  .object({
+    issuer: z.string().openapi({ description: 'Of the OpenID provider' }),
+    subject: z.string().openapi({ description: 'The person, as the provider names it for good' }),
+    linked_at: z.iso.datetime(),
+  })
+  .openapi('UserIdentity');
+
+const listSchema = z.object({ data: z.array(identitySchema) }).openapi('UserIdentityList');
+const params = z.object({ id: idText('user') });
+const named = longText(1024).min(1, 'must not be empty');
+const path = '/v1/users/{id}/identities';
+const tags = ['Users'];
+
+/** By whom of an OpenID provider a user is signed in. */
+export function registerUserIdentityRoutes(
+  app: ApiApp,
+  { guards, accounts: { users } }: UserIdentityRoutesParts,
+): void {
+  const list = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: "List the provider's people who sign in as a user, the oldest link first",
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { params, query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(listSchema, 'What is linked') },
+  });
+  app.openapi(list, async (context) => {
+    const id = requireId('user', context.req.valid('param').id);
+    if ((await users.find(await editorOf(guards, context), id)) === null) throw notFound('user');
+    const found = await users.identities.list(id);
+    const data = found.map(({ issuer, subject, linkedAtMs }) => ({
+      issuer,
+      subject,
+      linked_at: new Date(linkedAtMs).toISOString(),
+    }));
+    return context.json({ data }, 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path,
+    tags,
+    summary: 'Remove the link to one of them, who does not sign in as the user any more',
+    description: 'Sessions that are open go on. Who has the address of the account at the provider is linked anew.',
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { params, query: z.strictObject({ issuer: named, subject: named, ...organizationQuery }) },
+    responses: { 204: { description: 'There is no such link any more' } },
+  });
+  app.openapi(remove, async (context) => {
+    const id = requireId('user', context.req.valid('param').id);
+    const { issuer, subject } = context.req.valid('query');
+    const removed = await users.identities.remove(id, { issuer, subject }, await editorOf(guards, context));
+    if (!removed) throw new AppError('not_found', { message: 'This user has no such link.' });
+    return context.body(null, 204);
+  });
+}

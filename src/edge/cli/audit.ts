@@ -1,0 +1,115 @@
+import { z } from 'zod';
+import { parseAnswer, pathOf, printList, queryText, readCursorList } from './answers.ts';
+import { type Command, type CommandContext, textFlag } from './command.ts';
+import { FailedError } from './errors.ts';
+import { countFlag, timeText } from './wallet.ts';
+
+/** The command over /v1/audit. Fields that a newer gateway adds to its answers are ignored. */
+
+const view = z.record(z.string(), z.unknown()).nullable();
+
+const entry = z.looseObject({
+  created_at: z.number(),
+  action: z.string(),
+  target_id: z.string(),
+  actor: z.looseObject({ type: z.string(), id: z.string().nullable() }),
+  before: view,
+  after: view,
+});
+type Entry = z.output<typeof entry>;
+
+const headings = ['TIME (UTC)', 'ACTION', 'WHAT', 'BY', 'CHANGED'];
+
+type Names = ReadonlyMap<string, string>;
+
+const row = ({ created_at: at, action, target_id: target, actor, before, after }: Entry, names: Names): string[] => [
+  timeText(at),
+  action,
+  target,
+  byText(actor, names),
+  changesText(before, after),
+];
+
+/** A key and a user may be called the same. */
+function byText({ type, id }: Entry['actor'], names: Names): string {
+  if (id === null) return 'the gateway';
+  const name = names.get(id) ?? id;
+  return type === 'key' && name !== id ? `key ${name}` : name;
+}
+
+const named = z.looseObject({ name: z.string(), email: z.string().optional() });
+
+/** What people call a key or a user; the id where that cannot be read, such as one of another organization. */
+async function readName({ api }: CommandContext, id: string, organizations: readonly (string | null)[]) {
+  const collection = id.startsWith('key_') ? '/v1/keys' : '/v1/users';
+  for (const organization of organizations) {
+    try {
+      const path = pathOf(collection, id) + queryText({ organization_id: organization });
+      const { name, email } = parseAnswer(named, await api.call('GET', path));
+      return email ?? name;
+    } catch (error) {
+      if (!(error instanceof FailedError)) throw error;
+    }
+  }
+  return id;
+}
+
+/** Those who did it, by their ids. */
+async function readNames(context: CommandContext, entries: readonly Entry[]): Promise<Names> {
+  const ids = new Set(entries.flatMap(({ actor: { id } }) => (id === null ? [] : [id])));
+  const organization = textFlag(context, 'org');
+  // An operator acts in another organization with a key of his own.
+  const organizations = organization === null ? [null] : [organization, null];
+  const names = new Map<string, string>();
+  for (const id of ids) names.set(id, await readName(context, id, organizations));
+  return names;
+}
+
+/** `name: a → b` for each field that is not as it was. */
+function changesText(before: Entry['before'], after: Entry['after']): string {
+  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  return names
+    .flatMap((name) => {
+      const [was, is] = [before?.[name], after?.[name]].map(valueText);
+      if (was === is) return [];
+      if (isEmpty(was)) return isEmpty(is) ? [] : [`${name}: ${is}`];
+      return [`${name}: ${was} → ${is ?? 'nothing'}`];
+    })
+    .join(', ');
+}
+
+const isEmpty = (text: string | undefined): text is '' | 'null' | undefined =>
+  text === undefined || text === 'null' || text === '';
+
+const valueText = (value: unknown): string | undefined => (typeof value === 'string' ? value : JSON.stringify(value));
+
+async function list(context: CommandContext): Promise<number> {
+  const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
+  const query = {
+    action: textFlag(context, 'action'),
+    target_id: textFlag(context, 'target'),
+    from: textFlag(context, 'from'),
+    to: textFlag(context, 'to'),
+    organization_id: textFlag(context, 'org'),
+  };
+  const found = await readCursorList(context, { path: '/v1/audit', item: entry, query, limit, parameter: 'after' });
+  const names = context.json ? new Map<string, string>() : await readNames(context, found);
+  const none = 'nothing of this kind was changed';
+  return printList(context, found, { headings, row: (one) => row(one, names), none });
+}
+
+export const auditCommand: Command = {
+  name: 'audit',
+  usage: '[--action ACTION] [--target ID] [--from TIME] [--to TIME] [--limit N] [--org ID]',
+  summary: 'List who changed what, newest first.',
+  words: { min: 0, max: 0 },
+  options: {
+    action: { type: 'string', about: 'of one kind, such as api_key.revoked' },
+    target: { type: 'string', about: 'of one thing, by its id' },
+    from: { type: 'string', about: 'date or RFC 3339 time' },
+    to: { type: 'string', about: 'until before this' },
+    limit: { type: 'string', about: 'how many; 20 if not said' },
+    org: { type: 'string', about: 'another organization, for platform admins' },
+  },
+  run: list,
+};

@@ -1,0 +1,198 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, printOne, readCursorList } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, type Ending, yesOption } from './confirm.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { limitOptions, limitsOf, limitsText, modelsOf, numberOrNone } from './keys.ts';
+import { cleanLine } from './table.ts';
+
+/** Commands over /v1/organizations. Fields that a newer gateway adds to its answers are ignored. */
+
+const count = z.number().nullable();
+
+const organization = z.looseObject({
+  id: z.string(),
+  name: z.string(),
+  status: z.string(),
+  default_limits: z.looseObject({
+    requests_per_minute: count,
+    max_concurrency: count,
+    tokens_per_minute: count,
+    monthly_token_limit: count,
+  }),
+  max_active_keys: count,
+  models: z.array(z.string()).nullable(),
+});
+type Organization = z.output<typeof organization>;
+
+const created = z.looseObject({ ...organization.shape, management_key: z.string() });
+
+const collection = '/v1/organizations';
+
+const headings = ['ORGANIZATION', 'NAME', 'STATUS', 'KEYS AT MOST', 'NEW KEYS HAVE'];
+
+const row = (one: Organization): string[] => [
+  one.id,
+  one.name,
+  one.status,
+  one.max_active_keys === null ? 'as set' : String(one.max_active_keys),
+  limitsText({ ...one.default_limits, models: one.models }),
+];
+
+const readAll = (context: CommandContext): Promise<readonly Organization[]> =>
+  readCursorList(context, { path: collection, item: organization, query: {}, limit: Infinity, parameter: 'cursor' });
+
+async function list(context: CommandContext): Promise<number> {
+  const found = (await readAll(context)).filter(({ status }) => context.flags['all'] === true || status !== 'closed');
+  return printList(context, found, { headings, row, none: 'no organization' });
+}
+
+/** By its id, or by the name of one that is not closed. @throws FailedError */
+async function pathOfNamed(context: CommandContext): Promise<string> {
+  const [word = ''] = context.words;
+  if (word.startsWith('org_')) return pathOf(collection, word);
+  const open = (await readAll(context)).filter(({ name, status }) => name === word && status !== 'closed');
+  const [first, ...others] = open;
+  if (first === undefined) {
+    throw new FailedError(`no organization is named ${JSON.stringify(word)}; "headgate orgs ls" lists them`);
+  }
+  if (others.length === 0) return pathOf(collection, first.id);
+  const ids = open.map(({ id }) => id).join(', ');
+  throw new FailedError(`${open.length} organizations are named ${JSON.stringify(word)}; say which: ${ids}`);
+}
+
+async function show(context: CommandContext): Promise<number> {
+  return printOne(context, await pathOfNamed(context), organization);
+}
+
+async function create(context: CommandContext): Promise<number> {
+  const answer = await context.api.call('POST', collection, { body: { name: context.words[0] } });
+  const made = parseAnswer(created, answer);
+  const text =
+    `organization "${cleanLine(made.name)}" (${made.id}), with an empty wallet: headgate wallet credit USD ` +
+    `--reference TEXT --org ${made.id}\nIts management key is shown this once, so keep it:\n\n  ${made.management_key}\n\n`;
+  context.out(context.json ? jsonText(answer) : text);
+  return exitCodes.ok;
+}
+
+async function edit(context: CommandContext): Promise<number> {
+  const name = textFlag(context, 'name');
+  const keysMax = numberOrNone(context, 'max-active-keys');
+  const models = modelsOf(context);
+  const limits = limitsOf(context);
+  const body = {
+    ...(name !== null && { name }),
+    ...(keysMax !== undefined && { max_active_keys: keysMax }),
+    ...(models !== undefined && { models }),
+    ...(Object.keys(limits).length > 0 && { default_limits: limits }),
+  };
+  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate orgs edit --help"');
+  return change(context, await pathOfNamed(context), body);
+}
+
+async function change(context: CommandContext, path: string, body: object): Promise<number> {
+  const answer = await context.api.call('PATCH', path, { body });
+  return tell(context, answer);
+}
+
+function tell({ json, out }: CommandContext, answer: unknown): number {
+  const { id, name, status, default_limits: limits, models } = parseAnswer(organization, answer);
+  const text = `${id} "${cleanLine(name)}": ${status}; new keys have ${limitsText({ ...limits, models })}\n`;
+  out(json ? jsonText(answer) : text);
+  return exitCodes.ok;
+}
+
+/** @throws as confirm does */
+async function ask(context: CommandContext, path: string, { verb, ...ending }: OrganizationEnding): Promise<void> {
+  const { id, name } = parseAnswer(organization, await context.api.call('GET', path));
+  await confirm(context, { question: `${verb} the organization "${name}" (${id})?`, ...ending });
+}
+
+interface OrganizationEnding extends Omit<Ending, 'question'> {
+  readonly verb: 'Suspend' | 'Close';
+}
+
+async function suspend(context: CommandContext): Promise<number> {
+  const path = await pathOfNamed(context);
+  const consequence = 'Its keys are refused and its running streams end, until "headgate orgs resume".';
+  await ask(context, path, { verb: 'Suspend', consequence, done: 'suspended' });
+  return change(context, path, { status: 'suspended' });
+}
+
+async function resume(context: CommandContext): Promise<number> {
+  return change(context, await pathOfNamed(context), { status: 'active' });
+}
+
+async function close(context: CommandContext): Promise<number> {
+  const path = await pathOfNamed(context);
+  const consequence =
+    'Its keys are revoked and its running streams end, for good; wallet, usage and audit stay readable.';
+  await ask(context, path, { verb: 'Close', consequence, done: 'closed' });
+  return tell(context, await context.api.call('DELETE', path));
+}
+
+const one = { min: 1, max: 1 } as const;
+
+export const organizationCommands: readonly Command[] = [
+  {
+    name: 'orgs ls',
+    usage: '[--all]',
+    summary: 'List the organizations, newest first: status, how many keys they may have, what new keys are limited to.',
+    words: { min: 0, max: 0 },
+    options: { all: { type: 'boolean', about: 'closed ones too' } },
+    run: list,
+  },
+  {
+    name: 'orgs show',
+    usage: 'ID|NAME',
+    summary: 'Show all that is known of an organization; its own management key does, by id.',
+    words: one,
+    options: {},
+    run: show,
+  },
+  {
+    name: 'orgs create',
+    usage: 'NAME',
+    summary: 'Make an organization with a project, a wallet and a management key, whose secret is shown this once.',
+    words: one,
+    options: {},
+    run: create,
+  },
+  {
+    name: 'orgs edit',
+    usage: 'ID|NAME [--name NAME] [--max-active-keys N|none] [--models A,B|all] [--requests-per-minute N|none]…',
+    summary: 'Rename an organization, and say what its keys may come to; limits are those of new keys.',
+    words: one,
+    options: {
+      name: { type: 'string', about: 'what it is called from now on' },
+      'max-active-keys': { type: 'string', about: 'active keys: a number, or none for the gateway’s own' },
+      models: { type: 'string', about: 'models that its keys may use, by commas, or all' },
+      ...limitOptions,
+    },
+    run: edit,
+  },
+  {
+    name: 'orgs suspend',
+    usage: 'ID|NAME [--yes]',
+    summary: 'Refuse the keys of an organization and end its streams, until it is resumed; asks before.',
+    words: one,
+    options: yesOption,
+    run: suspend,
+  },
+  {
+    name: 'orgs resume',
+    usage: 'ID|NAME',
+    summary: 'Take up an organization that is suspended.',
+    words: one,
+    options: {},
+    run: resume,
+  },
+  {
+    name: 'orgs close',
+    usage: 'ID|NAME [--yes]',
+    summary: 'End an organization and its keys for good; asks before.',
+    words: one,
+    options: yesOption,
+    run: close,
+  },
+];

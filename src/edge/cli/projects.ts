@@ -1,0 +1,156 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, printOne, queryText, readList } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine } from './table.ts';
+
+/** Commands over /v1/projects. Fields that a newer gateway adds to its answers are ignored. */
+
+const project = z.looseObject({
+  id: z.string(),
+  name: z.string(),
+  description: z.string(),
+  visibility: z.string(),
+  archived: z.boolean(),
+});
+type Project = z.output<typeof project>;
+
+const collection = '/v1/projects';
+const queryOfOrg = (context: CommandContext): string => queryText({ organization_id: textFlag(context, 'org') });
+
+const headings = ['PROJECT', 'NAME', 'SEEN BY', 'STATUS', 'DESCRIPTION'];
+
+const row = ({ id, name, visibility, archived, description }: Project): string[] => [
+  id,
+  name,
+  visibility === 'public' ? 'organization' : 'its keys',
+  archived ? 'archived' : 'active',
+  description,
+];
+
+function readAll(context: CommandContext): Promise<readonly Project[]> {
+  const named = textFlag(context, 'org');
+  const query = new URLSearchParams(named === null ? {} : { organization_id: named });
+  return readList(context, { path: collection, item: project, query });
+}
+
+async function list(context: CommandContext): Promise<number> {
+  return printList(context, await readAll(context), { headings, row, none: 'there is no project' });
+}
+
+/** By the id or the name, which is of one project of an organization. @throws FailedError */
+async function pathOfNamed(context: CommandContext): Promise<string> {
+  const [word = ''] = context.words;
+  const query = queryOfOrg(context);
+  if (word.startsWith('proj_')) return pathOf(collection, word) + query;
+  const found = (await readAll(context)).find(({ name }) => name === word);
+  if (found !== undefined) return pathOf(collection, found.id) + query;
+  throw new FailedError(`no project is named ${JSON.stringify(word)}; "headgate projects ls" lists the projects`);
+}
+
+async function show(context: CommandContext): Promise<number> {
+  return printOne(context, await pathOfNamed(context), project);
+}
+
+function fieldsOf(context: CommandContext, flags: readonly string[]): Record<string, string> {
+  const given = flags.flatMap((flag) => {
+    const value = textFlag(context, flag);
+    return value === null ? [] : [[flag, value] as const];
+  });
+  return Object.fromEntries(given);
+}
+
+async function create(context: CommandContext): Promise<number> {
+  const body = { name: context.words[0], ...fieldsOf(context, ['description', 'visibility']) };
+  return tell(context, await context.api.call('POST', collection + queryOfOrg(context), { body }));
+}
+
+async function edit(context: CommandContext): Promise<number> {
+  const body = fieldsOf(context, ['name', 'description', 'visibility']);
+  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate projects edit --help"');
+  return tell(context, await context.api.call('PATCH', await pathOfNamed(context), { body }));
+}
+
+async function archive(context: CommandContext): Promise<number> {
+  const path = await pathOfNamed(context);
+  const { id, name } = parseAnswer(project, await context.api.call('GET', path));
+  await confirm(context, {
+    question: `Archive the project "${name}" (${id})?`,
+    consequence: 'Requests of its keys are refused and it gets no new ones, until "headgate projects unarchive".',
+    done: 'archived',
+  });
+  return tell(context, await context.api.call('PATCH', path, { body: { archived: true } }));
+}
+
+async function unarchive(context: CommandContext): Promise<number> {
+  return tell(context, await context.api.call('PATCH', await pathOfNamed(context), { body: { archived: false } }));
+}
+
+function tell({ json, out }: CommandContext, answer: unknown): number {
+  const { id, name, archived } = parseAnswer(project, answer);
+  out(json ? jsonText(answer) : `${id} "${cleanLine(name)}": ${archived ? 'archived' : 'active'}\n`);
+  return exitCodes.ok;
+}
+
+const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const one = { min: 1, max: 1 } as const;
+const fields = {
+  description: { type: 'string', about: 'what it is for' },
+  visibility: {
+    type: 'string',
+    choices: ['private', 'public'],
+    about: 'public: every key of the organization sees it',
+  },
+} as const;
+
+export const projectCommands: readonly Command[] = [
+  {
+    name: 'projects ls',
+    usage: '[--org ID]',
+    summary: 'List the projects of the organization, in which keys are.',
+    words: { min: 0, max: 0 },
+    options: orgOption,
+    run: list,
+  },
+  {
+    name: 'projects show',
+    usage: 'ID|NAME [--org ID]',
+    summary: 'Show all that is known of a project.',
+    words: one,
+    options: orgOption,
+    run: show,
+  },
+  {
+    name: 'projects create',
+    usage: 'NAME [--description TEXT] [--visibility private|public] [--org ID]',
+    summary: 'Make a project.',
+    words: one,
+    options: { ...fields, ...orgOption },
+    run: create,
+  },
+  {
+    name: 'projects edit',
+    usage: 'ID|NAME [--name NAME] [--description TEXT] [--visibility private|public] [--org ID]',
+    summary: 'Change a project.',
+    words: one,
+    options: { name: { type: 'string', about: 'what it is called from now on' }, ...fields, ...orgOption },
+    run: edit,
+  },
+  {
+    name: 'projects archive',
+    usage: 'ID|NAME [--org ID] [--yes]',
+    summary: 'Let a project take no new requests and no new keys; asks before.',
+    words: one,
+    options: { ...yesOption, ...orgOption },
+    run: archive,
+  },
+  {
+    name: 'projects unarchive',
+    usage: 'ID|NAME [--org ID]',
+    summary: 'Take up a project that is archived.',
+    words: one,
+    options: orgOption,
+    run: unarchive,
+  },
+];

@@ -1,0 +1,139 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, queryText, readCursorList } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { FailedError } from './errors.ts';
+import { cleanLine } from './table.ts';
+import { one, org, orgOption, pathOfNamed, roleOption } from './users.ts';
+
+/** Links by which people get in: invitations, and new passwords. */
+
+const invitation = z.looseObject({
+  id: z.string(),
+  email: z.string(),
+  role: z.string(),
+  created_at: z.number(),
+  expires_at: z.number(),
+});
+type Invitation = z.output<typeof invitation>;
+
+const invited = z.looseObject({ ...invitation.shape, link: z.string().nullable() });
+const resetLink = z.looseObject({ email: z.string(), link: z.string().nullable(), expires_at: z.string() });
+
+const collection = '/v1/invitations';
+
+/** @param at in seconds since 1970, or as ISO text */
+const minuteOf = (at: number | string): string =>
+  new Date(typeof at === 'number' ? at * 1000 : at).toISOString().slice(0, 'YYYY-MM-DDTHH:mm'.length).replace('T', ' ');
+
+interface MadeLink {
+  readonly email: string;
+  /** A path where the gateway was not told its own address; null where the link went out by mail. */
+  readonly link: string | null;
+  readonly expiresAt: number | string;
+}
+
+function linkText({ config }: CommandContext, { email, link, expiresAt }: MadeLink): string {
+  const until = `${minuteOf(expiresAt)} UTC`;
+  const to = cleanLine(email);
+  if (link === null) return `sent to ${to} by mail; it works once, until ${until}\n`;
+  const address = new URL(link, config.url).href;
+  return `send this to ${to}; it works once, until ${until}, for whoever has it, and is shown this once:\n\n  ${address}\n\n`;
+}
+
+async function invite(context: CommandContext): Promise<number> {
+  const role = textFlag(context, 'role');
+  const body = { email: context.words[0], ...(role !== null && { role }) };
+  const answer = await context.api.call('POST', collection + queryText(org(context)), { body });
+  const { id, email, role: given, link, expires_at: expiresAt } = parseAnswer(invited, answer);
+  const text = `${id} ${cleanLine(email)}: invited as ${given}\n${linkText(context, { email, link, expiresAt })}`;
+  context.out(context.json ? jsonText(answer) : text);
+  return exitCodes.ok;
+}
+
+const readAll = (context: CommandContext): Promise<readonly Invitation[]> =>
+  readCursorList(context, {
+    path: collection,
+    item: invitation,
+    query: org(context),
+    limit: Infinity,
+    parameter: 'cursor',
+  });
+
+const headings = ['INVITATION', 'E-MAIL', 'ROLE', 'SINCE (UTC)', 'UNTIL (UTC)'];
+
+async function listInvitations(context: CommandContext): Promise<number> {
+  return printList(context, await readAll(context), {
+    headings,
+    row: ({ id, email, role, created_at: since, expires_at: until }) => [
+      id,
+      email,
+      role,
+      minuteOf(since),
+      minuteOf(until),
+    ],
+    none: 'nobody is invited; "headgate users invite" does it',
+  });
+}
+
+async function uninvite(context: CommandContext): Promise<number> {
+  const [word = ''] = context.words;
+  const open = await readAll(context);
+  const found = open.find(({ id, email }) => id === word || email.toLowerCase() === word.toLowerCase());
+  if (found === undefined) {
+    throw new FailedError(`nobody is invited as ${JSON.stringify(word)}; "headgate users invitations" lists who is`);
+  }
+  await confirm(context, {
+    question: `Revoke the invitation of ${found.email} (${found.id})?`,
+    consequence: 'Its link stops working.',
+    done: 'revoked',
+  });
+  const answer = await context.api.call('DELETE', pathOf(collection, found.id) + queryText(org(context)));
+  context.out(context.json ? jsonText(answer) : `${found.id} ${cleanLine(found.email)}: revoked\n`);
+  return exitCodes.ok;
+}
+
+async function makeResetLink(context: CommandContext): Promise<number> {
+  const [path = '', query] = (await pathOfNamed(context)).split('?');
+  const asked = `${path}/reset-link${query === undefined ? '' : `?${query}`}`;
+  const answer = await context.api.call('POST', asked);
+  const { email, link, expires_at: expiresAt } = parseAnswer(resetLink, answer);
+  const text = `a new password of ${cleanLine(email)}: ${linkText(context, { email, link, expiresAt })}`;
+  context.out(context.json ? jsonText(answer) : text);
+  return exitCodes.ok;
+}
+
+export const userLinkCommands: readonly Command[] = [
+  {
+    name: 'users invite',
+    usage: 'E-MAIL [--role member|admin|owner] [--org ID]',
+    summary: 'Invite somebody to the organization, for a week; the link is mailed, or shown this once to be sent.',
+    words: one,
+    options: { role: { ...roleOption, about: 'in the organization; member if not said' }, ...orgOption },
+    run: invite,
+  },
+  {
+    name: 'users invitations',
+    usage: '[--org ID]',
+    summary: 'List who is invited and has not come yet, newest first.',
+    words: { min: 0, max: 0 },
+    options: orgOption,
+    run: listInvitations,
+  },
+  {
+    name: 'users uninvite',
+    usage: 'ID|E-MAIL [--org ID] [--yes]',
+    summary: 'Revoke an invitation, whose link stops working; asks before.',
+    words: one,
+    options: { ...yesOption, ...orgOption },
+    run: uninvite,
+  },
+  {
+    name: 'users reset-link',
+    usage: 'ID|E-MAIL [--org ID]',
+    summary: 'Make a link by which a user sets a new password, once, within an hour; it is mailed, or shown this once.',
+    words: one,
+    options: orgOption,
+    run: makeResetLink,
+  },
+];

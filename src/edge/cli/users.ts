@@ -1,0 +1,168 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, printOne, queryText, readList } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine } from './table.ts';
+
+/** Commands over /v1/users. Fields that a newer gateway adds to its answers are ignored. */
+
+const user = z.looseObject({
+  id: z.string(),
+  name: z.string(),
+  email: z.string(),
+  platform_role: z.string(),
+  memberships: z.array(z.looseObject({ organization_id: z.string(), role: z.string() })),
+  created_at: z.string(),
+});
+type User = z.output<typeof user>;
+
+const collection = '/v1/users';
+export const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
+
+const headings = ['USER', 'E-MAIL', 'PLATFORM', 'ROLES', 'NAME'];
+
+const rolesText = ({ memberships }: User): string =>
+  memberships.map(({ organization_id: id, role }) => `${role} of ${id}`).join(', ') || 'none';
+
+const row = (one: User): string[] => [one.id, one.email, one.platform_role, rolesText(one), one.name];
+
+function readAll(context: CommandContext): Promise<readonly User[]> {
+  const named = textFlag(context, 'org');
+  const query = new URLSearchParams(named === null ? {} : { organization_id: named });
+  return readList(context, { path: collection, item: user, query });
+}
+
+async function list(context: CommandContext): Promise<number> {
+  return printList(context, await readAll(context), { headings, row, none: 'no user' });
+}
+
+/** By the id or the address, with the organization that was named. @throws FailedError */
+export async function pathOfNamed(context: CommandContext): Promise<string> {
+  const [word = ''] = context.words;
+  const query = queryText(org(context));
+  if (word.startsWith('user_')) return pathOf(collection, word) + query;
+  const found = (await readAll(context)).find(({ email }) => email.toLowerCase() === word.toLowerCase());
+  if (found !== undefined) return pathOf(collection, found.id) + query;
+  throw new FailedError(`no user has the address ${JSON.stringify(word)}; "headgate users ls" lists the users`);
+}
+
+async function show(context: CommandContext): Promise<number> {
+  return printOne(context, await pathOfNamed(context), user);
+}
+
+/** A password is never a word of the command line, which others of the machine can see. @throws UsageError */
+async function readPasswords(context: CommandContext, names: readonly string[]): Promise<readonly string[]> {
+  const { terminal } = context;
+  if (terminal.isInteractive) {
+    const answers: string[] = [];
+    for (const name of names) answers.push(await terminal.askSecret(`${name} (not shown): `));
+    return answers;
+  }
+  const lines = (await terminal.readInput()).replace(/\r?\n$/, '').split(/\r?\n/);
+  if (lines.length === names.length && lines.every((line) => line !== '')) return lines;
+  throw new UsageError(`standard input must hold a line for each of: ${names.join(', ')}`);
+}
+
+async function create(context: CommandContext): Promise<number> {
+  const name = textFlag(context, 'name');
+  if (name === null) throw new UsageError('--name is missing: what the user is called');
+  const role = textFlag(context, 'role');
+  const [password] = await readPasswords(context, ['Password']);
+  const body = { email: context.words[0], name, password, ...(role !== null && { role }) };
+  return tell(context, await context.api.call('POST', collection + queryText(org(context)), { body }));
+}
+
+function tell({ json, out }: CommandContext, answer: unknown): number {
+  const told = parseAnswer(user, answer);
+  out(json ? jsonText(answer) : `${told.id} ${cleanLine(told.email)}: ${rolesText(told)}\n`);
+  return exitCodes.ok;
+}
+
+const passwordFlags = { password: 'New password', 'current-password': 'Current password' } as const;
+
+async function edit(context: CommandContext): Promise<number> {
+  const said = ['name', 'email', 'role'].flatMap((flag) => {
+    const value = textFlag(context, flag);
+    return value === null ? [] : [[flag, value] as const];
+  });
+  const secret = Object.entries(passwordFlags).filter(([flag]) => context.flags[flag] === true);
+  if (said.length + secret.length === 0) throw new UsageError('nothing is to be changed: "headgate users edit --help"');
+  const path = await pathOfNamed(context);
+  const names = secret.map(([, name]) => name);
+  const passwords = secret.length === 0 ? [] : await readPasswords(context, names);
+  const given = secret.map(([flag], index) => [flag.replace('-', '_'), passwords[index]] as const);
+  return tell(context, await context.api.call('PUT', path, { body: Object.fromEntries([...said, ...given]) }));
+}
+
+async function remove(context: CommandContext): Promise<number> {
+  const path = await pathOfNamed(context);
+  const { id, email } = parseAnswer(user, await context.api.call('GET', path));
+  await confirm(context, {
+    question: `Delete the user ${email} (${id})?`,
+    consequence: 'Keys that act for the user end at once; usage, ledger and audit stay.',
+    done: 'deleted',
+  });
+  await context.api.call('DELETE', path);
+  context.out(context.json ? jsonText({ id, deleted: true }) : `${id} ${cleanLine(email)}: deleted\n`);
+  return exitCodes.ok;
+}
+
+export const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+export const roleOption = { type: 'string', choices: ['member', 'admin', 'owner'] } as const;
+export const one = { min: 1, max: 1 } as const;
+
+export const userCommands: readonly Command[] = [
+  {
+    name: 'users ls',
+    usage: '[--org ID]',
+    summary: 'List the users of the organization; platform admins see all.',
+    words: { min: 0, max: 0 },
+    options: orgOption,
+    run: list,
+  },
+  {
+    name: 'users show',
+    usage: 'ID|E-MAIL [--org ID]',
+    summary: 'Show all that is known of a user.',
+    words: one,
+    options: orgOption,
+    run: show,
+  },
+  {
+    name: 'users create',
+    usage: 'E-MAIL --name NAME [--role member|admin|owner] [--org ID]',
+    summary:
+      'Make a user who signs in to the pages; the password is asked for without showing it, or read from standard input.',
+    words: one,
+    options: {
+      name: { type: 'string', about: 'what the user is called' },
+      role: { ...roleOption, about: 'in the organization; member if not said' },
+      ...orgOption,
+    },
+    run: create,
+  },
+  {
+    name: 'users edit',
+    usage: 'ID|E-MAIL [--name NAME] [--email E-MAIL] [--role member|admin|owner] [--password] [--org ID]',
+    summary: 'Change a user; passwords are asked for, or read from standard input, a line each.',
+    words: one,
+    options: {
+      name: { type: 'string', about: 'what the user is called' },
+      email: { type: 'string', about: 'with which the user signs in' },
+      role: { ...roleOption, about: 'in the organization' },
+      password: { type: 'boolean', about: 'give a new one' },
+      'current-password': { type: 'boolean', about: 'for your own address and password' },
+      ...orgOption,
+    },
+    run: edit,
+  },
+  {
+    name: 'users rm',
+    usage: 'ID|E-MAIL [--org ID] [--yes]',
+    summary: 'Delete a user, whose keys end at once; asks before.',
+    words: one,
+    options: { ...yesOption, ...orgOption },
+    run: remove,
+  },
+];

@@ -1,0 +1,27 @@
+import { errorEnvelope } from '#base/errors.ts';
+import { makeResponseFrames, mergeResponseFrames } from '#core/cache/cache.ts';
+import { createResponsesMeter, isBrokenResponse, meterJson } from '#core/metering/metering.ts';
+import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
+
+/**
+ * Answers of `/v1/responses`: events with names, of which the last has the whole answer and its count. There is no
+ * `[DONE]`.
+ */
+export const responsesAnswers: AnswerFormat = {
+  ...openaiAnswers,
+  streamEnd: '',
+  // SDKs look for the one or the other: an event of type `error`, or a member `error`.
+  errorFrames(error) {
+    const { error: told } = errorEnvelope(error);
+    const { message, code, param } = told;
+    const event = { type: 'error', sequence_number: 0, code, message, param, error: told };
+    return `event: error\ndata: ${Buffer.from(JSON.stringify(event), 'utf8').toString('latin1')}\n\n`;
+  },
+  meterStream: createResponsesMeter,
+  meterJson(text, options) {
+    const metered = meterJson(text, options);
+    return metered.ok ? { ...metered, aborted: isBrokenResponse(text) } : metered;
+  },
+  makeFrames: makeResponseFrames,
+  mergeFrames: (_text, { last }) => mergeResponseFrames(last),
+};

@@ -1,0 +1,251 @@
+/** One answer of a model: what it says, as text alone, and its numbers. */
+
+/**
+ * @typedef {{ input_per_million: string, output_per_million: string, cached_input_per_million: string }} Price
+ * @typedef {{ id: string, status: 'ready' | 'starting' | 'cold' | 'failed', sees: boolean, expectedSeconds: number | null, price: Price | null }} Model
+ * @typedef {{ id: string, type: 'function', function: { name: string, arguments: string } }} ToolCall
+ * @typedef {{ prompt_tokens: number, completion_tokens: number, prompt_tokens_details?: { cached_tokens?: number | null } | null }} Usage
+ * @typedef {{ delta?: { content?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string, function?: { name?: string, arguments?: string } }[] }, finish_reason?: string | null }} Choice
+ * @typedef {{ choices?: Choice[], usage?: Usage | null, error?: { message: string } }} Frame
+ */
+
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {string} className
+ * @param {string} [text]
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function element(tag, className, text = '') {
+  const made = document.createElement(tag);
+  if (className !== '') made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+/** @param {string} decimal USD per million tokens, which are as many pico-dollars a token as it has micro-dollars */
+function picoPerToken(decimal) {
+  const [whole = '0', fraction = ''] = decimal.split('.');
+  return BigInt(whole + fraction.padEnd(6, '0'));
+}
+
+/** @param {bigint} pico */
+function usd(pico) {
+  const digits = pico.toString().padStart(13, '0');
+  const fraction = digits.slice(-12).replace(/0+$/, '').padEnd(2, '0');
+  return `$${digits.slice(0, -12)}.${fraction}`;
+}
+
+/**
+ * @param {Usage} usage
+ * @param {Price} price
+ */
+function costOf({ prompt_tokens: input, completion_tokens: output, prompt_tokens_details: details }, price) {
+  const cached = Math.min(input, details?.cached_tokens ?? 0);
+  return (
+    BigInt(input - cached) * picoPerToken(price.input_per_million) +
+    BigInt(cached) * picoPerToken(price.cached_input_per_million) +
+    BigInt(output) * picoPerToken(price.output_per_million)
+  );
+}
+
+/** The exact cost in the frame that ends a stream, every digit of it. @param {string} text */
+function exactCost(text) {
+  return /"cost":(\d+(?:\.\d+)?)[,}]/.exec(text)?.[1] ?? null;
+}
+
+/** One answer: what it says, and its numbers. */
+export class AnswerView {
+  /** @param {Model} model */
+  constructor(model) {
+    this.model = model;
+    this.root = element('article', 'answer');
+    this.state = element('p', 'answer-state');
+    this.progress = document.createElement('progress');
+    this.progress.hidden = true;
+    this.progress.ariaLabel = `Start of ${model.id}`;
+    this.reasoning = element('details', 'reasoning');
+    this.reasoningText = element('pre', '');
+    this.reasoningText.tabIndex = 0;
+    this.reasoning.append(element('summary', '', 'Reasoning'), this.reasoningText);
+    this.reasoning.hidden = true;
+    this.text = element('div', 'answer-text');
+    this.tools = element('div', 'tool-calls');
+    this.numbers = element('p', 'answer-numbers');
+    this.root.append(element('h2', '', model.id), this.state, this.progress, this.reasoning, this.text, this.tools);
+    this.root.append(this.numbers);
+    this.content = '';
+    /** @type {ToolCall[]} */
+    this.calls = [];
+    this.startedMs = performance.now();
+    /** @type {number | null} */
+    this.firstMs = null;
+    /** @type {Usage | null} */
+    this.usage = null;
+    /** @type {string | null} */
+    this.cost = null;
+    /** What the stream said went wrong. @type {string | null} */
+    this.failure = null;
+  }
+
+  /** While its engine starts. */
+  wait() {
+    if (this.firstMs !== null) return;
+    const seconds = (performance.now() - this.startedMs) / 1000;
+    const { status, expectedSeconds: expected } = this.model;
+    const sofar = `${seconds.toFixed(0)} s so far`;
+    if (status === 'ready' || expected === null) {
+      this.state.textContent = `Waiting for the first token, ${sofar}`;
+      this.progress.hidden = true;
+      return;
+    }
+    this.state.textContent = `${status === 'starting' ? 'Its engine starts' : 'It was cold and is being started'}, expected within ${Math.ceil(expected)} s, ${sofar}`;
+    this.progress.hidden = false;
+    this.progress.max = Math.max(expected, 1);
+    this.progress.value = Math.min(seconds, expected);
+  }
+
+  /**
+   * @param {Frame} frame
+   * @param {string} raw
+   */
+  take(frame, raw) {
+    if (frame.usage) {
+      this.usage = frame.usage;
+      this.cost = exactCost(raw) ?? this.cost;
+    }
+    for (const { delta } of frame.choices ?? []) if (delta !== undefined) this.#takeDelta(delta);
+    this.showNumbers();
+  }
+
+  /** @param {NonNullable<Choice['delta']>} delta */
+  #takeDelta({ reasoning, reasoning_content: older, content, tool_calls: calls }) {
+    const thought = reasoning ?? older ?? '';
+    const said = content ?? '';
+    if (thought !== '') {
+      this.reasoning.hidden = false;
+      this.reasoningText.append(thought);
+    }
+    this.content += said;
+    if (said !== '') this.text.append(said);
+    for (const call of calls ?? []) this.#takeCall(call);
+    if (this.firstMs === null && (thought !== '' || said !== '' || calls !== undefined)) this.#start();
+  }
+
+  #start() {
+    this.firstMs = performance.now();
+    this.state.textContent = '';
+    this.progress.hidden = true;
+  }
+
+  /** @param {{ index: number, id?: string, function?: { name?: string, arguments?: string } }} delta */
+  #takeCall({ index, id, function: called }) {
+    this.calls[index] ??= { id: id ?? `call-${index}`, type: 'function', function: { name: '', arguments: '' } };
+    const call = this.calls[index];
+    call.function.name += called?.name ?? '';
+    call.function.arguments += called?.arguments ?? '';
+    this.tools.replaceChildren(...this.calls.map(callView));
+  }
+
+  /** As the gateway says; as its price makes it where a model's answer ended before that. */
+  #cost() {
+    if (this.cost !== null) return `$${padded(this.cost)}`;
+    return this.usage === null || this.model.price === null ? null : usd(costOf(this.usage, this.model.price));
+  }
+
+  showNumbers() {
+    const parts = [];
+    const now = performance.now();
+    if (this.firstMs !== null) parts.push(`first token after ${((this.firstMs - this.startedMs) / 1000).toFixed(2)} s`);
+    if (this.usage !== null) {
+      const { prompt_tokens: input, completion_tokens: output } = this.usage;
+      if (this.firstMs !== null && output > 1 && now > this.firstMs) {
+        parts.push(`${(((output - 1) / (now - this.firstMs)) * 1000).toFixed(1)} tokens/s`);
+      }
+      parts.push(`${input} in, ${output} out`);
+      const cost = this.#cost();
+      if (cost !== null) parts.push(this.root.dataset['ended'] === undefined ? `${cost} so far` : `cost ${cost}`);
+    }
+    this.numbers.textContent = parts.join(' · ');
+  }
+
+  /**
+   * @param {string} text
+   * @param {string | null} requestId
+   * @param {boolean} isRecorded
+   */
+  end(text, requestId, isRecorded) {
+    this.progress.hidden = true;
+    this.state.textContent = text;
+    this.root.dataset['ended'] = text === '' ? 'complete' : 'early';
+    this.showNumbers();
+    if (requestId === null) return;
+    if (!isRecorded) {
+      this.numbers.append(' · request ', element('code', '', requestId));
+      return;
+    }
+    const link = element('a', '', `why: request ${requestId}`);
+    link.href = `/portal/usage/${encodeURIComponent(requestId)}`;
+    if (this.numbers.textContent !== '') this.numbers.append(' · ');
+    this.numbers.append(link);
+  }
+}
+
+/** @param {string} decimal */
+function padded(decimal) {
+  const [whole = '0', fraction = ''] = decimal.split('.');
+  return `${whole}.${fraction.padEnd(2, '0')}`;
+}
+
+/** @param {ToolCall} call */
+function callView({ function: { name, arguments: given } }) {
+  const block = element('div', 'tool-call');
+  const args = element('pre', '', indented(given));
+  args.tabIndex = 0;
+  const hint = element('p', 'hint', 'Your next message is sent as its result.');
+  block.append(element('p', 'tool-name', `calls ${name}`), args, hint);
+  return block;
+}
+
+/** @param {string} json */
+function indented(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
+}
+
+/**
+ * The events of a stream (WHATWG HTML, server-sent events), without the comments that say that it still waits.
+ * @param {ReadableStream<Uint8Array>} body
+ */
+async function* eventsOf(body) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = '';
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    const events = (rest + decoder.decode(read.value, { stream: true })).split('\n\n');
+    rest = events.pop() ?? '';
+    for (const event of events) if (event.startsWith('data: ')) yield event.slice(6);
+  }
+}
+
+/**
+ * @param {Response} answer
+ * @param {AnswerView} view
+ * @returns what went wrong, '' where nothing did
+ */
+export async function readAnswer(answer, view) {
+  if (!answer.ok || answer.body === null) {
+    const { error } = /** @type {Frame} */ (await answer.json());
+    return error?.message ?? `The gateway answered ${answer.status}.`;
+  }
+  for await (const data of eventsOf(answer.body)) {
+    if (data === '[DONE]') return view.failure ?? '';
+    const frame = /** @type {Frame} */ (JSON.parse(data));
+    if (frame.error !== undefined) view.failure = frame.error.message;
+    else view.take(frame, data);
+  }
+  return view.failure ?? 'The answer broke off.';
+}

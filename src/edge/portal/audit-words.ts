@@ -1,0 +1,89 @@
+import type { AuditAnswer } from './admin-answers.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+
+/** Entries of the audit log as sentences. */
+
+/** Who … what was done. Those that stand here can be chosen as a filter. */
+export const auditActions: Readonly<Record<string, string>> = {
+  'api_key.created': 'made the key',
+  'api_key.changed': 'changed the key',
+  'api_key.revoked': 'deleted the key',
+  'api_key.reported': 'reported as leaked, and so ended, the key',
+  'api_key.recovered': 'made by recovery the key',
+  'user.created': 'made the user',
+  'user.changed': 'changed the user',
+  'user.removed': 'took out of the organization the user',
+  'user.deleted': 'deleted the user',
+  'user.identity_linked': 'came by a provider and was linked to the user',
+  'user.identity_removed': 'removed the link to a provider of the user',
+  'project.created': 'made the project',
+  'project.changed': 'changed the project',
+  'project.archived': 'archived the project',
+  'project.unarchived': 'took up again the project',
+  'organization.created': 'opened the organization',
+  'organization.changed': 'changed the organization',
+  'organization.suspended': 'suspended the organization',
+  'organization.reactivated': 'took up again the organization',
+  'organization.closed': 'closed the organization',
+  'organization.billing_currency_changed': 'changed the currency of costs of the organization',
+  'wallet.credited': 'booked a credit for the wallet',
+  'wallet.adjusted': 'corrected the wallet',
+  'hold.released': 'released the hold',
+  'usage_content.deleted': 'deleted the stored content of the request',
+  'session.opened': 'signed in, with the session',
+  'session.ended': 'ended the session',
+  'sign_in_link.made': 'made a link that signs in, for',
+  'engine.start_ordered': 'started the engine',
+  'engine.stop_ordered': 'stopped the engine',
+  'engine.restart_ordered': 'restarted the engine',
+  'engine.reset_ordered': 'forgot the failures of the engine',
+  'engines.reloaded': 'read the engine files again',
+  'cluster.created': 'made the cluster',
+  'cluster.changed': 'changed the cluster',
+  'cluster.archived': 'archived the cluster',
+  'cluster.access_identity_rotated': 'made a new access identity for the cluster',
+  'cluster_node.added': 'added the node',
+  'cluster_node.changed': 'changed the node',
+  'cluster_node.removed': 'removed the node',
+  'cluster_node.allocated': 'allocated the node',
+  'cluster_node.released': 'released the node',
+  'stack.created': 'made the stack',
+  'stack.pushed': 'pushed a new version of the stack',
+  'stack.changed': 'changed the stack',
+  'stack.deleted': 'deleted the stack',
+  'run.created': 'began the run',
+  'run.canceled': 'canceled the run',
+  'run.forgotten': 'forgot the state of the run',
+  'run.opened': 'opened the web address of the run',
+};
+
+const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
+
+/** Who acted, by name where it is known. */
+export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+  const { type, id } = actor;
+  if (type === 'system' || id === null) return html`<strong>Headgate itself</strong>`;
+  const name = names.get(id);
+  const who = name === undefined ? html`${nounsOfIds[type]} <code>${id}</code>` : html`<strong>${name}</strong>`;
+  if (type !== 'key') return who;
+  const owner = actor.user_id === null ? undefined : names.get(actor.user_id);
+  return html`${name === undefined ? null : 'the key '}${who}${owner === undefined ? null : html` <span class="quiet">(of ${owner})</span>`}`;
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+/** What was changed, by its name where the log kept one. */
+export function targetOf({ before, after, target_id: id }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+  const kept = [after?.['name'], before?.['name'], after?.['email'], before?.['email']].find(isText);
+  const name = kept ?? names.get(id);
+  return name === undefined ? html`<code>${id}</code>` : html`<strong>${name}</strong>`;
+}
+
+export function sentenceOf(entry: AuditAnswer, names: ReadonlyMap<string, string>): Html {
+  const { action, target_type: type } = entry;
+  const words = auditActions[action];
+  const who = actorOf(entry, names);
+  if (action === 'engines.reloaded') return html`${who} ${words}`;
+  if (words !== undefined) return html`${who} ${words} ${targetOf(entry, names)}`;
+  return html`${who}: <code>${action}</code> of ${type.replaceAll('_', ' ')} ${targetOf(entry, names)}`;
+}

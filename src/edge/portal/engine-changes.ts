@@ -1,0 +1,59 @@
+import type { AuditAnswer } from './admin-answers.ts';
+import type { ListAnswer } from './answers.ts';
+import { enginePath } from './engine-words.ts';
+import { timeOf } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { empty, table } from './ui.ts';
+import { pathWith, type Visit } from './visit.ts';
+
+/** What was done to engines, by the audit log. */
+
+const reloadsRead = 50;
+const shownMax = 8;
+
+export async function readReloads({ get, ownOrganizationId }: Visit): Promise<readonly AuditAnswer[]> {
+  const path = pathWith('/v1/audit', {
+    action: 'engines.reloaded',
+    limit: reloadsRead,
+    organization_id: ownOrganizationId,
+  });
+  return (await get<ListAnswer<AuditAnswer>>(path)).data;
+}
+
+/** Ids as the audit has them: a text with spaces in between. */
+function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
+  const text = after?.[name];
+  return typeof text === 'string' && text !== '' ? text.split(' ') : [];
+}
+
+const kinds = { added: 'Added', changed: 'Changed', removed: 'Removed' } as const;
+
+/** Whether a reading of the files brought something new of this engine. */
+export function isAbout(change: AuditAnswer, engineId: string): boolean {
+  return Object.keys(kinds).some((kind) => idsOf(change, kind).includes(engineId));
+}
+
+function idList(ids: readonly string[]): MaybeHtml {
+  if (ids.length === 0) return html`<span class="quiet">–</span>`;
+  return html`<span class="wrap"
+    >${ids.map((id, index) => html`${index === 0 ? '' : ', '}<a href="${enginePath(id)}">${id}</a>`)}</span
+  >`;
+}
+
+export function reloadList(reloads: readonly AuditAnswer[]): Html {
+  if (reloads.length === 0)
+    return empty(
+      'Read once, at the start',
+      'A changed file counts once the files are read again: by the button above, or by SIGHUP.',
+    );
+  return table({
+    caption: 'When the engine files were read again, newest first',
+    columns: [{ title: 'Time' }, ...Object.values(kinds).map((title) => ({ title }))],
+    rows: reloads
+      .slice(0, shownMax)
+      .map((reload) => [
+        timeOf(reload.created_at, ''),
+        ...Object.keys(kinds).map((kind) => idList(idsOf(reload, kind))),
+      ]),
+  });
+}

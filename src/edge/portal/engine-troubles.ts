@@ -1,0 +1,31 @@
+import type { EngineAnswer } from './admin-answers.ts';
+import { enginePath } from './engine-words.ts';
+import { html, type MaybeHtml } from './html.ts';
+import { formToken, notice } from './ui.ts';
+import type { Visit } from './visit.ts';
+
+/** What an operator has to mend, and the button that tries it again; nothing for who operates no engines. */
+export async function engineTroubles(visit: Visit): Promise<MaybeHtml> {
+  if (!visit.may('engines')) return null;
+  const asked = await visit.send<{ readonly data: readonly EngineAnswer[] }>('GET', '/v1/admin/engines');
+  if (!asked.ok) return null;
+  return asked.body.data.flatMap((engine) => trouble(visit, engine) ?? []);
+}
+
+function trouble(visit: Visit, { id, state, last_failure: failure, rollout }: EngineAnswer) {
+  const link = html`<a href="${enginePath(id)}">${id}</a>`;
+  if (state === 'failed') {
+    return notice(
+      'bad',
+      html`<p><strong>The engine ${link} failed.</strong> ${failure?.message}</p>
+        <form class="buttons" method="post" action="${enginePath(id, '/start')}">
+          ${formToken(visit)}<button>Try ${id} again</button> <a href="${enginePath(id)}">Why, and its log</a>
+        </form>`,
+    );
+  }
+  if (rollout?.state !== 'refused') return null;
+  return notice(
+    'bad',
+    html`<p><strong>The new version of ${link} was refused; the old one goes on.</strong> ${rollout.message}</p>`,
+  );
+}

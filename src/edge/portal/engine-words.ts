@@ -1,0 +1,84 @@
+import type { EngineAnswer, EngineState } from './admin-answers.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { badge } from './ui.ts';
+
+/** How engines, memory and times are said to operators. */
+
+const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
+  ready: ['good', 'ready', 'It answers at once.'],
+  starting: ['busy', 'starting', 'Requests that come now wait until it is ready.'],
+  draining: ['busy', 'stopping', 'It finishes what runs and takes nothing new.'],
+  stopped: ['plain', 'stopped', 'Nothing runs. The next request starts it, and waits until it is ready.'],
+  failed: ['bad', 'failed', 'It could not be started. Requests are refused until it is tried again.'],
+  held: [
+    'plain',
+    'held stopped',
+    'An order stopped it. It stays stopped, whatever is asked of it, until somebody starts it.',
+  ],
+  disabled: ['plain', 'disabled', 'Its file says that it is not to run.'],
+};
+
+export function engineBadge({ state, rollout }: EngineAnswer): Html {
+  const [kind, text] = states[state];
+  if (rollout?.state === 'refused') return html`${badge(kind, text)} ${badge('bad', 'new version refused')}`;
+  return rollout === null ? badge(kind, text) : html`${badge(kind, text)} ${badge('busy', 'new version is checked')}`;
+}
+
+export const stateWords = ({ state }: EngineAnswer): string => states[state][2];
+
+const gib = 1_073_741_824;
+
+/** "80 GiB"; "?" where nobody knows. */
+export function memory(bytes: number | null): string {
+  if (bytes === null) return '?';
+  const value = bytes / gib;
+  return `${value >= 10 ? value.toFixed(0) : value.toFixed(1)} GiB`;
+}
+
+/** "12 s", "3 min 20 s", "5 h 12 min", "3 d 4 h". */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const units = [
+    ['d', 86_400],
+    ['h', 3600],
+    ['min', 60],
+    ['s', 1],
+  ] as const;
+  const first = units.findIndex(([, size]) => seconds >= size);
+  const shown = units.slice(first === -1 ? 3 : first, (first === -1 ? 3 : first) + 2);
+  let left = seconds;
+  return shown
+    .flatMap(([name, size], index) => {
+      const count = Math.floor(left / size);
+      left -= count * size;
+      return count === 0 && index > 0 ? [] : [`${count} ${name}`];
+    })
+    .join(' ');
+}
+
+/** How long a start takes, by the last ones; null before the first. */
+export function expectedStartMs({ start_times_ms: times }: EngineAnswer): number | null {
+  const sorted = times.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? null;
+}
+
+/** What each replica takes of a machine. */
+export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }: EngineAnswer): MaybeHtml {
+  if (driver === 'external') return 'run by somebody else';
+  const texts = [
+    ...(gpus === null
+      ? []
+      : [
+          [
+            `${gpus.count} GPU${gpus.count === 1 ? '' : 's'}`,
+            gpus.profile === null ? '' : ` ${gpus.profile}`,
+            gpus.memory_bytes === null ? '' : ` with ${memory(gpus.memory_bytes)}`,
+          ].join(''),
+        ]),
+    ...(bytes === null ? [] : [`${memory(bytes)} of memory`]),
+  ];
+  return texts.length === 0 ? html`<span class="quiet">no GPU</span>` : texts.join(', ');
+}
+
+/** The page of an engine, whose id may have slashes. */
+export const enginePath = (id: string, rest = ''): string => `/portal/engines/${encodeURIComponent(id)}${rest}`;

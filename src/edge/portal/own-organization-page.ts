@@ -1,0 +1,62 @@
+import { count } from './format.ts';
+import type { Form } from './form.ts';
+import { html, type Html } from './html.ts';
+import { limitFields } from './key-form.ts';
+import { statusOf } from './key-pages.ts';
+import { readOrganization } from './keys-page.ts';
+import { page } from './layout.ts';
+import { facts, section } from './lists.ts';
+import type { FullOrganization } from './organizations-page.ts';
+import type { PortalParts } from './parts.ts';
+import { field, formToken, notice, refused } from './ui.ts';
+import { queryOf, type Refusal, type Visit } from './visit.ts';
+
+/** The organization as its own administrators see it: its name, and its limits as they are. */
+export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  return ownOrganizationPageOf(visit, parts, null, null);
+}
+
+async function ownOrganizationPageOf(
+  visit: Visit,
+  { maxActiveKeys }: PortalParts,
+  typed: string | null,
+  refusal: Refusal | null,
+): Promise<Response> {
+  const organization = (await readOrganization(visit)) as FullOrganization;
+  const said = queryOf(visit.context, 'notice') === 'saved';
+  const body = html`${said ? notice('good', 'The name is changed.') : null}
+  ${visit.may('organization.rename') ? nameForm(visit, typed ?? organization.name, refusal) : null}
+  ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;
+  return page(visit, { title: organization.name, body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+function nameForm(visit: Visit, name: string, refusal: Refusal | null): Html {
+  return html`<form class="form" method="post" action="/portal/organization">
+    ${formToken(visit)} ${refused(refusal)}
+    ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
+    <p class="buttons"><button class="primary">Rename</button></p>
+  </form>`;
+}
+
+function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: number): Html {
+  const { default_limits: defaults, max_active_keys: max, models, id } = organization;
+  const whose = visit.may('organizations')
+    ? html`You set them on <a href="/portal/organizations/${id}">its page among the organizations</a>.`
+    : 'They are set by the administrators of the platform.';
+  return html`<p class="quiet">${whose} A key that is made may have lower or higher limits of its own.</p>
+    ${facts([
+      ['Active keys', `${count(max ?? maxActiveKeys)} at most`],
+      ...limitFields.map(({ name, label }) => {
+        const limit = defaults[name];
+        return [`${label}, of new keys`, limit === null ? 'unlimited' : count(limit)] as const;
+      }),
+      ['Models', models === null ? 'all' : models.join(', ')],
+    ])}`;
+}
+
+export async function renameOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  const name = form.text('name');
+  const renamed = await visit.send<FullOrganization>('PATCH', `/v1/organizations/${visit.organizationId}`, { name });
+  if (!renamed.ok) return ownOrganizationPageOf(visit, parts, name, renamed.refusal);
+  return visit.context.redirect('/portal/organization?notice=saved', 303);
+}

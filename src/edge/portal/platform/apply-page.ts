@@ -1,0 +1,180 @@
+import type { Form } from '#edge/portal/form.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import { page } from '#edge/portal/layout.ts';
+import { empty, formToken, radios, refused } from '#edge/portal/ui.ts';
+import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer, PageAnswer, RunAnswer, StackAnswer } from './answers.ts';
+import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';
+import { readRunnerProblem } from './runner-notice.ts';
+import { stackPath } from './stack-list.ts';
+import { readStack } from './stack-page.ts';
+import { chooser, type Option, problemOf } from './widgets.ts';
+
+/** Applying a stack: where, and with which inputs. */
+
+const clustersMax = 100;
+
+interface Wanted {
+  readonly cluster: string;
+  /** Empty for the whole cluster. */
+  readonly node: string;
+  readonly access: string;
+  readonly inputs: Typed;
+}
+
+export async function applyPage(visit: Visit, name: string): Promise<Response> {
+  const stack = await readStack(visit, name);
+  const cluster = queryOf(visit.context, 'cluster');
+  return applyPageOf(visit, stack, { cluster, node: '', access: '', inputs: defaultTexts(stack.inputs) }, null);
+}
+
+async function applyPageOf(
+  visit: Visit,
+  stack: StackAnswer,
+  wanted: Wanted,
+  refusal: Refusal | null,
+): Promise<Response> {
+  const [clusters, problem] = await Promise.all([
+    visit.get<PageAnswer<ClusterSummaryAnswer>>(`/v1/clusters?limit=${clustersMax}`),
+    readRunnerProblem(visit),
+  ]);
+  const asked =
+    wanted.cluster === '' ? (clusters.data.length === 1 ? clusters.data[0]?.id : undefined) : wanted.cluster;
+  const cluster =
+    asked === undefined ? null : await visit.get<ClusterAnswer>(`/v1/clusters/${encodeURIComponent(asked)}`);
+  const title = `Apply ${stack.title}`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  if (clusters.data.length === 0 && cluster === null) return page(visit, { title, body: noCluster(visit), status });
+  const body = html`${problem} ${clusters.data.length > 1 ? clusterForm(stack, clusters.data, cluster) : null}
+    <div id="results">
+      ${cluster === null ? empty('Where to?', 'Choose a cluster above: its nodes and the inputs of the stack come then.') : form(visit, { stack, cluster, wanted, refusal })}
+    </div>`;
+  return page(visit, { title, body, status });
+}
+
+function noCluster({ may }: Visit): Html {
+  return empty(
+    'There is no cluster to apply it to',
+    may('clusters')
+      ? html`<a href="/portal/clusters/new">Make one</a> of the machines that you have: a name, and how SSH reaches its
+          nodes.`
+      : 'An administrator of the platform makes clusters of an organization. Ask for one.',
+  );
+}
+
+/** Chooses the cluster by loading the page again, which needs no script. */
+function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], chosen: ClusterAnswer | null): Html {
+  const path = `${stackPath(stack)}/apply`;
+  const options = list.map(({ id, name, nodes_total: nodes }) => ({
+    value: id,
+    label: `${name} (${nodes} ${nodes === 1 ? 'node' : 'nodes'})`,
+  }));
+  const listed = chosen === null || options.some(({ value }) => value === chosen.id);
+  const own = listed ? [] : [{ value: chosen.id, label: chosen.name }];
+  return html`<form
+    class="filters"
+    method="get"
+    action="${path}"
+    hx-get="${path}"
+    hx-target="#results"
+    hx-select="#results"
+    hx-swap="outerHTML"
+    hx-trigger="change"
+    hx-push-url="true"
+  >
+    ${chooser({ name: 'cluster', label: 'Cluster', options: [{ value: '', label: 'Choose…' }, ...own, ...options], chosen: chosen?.id ?? '' })}
+    <p class="buttons"><button>Choose</button></p>
+  </form>`;
+}
+
+interface FormOptions {
+  readonly stack: StackAnswer;
+  readonly cluster: ClusterAnswer;
+  readonly wanted: Wanted;
+  readonly refusal: Refusal | null;
+}
+
+function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): Html {
+  const access = wanted.access === '' ? cluster.access : wanted.access;
+  return html`<form class="form" method="post" action="${stackPath(stack)}/apply">
+    ${formToken(visit)} ${refused(refusal)}
+    <input type="hidden" name="cluster_id" value="${cluster.id}" />
+    ${nodeField(stack, cluster, wanted.node, refusal)}
+    <fieldset>
+      <legend>Inputs</legend>
+      <div class="form">
+        ${stack.inputs.length === 0 ? html`<p class="quiet">It asks for nothing.</p>` : inputFields(stack.inputs, wanted.inputs, refusal)}
+      </div>
+    </fieldset>
+    ${accessField(stack, cluster, access)}
+    <p class="buttons"><button class="primary">Apply</button> <a href="${stackPath(stack)}">Cancel</a></p>
+  </form>`;
+}
+
+const fits = ({ applicable_profiles: profiles }: StackAnswer, { hardware_profile: profile }: NodeAnswer): boolean =>
+  profiles === null || profiles.includes(profile);
+
+function nodeField(stack: StackAnswer, cluster: ClusterAnswer, chosen: string, refusal: Refusal | null): MaybeHtml {
+  const { nodes, name } = cluster;
+  const problem = problemOf(refusal, 'cluster_id', 'The cluster') ?? problemOf(refusal, 'node', 'The node');
+  const others = nodes.filter((node) => !fits(stack, node));
+  const isWhole = nodes.length > 0 && others.length === 0;
+  const whole = {
+    value: '',
+    label: `the whole cluster ${name} (${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'})`,
+    isDisabled: !isWhole,
+  };
+  const options = nodes.map((node): Option => {
+    const is = `${node.name} (${node.hardware_profile}${node.gpus === 0 ? '' : `, ${node.gpus} GPUs`})`;
+    return { value: node.name, label: is, isDisabled: !fits(stack, node) };
+  });
+  const first = options.find(({ isDisabled }) => isDisabled !== true)?.value ?? '';
+  const profiles = stack.applicable_profiles?.join(', ') ?? '';
+  const hint =
+    nodes.length === 0
+      ? 'The cluster has no nodes: nothing can be applied to it.'
+      : others.length === 0
+        ? null
+        : `The stack is for nodes of ${profiles}; ${others.length} of ${nodes.length} are others and cannot be chosen.`;
+  return chooser({
+    name: 'node',
+    label: 'To',
+    options: [whole, ...options],
+    chosen: chosen === '' && !isWhole ? first : chosen,
+    hint,
+    problem,
+  });
+}
+
+function accessField({ web }: StackAnswer, cluster: ClusterAnswer, chosen: string): MaybeHtml {
+  if (web === null) return html`<input type="hidden" name="access" value="${chosen}" />`;
+  if (cluster.public_domain === null) {
+    return html`<p class="hint">
+      The cluster has no public domain: what runs gets no web address until an administrator gives it one.
+    </p>`;
+  }
+  const hint =
+    cluster.access === 'members'
+      ? 'The cluster has its web addresses for members, whatever is chosen here.'
+      : `Under ${cluster.public_domain}. Members open it from the page of the run.`;
+  const choices = [
+    { value: 'public', label: 'Everybody' },
+    { value: 'members', label: 'Members of the organization' },
+  ];
+  return radios({ name: 'access', legend: 'Who may use its web address', choices, chosen, hint });
+}
+
+export async function applyStack(visit: Visit, name: string, typed: Form): Promise<Response> {
+  const stack = await readStack(visit, name);
+  const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
+  const started = await visit.send<RunAnswer>('POST', `/v1/stacks/${stack.id}/apply`, {
+    cluster_id: cluster,
+    node: node === '' ? null : node,
+    inputs: inputsOf(stack.inputs, typed),
+    ...(access !== '' && { access }),
+  });
+  if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
+  const wanted = { cluster, node, access, inputs: typedTexts(stack.inputs, typed) };
+  return applyPageOf(visit, stack, wanted, started.refusal);
+}

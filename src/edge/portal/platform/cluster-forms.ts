@@ -1,0 +1,175 @@
+import type { Form } from '#edge/portal/form.ts';
+import { counted } from '#edge/portal/format.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import { page } from '#edge/portal/layout.ts';
+import { empty, field, formToken, radios, refused } from '#edge/portal/ui.ts';
+import type { Refusal, Visit } from '#edge/portal/visit.ts';
+import type { ClusterAnswer, PageAnswer, RunAnswer } from './answers.ts';
+import { clusterPath } from './cluster-list.ts';
+import { readCluster } from './cluster-page.ts';
+import { readOrganizations } from './organization-names.ts';
+import { area, chooser, confirmForm, problemOf, renamed } from './widgets.ts';
+
+/** Making, changing and deleting a cluster, by administrators of the platform. */
+
+const path = '/portal/clusters';
+
+interface Typed {
+  readonly name: string;
+  readonly organization: string;
+  readonly domain: string;
+  readonly access: string;
+}
+
+const typedIn = (form: Form): Typed => ({
+  name: form.text('name').trim(),
+  organization: form.text('organization_id'),
+  domain: form.text('public_domain').trim(),
+  access: form.text('access'),
+});
+
+const toBody = ({ name, organization, domain, access }: Typed) => ({
+  name,
+  organization_id: organization,
+  public_domain: domain === '' ? null : domain,
+  access,
+});
+
+const accesses = [
+  { value: 'public', label: 'Everybody' },
+  { value: 'members', label: 'Members of the organization' },
+];
+
+async function fields(visit: Visit, typed: Typed, refusal: Refusal | null, hint: MaybeHtml): Promise<Html> {
+  const organizations = (await readOrganizations(visit)).filter(({ status }) => status !== 'closed');
+  const listed = organizations.map(({ id, name }) => ({ value: id, label: name }));
+  const isListed = typed.organization === '' || listed.some(({ value }) => value === typed.organization);
+  const own = isListed ? [] : [{ value: typed.organization, label: typed.organization }];
+  return html`${refused(refusal)}
+  ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, hint: 'Becomes a part of web addresses: a-z, 0-9 and "-".' })}
+  ${chooser({ name: 'organization_id', label: 'Organization', options: [...own, ...listed], chosen: typed.organization, hint, problem: problemOf(refusal, 'organization_id', 'The organization') })}
+  ${field({ name: 'public_domain', label: 'Public domain', value: typed.domain, refusal, placeholder: 'apps.example.com', maxLength: 200, hint: 'Web addresses of what runs here lie below it. Empty: there are none.' })}
+  ${radios({ name: 'access', legend: 'Who may use its web addresses', choices: accesses, chosen: typed.access, hint: 'A run may ask for less, and not for more.' })}`;
+}
+
+function requireRight({ may }: Visit): Html | null {
+  return may('clusters') ? null : empty('Clusters are made by administrators of the platform', 'Ask one of them.');
+}
+
+export async function newClusterPage(visit: Visit, typed: Typed | null = null, refusal: Refusal | null = null) {
+  const title = 'Make a cluster';
+  const refusedBody = requireRight(visit);
+  if (refusedBody !== null) return page(visit, { title, body: refusedBody, status: 403 });
+  const [first] = await readOrganizations(visit);
+  const shown = typed ?? { name: '', organization: first?.id ?? '', domain: '', access: 'public' };
+  const body = html`<form class="form" method="post" action="${path}">
+    ${formToken(visit)}
+    ${await fields(visit, shown, refusal, 'Its members see the cluster, and its administrators apply stacks to it.')}
+    ${area({ name: 'private_key', label: 'Private key for its nodes', value: '', refusal, hint: 'Empty makes one here, of which you get the public part. It is kept encrypted and shown never again.' })}
+    <p class="buttons"><button class="primary">Make the cluster</button> <a href="${path}">Cancel</a></p>
+  </form>`;
+  return page(visit, { title, body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function createCluster(visit: Visit, form: Form): Promise<Response> {
+  const typed = typedIn(form);
+  const key = form.text('private_key').replaceAll('\r\n', '\n').trim();
+  const identity = key === '' ? {} : { access_identity: { private_key: `${key}\n` } };
+  const made = await visit.send<ClusterAnswer>('POST', '/v1/clusters', { ...toBody(typed), ...identity });
+  if (!made.ok)
+    return newClusterPage(
+      visit,
+      typed,
+      renamed(made.refusal, (name) => name.replace(/^access_identity\./, '')),
+    );
+  return visit.context.redirect(`${clusterPath(made.body)}?notice=made`, 303);
+}
+
+async function editPageOf(
+  visit: Visit,
+  cluster: ClusterAnswer,
+  typed: Typed,
+  refusal: Refusal | null,
+): Promise<Response> {
+  const hint = 'Moving it takes its runs along: what is allocated is metered for the new organization from then on.';
+  const body = html`<form class="form" method="post" action="${clusterPath(cluster)}">
+    ${formToken(visit)} ${await fields(visit, typed, refusal, hint)}
+    <p class="buttons"><button class="primary">Save</button> <a href="${clusterPath(cluster)}">Cancel</a></p>
+  </form>`;
+  return page(visit, { title: `Edit ${cluster.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function editClusterPage(visit: Visit, id: string): Promise<Response> {
+  const cluster = await readCluster(visit, id);
+  const refusedBody = requireRight(visit);
+  if (refusedBody !== null) return page(visit, { title: cluster.name, body: refusedBody, status: 403 });
+  const { name, organization_id: organization, public_domain: domain, access } = cluster;
+  return editPageOf(visit, cluster, { name, organization, domain: domain ?? '', access }, null);
+}
+
+export async function changeCluster(visit: Visit, id: string, form: Form): Promise<Response> {
+  const cluster = await readCluster(visit, id);
+  const typed = typedIn(form);
+  const changed = await visit.send<ClusterAnswer>('PATCH', `/v1/clusters/${cluster.id}`, toBody(typed));
+  if (!changed.ok) return editPageOf(visit, cluster, typed, changed.refusal);
+  return visit.context.redirect(`${clusterPath(cluster)}?notice=saved`, 303);
+}
+
+export async function deleteClusterPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
+  const cluster = await readCluster(visit, id);
+  const applied = await visit.get<PageAnswer<RunAnswer>>(`/v1/runs?cluster_id=${cluster.id}&status=APPLIED&limit=100`);
+  const { total } = applied.pagination;
+  const web = applied.data.filter(({ url }) => url !== null).length;
+  const body = confirmForm(visit, {
+    action: `${clusterPath(cluster)}/delete`,
+    back: clusterPath(cluster),
+    button: `Delete ${cluster.name}`,
+    refusal,
+    body: html`<p>
+        The cluster <strong>${cluster.name}</strong> ends for good:
+        ${counted(cluster.nodes_allocated, 'allocated node')} of ${cluster.nodes_total}
+        ${cluster.nodes_allocated === 1 ? 'is' : 'are'} released, their hours end now, runs that wait or run are ended,
+        and its key is no longer used.
+      </p>
+      <p>
+        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What they made stays on the nodes and cannot be destroyed from here any more; web addresses: ${web}, which stop at once.`}
+      </p>
+      <p>Its costs stay in the reports.</p>`,
+  });
+  return page(visit, { title: `Delete ${cluster.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function deleteCluster(visit: Visit, id: string): Promise<Response> {
+  const gone = await visit.send('DELETE', `/v1/clusters/${encodeURIComponent(id)}`);
+  return gone.ok ? visit.context.redirect(`${path}?notice=deleted`, 303) : deleteClusterPage(visit, id, gone.refusal);
+}
+
+export async function rotatePage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
+  const cluster = await readCluster(visit, id);
+  const body = confirmForm(visit, {
+    action: `${clusterPath(cluster)}/rotate`,
+    back: clusterPath(cluster),
+    button: 'Replace the key',
+    refusal,
+    body: html`<p>
+      <strong>Runs on ${cluster.name} log in with a new key from now on.</strong> Until its public part stands in
+      <code>authorized_keys</code> of every node, no run reaches them, and web addresses that go by SSH do not answer.
+    </p>`,
+  });
+  return page(visit, {
+    title: `Replace the key of ${cluster.name}`,
+    body,
+    status: refusal === null ? 200 : statusOf(refusal),
+  });
+}
+
+export async function rotateKey(visit: Visit, id: string): Promise<Response> {
+  const done = await visit.send<ClusterAnswer>(
+    'POST',
+    `/v1/clusters/${encodeURIComponent(id)}/access-identity/rotate`,
+    {},
+  );
+  if (!done.ok) return rotatePage(visit, id, done.refusal);
+  return visit.context.redirect(`${clusterPath(done.body)}?notice=rotated`, 303);
+}

@@ -1,0 +1,216 @@
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, copyable, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
+import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import type { ClusterAnswer, NodeAnswer, PageAnswer, RunAnswer } from './answers.ts';
+import { clusterPath, clusterState } from './cluster-list.ts';
+import { amountsText, type CostReportAnswer } from './cost-answers.ts';
+import { readOrganizationNames } from './organization-names.ts';
+import { runPath, runTable } from './run-list.ts';
+import { facts, hoursText, moment } from './widgets.ts';
+
+/** One cluster: its nodes, what runs on it, and what it costs. */
+
+const runsShown = 10;
+
+const notices: Readonly<Record<string, string>> = {
+  made: 'The cluster is made. Put the public key below into authorized_keys of its nodes, then a stack can be applied.',
+  saved: 'The changes are saved.',
+  allocated: 'The node is allocated: its hours count.',
+  released: 'The node is released: its hours have ended.',
+  repeated: 'That was known already: nothing has changed.',
+  added: 'The node is added. Its hours count once it is allocated.',
+  removed: 'The node is taken out.',
+  rotated: 'The key is replaced: put the new public key into authorized_keys of every node, and take the old one out.',
+};
+
+export const readCluster = ({ get }: Visit, id: string): Promise<ClusterAnswer> =>
+  get<ClusterAnswer>(`/v1/clusters/${encodeURIComponent(id)}`);
+
+interface Spent {
+  readonly amounts: string;
+  readonly nodeHours: number;
+  readonly gpuHours: number;
+}
+
+async function readSpent(
+  { get, may }: Visit,
+  { id, organization_id: org }: ClusterAnswer,
+  nowMs: number,
+): Promise<Spent | null> {
+  if (!may('costs.read')) return null;
+  const month = new Date(nowMs).toISOString().slice(0, 'YYYY-MM'.length);
+  const report = await get<CostReportAnswer>(`/v1/billing/costs?month=${month}&org=${org}`);
+  const own = report.organizations.flatMap(({ clusters }) => clusters).filter((cluster) => cluster.id === id);
+  return {
+    amounts: amountsText(own.flatMap(({ amounts }) => amounts)),
+    nodeHours: own.reduce((sum, { node_hours: hours }) => sum + hours, 0),
+    gpuHours: own.reduce((sum, { gpu_hours: hours }) => sum + hours, 0),
+  };
+}
+
+export async function clusterPage(
+  visit: Visit,
+  nowMs: number,
+  id: string,
+  refusal: Refusal | null = null,
+): Promise<Response> {
+  const cluster = await readCluster(visit, id);
+  const [runs, applied, names, spent] = await Promise.all([
+    visit.get<PageAnswer<RunAnswer>>(`/v1/runs?cluster_id=${cluster.id}&limit=${runsShown}`),
+    visit.get<PageAnswer<RunAnswer>>(`/v1/runs?cluster_id=${cluster.id}&status=APPLIED&limit=100`),
+    readOrganizationNames(visit),
+    readSpent(visit, cluster, nowMs),
+  ]);
+  const path = clusterPath(cluster);
+  const isOpen = cluster.status === 'active';
+  const operates = isOpen && visit.may('clusters');
+  const said = notices[queryOf(visit.context, 'notice')];
+  const actions = html`${isOpen && visit.may('runs') ? html`<a class="button primary" href="/portal/stacks">Apply a stack</a>` : null}
+  ${operates ? html`<a class="button" href="${path}/edit">Edit</a> <a class="button danger" href="${path}/delete">Delete</a>` : null}`;
+  const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
+    ${about(cluster, names, spent)} ${nodeSection(visit, cluster, operates, refusal)}
+    ${isOpen ? keySection(cluster, operates) : null} ${addresses(applied.data)}
+    <section aria-labelledby="runs-title">
+      <div class="heading">
+        <h2 id="runs-title">Last runs</h2>
+        <p class="actions"><a href="/portal/runs?cluster_id=${cluster.id}">All runs</a></p>
+      </div>
+      ${runs.data.length === 0 ? empty('Nothing was applied yet', 'What is applied to this cluster stands here.') : runTable(runs.data, new Map([[cluster.id, cluster.name]]))}
+    </section>`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: cluster.name, actions, body, status });
+}
+
+function about(cluster: ClusterAnswer, names: ReadonlyMap<string, string>, spent: Spent | null): Html {
+  const { organization_id: org } = cluster;
+  return facts([
+    { term: 'State', text: clusterState(cluster) },
+    names.size === 0 ? null : { term: 'Organization', text: names.get(org) ?? org },
+    {
+      term: 'Web addresses',
+      text:
+        cluster.public_domain === null
+          ? 'none: it has no public domain'
+          : html`under <code>${cluster.public_domain}</code>, for
+              ${cluster.access === 'members' ? 'members' : 'everybody'}`,
+    },
+    spent === null
+      ? null
+      : {
+          term: 'This month',
+          text: html`<a href="/portal/costs">${spent.amounts}</a>
+            <span class="quiet"
+              >${hoursText(spent.nodeHours)} of nodes, ${hoursText(spent.gpuHours)} of GPUs, months by UTC</span
+            >`,
+        },
+    { term: 'Made', text: moment(cluster.created_at) },
+    cluster.archived_at === null ? null : { term: 'Deleted', text: moment(cluster.archived_at) },
+    { term: 'Id', text: html`<code>${cluster.id}</code>` },
+  ]);
+}
+
+function nodeState({ status, allocation }: NodeAnswer): Html {
+  if (status === 'allocated')
+    return html`${badge('good', 'allocated')} since ${moment(allocation?.allocated_at ?? null)}`;
+  if (status === 'registered') return badge('plain', 'never allocated');
+  const concluded = allocation?.estimated === true ? badge('busy', 'concluded from silence') : null;
+  return html`${badge('plain', 'released')} ${moment(allocation?.released_at ?? null)} ${concluded}`;
+}
+
+function nodeSection(visit: Visit, cluster: ClusterAnswer, operates: boolean, refusal: Refusal | null): Html {
+  const path = clusterPath(cluster);
+  const add = operates ? html`<p class="actions"><a class="button" href="${path}/nodes/new">Add a node</a></p>` : null;
+  const none = operates
+    ? html`<a href="${path}/nodes/new">Add one</a>: a name, and how SSH reaches it.`
+    : 'An administrator of the platform adds them.';
+  return html`<section aria-labelledby="nodes-title">
+    <div class="heading">
+      <h2 id="nodes-title">Nodes</h2>
+      ${add}
+    </div>
+    ${cluster.nodes.length === 0 ? empty('No nodes yet', none) : nodeTable(cluster)}
+    ${operates ? cluster.nodes.map((node) => nodeChanges(visit, cluster, node, refusal)) : null}
+  </section>`;
+}
+
+function nodeTable({ nodes }: ClusterAnswer): Html {
+  return table({
+    caption: 'Nodes of the cluster',
+    columns: [
+      { title: 'Name' },
+      { title: 'Profile' },
+      { title: 'GPUs', isNumber: true },
+      { title: 'Hours' },
+      { title: 'Last heard of' },
+      { title: 'Reached at' },
+    ],
+    rows: nodes.map((node) => [
+      node.name,
+      node.hardware_profile,
+      String(node.gpus),
+      nodeState(node),
+      moment(node.last_seen_at),
+      html`<code>${node.ssh_user}@${node.address}:${node.ssh_port}</code>
+        ${node.host_key === null ? badge('busy', 'host key not known') : null}`,
+    ]),
+  });
+}
+
+/** Each node has a form of its own on the page, whose field has a name of its own. */
+export const momentField = (nodeId: string): string => `at-${nodeId}`;
+
+/** What is said of one node: each is folded away, with a form of its own. */
+function nodeChanges(visit: Visit, cluster: ClusterAnswer, node: NodeAnswer, refusal: Refusal | null): Html {
+  const path = `${clusterPath(cluster)}/nodes/${node.id}`;
+  const isHeld = node.status === 'allocated';
+  const kind = isHeld ? 'release' : 'allocate';
+  return html`<details class="fold" ${refusal?.problems.has(momentField(node.id)) === true ? html`open` : null}>
+    <summary>${node.name}: ${isHeld ? 'release' : 'allocate'}, edit, take out</summary>
+    <form class="form" method="post" action="${path}/${kind}">
+      ${formToken(visit)}
+      ${field({ name: momentField(node.id), label: `When it was ${isHeld ? 'given back' : 'taken'}`, value: '', placeholder: '2026-11-21T09:30:00Z', maxLength: 40, hint: 'Empty is now.', refusal })}
+      <p class="buttons">
+        <button class="${isHeld ? 'danger' : 'primary'}">
+          ${isHeld ? 'Release: its hours end' : 'Allocate: its hours count'}
+        </button>
+        <a href="${path}/edit">Edit</a> <a href="${path}/delete">Take it out</a>
+      </p>
+    </form>
+  </details>`;
+}
+
+function keySection({ id, access_identity: key }: ClusterAnswer, operates: boolean): Html {
+  return html`<section aria-labelledby="key-title">
+    <div class="heading">
+      <h2 id="key-title">Key for its nodes</h2>
+      ${operates ? html`<p class="actions"><a class="button" href="/portal/clusters/${id}/rotate">Replace the key</a></p>` : null}
+    </div>
+    ${key.encrypted_with === null ? notice('bad', 'The private key of this cluster is gone: no run reaches its nodes until the key is replaced.') : null}
+    <p class="hint">
+      Runs log in with it. This line belongs into <code>~/.ssh/authorized_keys</code> of the user on every node.
+    </p>
+    ${copyable('public-key', key.public_key)}
+    <p class="quiet prose">
+      ${key.fingerprint}, ${key.origin === 'given' ? 'given' : 'made here'} ${moment(key.changed_at)}
+    </p>
+  </section>`;
+}
+
+function addresses(applied: readonly RunAnswer[]): MaybeHtml {
+  const open = applied.filter(({ url }) => url !== null);
+  if (open.length === 0) return null;
+  return html`<section aria-labelledby="addresses-title">
+    <h2 id="addresses-title">Web addresses</h2>
+    ${table({
+      caption: 'Web addresses of the cluster',
+      columns: [{ title: 'Stack' }, { title: 'Address' }, { title: 'For' }],
+      rows: open.map((run) => [
+        html`<a href="${runPath(run)}#address">${run.stack}</a>`,
+        html`<code>${run.url}</code>`,
+        run.access === 'members' ? 'members' : 'everybody',
+      ]),
+    })}
+  </section>`;
+}

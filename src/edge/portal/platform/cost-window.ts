@@ -1,0 +1,65 @@
+import type { Html, MaybeHtml } from '#edge/portal/html.ts';
+import { html } from '#edge/portal/html.ts';
+import type { Refusal, Visit } from '#edge/portal/visit.ts';
+import { queryOf } from '#edge/portal/visit.ts';
+import { filterForm, problemOf } from './widgets.ts';
+
+/** Which time a report is about: a month, or a range of days, in a time zone. */
+
+export interface Asked {
+  readonly month: string;
+  readonly from: string;
+  readonly to: string;
+  readonly tz: string;
+  readonly org: string;
+}
+
+/** What the address of a page asks for; the month that is now where it says nothing. */
+export function askedWindow({ context }: Visit, nowMs: number): Asked {
+  const text = (name: string): string => queryOf(context, name).trim();
+  const [from, to, month] = [text('from'), text('to'), text('month')];
+  const isRange = from !== '' || to !== '';
+  const now = new Date(nowMs).toISOString().slice(0, 'YYYY-MM'.length);
+  return { from, to, month: isRange ? '' : month === '' ? now : month, tz: text('tz'), org: text('org') };
+}
+
+/** As the API takes it. */
+export function windowQuery({ month, from, to, tz, org }: Asked): Readonly<Record<string, string>> {
+  return { month, from, to, tz, org };
+}
+
+const zones = Intl.supportedValuesOf('timeZone');
+
+interface WindowField {
+  readonly name: 'month' | 'from' | 'to' | 'tz';
+  readonly label: string;
+  readonly type: 'month' | 'date' | 'text';
+}
+
+const fields: readonly WindowField[] = [
+  { name: 'month', label: 'Month', type: 'month' },
+  { name: 'from', label: 'Or from', type: 'date' },
+  { name: 'to', label: 'until before', type: 'date' },
+  { name: 'tz', label: 'Time zone', type: 'text' },
+];
+
+function input({ name, label, type }: WindowField, value: string, refusal: Refusal | null): Html {
+  const problem = problemOf(refusal, name, label);
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <input
+      type="${type}"
+      id="${name}"
+      name="${name}"
+      value="${value}"
+      ${name === 'tz' ? html`list="zones" placeholder="UTC" autocomplete="off"` : null}
+      ${problem === null ? null : html`aria-invalid="true" aria-describedby="${name}-problem"`}
+    />
+    ${problem === null ? null : html`<p class="problem" id="${name}-problem">${problem}</p>`}
+  </div>`;
+}
+
+export function windowForm(path: string, asked: Asked, refusal: Refusal | null, more: MaybeHtml = null): Html {
+  return html`${filterForm(path, [html`${fields.map((one) => input(one, asked[one.name], refusal))}${more}`])}
+    <datalist id="zones">${zones.map((zone) => html`<option value="${zone}"></option>`)}</datalist>`;
+}

@@ -1,0 +1,247 @@
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, empty, figures, formToken, notice, refused, table, tabs } from '#edge/portal/ui.ts';
+import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import type { Form } from '#edge/portal/form.ts';
+import {
+  amountsText,
+  amountText,
+  type ClusterCostsAnswer,
+  type CostLineAnswer,
+  type CostReportAnswer,
+  type CostWarningAnswer,
+  type HoursAnswer,
+  type OrganizationCostsAnswer,
+} from './cost-answers.ts';
+import type { PageAnswer } from './answers.ts';
+import { type Asked, askedWindow, windowForm, windowQuery } from './cost-window.ts';
+import { readOrganizationNames } from './organization-names.ts';
+import { chooser, hoursText, moment, problemOf } from './widgets.ts';
+import { passOn } from './stack-files.ts';
+import { formatId } from '#base/id.ts';
+
+/** What nodes and GPUs were held for, and what that costs. */
+
+const path = '/portal/costs';
+
+const notices: Readonly<Record<string, string>> = {
+  currency: 'The billing currency is saved: costs are shown in it, those of the past too.',
+};
+
+export function costTabs({ may }: Visit, here: 'report' | 'rates' | 'margins'): Html {
+  const list = [
+    { key: 'report', text: 'Report', href: path, isSeen: true },
+    { key: 'rates', text: 'Rates', href: `${path}/rates`, isSeen: may('rates.read') },
+    { key: 'margins', text: 'Margins', href: `${path}/margins`, isSeen: may('margins') },
+  ].filter(({ isSeen }) => isSeen);
+  return tabs(
+    'Costs',
+    list.map(({ key, text, href }) => ({ text, href, isHere: key === here })),
+  );
+}
+
+/** The report, or why the API makes none of what was asked. */
+async function readReport({ get }: Visit, asked: Asked): Promise<CostReportAnswer | Refusal> {
+  try {
+    return await get<CostReportAnswer>(pathWith('/v1/billing/costs', windowQuery(asked)));
+  } catch (error) {
+    if (error instanceof RefusedError && error.refusal.status === 400) return error.refusal;
+    throw error;
+  }
+}
+
+const isRefusal = (value: CostReportAnswer | Refusal): value is Refusal => 'problems' in value;
+
+export async function costsPage(visit: Visit, nowMs: number, formRefusal: Refusal | null = null): Promise<Response> {
+  const asked = askedWindow(visit, nowMs);
+  const [found, names] = await Promise.all([readReport(visit, asked), readOrganizationNames(visit)]);
+  const refusal = isRefusal(found) ? found : null;
+  const said = notices[queryOf(visit.context, 'notice')];
+  const choices = [
+    { value: '', label: 'All organizations' },
+    ...[...names].map(([value, label]) => ({ value, label })),
+  ];
+  const organization =
+    names.size > 1 ? chooser({ name: 'org', label: 'Organization', options: choices, chosen: asked.org }) : null;
+  const body = html`${costTabs(visit, 'report')} ${said === undefined ? null : notice('good', said)}
+    ${windowForm(path, asked, refusal, organization)}
+    <div id="results">${isRefusal(found) ? refused(found) : report(found, asked)}</div>
+    ${await currencySection(visit, formRefusal)}`;
+  const worst = formRefusal ?? refusal;
+  return page(visit, { title: 'Costs', body, status: worst === null ? 200 : statusOf(worst) });
+}
+
+function report({ window, totals, grand_total: grand, organizations, warnings }: CostReportAnswer, asked: Asked): Html {
+  const csv = pathWith(`${path}.csv`, windowQuery(asked));
+  return html`${figures([
+      {
+        label: 'Grand total',
+        value: amountsText(grand),
+        note: grand.length > 1 ? 'currencies are never added' : 'rounded lines, added',
+      },
+      { label: 'Node-hours', value: hoursText(totals.node_hours) },
+      { label: 'GPU-hours', value: hoursText(totals.gpu_hours) },
+      {
+        label: 'Unrated hours',
+        value: hoursText(totals.unrated_hours),
+        note: `of nodes, and ${hoursText(totals.unrated_gpu_hours)} of GPUs: no rate card has a price for them`,
+      },
+    ])}
+    <p class="quiet">
+      ${moment(window.from)} until ${moment(window.to)}, days of ${window.tz}, counted until ${moment(window.as_of)}.
+      <a href="${csv}">CSV</a> in the columns of FOCUS 1.2.
+    </p>
+    ${warnings.map(warning)}
+    ${organizations.length === 0 ? empty('No hours in this time', 'Hours count while a node is allocated, which an administrator of the platform does on the page of its cluster, and while a replica of a model holds GPUs. Choose another time above.') : organizations.map((one) => organizationCosts(one, organizations.length === 1))}`;
+}
+
+function warning({ code, from, to, hardware_profile: profile }: CostWarningAnswer): Html {
+  const texts: Readonly<Record<CostWarningAnswer['code'], string>> = {
+    CONVERSION_RATE_MISSING: `There is no rate from ${from ?? ''} to ${to ?? ''}: these costs are shown as they are, in ${from ?? ''}, and marked below. An administrator of the platform adds one under Rates; nothing is guessed.`,
+    RATE_CARD_MISSING: `No rate card prices the hours of ${profile ?? ''}: they count as unrated. An administrator of the platform adds one under Rates.`,
+    AMBIGUOUS_RATE: `Several rate cards price the hours of ${profile ?? ''} in different currencies: they count as unrated until one of them is ended, or the organization has a billing currency.`,
+    GPU_PRICE_MISSING: `The rate card of ${profile ?? ''} has no price for GPU-hours: they count as unrated.`,
+  };
+  return notice('plain', texts[code]);
+}
+
+function hoursOf({
+  node_hours: nodes,
+  gpu_hours: gpus,
+  unrated_hours: unrated,
+  unrated_gpu_hours: unratedGpus,
+}: HoursAnswer): Html {
+  return html`<span class="quiet"
+    >${hoursText(nodes)} of nodes, ${hoursText(gpus)} of
+    GPUs${unrated + unratedGpus > 0 ? html`, <strong>${hoursText(unrated)} and ${hoursText(unratedGpus)} unrated</strong>` : null}</span
+  >`;
+}
+
+function organizationCosts(organization: OrganizationCostsAnswer, isOpen: boolean): Html {
+  const { name, amounts, clusters, billing_currency: currency } = organization;
+  return html`<details class="fold costs" ${isOpen ? html`open` : null}>
+    <summary>
+      <span class="cost-name">${name}</span> <span class="cost-amount">${amountsText(amounts)}</span>
+      ${hoursOf(organization)}
+    </summary>
+    <div class="costs-inside">
+      <p class="quiet">
+        ${currency === null ? 'It has no billing currency: each cost stands in that of its rate card.' : `Its billing currency is ${currency}.`}
+      </p>
+      ${clusters.map(clusterCosts)}
+    </div>
+  </details>`;
+}
+
+function clusterCosts(cluster: ClusterCostsAnswer): Html {
+  const { name, source, running, estimated, amounts, line_items: lines } = cluster;
+  const skipped = lines.filter(({ conversion }) => conversion === 'skipped_missing_rate').length;
+  return html`<details class="fold costs">
+    <summary>
+      <span class="cost-name">${name}</span> <span class="cost-amount">${amountsText(amounts)}</span>
+      ${hoursOf(cluster)} ${source === 'replica' ? badge('plain', 'model') : null}
+      ${running ? badge('good', 'goes on') : null} ${estimated ? badge('busy', 'an end is concluded') : null}
+      ${skipped === 0 ? null : badge('bad', 'not converted')}
+    </summary>
+    ${lineTable(name, lines)}
+  </details>`;
+}
+
+const reasons = {
+  no_rate_card: 'no rate card',
+  ambiguous_rate: 'several rate cards',
+  no_gpu_price: 'no price for GPUs',
+} as const;
+
+function priceOf({ native, unrated_reason: reason }: CostLineAnswer): MaybeHtml {
+  const unrated = reason === null ? null : badge('busy', reasons[reason]);
+  if (native === null) return unrated;
+  const parts = [
+    ...(native.node_hour_price === null ? [] : [`${native.node_hour_price} a node`]),
+    ...(native.gpu_hour_price === null ? [] : [`${native.gpu_hour_price} a GPU`]),
+  ];
+  return html`${native.currency} ${parts.join(', ')} ${unrated}`;
+}
+
+function billedOf({ native, billed, conversion, conversion_rate: rate }: CostLineAnswer): MaybeHtml {
+  if (billed === null) return html`<span class="quiet">none</span>`;
+  if (conversion === 'skipped_missing_rate')
+    return html`${amountText(billed)}<br />${badge('bad', 'not converted: no rate')}`;
+  if (conversion === 'none' || native === null) return amountText(billed);
+  return html`${amountText(billed)} <span class="quiet">${amountText(native)} × ${rate}</span>`;
+}
+
+function lineTable(name: string, lines: readonly CostLineAnswer[]): Html {
+  return table({
+    caption: `Line items of ${name}`,
+    columns: [
+      { title: 'Profile' },
+      { title: 'From' },
+      { title: 'Until' },
+      { title: 'Node-hours', isNumber: true },
+      { title: 'GPU-hours', isNumber: true },
+      { title: 'Price of an hour' },
+      { title: 'Cost', isNumber: true },
+    ],
+    rows: lines.map((line) => [
+      html`${line.hardware_profile} ${line.estimated ? badge('busy', 'concluded') : null}`,
+      moment(line.from),
+      moment(line.to),
+      hoursText(line.node_hours),
+      hoursText(line.gpu_hours),
+      priceOf(line),
+      billedOf(line),
+    ]),
+  });
+}
+
+interface CurrencyAnswer {
+  readonly code: string;
+  readonly name: string;
+}
+
+/** All of them: a chooser has no pages. */
+async function readCurrencies(visit: Visit): Promise<readonly CurrencyAnswer[]> {
+  const read = (page: number) => visit.get<PageAnswer<CurrencyAnswer>>(`/v1/billing/currencies?page=${page}&limit=100`);
+  const { data, pagination } = await read(1);
+  const others = await Promise.all(Array.from({ length: pagination.pages - 1 }, (_, index) => read(index + 2)));
+  return [...data, ...others.flatMap((page) => page.data)];
+}
+
+/** Of the visitor's own organization, for who may say it. */
+async function currencySection(visit: Visit, refusal: Refusal | null): Promise<MaybeHtml> {
+  if (!visit.may('costs.currency')) return null;
+  const id = formatId('org', visit.signedIn.principal.organizationId);
+  const [data, { currency }] = await Promise.all([
+    readCurrencies(visit),
+    visit.get<{ readonly currency: string | null }>(`/v1/orgs/${id}/billing-currency`),
+  ]);
+  const options = [
+    { value: '', label: 'as the rate cards have it' },
+    ...data.map(({ code, name }) => ({ value: code, label: `${code}, ${name}` })),
+  ];
+  const hint = 'All costs of the organization are shown in it, where there is a conversion rate.';
+  return html`<section aria-labelledby="currency-title">
+    <h2 id="currency-title">Billing currency of ${visit.signedIn.member.organization.name}</h2>
+    <form class="form" method="post" action="${path}/currency">
+      ${formToken(visit)} ${refused(refusal)}
+      ${chooser({ name: 'currency', label: 'Currency', options, chosen: currency ?? '', hint, problem: problemOf(refusal, 'currency', 'The currency') })}
+      <p class="buttons"><button>Save</button></p>
+    </form>
+  </section>`;
+}
+
+export async function changeCurrency(visit: Visit, nowMs: number, form: Form): Promise<Response> {
+  const id = formatId('org', visit.signedIn.principal.organizationId);
+  const currency = form.text('currency');
+  const changed = await visit.send('PATCH', `/v1/orgs/${id}/billing-currency`, {
+    currency: currency === '' ? null : currency,
+  });
+  if (!changed.ok) return costsPage(visit, nowMs, changed.refusal);
+  return visit.context.redirect(`${path}?notice=currency`, 303);
+}
+
+export function costsCsv(visit: Visit, nowMs: number): Promise<Response> {
+  return passOn(visit, pathWith('/v1/billing/costs.csv', windowQuery(askedWindow(visit, nowMs))));
+}

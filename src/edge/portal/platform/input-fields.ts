@@ -1,0 +1,166 @@
+import type { Form } from '#edge/portal/form.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { field } from '#edge/portal/ui.ts';
+import type { Refusal } from '#edge/portal/visit.ts';
+import type { InputAnswer } from './answers.ts';
+import { area, chooser, problemOf, secretField } from './widgets.ts';
+
+/** Declared inputs of a stack as fields of a form, and what was typed there as the API takes it. */
+
+/** Under which the API tells what is wrong with an input, and the form sends it. */
+const fieldName = ({ name }: InputAnswer): string => `inputs.${name}`;
+
+/** Texts of fields by their names. */
+export type Typed = Readonly<Record<string, string>>;
+
+/** A JSON value as people write it; texts without their quotes. */
+export function valueText(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string';
+
+/** As the field shows a value: lists a line each, maps as `key = value`, where their texts need no JSON. */
+function shownText({ type, default: value }: InputAnswer): string {
+  if (value === null || value === undefined) return '';
+  if (type === 'list' && Array.isArray(value)) {
+    const isPlain = value.every((one) => isText(one) && one === one.trim() && one !== '' && !/[\n\r]/.test(one));
+    return isPlain && !/^[[]/.test(String(value[0] ?? '')) ? value.join('\n') : JSON.stringify(value);
+  }
+  if (type === 'map') {
+    const entries = Object.entries(value);
+    const isPlain = entries.every(
+      ([key, one]) => isText(one) && /^[\w.-]+$/.test(key) && one === one.trim() && !/[\n\r]/.test(one),
+    );
+    return isPlain ? entries.map(([key, one]) => `${key} = ${String(one)}`).join('\n') : JSON.stringify(value, null, 2);
+  }
+  return valueText(value);
+}
+
+/** What the form shows before anybody typed; secrets stay empty. */
+export function defaultTexts(inputs: readonly InputAnswer[]): Typed {
+  return Object.fromEntries(inputs.map((input) => [fieldName(input), input.sensitive ? '' : shownText(input)]));
+}
+
+/** What was typed, to be shown again; secrets are not. */
+export function typedTexts(inputs: readonly InputAnswer[], form: Form): Typed {
+  return Object.fromEntries(
+    inputs.map((input) => [
+      fieldName(input),
+      input.sensitive ? '' : form.text(fieldName(input)).replaceAll('\r\n', '\n'),
+    ]),
+  );
+}
+
+const numberPattern = /^-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,2})?$/i;
+
+/** What is no number is sent as it was typed, and refused there by the name of its field. */
+const toNumber = (text: string): number | string => (numberPattern.test(text.trim()) ? Number(text) : text);
+
+const elementWord = ({ type_expression: expression }: InputAnswer): string =>
+  /^\s*(?:list|set|map)\(\s*([a-z]+)\s*\)\s*$/.exec(expression ?? '')?.[1] ?? 'string';
+
+function toElement(input: InputAnswer, text: string): unknown {
+  const word = elementWord(input);
+  if (word === 'number') return toNumber(text);
+  return word === 'bool' && /^(?:true|false)$/.test(text) ? text === 'true' : text;
+}
+
+const linesOf = (text: string): string[] =>
+  text
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+
+function fromJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // The API says what it has to be.
+    return text;
+  }
+}
+
+function toMap(input: InputAnswer, text: string): unknown {
+  if (text.trimStart().startsWith('{')) return fromJson(text);
+  const entries = linesOf(text).map((line) => /^([^=]*?)\s*=\s*(.*)$/.exec(line));
+  if (!entries.every((entry) => entry !== null)) return text;
+  return Object.fromEntries(entries.map(([, key = '', value = '']) => [key, toElement(input, value)]));
+}
+
+/** @returns undefined where nothing was said, so that the default holds */
+function toValue(input: InputAnswer, typed: string): unknown {
+  const { type, default: otherwise, sensitive } = input;
+  // Browsers send CR LF for every line break of a text.
+  const text = typed.replaceAll('\r\n', '\n');
+  if (text === '') {
+    if (sensitive) return undefined;
+    // A default that somebody took out of its field is not wanted.
+    if (type === 'string') return isText(otherwise) ? '' : undefined;
+    if (type === 'list') return Array.isArray(otherwise) ? [] : undefined;
+    return type === 'map' && typeof otherwise === 'object' && otherwise !== null ? {} : undefined;
+  }
+  switch (type) {
+    case 'string':
+      return text;
+    case 'number':
+      return toNumber(text);
+    case 'bool':
+      return text === 'true' || text === 'false' ? text === 'true' : text;
+    case 'list':
+      return text.trimStart().startsWith('[') ? fromJson(text) : linesOf(text).map((line) => toElement(input, line));
+    case 'map':
+      return toMap(input, text);
+  }
+}
+
+/** The `inputs` of an apply. */
+export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<Record<string, unknown>> {
+  const values = inputs.map((input): [string, unknown] => [input.name, toValue(input, form.text(fieldName(input)))]);
+  return Object.fromEntries(values.filter(([, value]) => value !== undefined));
+}
+
+function hintOf({ type, description, sensitive, required, default: otherwise, type_expression }: InputAnswer): string {
+  const said = description === '' ? [] : [description];
+  if (type === 'list') said.push('One a line, or a JSON array.');
+  if (type === 'map') said.push('A line for each: key = value, or a JSON object.');
+  if (type_expression !== null && /object|tuple|any/.test(type_expression)) said.push(`Its type: ${type_expression}.`);
+  if (sensitive) said.push('A secret: it is sent once, and shown never again.');
+  if (!required && (otherwise === null || otherwise === undefined)) said.push('May be left empty.');
+  if (sensitive && !required && otherwise !== null) said.push('Empty takes the default of the stack.');
+  return said.join(' ');
+}
+
+/** One field for each input, those that are required first. */
+export function inputFields(inputs: readonly InputAnswer[], typed: Typed, refusal: Refusal | null): MaybeHtml {
+  const sorted = inputs.toSorted((a, b) => Number(b.required) - Number(a.required));
+  return sorted.map((input) => inputField(input, typed[fieldName(input)] ?? '', refusal));
+}
+
+function inputField(input: InputAnswer, value: string, refusal: Refusal | null): Html {
+  const { type, required, sensitive } = input;
+  const [name, text] = [fieldName(input), hintOf(input)];
+  const label = required ? `${input.name} (required)` : input.name;
+  const common = { name, label, hint: text === '' ? null : text, refusal, isRequired: required };
+  if (sensitive && type !== 'list' && type !== 'map') return secretField(common);
+  switch (type) {
+    case 'bool': {
+      const none = { value: '', label: required ? 'Choose…' : 'As the stack has it' };
+      const options = [
+        ...(value === '' || required ? [none] : []),
+        { value: 'true', label: 'Yes' },
+        { value: 'false', label: 'No' },
+      ];
+      return chooser({ ...common, options, chosen: value, problem: problemOf(refusal, name, label) });
+    }
+    case 'list':
+    case 'map':
+      return area({ ...common, value, rows: Math.min(10, Math.max(2, value.split('\n').length + 1)) });
+    case 'number':
+      return field({ ...common, value, inputMode: 'decimal', maxLength: 40 });
+    case 'string':
+      return value.includes('\n')
+        ? area({ ...common, value })
+        : html`${field({ ...common, value, maxLength: 20_000 })}`;
+  }
+}

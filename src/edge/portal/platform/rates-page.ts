@@ -1,0 +1,211 @@
+import type { Form } from '#edge/portal/form.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, checkbox, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
+import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import type { PageAnswer } from './answers.ts';
+import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
+import { costTabs } from './costs-page.ts';
+import { moment, pageNumber, pager, renamed } from './widgets.ts';
+
+/** Prices of hours and of currencies: they are dated, ended and followed, and never edited. */
+
+const path = '/portal/costs/rates';
+const pageSize = 50;
+
+const notices: Readonly<Record<string, string>> = {
+  added: 'The rate is on file. One that held until then was ended by it.',
+  ended: 'The rate is ended.',
+};
+
+type Kind = 'cards' | 'conversions';
+
+/** What somebody typed into one of the forms, and why it was refused. */
+interface Refused {
+  readonly kind: Kind | 'end';
+  readonly form: Form;
+  readonly refusal: Refusal;
+}
+
+export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | null = null): Promise<Response> {
+  const { context, get, may } = visit;
+  const asked = (name: string): string => pageNumber(queryOf(context, name));
+  const [cards, conversions] = await Promise.all([
+    get<PageAnswer<RateCardAnswer>>(`/v1/billing/rate-cards?limit=${pageSize}&page=${asked('page')}`),
+    get<PageAnswer<ConversionRateAnswer>>(`/v1/billing/conversion-rates?limit=${pageSize}`),
+  ]);
+  const said = notices[queryOf(context, 'notice')];
+  const mayChange = may('rates');
+  const ofKind = (kind: Kind): Refused | null => (wrong?.kind === kind ? wrong : null);
+  const body = html`${costTabs(visit, 'rates')} ${said === undefined ? null : notice('good', said)}
+    ${wrong?.kind === 'end' ? refused(wrong.refusal) : null}
+    <section aria-labelledby="cards-title">
+      <h2 id="cards-title">Rate cards</h2>
+      <p class="hint">What an hour of a node and of a GPU costs, by hardware profile.</p>
+      ${cards.data.length === 0 ? empty('No rate cards yet', mayChange ? 'Without one all hours count as unrated. Add the first below.' : 'Without one all hours count as unrated. An administrator of the platform adds them.') : cardTable(visit, cards.data, nowMs)}
+      ${pager(path, {}, cards)} ${mayChange ? cardForm(visit, ofKind('cards')) : null}
+    </section>
+    <section aria-labelledby="conversions-title">
+      <h2 id="conversions-title">Conversion rates</h2>
+      <p class="hint">What a currency is worth in another one. The way back is a rate of its own.</p>
+      ${conversions.data.length === 0 ? empty('No conversion rates yet', 'Costs stand in the currencies of their rate cards.') : conversionTable(visit, conversions.data, nowMs)}
+      ${mayChange ? conversionForm(visit, ofKind('conversions')) : null}
+    </section>`;
+  return page(visit, { title: 'Rates', body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
+}
+
+interface Dated {
+  readonly id: string;
+  readonly effective_from: string;
+  readonly effective_to: string | null;
+}
+
+function stateOf({ effective_from: from, effective_to: to }: Dated, nowMs: number): Html {
+  if (Date.parse(from) > nowMs) return badge('busy', 'to come');
+  return to !== null && Date.parse(to) <= nowMs ? badge('plain', 'ended') : badge('good', 'holds');
+}
+
+const datedColumns = [{ title: 'From' }, { title: 'Until' }, { title: 'State' }] as const;
+
+const datedCells = (rate: Dated, nowMs: number): MaybeHtml[] => [
+  moment(rate.effective_from),
+  moment(rate.effective_to, 'for good'),
+  stateOf(rate, nowMs),
+];
+
+function endCell(visit: Visit, rate: Dated, nowMs: number): MaybeHtml[] {
+  if (!visit.may('rates')) return [];
+  const isOver = rate.effective_to !== null && Date.parse(rate.effective_to) <= nowMs;
+  const button = html`<form method="post" action="${path}/${rate.id}/end">
+    ${formToken(visit)}<button class="plain">End it now</button>
+  </form>`;
+  return [isOver || Date.parse(rate.effective_from) > nowMs ? '' : button];
+}
+
+const endColumn = ({ may }: Visit) => (may('rates') ? [{ title: 'End' }] : []);
+const priceText = (price: string | null): MaybeHtml => price ?? html`<span class="quiet">not priced</span>`;
+
+function cardTable(visit: Visit, list: readonly RateCardAnswer[], nowMs: number): Html {
+  return table({
+    caption: 'Rate cards, those that begin last first',
+    columns: [
+      { title: 'Profile' },
+      { title: 'Currency' },
+      { title: 'Hour of a node', isNumber: true },
+      { title: 'Hour of a GPU', isNumber: true },
+      ...datedColumns,
+      ...endColumn(visit),
+    ],
+    rows: list.map((card) => [
+      card.hardware_profile,
+      card.currency,
+      priceText(card.node_hour),
+      priceText(card.gpu_hour),
+      ...datedCells(card, nowMs),
+      ...endCell(visit, card, nowMs),
+    ]),
+  });
+}
+
+function conversionTable(visit: Visit, list: readonly ConversionRateAnswer[], nowMs: number): Html {
+  return table({
+    caption: 'Conversion rates, those that begin last first',
+    columns: [
+      { title: 'Of' },
+      { title: 'In' },
+      { title: 'Rate', isNumber: true },
+      ...datedColumns,
+      ...endColumn(visit),
+    ],
+    rows: list.map((rate) => [
+      rate.from,
+      rate.to,
+      rate.rate,
+      ...datedCells(rate, nowMs),
+      ...endCell(visit, rate, nowMs),
+    ]),
+  });
+}
+
+/** Both forms stand on one page, with fields of the same names: each has its own before them. */
+const fieldOf = (kind: Kind, name: string): string => `${kind}.${name}`;
+
+const typed = (wrong: Refused | null, name: string): string => wrong?.form.text(name) ?? '';
+
+function dates(kind: Kind, wrong: Refused | null): Html {
+  const refusal = wrong?.refusal ?? null;
+  return html`<div class="grid">
+      ${field({ name: fieldOf(kind, 'effective_from'), label: 'Holds from', value: typed(wrong, fieldOf(kind, 'effective_from')), refusal, placeholder: '2026-03-01', hint: 'A date (midnight UTC) or an RFC 3339 time. Empty is now.', maxLength: 40 })}
+      ${field({ name: fieldOf(kind, 'effective_to'), label: 'Until', value: typed(wrong, fieldOf(kind, 'effective_to')), refusal, hint: 'Empty is for good.', maxLength: 40 })}
+    </div>
+    ${checkbox(fieldOf(kind, 'retroactive'), 'It may lie in the past', wrong?.form.has(fieldOf(kind, 'retroactive')) ?? false, 'That changes reports which may have been read already.')}`;
+}
+
+function cardForm(visit: Visit, wrong: Refused | null): Html {
+  const refusal = wrong?.refusal ?? null;
+  return html`<details class="fold" ${wrong === null ? null : html`open`}>
+    <summary>Add a rate card</summary>
+    <form class="form" method="post" action="${path}/cards">
+      ${formToken(visit)} ${refused(refusal)}
+      <div class="grid">
+        ${field({ name: fieldOf('cards', 'hardware_profile'), label: 'Hardware profile', value: typed(wrong, fieldOf('cards', 'hardware_profile')), refusal, isRequired: true, maxLength: 100, placeholder: 'h100-8x' })}
+        ${field({ name: fieldOf('cards', 'currency'), label: 'Currency', value: typed(wrong, fieldOf('cards', 'currency')), refusal, isRequired: true, maxLength: 3, placeholder: 'USD' })}
+        ${field({ name: fieldOf('cards', 'node_hour'), label: 'Hour of a node', value: typed(wrong, fieldOf('cards', 'node_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'not priced' })}
+        ${field({ name: fieldOf('cards', 'gpu_hour'), label: 'Hour of a GPU', value: typed(wrong, fieldOf('cards', 'gpu_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'not priced' })}
+      </div>
+      ${dates('cards', wrong)}
+      <p class="buttons"><button class="primary">Add the rate card</button></p>
+    </form>
+  </details>`;
+}
+
+function conversionForm(visit: Visit, wrong: Refused | null): Html {
+  const refusal = wrong?.refusal ?? null;
+  return html`<details class="fold" ${wrong === null ? null : html`open`}>
+    <summary>Add a conversion rate</summary>
+    <form class="form" method="post" action="${path}/conversions">
+      ${formToken(visit)} ${refused(refusal)}
+      <div class="grid">
+        ${field({ name: fieldOf('conversions', 'from'), label: 'One unit of', value: typed(wrong, fieldOf('conversions', 'from')), refusal, isRequired: true, maxLength: 3, placeholder: 'USD' })}
+        ${field({ name: fieldOf('conversions', 'to'), label: 'Is worth in', value: typed(wrong, fieldOf('conversions', 'to')), refusal, isRequired: true, maxLength: 3, placeholder: 'EUR' })}
+        ${field({ name: fieldOf('conversions', 'rate'), label: 'Rate', value: typed(wrong, fieldOf('conversions', 'rate')), refusal, isRequired: true, inputMode: 'decimal', maxLength: 30, placeholder: '0.92345' })}
+      </div>
+      ${dates('conversions', wrong)}
+      <p class="buttons"><button class="primary">Add the conversion rate</button></p>
+    </form>
+  </details>`;
+}
+
+/** Fields that say something, and whether the past may change. */
+function bodyOf(kind: Kind, form: Form): object {
+  const { names } = kinds[kind];
+  const texts = [...names, 'effective_from', 'effective_to'].map((name): [string, string] => [
+    name,
+    form.text(fieldOf(kind, name)).trim(),
+  ]);
+  return {
+    ...Object.fromEntries(texts.filter(([, text]) => text !== '')),
+    retroactive: form.has(fieldOf(kind, 'retroactive')),
+  };
+}
+
+const kinds = {
+  cards: { api: '/v1/billing/rate-cards', names: ['hardware_profile', 'currency', 'node_hour', 'gpu_hour'] },
+  conversions: { api: '/v1/billing/conversion-rates', names: ['from', 'to', 'rate'] },
+} as const;
+
+export async function addRate(visit: Visit, nowMs: number, kind: Kind, form: Form): Promise<Response> {
+  const { api } = kinds[kind];
+  const added = await visit.send('POST', api, bodyOf(kind, form));
+  if (!added.ok)
+    return ratesPage(visit, nowMs, { kind, form, refusal: renamed(added.refusal, (name) => fieldOf(kind, name)) });
+  return visit.context.redirect(`${path}?notice=added`, 303);
+}
+
+export async function endRate(visit: Visit, nowMs: number, id: string, form: Form): Promise<Response> {
+  const { api } = id.startsWith('rate_') ? kinds.cards : kinds.conversions;
+  const ended = await visit.send('POST', `${api}/${encodeURIComponent(id)}/end`, {});
+  if (!ended.ok) return ratesPage(visit, nowMs, { kind: 'end', form, refusal: ended.refusal });
+  return visit.context.redirect(`${path}?notice=ended`, 303);
+}

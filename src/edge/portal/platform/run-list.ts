@@ -1,0 +1,99 @@
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { page } from '#edge/portal/layout.ts';
+import { empty, field, notice, select, table } from '#edge/portal/ui.ts';
+import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { type ClusterSummaryAnswer, type PageAnswer, type RunAnswer, runStatuses } from './answers.ts';
+import { readRunnerProblem } from './runner-notice.ts';
+import { isUnfinished, statusBadge, statusText } from './run-words.ts';
+import { filterForm, moment, pageNumber, pager } from './widgets.ts';
+
+/** What was applied, and what came of it. */
+
+const path = '/portal/runs';
+const pageSize = 50;
+const clustersMax = 100;
+
+export const runPath = ({ id }: Pick<RunAnswer, 'id'>): string => `${path}/${id}`;
+
+/** Names of clusters by their ids, those of deleted ones too. */
+export async function clusterNames({ get }: Visit): Promise<ReadonlyMap<string, string>> {
+  const list = await get<PageAnswer<ClusterSummaryAnswer>>(`/v1/clusters?status=all&limit=${clustersMax}`);
+  return new Map(list.data.map(({ id, name, status }) => [id, status === 'archived' ? `${name} (deleted)` : name]));
+}
+
+export async function runsPage(visit: Visit): Promise<Response> {
+  const { context, get } = visit;
+  const asked = (name: string): string => queryOf(context, name).trim();
+  const chosen = {
+    cluster_id: asked('cluster_id'),
+    stack: asked('stack'),
+    status: runStatuses.find((one) => one === asked('status')) ?? '',
+  };
+  const query = { ...chosen, page: pageNumber(asked('page')), limit: pageSize };
+  const [list, names, problem] = await Promise.all([
+    get<PageAnswer<RunAnswer>>(pathWith('/v1/runs', query)),
+    clusterNames(visit),
+    readRunnerProblem(visit),
+  ]);
+  const isBusy = list.data.some(isUnfinished);
+  const body = html`${problem}
+    ${filterForm(path, [
+      select('cluster_id', 'Cluster', clusterChoices(names, chosen.cluster_id), chosen.cluster_id),
+      field({ name: 'stack', label: 'Stack', value: chosen.stack, placeholder: 'its name', maxLength: 100 }),
+      select(
+        'status',
+        'Status',
+        [{ value: '', label: 'All' }, ...runStatuses.map((value) => ({ value, label: statusText(value) }))],
+        chosen.status,
+      ),
+    ])}
+    <div id="results">
+      ${isBusy ? notice('plain', 'Some of these wait or run: load the page again to see how far they are.') : null}
+      ${list.data.length === 0 ? nothing(Object.values(chosen).some((one) => one !== '')) : runTable(list.data, names)}
+      ${pager(path, chosen, list)}
+    </div>`;
+  return page(visit, { title: 'Runs', body });
+}
+
+function clusterChoices(names: ReadonlyMap<string, string>, chosen: string) {
+  const list = [...names].map(([value, label]) => ({ value, label }));
+  const isThere = chosen === '' || names.has(chosen);
+  return [{ value: '', label: 'All clusters' }, ...(isThere ? [] : [{ value: chosen, label: chosen }]), ...list];
+}
+
+function nothing(isNarrowed: boolean): Html {
+  return isNarrowed
+    ? empty('No run matches', html`<a href="${path}">Show all runs</a>.`)
+    : empty('Nothing was applied yet', html`Choose one of the <a href="/portal/stacks">stacks</a> and apply it.`);
+}
+
+const addressLink = (run: RunAnswer): MaybeHtml =>
+  run.url !== null && run.status === 'APPLIED'
+    ? html`<a href="${runPath(run)}#address">has one</a>`
+    : html`<span class="quiet">none</span>`;
+
+export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, string>): Html {
+  return table({
+    caption: 'Runs, newest first',
+    columns: [
+      { title: 'Stack' },
+      { title: 'Cluster' },
+      { title: 'Node' },
+      { title: 'Status' },
+      { title: 'Web address' },
+      { title: 'Asked for' },
+      { title: 'Ended' },
+    ],
+    rows: runs.map((run) => [
+      html`<a href="${runPath(run)}">${run.operation === 'destroy' ? html`${run.stack}, destroy` : run.stack}</a>`,
+      html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
+        >${names.get(run.cluster_id) ?? run.cluster_id}</a
+      >`,
+      run.node ?? html`<span class="quiet">all</span>`,
+      statusBadge(run),
+      addressLink(run),
+      moment(run.created_at),
+      moment(run.ended_at, 'not yet'),
+    ]),
+  });
+}

@@ -1,0 +1,64 @@
+import { count } from '#edge/portal/format.ts';
+import { html, type Html } from '#edge/portal/html.ts';
+import { notice } from '#edge/portal/ui.ts';
+import { headerOf } from '#edge/portal/place.ts';
+import { queryOf, type Visit } from '#edge/portal/visit.ts';
+import type { LogLineAnswer, RunAnswer, RunLogAnswer } from './answers.ts';
+import { runPath } from './run-list.ts';
+
+/** The log of a run: what is there already as text, and what comes by a script that follows it. */
+
+const shownMax = 1000;
+
+/** The last lines, or those behind `?after=`. */
+export function readLog(visit: Visit, run: RunAnswer): Promise<RunLogAnswer> {
+  const asked = queryOf(visit.context, 'after');
+  const after = /^\d{1,9}$/.test(asked) ? asked : Math.max(0, run.log_lines - shownMax);
+  return visit.get<RunLogAnswer>(`/v1/runs/${run.id}/logs?after=${after}&limit=${shownMax}`);
+}
+
+export function logSection(run: RunAnswer, { data, expired, complete, next_after: next }: RunLogAnswer): Html {
+  const path = runPath(run);
+  const first = data[0]?.seq ?? 1;
+  const before = Math.max(0, first - 1 - shownMax);
+  return html`<section aria-labelledby="log-title">
+    <div class="heading">
+      <h2 id="log-title">Log</h2>
+      <p class="actions">
+        ${first > 1 ? html`<a href="${path}?after=${before}#log-title">Earlier lines</a>` : null}
+        ${complete ? null : html`<a href="${path}#log-title" data-log-reload>Load newer lines</a>`}
+      </p>
+    </div>
+    ${expired ? notice('plain', 'The lines were removed, 90 days after the run ended.') : null}
+    <div
+      class="log"
+      id="log"
+      role="log"
+      tabindex="0"
+      aria-label="Log of the run"
+      data-log="${complete ? '' : `${path}/log`}"
+      data-after="${next}"
+    >
+      ${data.map(line)}
+    </div>
+    <p class="hint" id="log-state" role="status">
+      ${complete ? `All ${count(run.log_lines)} lines of the run.` : 'Lines up to when this page was made.'}
+    </p>
+  </section>`;
+}
+
+function line({ at, level, message }: LogLineAnswer): Html {
+  return html`<p class="log-line ${level}">
+    <time class="log-time" datetime="${at}" title="${at}" data-local>${at.slice(11, 19)}</time> ${message}
+  </p>`;
+}
+
+/** Events for the script of the page, for as long as the session lasts. */
+export async function followRunLog(visit: Visit, id: string): Promise<Response> {
+  const after = queryOf(visit.context, 'after');
+  const query = /^\d{1,9}$/.test(after) ? `?after=${after}` : '';
+  const last = headerOf(visit.context, 'last-event-id') ?? '';
+  const headers = { accept: 'text/event-stream', ...(/^\d{1,9}$/.test(last) && { 'last-event-id': last }) };
+  const answer = await visit.open(`/v1/runs/${encodeURIComponent(id)}/logs${query}`, headers);
+  return visit.context.body(answer.body ?? '', 200, { 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
+}

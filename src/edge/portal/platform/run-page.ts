@@ -1,0 +1,194 @@
+import { formatId } from '#base/id.ts';
+import { assets } from '#edge/portal/assets.ts';
+import { count, counted } from '#edge/portal/format.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, copyable, notice, refused, table } from '#edge/portal/ui.ts';
+import type { UserAnswer } from '#edge/portal/admin-answers.ts';
+import type { KeyAnswer } from '#edge/portal/answers.ts';
+import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { statusOf } from '#edge/portal/key-pages.ts';
+import type { ClusterAnswer, RunAnswer } from './answers.ts';
+import { valueText } from './input-fields.ts';
+import { readLog, logSection } from './run-log.ts';
+import { runPath } from './run-list.ts';
+import { choicesOf, failureWords, isUnfinished, progress, statusBadge, statusSentence } from './run-words.ts';
+import { actionButton, facts, moment } from './widgets.ts';
+
+/** One run: how far it is, what came of it, and what may be done with it. */
+
+const notices: Readonly<Record<string, string>> = {
+  canceled: 'It was asked to end.',
+  forgotten: 'What was known of what it made is dropped. What it made is still there.',
+};
+
+export const readRun = ({ get }: Visit, id: string): Promise<RunAnswer> =>
+  get<RunAnswer>(`/v1/runs/${encodeURIComponent(id)}`);
+
+/** Null where it cannot be read any more, such as one of another organization. */
+export async function readClusterOf({ get }: Visit, { cluster_id: id }: RunAnswer): Promise<ClusterAnswer | null> {
+  try {
+    return await get<ClusterAnswer>(`/v1/clusters/${id}`);
+  } catch (error) {
+    if (error instanceof RefusedError) return null;
+    throw error;
+  }
+}
+
+export const titleOf = ({ operation, stack }: RunAnswer): string =>
+  operation === 'destroy' ? `${stack}, destroyed` : stack;
+
+interface Seen {
+  readonly run: RunAnswer;
+  readonly cluster: ClusterAnswer | null;
+  readonly authorName: string | null;
+}
+
+export async function runPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
+  const run = await readRun(visit, id);
+  const [cluster, log, authorName] = await Promise.all([
+    readClusterOf(visit, run),
+    readLog(visit, run),
+    readAuthorName(visit, run),
+  ]);
+  const path = runPath(run);
+  const said = notices[queryOf(visit.context, 'notice')];
+  // What is live is asked for again by itself; the log below follows by itself, too.
+  const polls = html`hx-get="${path}" hx-select="#live" hx-trigger="every 2s, log-ended from:body" hx-swap="outerHTML"
+  hx-headers='{"X-Poll":"1"}'`;
+  const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
+    <div id="live" ${isUnfinished(run) ? polls : null}>
+      ${state(run)} ${failure(run)}
+      <div class="actions">${actions(visit, run)}</div>
+      ${address(visit, run, cluster)} ${outputs(run)} ${about(visit, { run, cluster, authorName })}
+    </div>
+    ${logSection(run, log)}`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: titleOf(run), body, status, script: assets.runs });
+}
+
+function actions(visit: Visit, run: RunAnswer): MaybeHtml {
+  const [path, may] = [runPath(run), choicesOf(run)];
+  return [
+    may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
+    may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Try again', 'primary') : html``,
+    may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,
+    may.forget && visit.may('runs.forget') ? html`<a class="button danger" href="${path}/forget">Forget</a>` : html``,
+  ];
+}
+
+function changesText({ operation, add, change, remove }: NonNullable<RunAnswer['changes']>): string {
+  return operation === 'plan'
+    ? `The plan: ${count(add)} to add, ${count(change)} to change, ${count(remove)} to remove.`
+    : `${count(add)} added, ${count(change)} changed, ${count(remove)} removed.`;
+}
+
+function state(run: RunAnswer): Html {
+  const { changes } = run;
+  return html`<section aria-labelledby="state-title">
+    <h2 id="state-title">State ${statusBadge(run)}</h2>
+    ${progress(run)}
+    <p>${statusSentence(run)}</p>
+    ${changes === null ? null : html`<p><strong>${changesText(changes)}</strong></p>`}
+  </section>`;
+}
+
+function failure(run: RunAnswer): MaybeHtml {
+  const words = failureWords(run);
+  if (words === null) return null;
+  const [what, todo] = words;
+  return notice(
+    'bad',
+    html`<p><strong>${what}</strong></p>
+      ${run.failure_message === null ? null : html`<p class="prose">${run.failure_message}</p>`}
+      <p>${todo}</p>
+      <p class="quiet">${run.failure_code}</p>`,
+  );
+}
+
+const addressWords = {
+  pending: ['busy', 'not tried yet'],
+  ready: ['good', 'answers'],
+  unreachable: ['bad', 'nothing answers there'],
+} as const;
+
+function address(visit: Visit, run: RunAnswer, cluster: ClusterAnswer | null): MaybeHtml {
+  const { url, url_status: status, url_problem: problem } = run;
+  if (url === null) {
+    return problem === null ? null : notice('bad', html`<p><strong>It has no web address:</strong> ${problem}</p>`);
+  }
+  const [kind, text] = addressWords[status ?? 'pending'];
+  // The cluster may ask for less than the run.
+  const isMembers = run.access === 'members' || cluster?.access !== 'public';
+  return html`<section aria-labelledby="address">
+    <h2 id="address">Web address ${badge(kind, text)}</h2>
+    ${copyable('url', url)}
+    <div class="actions">
+      ${isMembers ? actionButton(visit, `${runPath(run)}/open`, 'Open', 'primary') : html`<a class="button primary" href="${url}" target="_blank" rel="noopener noreferrer">Open</a>`}
+    </div>
+    <p class="hint">
+      ${isMembers ? 'For members: Open makes a link that works once, and keeps you in by a cookie for this address alone.' : 'Whoever knows the address may use it.'}
+    </p>
+  </section>`;
+}
+
+function outputs({ outputs: all }: RunAnswer): MaybeHtml {
+  const list = Object.entries(all ?? {});
+  if (list.length === 0) return null;
+  return html`<section aria-labelledby="outputs-title">
+    <h2 id="outputs-title">Outputs</h2>
+    ${table({
+      caption: 'Outputs of the stack',
+      columns: [{ title: 'Name' }, { title: 'Value' }],
+      rows: list.map(([name, { sensitive, value }]) => [
+        html`<code>${name}</code>`,
+        sensitive
+          ? html`<span class="quiet">a secret, which is not shown</span>`
+          : html`<code class="wrap">${valueText(value ?? null)}</code>`,
+      ]),
+    })}
+  </section>`;
+}
+
+/** What people call who asked for it; null where that is gone, or not the visitor's to know: it stands as an id. */
+async function readAuthorName(visit: Visit, run: RunAnswer): Promise<string | null> {
+  const { created_by: by } = run;
+  if (by === null || by === formatId('user', visit.signedIn.session.userId)) return null;
+  const of = { organization_id: visit.may('organizations') ? run.organization_id : null };
+  if (by.startsWith('key_')) {
+    const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${by}`, of)) : null;
+    return key === null ? null : `the key ${key.name}`;
+  }
+  const user = visit.may('users') ? await visit.find<UserAnswer>(pathWith(`/v1/users/${by}`, of)) : null;
+  return user?.email ?? null;
+}
+
+function author({ signedIn: { session } }: Visit, { created_by: by }: RunAnswer, name: string | null): MaybeHtml {
+  if (by === null) return null;
+  const who = by === formatId('user', session.userId) ? 'you' : (name ?? by);
+  return html` <span class="quiet" title="${by}">by ${who}</span>`;
+}
+
+function about(visit: Visit, { run, cluster, authorName }: Seen): Html {
+  const place = html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
+    >${cluster?.name ?? run.cluster_id}</a
+  >`;
+  return html`<section aria-labelledby="about-title">
+    <h2 id="about-title">About it</h2>
+    ${facts([
+      { term: 'Stack', text: html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>` },
+      { term: 'To', text: html`${run.node === null ? 'all nodes of ' : `the node ${run.node} of `}${place}` },
+      run.retry_of === null
+        ? null
+        : { term: 'Again after', text: html`<a href="/portal/runs/${run.retry_of}">an earlier run</a>` },
+      {
+        term: 'Asked for',
+        text: html`${moment(run.created_at)}${author(visit, run, authorName)}`,
+      },
+      { term: 'Began', text: moment(run.started_at, 'not yet') },
+      { term: 'Ended', text: moment(run.ended_at, 'not yet') },
+      { term: 'Log', text: counted(run.log_lines, 'line') },
+      { term: 'Id', text: html`<code>${run.id}</code>` },
+    ])}
+  </section>`;
+}

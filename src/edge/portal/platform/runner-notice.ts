@@ -1,0 +1,18 @@
+import { html, type MaybeHtml } from '#edge/portal/html.ts';
+import { notice } from '#edge/portal/ui.ts';
+import type { Visit } from '#edge/portal/visit.ts';
+import type { RunnerAnswer } from './answers.ts';
+
+/** Says where nothing can be applied, and why; nothing to who may not apply. */
+export async function readRunnerProblem({ get, may }: Visit): Promise<MaybeHtml> {
+  if (!may('runs')) return null;
+  const { available, problem } = await get<RunnerAnswer>('/v1/runner');
+  if (available) return null;
+  return notice(
+    'bad',
+    html`<p>
+      <strong>Nothing can be applied here yet:</strong> ${problem}. Everything else works; once it is mended, stacks can
+      be applied at once.
+    </p>`,
+  );
+}

@@ -1,0 +1,108 @@
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, empty, field, notice, select } from '#edge/portal/ui.ts';
+import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import type { PageAnswer, StackAnswer } from './answers.ts';
+import { readRunnerProblem } from './runner-notice.ts';
+import { filterForm, pageNumber, pager } from './widgets.ts';
+
+/** The catalog of stacks. */
+
+const path = '/portal/stacks';
+const pageSize = 24;
+/** Their categories can be chosen from. */
+const categoriesFrom = 100;
+const usualCategories = ['Scheduler', 'Orchestration', 'ML Framework', 'Monitoring'] as const;
+
+const notices: Readonly<Record<string, string>> = {
+  deleted: 'The stack is deleted. What it has made on clusters is still there, and can be destroyed from its runs.',
+};
+
+export const stackPath = ({ id }: Pick<StackAnswer, 'id'>): string => `${path}/${id}`;
+
+/** An emoji, or the image as this server passes it on, in a square that cuts nothing off. */
+export function stackIcon(stack: Pick<StackAnswer, 'id' | 'icon' | 'version'>): Html {
+  const { icon } = stack;
+  if (icon !== null && /^(?:https|data):/i.test(icon)) {
+    const version = encodeURIComponent(`${icon.length}-${stack.version.number}`);
+    return html`<span class="icon"
+      ><img src="${stackPath(stack)}/icon?v=${version}" alt="" width="40" height="40" loading="lazy"
+    /></span>`;
+  }
+  return html`<span class="icon" aria-hidden="true">${icon ?? '📦'}</span>`;
+}
+
+export function visibilityBadge({ visibility, builtin }: StackAnswer): Html {
+  if (builtin) return badge('plain', 'built in');
+  return visibility === 'private' ? badge('busy', 'private') : badge('plain', 'everybody');
+}
+
+export async function stacksPage(visit: Visit): Promise<Response> {
+  const { context, get, may } = visit;
+  const [search, category] = [queryOf(context, 'search').trim(), queryOf(context, 'category')];
+  const chosen = { search, category };
+  const asked = { ...chosen, page: pageNumber(queryOf(context, 'page')), limit: pageSize };
+  const [list, all, problem] = await Promise.all([
+    get<PageAnswer<StackAnswer>>(pathWith('/v1/stacks', asked)),
+    get<PageAnswer<StackAnswer>>(`/v1/stacks?limit=${categoriesFrom}`),
+    readRunnerProblem(visit),
+  ]);
+  const said = notices[queryOf(context, 'notice')];
+  const actions = may('stacks') ? html`<a class="button primary" href="${path}/new">Upload a stack</a>` : null;
+  const body = html`${said === undefined ? null : notice('good', said)} ${problem}
+    <p class="lead">
+      Software for clusters, as Terraform modules: choose one, say where, and it is installed as a run that can be
+      followed and taken back.
+    </p>
+    ${filterForm(path, filterFields(chosen, all.data))}
+    <div id="results">
+      ${list.data.length === 0 ? nothing(visit, chosen) : cards(list.data)} ${pager(path, chosen, list)}
+    </div>`;
+  return page(visit, { title: 'Stacks', actions, body });
+}
+
+interface Chosen extends Readonly<Record<string, string>> {
+  readonly search: string;
+  readonly category: string;
+}
+
+function filterFields({ search, category }: Chosen, all: readonly StackAnswer[]): MaybeHtml {
+  const found = all.flatMap((stack) => stack.category ?? []);
+  const categories = [...new Set([...usualCategories, ...found, ...(category === '' ? [] : [category])])];
+  const choices = categories.toSorted((a, b) => a.localeCompare(b, 'en')).map((one) => ({ value: one, label: one }));
+  return [
+    field({ name: 'search', label: 'Search', value: search, placeholder: 'name, title, description', maxLength: 200 }),
+    select('category', 'Category', [{ value: '', label: 'All categories' }, ...choices], category),
+  ];
+}
+
+function nothing({ may }: Visit, { search, category }: Chosen): Html {
+  if (search !== '' || category !== '') {
+    return empty('No stack matches', html`<a href="${path}">Show all stacks</a>.`);
+  }
+  return empty(
+    'No stacks yet',
+    may('stacks')
+      ? html`<a href="${path}/new">Upload</a> a zip with a Terraform module.`
+      : 'An administrator uploads them.',
+  );
+}
+
+function cards(list: readonly StackAnswer[]): Html {
+  return html`<ul class="cards">
+    ${list.map(
+      (stack) =>
+        html`<li class="card">
+          ${stackIcon(stack)}
+          <div class="card-text">
+            <h2><a href="${stackPath(stack)}">${stack.title}</a></h2>
+            <p class="quiet"><code>${stack.name}</code></p>
+            <p class="card-description">${stack.description}</p>
+            <p class="badges">
+              ${stack.category === null ? null : badge('plain', stack.category)} ${visibilityBadge(stack)}
+            </p>
+          </div>
+        </li>`,
+    )}
+  </ul>`;
+}

@@ -1,0 +1,141 @@
+import { count, counted } from '#edge/portal/format.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { page } from '#edge/portal/layout.ts';
+import { badge, notice, records } from '#edge/portal/ui.ts';
+import { queryOf, type Visit } from '#edge/portal/visit.ts';
+import type { InputAnswer, StackAnswer } from './answers.ts';
+import { valueText } from './input-fields.ts';
+import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';
+import { facts, moment } from './widgets.ts';
+
+/** One stack: what it is, what it asks for, and what may be done with it. */
+
+const notices: Readonly<Record<string, string>> = {
+  made: 'The stack is in the catalog.',
+  version: 'The stack has a new version. What runs of it keeps the one that it was applied with.',
+  saved: 'The changes are saved.',
+};
+
+export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
+  get<StackAnswer>(`/v1/stacks/${encodeURIComponent(name)}`);
+
+/** Whether the API lets the visitor change this one: administrators of the platform, and the owner of a private one. */
+export function mayChange({ may, signedIn }: Visit, { visibility, owner_id: owner }: StackAnswer): boolean {
+  if (!may('stacks')) return false;
+  return signedIn.principal.platformRole === 'admin' || (visibility === 'private' && owner !== null);
+}
+
+export async function stackPage(visit: Visit, name: string): Promise<Response> {
+  const stack = await readStack(visit, name);
+  const path = stackPath(stack);
+  const said = notices[queryOf(visit.context, 'notice')];
+  const changes = mayChange(visit, stack);
+  const actions = html`${visit.may('runs') ? html`<a class="button primary" href="${path}/apply">Apply</a>` : null}
+    <a class="button" href="${path}/download">Download</a>
+    ${changes ? html`<a class="button" href="${path}/edit">Edit</a>` : null}
+    ${changes && !stack.builtin ? html`<a class="button danger" href="${path}/delete">Delete</a>` : null}`;
+  const body = html`${said === undefined ? null : notice('good', said)}
+    <div class="stack-head">
+      ${stackIcon(stack)}
+      <div class="card-text">
+        <p class="badges">
+          ${stack.category === null ? null : badge('plain', stack.category)} ${visibilityBadge(stack)}
+        </p>
+        <p class="prose">
+          ${stack.description === '' ? html`<span class="quiet">No description.</span>` : stack.description}
+        </p>
+      </div>
+    </div>
+    ${
+      stack.warnings.length === 0
+        ? null
+        : notice(
+            'plain',
+            html`<p><strong>Noted when it was uploaded</strong></p>
+              <ul class="plain-list">
+                ${stack.warnings.map((text) => html`<li>${text}</li>`)}
+              </ul>`,
+          )
+    }
+    ${inputTable(stack.inputs)} ${about(stack)}`;
+  return page(visit, { title: stack.title, actions, body });
+}
+
+function inputTable(inputs: readonly InputAnswer[]): Html {
+  return html`<section aria-labelledby="inputs-title">
+    <h2 id="inputs-title">Inputs</h2>
+    ${
+      inputs.length === 0
+        ? html`<p class="quiet">It asks for nothing but a place.</p>`
+        : records({
+            caption: 'Inputs of the stack',
+            columns: ['Name', 'Type', 'Default', 'Description'],
+            rows: inputs.map((input) => [
+              html`<code>${input.name}</code> ${input.required ? badge('busy', 'required') : null}
+                ${input.sensitive ? badge('plain', 'secret') : null}`,
+              html`<code>${input.type_expression ?? input.type}</code>`,
+              defaultOf(input),
+              html`<span class="wrap">${input.description}</span>`,
+            ]),
+          })
+    }
+  </section>`;
+}
+
+function defaultOf({ default: value, sensitive, required }: InputAnswer): MaybeHtml {
+  if (required || value === null || value === undefined) return html`<span class="quiet">none</span>`;
+  if (sensitive) return html`<span class="quiet">not shown</span>`;
+  const text = valueText(value);
+  return text === '' ? html`<span class="quiet">empty</span>` : html`<code class="wrap">${text}</code>`;
+}
+
+const mirrorWords = (inMirror: boolean | null): MaybeHtml => {
+  if (inMirror === null) return html`<span class="quiet">from its registry</span>`;
+  return inMirror ? badge('good', 'in the mirror') : badge('bad', 'not in the mirror');
+};
+
+function about(stack: StackAnswer): Html {
+  const { version, web } = stack;
+  const where =
+    web === null ? 'none' : `port ${web.port ?? 'as a run says'}${web.node === null ? '' : ` of the node ${web.node}`}`;
+  return html`<section aria-labelledby="about-title">
+    <h2 id="about-title">About it</h2>
+    ${facts([
+      { term: 'Name', text: html`<code>${stack.name}</code>` },
+      { term: 'Seen by', text: seenBy(stack) },
+      {
+        term: 'Hardware',
+        text: stack.applicable_profiles === null ? 'any profile' : `nodes of ${stack.applicable_profiles.join(', ')}`,
+      },
+      { term: 'Web address', text: where },
+      {
+        term: 'Version',
+        text: html`${version.number} of ${moment(version.created_at)}, ${counted(version.files, 'file')},
+        ${count(version.size)} bytes as zip`,
+      },
+      { term: 'SHA-256', text: html`<code>${version.sha256}</code>` },
+      {
+        term: 'Terraform',
+        text: stack.required_versions.length === 0 ? 'any version' : stack.required_versions.join(', '),
+      },
+      {
+        term: 'Providers',
+        text:
+          stack.providers.length === 0
+            ? 'none but the built-in one'
+            : html`<ul class="plain-list">
+                ${stack.providers.map(({ source, version: constraint, in_mirror: mirrored }) => html`<li><code>${source}</code> ${constraint ?? ''} ${mirrorWords(mirrored)}</li>`)}
+              </ul>`,
+      },
+    ])}
+    <p class="hint">
+      An upload under the same name is the next version. The last five are kept, and those that runs use, so that each
+      is destroyed by what made it.
+    </p>
+  </section>`;
+}
+
+function seenBy({ visibility, builtin }: StackAnswer): string {
+  if (builtin) return 'everybody; it comes with Headgate';
+  return visibility === 'global' ? 'everybody' : 'its owner, and administrators of the platform';
+}

@@ -1,0 +1,207 @@
+import { time } from '#edge/portal/format.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
+import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import type { PageAnswer } from './answers.ts';
+
+/** Parts that the pages of the platform have in common. */
+
+/** An ISO time; `none` where there is no such moment. */
+export function moment(iso: string | null, none = 'never'): Html {
+  return iso === null ? html`<span class="quiet">${none}</span>` : time(Date.parse(iso));
+}
+
+/** "12.5 h", "1,204.25 h". */
+export function hoursText(value: number): string {
+  return `${value.toLocaleString('en-US', { maximumFractionDigits: 2 })} h`;
+}
+
+export interface AreaOptions extends Pick<FieldOptions, 'name' | 'label' | 'value' | 'hint' | 'refusal'> {
+  readonly rows?: number;
+  readonly isRequired?: boolean;
+}
+
+function describedBy(name: string, hint: MaybeHtml, problem: string | null): MaybeHtml {
+  const ids = [hint === null ? '' : `${name}-hint`, problem === null ? '' : `${name}-problem`].join(' ').trim();
+  return ids === '' ? null : html`aria-describedby="${ids}"`;
+}
+
+function notes(name: string, hint: MaybeHtml, problem: string | null): Html {
+  return html`${hint === null ? null : html`<p class="hint" id="${name}-hint">${hint}</p>`}
+  ${problem === null ? null : html`<p class="problem" id="${name}-problem">${problem}</p>`}`;
+}
+
+/** What is wrong with a field, as a sentence under it. */
+export function problemOf(refusal: Refusal | null | undefined, name: string, label: string): string | null {
+  const problem = refusal?.problems.get(name);
+  return problem === undefined ? null : `${label} ${problem}`;
+}
+
+/** What the API says of its fields, under the names that a form has for them. */
+export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
+  return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
+}
+
+/** A field of several lines. */
+export function area({ name, label, value, hint = null, refusal, rows = 3, isRequired = false }: AreaOptions): Html {
+  const problem = problemOf(refusal, name, label);
+  // The line break behind the tag is the one that browsers leave out.
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <textarea
+      id="${name}"
+      name="${name}"
+      rows="${rows}"
+      spellcheck="false"
+      autocomplete="off"
+      ${isRequired ? html`required` : null}
+      ${describedBy(name, hint, problem)}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    >
+${value}</textarea>
+    ${notes(name, hint, problem)}
+  </div>`;
+}
+
+/** A text that is not shown, neither while it is typed nor afterwards. */
+export function secretField({
+  name,
+  label,
+  hint = null,
+  refusal,
+  isRequired = false,
+}: Omit<AreaOptions, 'value'>): Html {
+  const problem = problemOf(refusal, name, label);
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <input
+      type="password"
+      id="${name}"
+      name="${name}"
+      autocomplete="new-password"
+      ${isRequired ? html`required` : null}
+      ${describedBy(name, hint, problem)}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    />
+    ${notes(name, hint, problem)}
+  </div>`;
+}
+
+export interface Option {
+  readonly value: string;
+  readonly label: string;
+  readonly isDisabled?: boolean;
+}
+
+export interface ChooserOptions {
+  readonly name: string;
+  readonly label: string;
+  readonly options: readonly Option[];
+  readonly chosen: string;
+  readonly hint?: MaybeHtml;
+  readonly problem?: string | null;
+}
+
+/** A list to choose from, with what it is for and what was wrong with the choice. */
+export function chooser({ name, label, options, chosen, hint = null, problem = null }: ChooserOptions): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select
+      id="${name}"
+      name="${name}"
+      ${describedBy(name, hint, problem)}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    >
+      ${options.map(
+        ({ value, label: text, isDisabled = false }) =>
+          html`<option
+            value="${value}"
+            ${value === chosen ? html`selected` : null}
+            ${isDisabled ? html`disabled` : null}
+          >
+            ${text}
+          </option>`,
+      )}
+    </select>
+    ${notes(name, hint, problem)}
+  </div>`;
+}
+
+/** A form that chooses what a page shows: at once where there is a script, by its button where there is none. */
+export function filterForm(path: string, fields: MaybeHtml): Html {
+  return html`<form
+    class="filters"
+    method="get"
+    action="${path}"
+    hx-get="${path}"
+    hx-target="#results"
+    hx-select="#results"
+    hx-swap="outerHTML"
+    hx-trigger="change, submit"
+    hx-push-url="true"
+  >
+    ${fields}
+    <p class="buttons"><button>Show</button></p>
+  </form>`;
+}
+
+/** Links to the pages of a list that has several. */
+export function pager<T>(
+  path: string,
+  query: Readonly<Record<string, string>>,
+  { pagination: { page, pages } }: PageAnswer<T>,
+): MaybeHtml {
+  if (pages <= 1) return null;
+  const link = (to: number, text: string): MaybeHtml =>
+    to < 1 || to > pages ? null : html`<a class="button" href="${pathWith(path, { ...query, page: to })}">${text}</a>`;
+  return html`<nav class="pager buttons" aria-label="Pages of the list">
+    ${link(page - 1, 'Back')} ${link(page + 1, 'Further')} <span class="quiet">Page ${page} of ${pages}</span>
+  </nav>`;
+}
+
+/** A page number of a query as the API takes it; what is none is the first. */
+export function pageNumber(text: string): string {
+  return /^[1-9]\d{0,8}$/.test(text) ? text : '1';
+}
+
+export interface ConfirmOptions {
+  readonly action: string;
+  readonly body: MaybeHtml;
+  readonly button: string;
+  readonly back: string;
+  readonly refusal: Refusal | null;
+}
+
+/** A question before something that cannot be taken back: what goes, then the button. */
+export function confirmForm(visit: Visit, { action, body, button, back, refusal }: ConfirmOptions): Html {
+  return html`<div class="confirm">
+    ${refused(refusal)} ${body}
+    <form method="post" action="${action}">
+      ${formToken(visit)}
+      <p class="buttons"><button class="danger">${button}</button> <a href="${back}">Keep it</a></p>
+    </form>
+  </div>`;
+}
+
+/** A button that does one thing. */
+export function actionButton(visit: Visit, action: string, text: string, kind: 'primary' | 'danger' | '' = ''): Html {
+  return html`<form method="post" action="${action}">
+    ${formToken(visit)}<button class="${kind}">${text}</button>
+  </form>`;
+}
+
+export interface Fact {
+  readonly term: string;
+  readonly text: MaybeHtml;
+}
+
+export function facts(list: readonly (Fact | null)[]): Html {
+  return html`<dl class="facts">
+    ${list.map((fact) =>
+      fact === null
+        ? html``
+        : html`<dt>${fact.term}</dt>
+            <dd>${fact.text}</dd>`,
+    )}
+  </dl>`;
+}

@@ -1,0 +1,225 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { AppError, errorEnvelope } from '#base/errors.ts';
+import { isFormToken } from '#core/sessions/sessions.ts';
+import { type HttpContext, toAppError } from '#edge/http/http.ts';
+import { assets } from './assets.ts';
+import type { ModelAnswer, PriceAnswer } from './answers.ts';
+import { count, usd } from './format.ts';
+import { html, type Html } from './html.ts';
+import { page } from './layout.ts';
+import type { PortalParts } from './parts.ts';
+import { headerOf, placeOf, requireOwnOrigin } from './place.ts';
+import { empty, notice } from './ui.ts';
+import { queryOf, type Visit } from './visit.ts';
+
+/** Models, asked from a page: by a key of who is signed in, that only the gateway holds. */
+
+/** How often it is asked whether a session still lasts while its answer streams: half of the second that is promised. */
+const sessionLookMs = 500;
+
+type Signed = Visit & { readonly token: string };
+
+/** A model as the page's script reads it. Prices are USD per million tokens, exact decimals; null where there is none. */
+interface PlaygroundModel {
+  readonly id: string;
+  readonly status: ModelAnswer['status'];
+  readonly sees: boolean;
+  readonly expectedSeconds: number | null;
+  readonly price: Pick<PriceAnswer, 'input_per_million' | 'output_per_million' | 'cached_input_per_million'> | null;
+}
+
+async function listChatModels(
+  visit: Visit,
+  { models, heldModels, prices }: PortalParts,
+): Promise<readonly PlaygroundModel[]> {
+  const priced = new Map(prices().map((price) => [price.model, price]));
+  const { principal } = visit.signedIn;
+  const [list, held] = await Promise.all([models(principal.organizationId), heldModels(principal)]);
+  return list
+    .filter(({ id, task_type }) => ['chat', 'vision', 'code'].includes(task_type) && (held?.includes(id) ?? true))
+    .map(({ id, status, task_type, expected_cold_start_seconds }) => ({
+      id,
+      status,
+      sees: task_type === 'vision',
+      expectedSeconds: expected_cold_start_seconds,
+      price: priced.get(id) ?? null,
+    }));
+}
+
+/** How the models are now, for the page's script. */
+export async function playgroundModels(visit: Visit, parts: PortalParts): Promise<Response> {
+  return visit.context.json({ data: await listChatModels(visit, parts) });
+}
+
+export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const models = await listChatModels(visit, parts);
+  const body =
+    models.length === 0
+      ? empty('No chat model can be used yet', html`<a href="/portal/models">The models</a> say what there is.`)
+      : html`<div id="needs-script">
+            ${notice('plain', html`The playground needs JavaScript. <a href="/portal/models">Every model's page</a> has the same request as lines to copy.`)}
+          </div>
+          ${form(visit, models)}`;
+  return page(visit, { title: 'Playground', body, script: assets.playground });
+}
+
+const statusWords: Readonly<Record<ModelAnswer['status'], string>> = {
+  ready: 'ready',
+  starting: 'starting',
+  cold: 'cold',
+  failed: 'failed',
+};
+
+function modelChoice(name: string, label: string, models: readonly PlaygroundModel[], chosen: string | null): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select id="${name}">
+      ${chosen === null ? html`<option value="">none</option>` : null}
+      ${models.map(({ id, status, price }) => {
+        const costs =
+          price === null ? '' : ` · ${usd(price.input_per_million)} in, ${usd(price.output_per_million)} out`;
+        return html`<option value="${id}" ${id === chosen ? html`selected` : null}>
+          ${id} · ${statusWords[status]}${costs}
+        </option>`;
+      })}
+    </select>
+  </div>`;
+}
+
+interface AreaOptions {
+  readonly id: string;
+  readonly label: string;
+  readonly rows: number;
+  readonly placeholder: string;
+  readonly hint?: string;
+}
+
+function area({ id, label, rows, placeholder, hint }: AreaOptions): Html {
+  return html`<div class="field">
+    <label for="${id}">${label}</label>
+    <textarea
+      id="${id}"
+      rows="${rows}"
+      placeholder="${placeholder}"
+      spellcheck="false"
+      ${hint === undefined ? null : html`aria-describedby="${id}-hint"`}
+    ></textarea>
+    ${hint === undefined ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
+  </div>`;
+}
+
+function numberField(id: string, label: string, placeholder: string): Html {
+  return html`<div class="field">
+    <label for="${id}">${label}</label>
+    <input type="text" inputmode="decimal" id="${id}" placeholder="${placeholder}" autocomplete="off" maxlength="12" />
+  </div>`;
+}
+
+function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
+  const asked = queryOf(visit.context, 'model');
+  const ready = models.find(({ status }) => status === 'ready') ?? models[0];
+  const chosen = models.find(({ id }) => id === asked)?.id ?? ready?.id ?? '';
+  return html`<form
+    id="playground"
+    class="playground"
+    hidden
+    data-form-token="${visit.formToken}"
+    data-origin="${visit.origin}"
+    data-models="${JSON.stringify(models)}"
+  >
+    <p class="quiet">
+      Each request is one like those of your programs: it is asked by a key of yours named “Playground”, made at the
+      first one, and billed to the wallet of ${visit.signedIn.member.organization.name}. Prices are per million tokens.
+    </p>
+    <div class="grid">
+      ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Beside it', models, null)}
+    </div>
+    <details class="fold">
+      <summary>System prompt, limits, tools</summary>
+      ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
+      <div class="grid">
+        ${numberField('temperature', 'Temperature', 'as the model has it')}
+        ${numberField('max-tokens', 'Most output tokens', `up to ${count(4096)} are usual`)}
+      </div>
+      ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'As the API takes them, a JSON array. Calls are shown; nothing is called.' })}
+    </details>
+    <ol id="turns" class="turns" aria-live="polite"></ol>
+    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Ask something', hint: 'Ctrl and Enter send it.' })}
+    <div class="field" id="image-field" hidden>
+      <label for="image">Image</label>
+      <input type="file" id="image" accept="image/png,image/jpeg,image/webp,image/gif" />
+      <p class="hint">At most 4 MB; it is sent with the message.</p>
+    </div>
+    <p id="problem" class="problem" role="alert"></p>
+    <p class="buttons">
+      <button class="primary" id="send">Send</button>
+      <button type="button" id="stop" disabled>Stop</button>
+      <button type="button" id="clear">New conversation</button>
+    </p>
+    <details class="fold" id="code">
+      <summary>Copy as code</summary>
+      <p class="hint">The request as it was last sent, or would be, to the first model.</p>
+      <div id="code-list" class="snippets"></div>
+    </details>
+  </form>`;
+}
+
+/** The token stands in a header: the body is the model's, and no form of another site can send one. */
+function requireScriptToken(context: HttpContext, token: string): void {
+  if (isFormToken(token, headerOf(context, 'x-form-token') ?? '')) return;
+  throw new AppError('insufficient_scope', {
+    message: 'This page was made for another session: nothing was sent. Load it again.',
+  });
+}
+
+/** Answers what a page asks of a model: a stream or a JSON document, and every error as the API's envelope. */
+export async function serveChat(
+  context: HttpContext,
+  parts: PortalParts,
+  visitOf: () => Promise<Signed | null>,
+): Promise<Response> {
+  try {
+    requireOwnOrigin(context, placeOf(context, parts.isSecure));
+    const visit = await visitOf();
+    if (visit === null) throw sessionEnded();
+    requireScriptToken(context, visit.token);
+    await chatInSession(visit, parts);
+    return RESPONSE_ALREADY_SENT;
+  } catch (error) {
+    const failure = toAppError(error);
+    context.set('failureCode', failure.code);
+    if (failure.status >= 500) parts.log.error({ err: failure.cause ?? failure }, 'the playground could not be served');
+    for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
+    return context.json(errorEnvelope(failure), failure.status as 400);
+  }
+}
+
+const sessionEnded = (): AppError =>
+  new AppError('unauthorized', { message: 'Your session has ended: sign in again, in another tab if you like.' });
+
+/** The answer ends when the session does. */
+async function chatInSession(
+  { context, signedIn, token }: Signed,
+  { chat, sessions, log }: PortalParts,
+): Promise<void> {
+  const stop = new AbortController();
+  const look = async (): Promise<void> => {
+    try {
+      if ((await sessions.find(token, false)) === null) stop.abort(sessionEnded());
+    } catch (error) {
+      // Whatever went wrong, it says nothing about the session.
+      log.warn({ err: error }, 'a session could not be looked at while its answer streams');
+    }
+    if (!stop.signal.aborted && !isOver) timer = setTimeout(() => void look(), sessionLookMs);
+  };
+  let isOver = false;
+  let timer = setTimeout(() => void look(), sessionLookMs);
+  try {
+    const { incoming, outgoing } = context.env;
+    const requestId = context.get('requestId');
+    await chat({ principal: signedIn.principal, requestId, exchange: { incoming, outgoing }, stop: stop.signal });
+  } finally {
+    isOver = true;
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,220 @@
+import type { PageAnswer } from './admin-answers.ts';
+import type { KeyAnswer, ListAnswer } from './answers.ts';
+import { count, time, timeOf } from './format.ts';
+import type { Form } from './form.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { statusOf } from './key-pages.ts';
+import { page } from './layout.ts';
+import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
+import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
+import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+
+const pageSize = 25;
+const sorts = ['created_at', 'name'] as const;
+
+interface FullProject {
+  readonly id: string;
+  readonly name: string;
+  readonly description: string;
+  readonly visibility: 'private' | 'public';
+  readonly archived: boolean;
+  readonly created_at: string;
+}
+
+interface Typed {
+  readonly name: string;
+  readonly description: string;
+  readonly visibility: string;
+}
+
+const notices: Readonly<Record<string, string>> = {
+  made: 'The project is made. Keys are put into it when they are made.',
+  saved: 'The project is changed.',
+  archived: 'The project is archived: its keys are refused, and it takes no new ones.',
+  restored: 'The project is taken up again: its keys work as before.',
+};
+
+const visibilities = [
+  { value: 'private', label: 'Private' },
+  { value: 'public', label: 'Public' },
+] as const;
+const visibilityHint =
+  'A private project is seen by who administers the organization and by its own keys; a public one by everybody in the organization.';
+
+export async function projectsPage(visit: Visit): Promise<Response> {
+  const { context } = visit;
+  const sort = sortOf(queryOf(context, 'sort'), sorts, '-created_at');
+  const path = pathWith('/v1/projects', { sort, limit: pageSize, page: queryOf(context, 'page') });
+  const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), readKeys(visit)]);
+  const sorted = { path: '/portal/projects', query: {}, sort };
+  const said = notices[queryOf(context, 'notice')];
+  const body = html`${said === undefined ? null : notice('good', said)}
+    <p class="lead">A project keeps the keys and the usage of one thing together, such as a product or a team.</p>
+    ${
+      list.data.length === 0
+        ? empty('No project here', 'None is seen by you on this page of the list.')
+        : table({
+            caption: 'Projects',
+            columns: [
+              sortColumn(sorted, 'name', 'Project'),
+              { title: 'Seen by' },
+              ...(keys === null ? [] : [{ title: 'Active keys', isNumber: true }]),
+              sortColumn(sorted, 'created_at', 'Since'),
+              { title: 'State' },
+            ],
+            rows: list.data.map((project) => [
+              html`<a href="/portal/projects/${project.id}">${project.name}</a
+                >${project.description === '' ? null : html`<br /><span class="quiet">${project.description}</span>`}`,
+              project.visibility === 'public' ? 'everybody here' : 'administrators',
+              ...(keys === null ? [] : [count(keys.filter(({ project_id }) => project_id === project.id).length)]),
+              time(Date.parse(project.created_at)),
+              project.archived ? badge('plain', 'archived') : badge('good', 'open'),
+            ]),
+          })
+    }
+    ${pager('/portal/projects', { sort }, list.pagination)}`;
+  const actions = visit.may('projects')
+    ? html`<a class="button primary" href="/portal/projects/new">New project</a>`
+    : null;
+  return page(visit, { title: 'Projects', actions, body });
+}
+
+/** Active ones of the organization; null for who may not know of them. */
+async function readKeys({ may, get }: Visit, projectId?: string): Promise<readonly KeyAnswer[] | null> {
+  if (!may('keys')) return null;
+  const path = pathWith('/v1/keys', { status: 'active', limit: 500, project_id: projectId });
+  return (await get<ListAnswer<KeyAnswer>>(path)).data;
+}
+
+function fields({ name, description, visibility }: Typed, refusal: Refusal | null): Html {
+  return html`${refused(refusal)}
+  ${field({ name: 'name', label: 'Name', value: name, hint: 'One of its kind in the organization.', refusal, isRequired: true, maxLength: 100 })}
+  ${field({ name: 'description', label: 'Description', value: description, refusal, maxLength: 1000 })}
+  ${radios({ name: 'visibility', legend: 'Seen by', choices: visibilities, chosen: visibility, hint: visibilityHint })}`;
+}
+
+const typedOf = (form: Form): Typed => ({
+  name: form.text('name'),
+  description: form.text('description'),
+  visibility: form.text('visibility'),
+});
+
+export function newProjectPage(visit: Visit): Promise<Response> {
+  return newProjectPageOf(visit, { name: '', description: '', visibility: 'private' }, null);
+}
+
+async function newProjectPageOf(visit: Visit, typed: Typed, refusal: Refusal | null): Promise<Response> {
+  const body = html`<form class="form" method="post" action="/portal/projects">
+    ${formToken(visit)} ${fields(typed, refusal)}
+    <p class="buttons"><button class="primary">Make the project</button> <a href="/portal/projects">Cancel</a></p>
+  </form>`;
+  return page(visit, { title: 'New project', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function createProject(visit: Visit, form: Form): Promise<Response> {
+  const typed = typedOf(form);
+  const made = await visit.send<FullProject>('POST', '/v1/projects', typed);
+  if (!made.ok) return newProjectPageOf(visit, typed, made.refusal);
+  return visit.context.redirect('/portal/projects?notice=made', 303);
+}
+
+const apiPath = (id: string): string => `/v1/projects/${encodeURIComponent(id)}`;
+
+export async function projectPage(visit: Visit, id: string): Promise<Response> {
+  const project = await visit.get<FullProject>(apiPath(id));
+  return projectPageOf(visit, project, project, null);
+}
+
+async function projectPageOf(
+  visit: Visit,
+  project: FullProject,
+  typed: Typed,
+  refusal: Refusal | null,
+): Promise<Response> {
+  const keys = await readKeys(visit, project.id);
+  const said = notices[queryOf(visit.context, 'notice')];
+  const form = visit.may('projects')
+    ? html`<form class="form" method="post" action="/portal/projects/${project.id}">
+        ${formToken(visit)} ${fields(typed, refusal)}
+        <p class="buttons"><button class="primary">Save</button> <a href="/portal/projects">Cancel</a></p>
+      </form>`
+    : facts([
+        ['Description', project.description === '' ? html`<span class="quiet">none</span>` : project.description],
+        ['Seen by', project.visibility === 'public' ? 'everybody here' : 'administrators'],
+      ]);
+  const body = html`${said === undefined ? null : notice('good', said)}
+  ${project.archived ? notice('plain', 'This project is archived: its keys are refused, and it takes no new ones.') : null}
+  ${form} ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: project.name, actions: actions(visit, project), body, status });
+}
+
+function actions(visit: Visit, { id, archived }: FullProject): MaybeHtml {
+  const usage = visit.may('usage.read')
+    ? html`<a class="button" href="/portal/usage?project=${id}">Requests</a>`
+    : null;
+  if (!visit.may('projects')) return usage;
+  if (!archived) return html`${usage} <a class="button danger" href="/portal/projects/${id}/archive">Archive</a>`;
+  return html`${usage}
+    <form method="post" action="/portal/projects/${id}/archive">
+      ${formToken(visit)}<button class="primary" name="archived" value="no">Take it up again</button>
+    </form>`;
+}
+
+function keyTable(keys: readonly KeyAnswer[]): Html {
+  if (keys.length === 0) {
+    return empty('No active key', html`<a href="/portal/keys/new">Make one</a>, and choose this project.`);
+  }
+  return table({
+    caption: 'Active keys of the project',
+    columns: [{ title: 'Key' }, { title: 'Last used' }, { title: 'Expires' }],
+    rows: keys.map(({ id, name, prefix, last4, last_used_at: used, expires_at: expires }) => [
+      html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code>`,
+      timeOf(used, 'never'),
+      timeOf(expires, 'never'),
+    ]),
+  });
+}
+
+export async function changeProject(visit: Visit, id: string, form: Form): Promise<Response> {
+  const typed = typedOf(form);
+  const changed = await visit.send<FullProject>('PATCH', apiPath(id), typed);
+  if (!changed.ok) return projectPageOf(visit, await visit.get<FullProject>(apiPath(id)), typed, changed.refusal);
+  return visit.context.redirect(`/portal/projects/${changed.body.id}?notice=saved`, 303);
+}
+
+export async function archivePage(visit: Visit, id: string): Promise<Response> {
+  const project = await visit.get<FullProject>(apiPath(id));
+  const keys = (await readKeys(visit, project.id)) ?? [];
+  const body = html`<div class="confirm">
+    <p>
+      The project <strong>${project.name}</strong> takes no new requests and no new keys until it is taken up again. Its
+      usage stays.
+    </p>
+    ${
+      keys.length === 0
+        ? html`<p>No active key is in it.</p>`
+        : html`<p><strong>These keys are refused from then on:</strong></p>
+            ${keyTable(keys)}`
+    }
+    <form method="post" action="/portal/projects/${project.id}/archive">
+      ${formToken(visit)}
+      <p class="buttons">
+        <button class="danger" name="archived" value="yes">Archive ${project.name}</button>
+        <a href="/portal/projects/${project.id}">Keep it open</a>
+      </p>
+    </form>
+  </div>`;
+  return page(visit, { title: `Archive ${project.name}?`, body });
+}
+
+export async function archiveProject(visit: Visit, id: string, form: Form): Promise<Response> {
+  const archived = form.text('archived') !== 'no';
+  const changed = await visit.send<FullProject>('PATCH', apiPath(id), { archived });
+  if (changed.ok) {
+    const said = archived ? 'archived' : 'restored';
+    return visit.context.redirect(`/portal/projects/${changed.body.id}?notice=${said}`, 303);
+  }
+  const project = await visit.get<FullProject>(apiPath(id));
+  return projectPageOf(visit, project, project, changed.refusal);
+}

@@ -1,0 +1,75 @@
+import { formatUsd, MICRO_DIGITS, parseDecimal } from '#base/money.ts';
+import type { RequestDetailAnswer } from './answers.ts';
+import { count, usd } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { table } from './ui.ts';
+
+/** What a request cost, as the sum that it is: tokens times the price of each, to the pico-dollar. */
+
+const sources = {
+  engine: 'counted by the engine',
+  last_seen: "the engine's last count before it ended",
+  none: 'nothing was used',
+  counted: 'those that were seen before the engine was gone',
+} as const;
+
+interface Line {
+  readonly name: string;
+  readonly tokens: number;
+  readonly note: string;
+  /** Micro-dollars per million tokens, which are pico-dollars per token; null where the price is not known. */
+  readonly picoPerToken: bigint | null;
+}
+
+function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
+  const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
+  const pico = (decimal: string | undefined): bigint | null =>
+    decimal === undefined ? null : parseDecimal(decimal, MICRO_DIGITS);
+  const thought = output_reasoning_tokens === 0 ? '' : `${count(output_reasoning_tokens)} of them reasoning`;
+  return [
+    {
+      name: 'Input',
+      tokens: input_tokens - input_cached_tokens,
+      note: '',
+      picoPerToken: pico(price?.input_per_million),
+    },
+    {
+      name: 'Cached input',
+      tokens: input_cached_tokens,
+      note: '',
+      picoPerToken: pico(price?.cached_input_per_million),
+    },
+    { name: 'Output', tokens: output_tokens, note: thought, picoPerToken: pico(price?.output_per_million) },
+  ];
+}
+
+const unknown = html`<span class="quiet">not known</span>`;
+
+export function costSection(request: RequestDetailAnswer): Html {
+  const writtenOff = request.written_off === '0' ? '' : `${usd(request.written_off)} of it is not charged`;
+  const rows = linesOf(request).map(({ name, tokens, note, picoPerToken }): MaybeHtml[] => [
+    note === '' ? name : html`${name} <span class="quiet">${note}</span>`,
+    count(tokens),
+    picoPerToken === null ? unknown : html`× ${usd(formatUsd(picoPerToken))}`,
+    picoPerToken === null ? unknown : html`= ${usd(formatUsd(BigInt(tokens) * picoPerToken))}`,
+  ]);
+  return html`<section aria-labelledby="cost-title">
+    <h2 id="cost-title">What it cost</h2>
+    ${table({
+      caption: 'Tokens of this request, times their price',
+      columns: [
+        { title: 'Tokens' },
+        { title: 'Count', isNumber: true },
+        { title: 'Price of one', isNumber: true },
+        { title: 'Amount', isNumber: true },
+      ],
+      rows,
+      foot: ['Charged', '', writtenOff, usd(request.cost)],
+    })}
+    <p class="quiet">
+      Tokens are ${sources[request.usage_source]}; the price is version
+      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}. Nothing is
+      rounded.
+    </p>
+  </section>`;
+}

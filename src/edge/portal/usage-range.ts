@@ -1,0 +1,87 @@
+import type { SummaryGroupAnswer } from './answers.ts';
+import type { Choice } from './ui.ts';
+import { queryOf, type Visit } from './visit.ts';
+
+/** Spans of time as people ask for them. Days and months are of UTC, as the books have them. */
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+export const ranges = [
+  { value: 'today', label: 'Today' },
+  { value: 'yesterday', label: 'Yesterday' },
+  { value: '7', label: 'Last 7 days' },
+  { value: '30', label: 'Last 30 days' },
+  { value: '90', label: 'Last 90 days' },
+  { value: 'month', label: 'This month' },
+  { value: 'last-month', label: 'Last month' },
+  { value: 'dates', label: 'From and until below' },
+] as const satisfies readonly Choice[];
+
+type RangeName = (typeof ranges)[number]['value'];
+
+export interface Range {
+  readonly name: RangeName;
+  /** Milliseconds since the Unix epoch; `toMs` is not part of it. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** The days that were asked for, as typed; empty for the other ranges. */
+  readonly from: string;
+  readonly until: string;
+  /** What is summed into one bar. */
+  readonly unit: 'hour' | 'day';
+}
+
+/** One bar: an hour or a day. */
+export interface Bucket {
+  /** What a group of sums is known by. */
+  readonly key: string;
+  readonly label: string;
+}
+
+/** Midnight UTC of a date such as "2026-11-23"; null for what is no date. */
+function dateMs(text: string): number | null {
+  if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return null;
+  const ms = Date.parse(`${text}T00:00:00Z`);
+  return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? null : ms;
+}
+
+/** The span that a page's query names; what makes no sense is the last 30 days. Days that are named count whole. */
+export function rangeOf({ context }: Visit, nowMs: number): Range {
+  const asked = queryOf(context, 'range').trim();
+  const name = ranges.find(({ value }) => value === asked)?.value ?? '30';
+  const [from, until] = [queryOf(context, 'from').trim(), queryOf(context, 'until').trim()];
+  if (name !== 'dates') return { name, ...spanOf(name, nowMs), from: '', until: '' };
+  const [fromMs, untilMs] = [dateMs(from), dateMs(until)];
+  const last = untilMs ?? startOfDay(nowMs);
+  if (fromMs === null || fromMs > last || fromMs > nowMs) return { name: '30', ...spanOf('30', nowMs), from, until };
+  return { name, fromMs, toMs: last + dayMs, from, until, unit: last === fromMs ? 'hour' : 'day' };
+}
+
+const startOfDay = (ms: number): number => ms - (ms % dayMs);
+
+function spanOf(name: Exclude<RangeName, 'dates'>, nowMs: number): Pick<Range, 'fromMs' | 'toMs' | 'unit'> {
+  const now = new Date(nowMs);
+  const today = startOfDay(nowMs);
+  const tomorrow = today + dayMs;
+  const month = (back: number): number => Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1);
+  if (name === 'today') return { fromMs: today, toMs: tomorrow, unit: 'hour' };
+  if (name === 'yesterday') return { fromMs: today - dayMs, toMs: today, unit: 'hour' };
+  if (name === 'month') return { fromMs: month(0), toMs: tomorrow, unit: 'day' };
+  if (name === 'last-month') return { fromMs: month(1), toMs: month(0), unit: 'day' };
+  return { fromMs: tomorrow - Number(name) * dayMs, toMs: tomorrow, unit: 'day' };
+}
+
+export function bucketsOf({ fromMs, toMs, unit }: Range): readonly Bucket[] {
+  const stepMs = unit === 'hour' ? hourMs : dayMs;
+  return Array.from({ length: Math.round((toMs - fromMs) / stepMs) }, (_, index): Bucket => {
+    const ms = fromMs + index * stepMs;
+    const text = new Date(ms).toISOString();
+    return unit === 'hour'
+      ? { key: String(ms / 1000), label: `${text.slice(11, 16)} UTC` }
+      : { key: text.slice(0, 10), label: text.slice(0, 10) };
+  });
+}
+
+/** Which bar a group belongs to. */
+export const bucketKey = ({ day, hour }: SummaryGroupAnswer): string => day ?? String(hour ?? '');

@@ -1,0 +1,112 @@
+import type { Viewed } from './visit.ts';
+
+/**
+ * What a path of the API means while a platform administrator looks at an organization. A path is in one of the two
+ * tables or it is not asked: absence of `organization_id` would mean the visitor's own.
+ */
+
+/** Those that take `organization_id`: asked for the organization that is looked at. */
+export const pathsOfOrganization: readonly string[] = [
+  '/v1/audit',
+  '/v1/invitations',
+  '/v1/invitations/{id}',
+  '/v1/keys',
+  '/v1/keys/{id}',
+  '/v1/keys/{id}/rotate',
+  '/v1/projects',
+  '/v1/projects/{id}',
+  '/v1/projects/{id}/archive',
+  '/v1/usage/requests',
+  '/v1/usage/requests/{id}',
+  '/v1/usage/requests/{id}/content',
+  '/v1/usage/summary',
+  '/v1/users',
+  '/v1/users/{id}/reset-link',
+  '/v1/wallet',
+  '/v1/wallet/adjustments',
+  '/v1/wallet/credits',
+  '/v1/wallet/ledger',
+  '/v1/wallet/statements/{month}',
+];
+
+/** Those that take it, too, but are asked of a person: the same one in all organizations. */
+export const pathsOfPerson: readonly string[] = ['/v1/users/{id}', '/v1/users/{id}/identities'];
+
+/** Those that name what they are about in the path, in the body or by a parameter of their own, or are the platform's. */
+export const pathsOfAll: readonly string[] = [
+  '/v1/admin/engines',
+  '/v1/admin/engines/reload',
+  '/v1/admin/engines/{id}',
+  '/v1/admin/engines/{id}/logs',
+  '/v1/admin/engines/{id}/reset',
+  '/v1/admin/engines/{id}/restart',
+  '/v1/admin/engines/{id}/start',
+  '/v1/admin/engines/{id}/stop',
+  '/v1/admin/holds',
+  '/v1/admin/holds/{id}/release',
+  '/v1/admin/hosts',
+  '/v1/admin/organizations',
+  '/v1/admin/quarantine',
+  '/v1/admin/quarantine/{id}',
+  '/v1/admin/quarantine/{id}/discard',
+  '/v1/admin/quarantine/{id}/retry',
+  '/v1/admin/reconcile',
+  '/v1/billing/conversion-rates',
+  '/v1/billing/conversion-rates/{id}/end',
+  '/v1/billing/costs',
+  '/v1/billing/costs.csv',
+  '/v1/billing/currencies',
+  '/v1/billing/margins',
+  '/v1/billing/rate-cards',
+  '/v1/billing/rate-cards/{id}/end',
+  '/v1/clusters',
+  '/v1/clusters/{id}',
+  '/v1/clusters/{id}/access-identity/rotate',
+  '/v1/clusters/{id}/nodes',
+  '/v1/clusters/{id}/nodes/{node}',
+  '/v1/clusters/{id}/nodes/{node}/allocate',
+  '/v1/clusters/{id}/nodes/{node}/heartbeat',
+  '/v1/clusters/{id}/nodes/{node}/release',
+  '/v1/keys/report',
+  '/v1/models',
+  '/v1/models/{id}',
+  '/v1/organizations',
+  '/v1/organizations/{id}',
+  '/v1/orgs/{id}/billing-currency',
+  '/v1/pricing',
+  '/v1/runner',
+  '/v1/runs',
+  '/v1/runs/{id}',
+  '/v1/runs/{id}/cancel',
+  '/v1/runs/{id}/destroy',
+  '/v1/runs/{id}/forget',
+  '/v1/runs/{id}/logs',
+  '/v1/runs/{id}/open',
+  '/v1/runs/{id}/retry',
+  '/v1/stacks',
+  '/v1/stacks/{name}',
+  '/v1/stacks/{name}/apply',
+  '/v1/stacks/{name}/download',
+  '/v1/stacks/{name}/icon',
+  '/v1/statement-key',
+];
+
+const patternOf = (paths: readonly string[]): RegExp =>
+  new RegExp(`^(?:${paths.map((path) => path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, '[^/]+')).join('|')})$`);
+
+const ofOrganization = patternOf(pathsOfOrganization);
+const ofOthers = patternOf([...pathsOfPerson, ...pathsOfAll]);
+
+/**
+ * A path of the API, for the organization that is looked at; one that names an organization keeps it.
+ * @throws Error for a path that is in no table
+ */
+export function pathFor(viewed: Viewed | null, path: string): string {
+  if (viewed === null) return path;
+  const { pathname, searchParams } = new URL(path, 'http://localhost');
+  if (ofOthers.test(pathname)) return path;
+  if (!ofOrganization.test(pathname)) throw new Error(`${pathname} is in no table of what it means under a view`);
+  if (searchParams.has('organization_id')) return path;
+  searchParams.set('organization_id', viewed.id);
+  return `${pathname}?${searchParams.toString()}`;
+}

@@ -1,0 +1,129 @@
+import { AppError } from '#base/errors.ts';
+import { absoluteSessionMs, type Client, type OpenedSession, type SignedIn } from '#core/sessions/sessions.ts';
+import type { Caller, HttpContext } from '#edge/http/http.ts';
+import { signInPath } from './local-path.ts';
+import type { PortalParts } from './parts.ts';
+import { forgetToken, headerOf, keepToken, placeOf, tokenOf } from './place.ts';
+import { pathFor } from './view-paths.ts';
+import { readView } from './view.ts';
+import { createVisit, type Visit } from './visit.ts';
+
+/** Who asks for a page: whom the session of the browser says. */
+
+interface Visitor {
+  readonly signedIn: SignedIn;
+  readonly token: string;
+}
+
+/** Null for who is not signed in; who is may be so in an organization that is suspended. */
+export async function visitorOf(context: HttpContext, parts: Pick<PortalParts, 'sessions' | 'isSecure'>) {
+  const place = placeOf(context, parts.isSecure);
+  const token = tokenOf(context, place);
+  if (token === null) return null;
+  // A page that is left open asks by itself, which is no use of the session.
+  const signedIn = await parts.sessions.find(token, headerOf(context, 'x-poll') === null);
+  if (signedIn === null) {
+    forgetToken(context, place);
+    return null;
+  }
+  return { signedIn, token } satisfies Visitor;
+}
+
+/** Null for who is not signed in. @throws AppError organization_suspended, RefusedError */
+export async function visitOf(
+  context: HttpContext,
+  parts: PortalParts,
+  look: typeof readView = readView,
+): Promise<(Visit & { readonly token: string }) | null> {
+  const visitor = await visitorOf(context, parts);
+  if (visitor === null) return null;
+  const { signedIn, token } = visitor;
+  if (signedIn.member.organization.status !== 'active') throw new AppError('organization_suspended');
+  context.set('caller', signedIn.principal);
+  const { origin } = placeOf(context, parts.isSecure);
+  const { sessions, ask, open: openApi } = parts;
+  const stillSignedIn = async (): Promise<Caller> => {
+    const now = await sessions.find(token, false);
+    if (now === null) throw new AppError('unauthorized', { message: 'The session has ended.' });
+    if (now.member.organization.status !== 'active') throw new AppError('organization_suspended');
+    return now.principal;
+  };
+  const organizations = await parts.accounts.users.organizationsOf(signedIn.session.userId);
+  const viewed = await look(context, { signedIn, token }, parts);
+  const about = { viewed, pathFor: (path: string) => pathFor(viewed, path) };
+  const whose = { context, signedIn, organizations, token, origin };
+  return { ...createVisit({ ask, openApi, stillSignedIn, ...whose, ...about }), token };
+}
+
+/** The same for what is the visitor's own, whichever organization is looked at: that one is not asked about. */
+export const ownVisitOf = (context: HttpContext, parts: PortalParts) =>
+  visitOf(context, parts, () => Promise.resolve(null));
+
+/** Whether a page asks for a part of itself. */
+export const isPart = (context: HttpContext): boolean => headerOf(context, 'hx-request') !== null;
+
+/** Where to sign in, and then come back; a part of a page would be put into the page. */
+export function toSignIn(context: HttpContext): Response {
+  if (!isPart(context)) {
+    const { pathname, search } = new URL(context.req.url);
+    return context.redirect(signInPath(context.req.method === 'GET' ? `${pathname}${search}` : '/'), 303);
+  }
+  context.header('hx-redirect', '/');
+  return context.body(null, 204);
+}
+
+/** The page that asks for a part of itself is loaded again, whole. */
+export function loadedAgain(context: HttpContext): Response {
+  context.header('hx-refresh', 'true');
+  return context.body(null, 204);
+}
+
+export function clientOf(
+  context: HttpContext,
+  { addressOf, wholeAddressOf }: Pick<PortalParts, 'addressOf' | 'wholeAddressOf'>,
+): Client {
+  const { incoming } = context.env;
+  return {
+    address: wholeAddressOf(incoming),
+    network: addressOf(incoming),
+    userAgent: headerOf(context, 'user-agent') ?? '',
+  };
+}
+
+/** @throws AppError insufficient_scope where a session could be taken over on the way */
+export function requireSafe(context: HttpContext, { isSecure }: Pick<PortalParts, 'isSecure'>): void {
+  if (placeOf(context, isSecure).isSafe) return;
+  throw new AppError('insufficient_scope', { message: 'Signing in takes TLS, or the machine itself.' });
+}
+
+/**
+ * Hands a new session to the browser.
+ * @param before what the browser had: it is no part of the new one, and ends. A token that somebody planted there stays
+ *   worthless
+ */
+export async function begin(
+  context: HttpContext,
+  parts: PortalParts,
+  opened: OpenedSession,
+  before: Visitor | null,
+): Promise<void> {
+  if (before !== null) await endSession(context, parts, before.signedIn);
+  handOver(context, parts, opened);
+}
+
+export function handOver(
+  context: HttpContext,
+  { isSecure }: Pick<PortalParts, 'isSecure'>,
+  { token }: OpenedSession,
+): void {
+  keepToken(context, placeOf(context, isSecure), token, absoluteSessionMs / 1000);
+}
+
+export async function endSession(
+  context: HttpContext,
+  { sessions }: Pick<PortalParts, 'sessions'>,
+  { session, principal }: SignedIn,
+): Promise<void> {
+  const author = { actor: principal.actor, requestId: context.get('requestId') };
+  await sessions.end(session.userId, { id: session.id }, author);
+}

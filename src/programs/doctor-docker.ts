@@ -1,0 +1,99 @@
+import { readDockerHosts } from '#app/app.ts';
+import type { Config } from '#base/config.ts';
+import { connectHost } from '#base/docker/docker.ts';
+import { gateAddresses, type SwarmGates } from '#core/runs/runs.ts';
+import { enginesDirOf, type Finding, note, ok, readEngines, wrong } from './doctor-checks.ts';
+
+/** The Docker engines that a gateway would ask: for engines, and for runs of stacks. */
+
+type ReadEngine = Extract<ReturnType<typeof readEngines>, { readonly ok: true }>['engines'][number];
+type AskedHost = Parameters<typeof connectHost>[0] & { readonly name: string };
+
+const needsContainerGpus = ({ enabled, driver }: ReadEngine): boolean =>
+  enabled && (driver.type === 'docker' || driver.type === 'swarm') && driver.gpus !== null;
+
+const toolkit =
+  'where it has GPUs: install the NVIDIA Container Toolkit, then "nvidia-ctk runtime configure --runtime=docker" and ' +
+  'restart Docker; else give it a host that has some, in hosts.yaml';
+
+/** Each is asked as a gateway asks it. */
+export async function checkDocker(config: Config): Promise<readonly Finding[]> {
+  const read = readEngines(config);
+  const kinds = read.ok ? read.engines.filter(({ enabled }) => enabled).map(({ driver }) => driver.type) : [];
+  const needing = read.ok ? read.engines.filter(needsContainerGpus).map(({ id }) => id) : [];
+  const { hosts, swarm, areHostsNamed } = readDockerHosts(config.docker, enginesDirOf(config));
+  const image = config.platform.containerRuns?.image ?? null;
+  const gates = swarm?.gates ?? null;
+  const takeRuns = image !== null && (gates === null || areHostsNamed);
+  const asked: AskedHost[] =
+    kinds.includes('docker') || takeRuns ? hosts.map(({ name, docker, address }) => ({ name, docker, address })) : [];
+  if (kinds.includes('swarm') && swarm !== null) asked.push({ name: 'swarm', docker: swarm.docker, address: null });
+  const engines = Promise.all(asked.map((host) => askEngine(host, needing)));
+  const found = (await Promise.all([engines, gates === null ? [] : checkGates(gates, image)])).flat();
+  return found.length > 0 ? found : [note('no engine that is enabled is a container')];
+}
+
+async function askEngine({ name, ...host }: AskedHost, needing: readonly string[]): Promise<Finding> {
+  const connection = connectHost(host);
+  try {
+    const { ID: id, Runtimes: runtimes } = await connection.api.info();
+    const hasRuntime = Object.keys(runtimes ?? {}).includes('nvidia');
+    const answers = `${name}: answers (${(id ?? '').slice(0, 12)}${hasRuntime ? ', with the NVIDIA runtime' : ''})`;
+    // A hook may do the same without a runtime: only a start shows it.
+    return hasRuntime || needing.length === 0
+      ? ok(answers)
+      : note(`${answers}; ${needing.join(', ')} need GPUs`, toolkit);
+  } catch (error) {
+    return wrong(
+      `${name}: the Docker engine cannot be used (${whyOf(error)})`,
+      'look whether it runs and whether this user may use it; hosts.yaml and DOCKER_HOST name it',
+    );
+  } finally {
+    connection.close();
+  }
+}
+
+const gatesHelp =
+  'deploy compose/swarm-gates.yaml, run the gateway in the network of its service, and see that swarm.gates of ' +
+  'hosts.yaml names that service: tcp://tasks.SERVICE:2375';
+
+/**
+ * The docker-gates of a Swarm's nodes, each of which has an address of the name.
+ * @param image that runs go into; null: nothing asks the gates
+ */
+export async function checkGates(
+  gates: SwarmGates,
+  image: string | null,
+  addressesOf: (name: string) => Promise<readonly string[]> = gateAddresses,
+): Promise<readonly Finding[]> {
+  const name = `swarm.gates ${gates.host}:${gates.port}`;
+  if (image === null) {
+    return [note(`${name}: not used`, 'HEADGATE_RUNS_IMAGE makes runs go into containers of these nodes')];
+  }
+  let addresses: readonly string[];
+  try {
+    addresses = await addressesOf(gates.host);
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : whyOf(error);
+    return [wrong(`${name}: the name has no address (${code})`, gatesHelp)];
+  }
+  return Promise.all(addresses.map((address) => askGate(name, { host: address, port: gates.port }, image)));
+}
+
+async function askGate(name: string, { host, port }: SwarmGates, image: string): Promise<Finding> {
+  const connection = connectHost({ docker: { type: 'tcp', host, port, tls: null }, address: null });
+  const at = `${name}: the gate at ${host}`;
+  try {
+    await connection.api.negotiate();
+    const { Name: node } = await connection.api.info();
+    const answers = `${at} answers (node ${node ?? 'without a name'})`;
+    if (await connection.api.hasImage(image)) return ok(answers);
+    return note(`${answers} and does not have ${image}`, 'it is pulled with the first run there');
+  } catch (error) {
+    return wrong(`${at} cannot be used (${whyOf(error)})`, 'look at the log of docker-gate on that node');
+  } finally {
+    connection.close();
+  }
+}
+
+const whyOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

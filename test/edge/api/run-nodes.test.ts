@@ -1,0 +1,181 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
+import { freePort } from '../../support/free-port.ts';
+import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+
+/** What is applied on a node belongs to that machine, and not to its name; with real Terraform in bubblewrap. */
+
+let runsDir = '';
+const bench = useInference(async () => {
+  runsDir = await mkdtemp('/tmp/headgate-run-nodes-');
+  await chmod(runsDir, 0o711);
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir, HEADGATE_WEB_PORT: String(await freePort()) } };
+});
+afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
+
+const module = `
+  variable "nodes" {}
+  resource "terraform_data" "a" {
+    triggers_replace = var.nodes[0].name == "" ? "" : "once"
+    provisioner "local-exec" { command = "echo installing on $\{var.nodes[0].address}" }
+  }
+  output "address" { value = var.nodes[0].address }`;
+
+const page = `
+  variable "node" { default = null }
+  output "web_port" { value = 8080 }
+  output "web_node" { value = var.node }`;
+
+const node = { name: 'a', address: '10.9.8.1', hardware_profile: 'plain' };
+let mine = { id: '', key: '' };
+let clusterId = '';
+let count = 0;
+
+const ask = async (path: string, options: object = {}): Promise<{ status: number; body: Body }> => {
+  const answer = await bench.gateway.request(path, options);
+  const text = await answer.text();
+  return { status: answer.status, body: text.startsWith('{') ? JSON.parse(text) : text };
+};
+
+const ended = (id: string): Promise<Body> =>
+  eventually(async () => {
+    const { body } = await ask(`/v1/runs/${id}`, { key: mine.key });
+    return body.ended_at === null ? null : body;
+  });
+
+const apply = (name: string): Promise<Body> => applyStack('where', { node: name });
+
+async function applyStack(stack: string, more: object): Promise<Body> {
+  const body = { cluster_id: clusterId, inputs: {}, ...more };
+  const answer = await ask(`/v1/stacks/${stack}/apply`, { key: mine.key, body });
+  expect([answer.status, answer.body.error]).toEqual([202, undefined]);
+  return ended(answer.body.id);
+}
+
+/** What is asked of a run from now on. */
+const then = (action: 'destroy' | 'retry' | 'forget', { id }: Body): Promise<{ status: number; body: Body }> =>
+  ask(`/v1/runs/${id}/${action}`, { method: 'POST', key: action === 'forget' ? bench.gateway.key : mine.key });
+
+const remove = (name: string): Promise<{ status: number; body: Body }> =>
+  ask(`/v1/clusters/${clusterId}/nodes/${name}`, { method: 'DELETE' });
+const add = (more: object): Promise<{ status: number; body: Body }> =>
+  ask(`/v1/clusters/${clusterId}/nodes`, { body: { ...node, ...more } });
+const rename = (from: string, name: string): Promise<{ status: number; body: Body }> =>
+  ask(`/v1/clusters/${clusterId}/nodes/${from}`, { method: 'PATCH', body: { name } });
+const logOf = async ({ id }: Body): Promise<string> =>
+  JSON.stringify((await ask(`/v1/runs/${id}/logs`, { key: mine.key })).body);
+
+beforeAll(async () => {
+  const { gateway } = bench;
+  mine = await openOrganization(gateway, '5');
+  for (const [name, text] of Object.entries({ where: module, page })) {
+    const form = new FormData();
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': text }))], `${name}.zip`));
+    form.append('name', name);
+    const headers = { authorization: `Bearer ${gateway.key}` };
+    const pushed = await fetch(new URL('/v1/stacks', gateway.url), { method: 'POST', headers, body: form });
+    if (pushed.status !== 201) throw new Error(await pushed.text());
+  }
+});
+
+async function newCluster(): Promise<void> {
+  const name = `of-nodes-${(count += 1)}`;
+  const body = { name, organization_id: mine.id, public_domain: 'apps.test', nodes: [node] };
+  clusterId = (await ask('/v1/clusters', { body })).body.id;
+}
+
+describe('a node that something is applied on', () => {
+  it('is not removed until that is destroyed or forgotten, and a machine that gets its name has none of it', async () => {
+    await newCluster();
+    const first = await apply('a');
+    expect(first).toMatchObject({ status: 'APPLIED', outputs: { address: { value: '10.9.8.1' } } });
+    const refused = await remove('a');
+    expect([refused.status, refused.body.error.message]).toEqual([
+      409,
+      `Something is applied on the node by these runs: ${first.id}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) where the machine is gone.`,
+    ]);
+    expect((await then('forget', first)).status).toBe(200);
+    expect((await remove('a')).status).toBe(204);
+    expect((await add({ address: '10.9.8.2' })).status).toBe(201);
+    const second = await apply('a');
+    expect(second).toMatchObject({ status: 'APPLIED', changes: { add: 1 } });
+    expect(await logOf(second)).toContain('installing on 10.9.8.2');
+    // A run for the machine that is gone takes nothing from the one that has its name.
+    const late = await then('destroy', first);
+    expect([late.status, late.body.error.message]).toEqual([
+      409,
+      'The node that the run was for was taken out of the cluster: nothing is known to be there. Apply the stack to another node.',
+    ]);
+    expect((await then('destroy', second)).status).toBe(202);
+  });
+
+  it('is not removed while a run for it waits or goes on', async () => {
+    await newCluster();
+    const body = { cluster_id: clusterId, node: 'a', inputs: {} };
+    const { body: run } = await ask('/v1/stacks/where/apply', { key: mine.key, body });
+    const answers = [await remove('a'), await rename('a', 'b')];
+    const last = await ended(run.id);
+    expect(last.status).toBe('APPLIED');
+    for (const { status, body: answer } of answers)
+      expect([status, answer.error.message]).toEqual([409, expect.stringContaining(run.id)]);
+  });
+
+  it('keeps it under another name: apply finds it there, and destroy removes it', async () => {
+    await newCluster();
+    const first = await apply('a');
+    expect((await rename('a', 'c')).status).toBe(200);
+    expect((await ask(`/v1/runs/${first.id}`, { key: mine.key })).body.node).toBe('c');
+    const second = await apply('c');
+    expect(second).toMatchObject({ status: 'APPLIED', changes: { add: 0 } });
+    const destroy = await then('destroy', second);
+    expect(destroy.status).toBe(202);
+    expect(await ended(destroy.body.id)).toMatchObject({ status: 'DESTROYED', node: 'c', changes: { remove: 1 } });
+    expect((await remove('c')).status).toBe(204);
+  });
+
+  it('is renamed to the name of one that is gone', async () => {
+    await newCluster();
+    expect((await add({ name: 'b' })).status).toBe(201);
+    const gone = await apply('b');
+    expect((await then('forget', gone)).status).toBe(200);
+    expect((await remove('b')).status).toBe(204);
+    const first = await apply('a');
+    expect((await rename('a', 'b')).status).toBe(200);
+    const destroy = await then('destroy', first);
+    expect(await ended(destroy.body.id)).toMatchObject({ status: 'DESTROYED', changes: { remove: 1 } });
+  });
+});
+
+describe('a web address of the whole cluster', () => {
+  const gone = (name: string): object => ({
+    url: null,
+    url_problem: `the node ${name} was taken out of the cluster: apply the stack again for an address of another node`,
+  });
+  const shown = async ({ id }: Body): Promise<Body> => (await ask(`/v1/runs/${id}`, { key: mine.key })).body;
+
+  it('stops with its node: it leads to no other one, and to none that gets the name', async () => {
+    await newCluster();
+    expect((await add({ name: 'b' })).status).toBe(201);
+    const [first, second] = [await applyStack('page', {}), await applyStack('where', {})];
+    expect(first).toMatchObject({ status: 'APPLIED', url: expect.stringContaining('.apps.test/') });
+    expect(second.status).toBe('APPLIED');
+    expect((await remove('a')).status).toBe(204);
+    expect(await shown(first)).toMatchObject(gone('a'));
+    expect((await add({ address: '10.9.8.2' })).status).toBe(201);
+    expect(await shown(first)).toMatchObject(gone('a'));
+    const again = await applyStack('page', {});
+    expect(again).toMatchObject({ status: 'APPLIED', url: first.url, url_problem: null });
+  });
+
+  it('goes with the name of its node, and stays when another one is removed', async () => {
+    await newCluster();
+    expect((await add({ name: 'b' })).status).toBe(201);
+    const run = await applyStack('page', { inputs: { node: 'b' } });
+    expect((await remove('a')).status).toBe(204);
+    expect((await rename('b', 'c')).status).toBe(200);
+    expect(await shown(run)).toMatchObject({ url: run.url, url_problem: null });
+    expect((await remove('c')).status).toBe(204);
+    expect(await shown(run)).toMatchObject(gone('c'));
+  });
+});

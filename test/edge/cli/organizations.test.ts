@@ -1,0 +1,194 @@
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import { useApi } from '../api/test-api.ts';
+import { say } from './in-process.ts';
+import { runCli } from './run-cli.ts';
+
+const api = useApi();
+const run = (args: readonly string[], key = api().admin) => say(args, { url: api().url, key });
+const read = async (path: string, key = api().admin) => (await api().ask(path, { key })).body;
+
+describe('headgate orgs', () => {
+  it('is for platform admins, and says how one gets such a key', async () => {
+    const { key } = await api().organization();
+    const refused = await run(['orgs', 'ls'], key);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain(
+      'it takes a management key of a platform administrator; HEADGATE_API_KEY holds none',
+    );
+    expect(refused.stderr).toContain('"headgate keys recover" on the gateway\'s machine makes another');
+    expect(await run(['orgs', 'show', 'Nobody Ltd'])).toMatchObject({
+      code: 1,
+      stderr: 'headgate: no organization is named "Nobody Ltd"; "headgate orgs ls" lists them\n',
+    });
+    expect((await run(['orgs', 'edit', 'x'])).stderr).toContain('nothing is to be changed');
+    expect((await run(['orgs', 'edit', 'x', '--max-active-keys', 'some'])).stderr).toContain('a number, or none');
+  });
+
+  it('lists candidates where a name is of several', async () => {
+    const name = `Twins ${uuidv7()}`;
+    const ids = [(await api().organization(name)).id, (await api().organization(name)).id];
+    const { code, stderr } = await run(['orgs', 'show', name]);
+    expect(code).toBe(1);
+    for (const id of ids) expect(stderr).toContain(id);
+  });
+
+  it('makes one with a key that works, limits it, suspends it, takes it up and closes it', async () => {
+    const name = `Acme ${uuidv7()}`;
+    const made = await run(['orgs', 'create', name]);
+    const key = /sk-hg-\S+/.exec(made.stdout)?.[0] ?? '';
+    const id = /org_[0-9a-f]{32}/.exec(made.stdout)?.[0] ?? '';
+    expect(made.stdout).toContain(`headgate wallet credit USD --reference TEXT --org ${id}`);
+    expect(await run(['wallet'], key)).toMatchObject({ code: 0, stdout: expect.stringContaining('balance    0') });
+
+    const edited = await run(['orgs', 'edit', name, '--max-active-keys', '9', '--requests-per-minute', '7']);
+    expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining('active; new keys have 7/min') });
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: 9 });
+    expect((await run(['orgs', 'ls'])).stdout).toMatch(new RegExp(`^${id} +${name} +active +9 +7/min`, 'm'));
+    await run(['orgs', 'edit', id, '--max-active-keys', 'none']);
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: null });
+
+    // Nobody can be asked here.
+    expect(await run(['orgs', 'suspend', name])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--yes does it, nothing was suspended'),
+    });
+    expect((await run(['orgs', 'suspend', name, '--yes'])).stdout).toContain(': suspended;');
+    const suspended = await run(['wallet'], key);
+    // Another key mends nothing.
+    expect(suspended.stderr).toMatch(
+      /^headgate: This organization is suspended; its operator can say why\.\n {2}request/,
+    );
+    expect((await run(['orgs', 'resume', name])).code).toBe(0);
+    expect((await run(['wallet'], key)).code).toBe(0);
+    expect((await run(['orgs', 'close', name, '-y'])).stdout).toContain(': closed;');
+    expect((await run(['orgs', 'ls'])).stdout).not.toContain(id);
+    expect((await run(['orgs', 'ls', '--all'])).stdout).toMatch(new RegExp(`^${id} .* closed `, 'm'));
+  });
+});
+
+describe('headgate users', () => {
+  it('says what is missing, and takes no password from the command line', async () => {
+    expect((await run(['users', 'create', 'a@example.com'])).stderr).toContain('--name is missing');
+    expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the address');
+    expect((await run(['users', 'edit', 'x'])).stderr).toContain('nothing is to be changed');
+    expect((await run(['users', 'create', 'a@b.c', '--name', 'A', '--role', 'boss'])).code).toBe(2);
+    const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin };
+    const none = await runCli(['users', 'create', 'a@example.com', '--name', 'A'], { env, input: '' });
+    expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('a line for each of: Password') });
+  });
+
+  it('makes, changes and deletes one', async () => {
+    const { id, key } = await api().organization();
+    const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: key };
+    const email = `ada-${uuidv7()}@example.com`;
+    const args = ['users', 'create', email, '--name', 'Ada', '--role', 'admin'];
+    const made = await runCli(args, { env, input: 'a long password\n' });
+    expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining(`${email}: admin of ${id}\n`) });
+    expect((await run(['users', 'ls'], key)).stdout).toMatch(
+      new RegExp(`^user_\\w+ +${email} +user +admin of ${id} +Ada$`, 'm'),
+    );
+    const edited = await runCli(['users', 'edit', email, '--role', 'member', '--password'], {
+      env,
+      input: 'another one, long\n',
+    });
+    expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining(`: member of ${id}`) });
+    expect((await run(['users', 'show', email.toUpperCase(), '--json'], key)).stdout).toContain('"name": "Ada"');
+    expect((await run(['users', 'rm', email], key)).code).toBe(2);
+    expect(await run(['users', 'rm', email, '--yes'], key)).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('deleted'),
+    });
+    expect((await run(['users', 'ls'], key)).stdout).not.toContain(email);
+  });
+
+  it('invites somebody by a link that is shown once, and takes it back', async () => {
+    const { id, key } = await api().organization();
+    const email = `eve-${uuidv7()}@example.com`;
+    expect((await run(['users', 'invite', 'nobody'], key)).code).toBe(1);
+    expect((await run(['users', 'invite', email, '--role', 'boss'], key)).code).toBe(2);
+    expect((await run(['users', 'invitations'], key)).stdout).toContain('nobody is invited');
+    expect((await run(['users', 'uninvite', email, '--yes'], key)).stderr).toContain(
+      `nobody is invited as "${email}"; "headgate users invitations" lists who is`,
+    );
+
+    const made = await run(['users', 'invite', email, '--role', 'admin'], key);
+    expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining(`${email}: invited as admin\n`) });
+    const link = new RegExp(`^ {2}(${api().url}/\\S+)$`, 'm').exec(made.stdout)?.[1] ?? '';
+    const token = new URL(link).searchParams.get('token') ?? '';
+    expect((await api().accounts.users.invitations.find(token))?.invitation.email).toBe(email);
+    const listed = await run(['users', 'invitations', '--org', id]);
+    expect(listed.stdout).toMatch(new RegExp(`^inv_\\w+ +${email} +admin +\\d{4}-`, 'm'));
+    expect(listed.stdout).not.toContain(token);
+    expect(JSON.parse((await run(['users', 'invitations', '--json'], key)).stdout).data).toHaveLength(1);
+
+    expect(await run(['users', 'uninvite', email], key)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--yes does it, nothing was revoked'),
+    });
+    expect((await run(['users', 'uninvite', email.toUpperCase(), '--yes'], key)).stdout).toContain('revoked');
+    expect(await api().accounts.users.invitations.find(token)).toBeNull();
+  });
+
+  it('makes a link to a new password, for members of the own organization alone', async () => {
+    const { id, key } = await api().organization();
+    const other = await api().organization();
+    const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: key };
+    const email = `ada-${uuidv7()}@example.com`;
+    await runCli(['users', 'create', email, '--name', 'Ada'], { env, input: 'a long password\n' });
+    expect(await run(['users', 'reset-link', email], other.key)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('no user has the address'),
+    });
+    for (const args of [[], ['--org', id]]) {
+      const made = await run(['users', 'reset-link', email, ...args], args.length === 0 ? key : api().admin);
+      expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining(`a new password of ${email}: send this`) });
+      const link = new RegExp(`^ {2}(${api().url}/reset-password\\S+)$`, 'm').exec(made.stdout)?.[1] ?? '';
+      const token = new URL(link).searchParams.get('token') ?? '';
+      expect(await api().accounts.users.resetLinks.isOpen(token)).toBe(true);
+    }
+  });
+});
+
+describe('headgate projects', () => {
+  it('makes, changes, archives and takes up one', async () => {
+    const { key } = await api().organization();
+    expect((await run(['projects', 'archive', 'none'], key)).stderr).toContain(
+      '"headgate projects ls" lists the projects',
+    );
+    const made = await run(
+      ['projects', 'create', 'search', '--description', 'of papers', '--visibility', 'public'],
+      key,
+    );
+    expect(made).toMatchObject({ code: 0, stdout: expect.stringMatching(/^proj_\w+ "search": active\n$/) });
+    expect((await run(['projects', 'ls'], key)).stdout).toMatch(/^proj_\w+ +search +organization +active +of papers$/m);
+    expect((await run(['projects', 'edit', 'search', '--name', 'find'], key)).stdout).toContain('"find": active');
+    expect((await run(['projects', 'archive', 'find'], key)).stderr).toContain('Nobody can be asked here');
+    expect((await run(['projects', 'archive', 'find', '--yes'], key)).stdout).toContain('"find": archived');
+    expect((await run(['projects', 'unarchive', 'find'], key)).stdout).toContain('"find": active');
+    expect((await run(['projects', 'show', 'find'], key)).stdout).toContain('visibility: public\n');
+  });
+});
+
+describe('headgate audit', () => {
+  it('lists who changed what, of one kind or one thing, and what it was before', async () => {
+    const { id, key } = await api().organization();
+    await run(['orgs', 'edit', id, '--name', 'Renamed']);
+    await run(['projects', 'create', 'one'], key);
+    const all = await run(['audit'], key);
+    expect(all.stdout).toMatch(/^TIME \(UTC\) +ACTION +WHAT +BY +CHANGED\n/);
+    const renamed = await run(['audit', '--target', id, '--org', id]);
+    // The operator's key is of another organization than the one that is looked at.
+    const [entry] = JSON.parse((await run(['audit', '--target', id, '--org', id, '--json'])).stdout).data;
+    const { name } = await read(`/v1/keys/${entry.actor.id}`);
+    expect(renamed.stdout).toMatch(new RegExp(` ${id} +key ${name} +name: .* → Renamed`, 'm'));
+    expect(renamed.stdout).not.toContain('key_');
+    // Who may not read the operator's keys has their ids.
+    expect((await run(['audit', '--target', id], key)).stdout).toMatch(new RegExp(` ${id} +${entry.actor.id} +name: `));
+    expect((await run(['audit', '--action', 'project.created'], key)).stdout).toMatch(/ key (?!key_)\S.* name: one/);
+    expect((await run(['audit', '--action', 'nothing.of.this'], key)).stdout).toBe(
+      'nothing of this kind was changed\n',
+    );
+    expect(JSON.parse((await run(['audit', '--limit', '1', '--json'], key)).stdout).data).toHaveLength(1);
+  });
+});

@@ -1,0 +1,161 @@
+import { spawnSync } from 'node:child_process';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { parseClientConfig } from '#base/config.ts';
+import { createApiClient } from '#edge/cli/api-client.ts';
+import { repository, runCli } from './run-cli.ts';
+import { useTerminals } from './terminal.ts';
+
+const terminals = useTerminals();
+const undo: (() => void)[] = [];
+afterEach(() => {
+  for (const step of undo.splice(0)) step();
+});
+
+/** Somebody who is no gateway, or one that is cut off. */
+async function serve(answer: (request: IncomingMessage, response: ServerResponse) => void): Promise<string> {
+  const server = createServer(answer).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  undo.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === 'object' ? (address?.port ?? 0) : 0}`;
+}
+
+const run = (url: string, args: readonly string[]) =>
+  runCli(args, { env: { HEADGATE_URL: url, HEADGATE_API_KEY: 'sk-hg-secret' } });
+const chat = ['chat', '-m', 'm', 'what nobody else may read'];
+
+const events =
+  (...lines: readonly string[]) =>
+  (_: IncomingMessage, response: ServerResponse) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(lines.map((line) => `data: ${line}\n\n`).join(''));
+  };
+const begun = JSON.stringify({ model: 'm', choices: [{ index: 0, delta: { content: 'Half of it' } }] });
+
+describe('headgate, sent elsewhere by who is asked', () => {
+  it('sends neither the key nor what is asked there, and says where it leads', async () => {
+    const seen: string[] = [];
+    const other = await serve((request, response) => {
+      void text(request).then((body) => seen.push(`${request.headers.authorization ?? ''} ${body}`));
+      response.end('{"data":[]}');
+    });
+    for (const status of [302, 307]) {
+      const url = await serve((request, response) => {
+        response.writeHead(status, { location: `${other}${request.url ?? ''}` }).end();
+      });
+      for (const args of [chat, ['models'], ['keys', 'create', 'x']]) {
+        const { code, stdout, stderr } = await run(url, args);
+        expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+        expect(stderr).toContain(`${url} leads to ${other}, and nothing was sent there`);
+      }
+    }
+    expect(seen).toEqual([]);
+  });
+});
+
+describe('headgate chat, answered by who is no gateway', () => {
+  it.each([
+    ['a page', (_: IncomingMessage, response: ServerResponse) => void response.end('<html>')],
+    ['frames of another kind', events('{"a":1}', '[DONE]')],
+    ['what is no JSON', events('nonsense')],
+    ['choices that are none', events('{"model":"m","choices":7}')],
+  ])('fails and says so: %s', async (_name, answer) => {
+    const { code, stdout, stderr } = await run(await serve(answer), chat);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr).toMatch(/^headgate: http:\S+ did not answer as Headgate does; HEADGATE_URL names the gateway\n/);
+  });
+
+  it('fails where the answer breaks off, be it with the connection or quietly, and says so', async () => {
+    const cut = await serve((_, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream', 'x-request-id': 'r-1' });
+      response.write(`data: ${begun}\n\n`, () => void sleep(200).then(() => response.destroy()));
+    });
+    expect((await run(cut, chat)).stderr).toContain('  request r-1\n');
+    for (const url of [cut, await serve(events(begun))]) {
+      const { code, stdout, stderr } = await run(url, chat);
+      expect({ code, stdout }).toEqual({ code: 1, stdout: 'Half of it\n' });
+      expect(stderr).toContain(`headgate: the answer of ${url} broke off: what has come is not all of it\n`);
+    }
+  });
+});
+
+describe('headgate, answered by who is hostile', () => {
+  const attack = '\u001b]0;owned\u0007\u001b[2J\u001b[H\u009b2Jgone';
+
+  it('says what it was told without anything that a terminal would obey', async () => {
+    const url = await serve((_, response) => {
+      response.writeHead(404, { 'content-type': 'application/json', 'x-request-id': 'a\u009b2Jb' });
+      response.end(JSON.stringify({ error: { message: `No ${attack}`, code: 'not_found' } }));
+    });
+    for (const args of [['keys', 'ls'], ['models'], chat, ['runs', 'show', 'x']]) {
+      const { code, stderr } = await run(url, args);
+      expect(code).toBe(1);
+      expect(stderr).toContain('No ]0;owned[2J[H2Jgone');
+      // oxlint-disable-next-line no-control-regex
+      expect(stderr).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/);
+    }
+  });
+
+  it('prints on a terminal nothing that it would obey', async () => {
+    const made = { id: `key_1${attack}`, name: 'x', prefix: 'sk-hg-', last4: 'abcd', scope: `inference${attack}` };
+    const limits = { requests_per_minute: null, max_concurrency: null, tokens_per_minute: null };
+    const times = { status: 'active', expires_at: null, last_used_at: null, monthly_token_limit: null };
+    const url = await serve((_, response) => {
+      response.writeHead(201, { 'content-type': 'application/json' });
+      response.end(JSON.stringify({ ...made, ...limits, ...times, secret: `sk-hg-1${attack}` }));
+    });
+    const terminal = await terminals().open({ HEADGATE_URL: url, HEADGATE_API_KEY: 'sk-hg-secret' });
+    await terminal.type('headgate keys create x; echo done\n');
+    const screen = await terminal.shows(/\ndone\n/);
+    // Nothing has cleared it.
+    expect(screen).toMatch(/^\$ headgate keys create x; echo done\n/);
+    expect(screen).toContain('sk-hg-1]0;owned[2J[H2Jgone');
+  });
+
+  it('waits for no answer whose end does not come, and asks again where only that goes on', async () => {
+    const url = await serve((_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json' }).write('{');
+    });
+    const client = createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' }));
+    const asked = client.call('GET', '/v1/models', { answerTimeoutMs: 300 });
+    await expect(asked).rejects.toMatchObject({ message: `${url} broke off its answer`, isPassing: true });
+  });
+});
+
+describe('what is read as it comes', () => {
+  it('goes on after any silence, which no other answer may make', async () => {
+    const url = await serve((_, response) => {
+      response.writeHead(200, { 'content-type': 'text/csv' }).write('a line\n');
+      setTimeout(() => response.end('another\n'), 1500);
+    });
+    const client = createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' }));
+    const parts: string[] = [];
+    for await (const part of client.text('/v1/billing/costs.csv', { answerTimeoutMs: 500 })) parts.push(part);
+    expect(parts.join('')).toBe('a line\nanother\n');
+  });
+});
+
+describe('headgate, whose output cannot be kept', () => {
+  it('fails and says so, but for a reader who has had enough', () => {
+    const shell = (line: string) =>
+      spawnSync('bash', ['--norc', '-c', `set -o pipefail; ${line}`], {
+        cwd: repository,
+        encoding: 'utf8',
+        // Of a socket bash would take it that it is asked from elsewhere, and read files of its own.
+        stdio: ['ignore', 'pipe', 'pipe'],
+        env: { PATH: process.env['PATH'] ?? '', HG: join(repository, 'src/programs/headgate.js') },
+      });
+    expect(shell('node "$HG" help > /dev/full')).toMatchObject({
+      status: 1,
+      stderr: 'headgate: the output cannot be written (ENOSPC)\n',
+    });
+    expect(shell('node "$HG" help | true')).toMatchObject({ status: 0, stderr: '' });
+  });
+});

@@ -1,0 +1,48 @@
+import { describe, expect, it } from 'vitest';
+import { renderTable } from '#edge/cli/table.ts';
+
+const headings = ['KEY', 'STATUS', 'REMARK'];
+const long = 'it ended before it was ready and nobody knows why that was so';
+
+describe('a table of the command line', () => {
+  it('is as wide as it is where no terminal says how wide that may be', () => {
+    expect(renderTable(headings, [['a', 'ok', long]])).toBe(`KEY  STATUS  REMARK\na    ok      ${long}\n`);
+  });
+
+  it('goes on in its last column where the terminal ends', () => {
+    const text = renderTable(headings, [['a', 'ok', long]], 45);
+    expect(text).toBe(
+      'KEY  STATUS  REMARK\n' +
+        'a    ok      it ended before it was ready and\n' +
+        '             nobody knows why that was so\n',
+    );
+    expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(45);
+  });
+
+  it('stands line by line where its columns do not fit, and cuts nothing off that is to be copied', () => {
+    const id = `key_${'0'.repeat(32)}`;
+    expect(
+      renderTable(
+        headings,
+        [
+          [id, 'ok', long],
+          [id, 'revoked', ''],
+        ],
+        50,
+      ),
+    ).toBe(
+      `${id}\n` +
+        '  status  ok\n' +
+        '  remark  it ended before it was ready and nobody\n' +
+        '          knows why that was so\n' +
+        `${id}\n` +
+        '  status  revoked\n',
+    );
+  });
+
+  it('counts no colours, and shows nothing that a terminal would obey', () => {
+    const red = '\u001b[31mok\u001b[0m';
+    const text = renderTable(['A', 'B'], [[red, 'x\u001b[2J\u0007y']], 80);
+    expect(text).toBe(`A   B\n${red}\u001b[0m  xy\n`.replace('xy', 'x[2Jy'));
+  });
+});

@@ -1,0 +1,78 @@
+import { ChatOpenAI } from '@langchain/openai';
+import OpenAI from 'openai';
+import { zodTextFormat } from 'openai/helpers/zod';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { externalFile, useInference } from '../inference-gateway.ts';
+import { type ResponsesEngine, startResponsesEngine } from '../responses-engine.ts';
+
+/** Clients that ask `/v1/responses`, changed in nothing but base URL and key. */
+let engine: ResponsesEngine;
+const bench = useInference(async () => {
+  engine = await startResponsesEngine();
+  return { engines: { chat: externalFile('chat', engine.url, { lines: ['kind: vllm'] }) } };
+});
+afterAll(() => engine.close());
+
+describe('the openai SDK', () => {
+  let client: OpenAI;
+  beforeAll(() => {
+    client = new OpenAI({ baseURL: `${bench.gateway.url}/v1`, apiKey: bench.gateway.key, maxRetries: 0 });
+  });
+
+  it('is told what is refused, by its own error classes', async () => {
+    const stored = client.responses.create({ model: 'chat', input: 'Hi', store: true });
+    await expect(stored).rejects.toBeInstanceOf(OpenAI.BadRequestError);
+    await expect(stored).rejects.toMatchObject({ code: 'unsupported_parameter', param: 'store' });
+    await expect(client.responses.retrieve('resp_1')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
+    await expect(client.responses.cancel('resp_1')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
+  });
+
+  it('throws in the middle of a stream that fails', async () => {
+    const script = { tokens: 4, cutAfter: 7 };
+    const asked = { model: 'chat', input: 'Hi', stream: true, script } as const;
+    const read = async (): Promise<void> => {
+      for await (const event of await client.responses.create(asked)) expect(event.type).toMatch(/^response\./);
+    };
+    await expect(read()).rejects.toMatchObject({ code: 'upstream_error' });
+  });
+
+  it('creates', async () => {
+    const answer = await client.responses.create({ model: 'chat', input: 'Hi' });
+    expect(answer).toMatchObject({ model: 'chat', output_text: 'word word word ', usage: { output_tokens: 3 } });
+  });
+
+  it('streams, and puts the events together', async () => {
+    const stream = client.responses.stream({ model: 'chat', input: 'Hi' });
+    let text = '';
+    stream.on('response.output_text.delta', ({ delta }) => {
+      text += delta;
+    });
+    const final = await stream.finalResponse();
+    expect(text).toBe('word word word ');
+    expect(final).toMatchObject({ model: 'chat', status: 'completed', usage: { output_tokens: 3 } });
+  });
+
+  it('parses', async () => {
+    const script = { says: '{"city":"Paris"}' };
+    const text = { format: zodTextFormat(z.object({ city: z.string() }), 'place') };
+    const asked = { model: 'chat', input: 'Where?', text, script };
+    const answer = await client.responses.parse(asked);
+    expect(answer.output_parsed).toEqual({ city: 'Paris' });
+  });
+});
+
+it('LangChain with useResponsesApi invokes and streams', async () => {
+  const chat = new ChatOpenAI({
+    model: 'chat',
+    apiKey: bench.gateway.key,
+    maxRetries: 0,
+    useResponsesApi: true,
+    configuration: { baseURL: `${bench.gateway.url}/v1` },
+  });
+  const answer = await chat.invoke('Hello');
+  expect(answer.text).toBe('word word word ');
+  let text = '';
+  for await (const chunk of await chat.stream('Hello')) text += chunk.text;
+  expect(text).toBe('word word word ');
+});

@@ -1,0 +1,311 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  type Body,
+  errorOf,
+  eventually,
+  externalFile,
+  openOrganization,
+  standinFile,
+  useInference,
+} from './inference-gateway.ts';
+import { enginePath, type ResponsesEngine, type Script, startResponsesEngine, usageOf } from './responses-engine.ts';
+
+/** POST /v1/responses through a gateway to an engine that answers as the request says. */
+
+const path = '/v1/responses';
+let engine: ResponsesEngine;
+const bench = useInference(async () => {
+  engine = await startResponsesEngine();
+  const allow = 'allow: [store, previous_response_id, background, builtin_tools]';
+  return {
+    engines: {
+      chat: externalFile('team/chat', engine.url, { lines: ['kind: vllm'] }),
+      open: externalFile('open', engine.url, { lines: ['kind: vllm', allow] }),
+      other: externalFile('other', engine.url),
+      standin: standinFile('standin'),
+      embed: externalFile('embed', engine.url, { taskType: 'embedding', lines: ['kind: vllm'] }),
+    },
+  };
+});
+afterAll(() => engine.close());
+
+const ask = (script: Script, fields: object = {}, options: object = {}): Promise<Response> =>
+  bench.post(path, { model: 'team/chat', input: 'Hi', ...fields, script }, options);
+const streamed = { stream: true };
+const sent = (): Body => JSON.parse(engine.bodies.at(-1) ?? '{}');
+
+/** The events of a stream, each under the name that its frame has. */
+function eventsOf(text: string): Body[] {
+  return text
+    .split('\n\n')
+    .filter((frame) => frame !== '' && !frame.startsWith(':'))
+    .map((frame) => {
+      const [, name, data = ''] = /^event: (\S+)\ndata: (.*)$/s.exec(frame) ?? [];
+      const event: Body = JSON.parse(data);
+      expect(event.type).toBe(name);
+      return event;
+    });
+}
+
+const billed = (tokens: number): object => ({
+  endpoint: path,
+  outcome: 'completed',
+  usage_source: 'engine',
+  input_tokens: 21,
+  input_cached_tokens: 16,
+  output_tokens: tokens,
+});
+/** Uncached at 0.10 a million, cached at 0.05, output at 0.40. */
+const costOf = (tokens: number): string => ((50 + 80 + tokens * 40) / 1e8).toFixed(8).replace(/0+$/, '');
+
+describe('is refused, and no engine sees it:', () => {
+  it.each<[object, string]>([
+    [{ store: true }, 'store'],
+    [{ store: 'true' }, 'store'],
+    [{ previous_response_id: 'resp_1' }, 'previous_response_id'],
+    [{ background: true }, 'background'],
+    [{ request_id: 'resp_1' }, 'request_id'],
+    [{ tools: [{ type: 'web_search_preview' }] }, 'tools'],
+    [{ tools: [{ type: 'function', name: 'f', parameters: {} }, { type: 'code_interpreter' }] }, 'tools'],
+    [{ tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'mcp' }] }] }, 'tools'],
+    [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'http://169.254.169.254/' }] }] }, 'input'],
+    [
+      {
+        input: [
+          {
+            type: 'function_call_output',
+            call_id: 'c',
+            output: [{ type: 'input_image', image_url: 'http://169.254.169.254/' }],
+          },
+        ],
+      },
+      'input',
+    ],
+  ])('%j', async (fields, param) => {
+    const before = engine.bodies.length;
+    const error = await errorOf(await ask({}, fields));
+    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param });
+    expect(error.message).toMatch(/\.$/);
+    expect(engine.bodies).toHaveLength(before);
+  });
+
+  it('a limit that is none, and a model of another kind', async () => {
+    expect(await errorOf(await ask({}, { max_output_tokens: 'many' }))).toMatchObject({ param: 'max_output_tokens' });
+    expect(await errorOf(await ask({}, { model: 'embed' }))).toMatchObject({ status: 400, code: 'model_not_found' });
+  });
+
+  it.each([
+    ['GET', '/resp_1'],
+    ['DELETE', '/resp_1'],
+    ['POST', '/resp_1/cancel'],
+    ['GET', '/resp_1/input_items'],
+  ])('%s of an answer by its id is a 404 that says what to do instead', async (method, rest) => {
+    const answer = await bench.gateway.request(path + rest, { method });
+    const error = await errorOf(answer);
+    expect(error).toMatchObject({ status: 404, code: 'not_found' });
+    expect(error.message).toContain('not stored');
+  });
+
+  it('GET /v1/responses is 405', async () => {
+    const answer = await bench.gateway.request(path);
+    expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
+  });
+
+  it('what the engine file allows reaches the engine', async () => {
+    const fields = {
+      model: 'open',
+      store: true,
+      previous_response_id: 'resp_1',
+      tools: [{ type: 'web_search_preview' }],
+    };
+    expect((await ask({}, fields)).status).toBe(200);
+    expect(sent()).toMatchObject({ ...fields });
+  });
+});
+
+it('an engine that does not know the route is told apart from one that fails', async () => {
+  const answer = await bench.post(path, { model: 'standin', input: 'Hi' });
+  const error = await errorOf(answer);
+  expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
+  expect(error.message).toContain('does not serve this route');
+  expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
+});
+
+describe('what the engine gets', () => {
+  it.each([{}, { store: null }, { store: false }])('is told not to store: %j', async (fields) => {
+    const answer = await ask({}, fields);
+    const id = answer.headers.get('x-request-id');
+    expect(sent()).toMatchObject({ store: false, request_id: `resp_${id}` });
+    expect(await answer.json()).toMatchObject({ id: `resp_${id}` });
+  });
+
+  it('of another make than vLLM has no member that only vLLM knows', async () => {
+    expect((await ask({}, { model: 'other' })).status).toBe(200);
+    expect(sent()).toMatchObject({ store: false });
+    expect(sent()).not.toHaveProperty('request_id');
+  });
+
+  it('has its output cut to what the wallet pays for', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0005');
+    const answer = await ask({}, { max_output_tokens: 8000 }, { key });
+    expect(answer.status).toBe(200);
+    const max = Number(answer.headers.get('x-headgate-max-tokens'));
+    expect(max).toBeGreaterThan(0);
+    expect(max).toBeLessThan(8000);
+    expect(sent().max_output_tokens).toBe(max);
+  });
+});
+
+describe('an answer', () => {
+  it('as JSON is billed by its count, and calls the model by its name', async () => {
+    const answer = await ask({ tokens: 5 }, { usage: { include: true } });
+    const body: Body = await answer.json();
+    expect(body).toMatchObject({ object: 'response', model: 'team/chat', usage: usageOf(5) });
+    expect(body.usage.cost).toBe(Number(costOf(5)));
+    expect(await bench.recordOf(answer)).toMatchObject({ ...billed(5), cost: costOf(5), stream: false });
+  });
+
+  it.each(['completed', 'incomplete'] as const)('streamed up to response.%s is billed by its count', async (end) => {
+    const answer = await ask({ tokens: 4, end }, { ...streamed, metadata: { type: 'response.completed', model: 'x' } });
+    const text = await answer.text();
+    const events = eventsOf(text);
+    expect(events.map(({ sequence_number: at }) => at)).toEqual(events.map((_, at) => at));
+    const responses = events.filter(({ response }) => response !== undefined).map(({ response }) => response);
+    expect(responses).toHaveLength(3);
+    expect(new Set(responses.map(({ model }) => model))).toEqual(new Set(['team/chat']));
+    expect(responses[0].metadata).toEqual({ type: 'response.completed', model: 'x' });
+    expect(events.at(-1)).toMatchObject({ type: `response.${end}`, response: { usage: usageOf(4) } });
+    expect(text).not.toContain('[DONE]');
+    expect(text).not.toContain(enginePath);
+    expect(await bench.recordOf(answer)).toMatchObject({ ...billed(4), cost: costOf(4), stream: true });
+  });
+
+  it('says what it cost at its end, where that is asked', async () => {
+    const text = await (await ask({ tokens: 4 }, { ...streamed, usage: { include: true } })).text();
+    expect(eventsOf(text).at(-1).response.usage.cost).toBe(Number(costOf(4)));
+  });
+});
+
+describe('a stream that the engine breaks off', () => {
+  it.each([1, 2])('after event %d is an error as one that never began', async (cutAfter) => {
+    const answer = await ask({ cutAfter }, streamed);
+    expect(await errorOf(answer.clone())).toMatchObject({ status: 502, code: 'upstream_error' });
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', usage_source: 'none', cost: '0' });
+  });
+
+  it.each([
+    [3, 0],
+    [5, 1],
+    [8, 4],
+    [9, 4],
+  ])('after event %d is billed by the %d tokens that were seen', async (cutAfter, tokens) => {
+    const answer = await ask({ tokens: 4, cutAfter }, streamed);
+    const last = eventsOf(await answer.text()).at(-1);
+    expect(last).toMatchObject({ type: 'error', code: 'upstream_error', error: { code: 'upstream_error' } });
+    expect(await bench.recordOf(answer)).toMatchObject({
+      outcome: 'failed',
+      usage_source: tokens === 0 ? 'none' : 'counted',
+      input_tokens: 0,
+      output_tokens: tokens,
+      cost: tokens === 0 ? '0' : ((tokens * 40) / 1e8).toFixed(8).replace(/0+$/, ''),
+    });
+  });
+
+  it.each(['failed', 'error', 'cancelled'] as const)('by %s shows nothing of the engine', async (end) => {
+    const answer = await ask({ tokens: 4, end }, streamed);
+    const text = await answer.text();
+    expect(text).not.toContain('/srv');
+    expect(eventsOf(text).at(-1)).toMatchObject({ type: 'error', code: 'upstream_error' });
+    expect(await bench.recordOf(answer)).toMatchObject({
+      outcome: 'failed',
+      usage_source: end === 'error' ? 'counted' : 'engine',
+      output_tokens: 4,
+    });
+  });
+
+  it('as JSON is an upstream_error, and costs nothing', async () => {
+    for (const script of [{ end: 'cancelled' }, { end: 'failed' }, { status: 500 }] as const) {
+      const answer = await ask(script);
+      expect(await errorOf(answer.clone())).toMatchObject({ status: 502, code: 'upstream_error' });
+      expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
+    }
+  });
+});
+
+describe('a client that leaves', () => {
+  it('a stream ends it at the engine by its id, and pays what the engine counted', async () => {
+    const leaving = new AbortController();
+    const answer = await ask({ tokens: 4, end: 'hang' }, streamed, { signal: leaving.signal });
+    const id = answer.headers.get('x-request-id');
+    await answer.body?.getReader().read();
+    leaving.abort();
+    const record = await bench.record(id ?? '');
+    expect(record).toMatchObject({ ...billed(5), outcome: 'aborted', cost: costOf(5) });
+    expect(engine.aborts.at(-1)).toEqual(expect.arrayContaining([`resp_${id}_0`, `resp_${id}_1`]));
+  });
+
+  it('a JSON answer does so as well', async () => {
+    const leaving = new AbortController();
+    const before = engine.bodies.length;
+    const gone = ask({ tokens: 4, end: 'hang' }, {}, { signal: leaving.signal }).catch(() => null);
+    await eventually(async () => engine.bodies.length > before);
+    const id = sent().request_id.replace('resp_', '');
+    leaving.abort();
+    await gone;
+    expect(await bench.record(id)).toMatchObject({ ...billed(5), outcome: 'aborted', cost: costOf(5) });
+  });
+});
+
+describe('a wallet', () => {
+  it('that is used up ends a stream by the tokens that were seen, and is never below zero', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0006');
+    const answer = await ask({ tokens: 3000, end: 'hang' }, { ...streamed }, { key });
+    const events = eventsOf(await answer.text());
+    expect(events.at(-1)).toMatchObject({ type: 'error', code: 'insufficient_funds' });
+    const record = await bench.recordOf(answer, key);
+    expect(record).toMatchObject({ outcome: 'ended', usage_source: 'engine', output_tokens: 3001 });
+    expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
+  });
+});
+
+describe('an answer that is kept', () => {
+  let key: string;
+  beforeAll(async () => {
+    const fields = { name: 'cache', cache_responses: true, store_requests: true };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body: fields })).json();
+    key = made.secret;
+  });
+
+  it.each([true, false])('serves the same request in either form, first streamed: %s', async (first) => {
+    const fields = { input: `kept ${first}` };
+    const script = { tokens: 4 };
+    const fresh = await ask(script, { ...fields, stream: first }, { key });
+    expect(fresh.headers.get('x-headgate-cache')).toBe('miss');
+    const text = await fresh.text();
+    const response: Body = first ? eventsOf(text).at(-1).response : JSON.parse(text);
+    const plain = await ask(script, { ...fields, stream: false }, { key });
+    expect(plain.headers.get('x-headgate-cache')).toBe('hit');
+    expect(await plain.json()).toEqual(response);
+    const stream = await ask(script, { ...fields, stream: true }, { key });
+    expect(stream.headers.get('x-headgate-cache')).toBe('hit');
+    const events = eventsOf(await stream.text());
+    expect(events.at(-1)).toMatchObject({ type: 'response.completed', response });
+    expect(events.filter(({ delta }) => delta !== undefined).map(({ delta }) => delta)).toEqual(['word '.repeat(4)]);
+    // An answer repeats the metadata of its request.
+    const other = await ask(script, { ...fields, metadata: { a: 'b' } }, { key });
+    expect(other.headers.get('x-headgate-cache')).toBe('miss');
+  });
+
+  it('for who asks for it shows request and answer', async () => {
+    const answer = await ask({ tokens: 4 }, { ...streamed, input: 'stored' }, { key });
+    const text = await answer.text();
+    const id = answer.headers.get('x-request-id') ?? '';
+    const content: Body = await eventually(async () => {
+      const read = await bench.gateway.request(`/v1/usage/requests/${id}/content`);
+      return read.status === 200 ? read.json() : null;
+    });
+    expect(JSON.stringify(content.request)).toContain('stored');
+    expect(JSON.stringify(content.response)).toContain('response.completed');
+    expect(text).toContain('response.completed');
+  });
+});

@@ -1,0 +1,342 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
+
+/** Pages of the platform without a script, on a gateway that finds no Terraform. */
+
+let gateway: TestGateway;
+let admin: Visitor;
+let clusterId = '';
+
+const hostile = '<script>alert(1)</script>"><img src=x onerror=alert(1)>';
+const node = { name: 'gpu-1', address: '10.0.0.7', hardware_profile: 'h100-8x', gpus: 8 };
+
+async function made(path: string, body: object): Promise<{ id: string }> {
+  const answer = await gateway.request(path, { body });
+  if (answer.status >= 300) throw new Error(await answer.text());
+  return (await answer.json()) as { id: string };
+}
+
+/** A form with a file, as a browser sends it. */
+async function upload(visitor: Visitor, fields: Readonly<Record<string, string | File>>, headers: object = {}) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries({ form_token: visitor.formToken, ...fields })) form.append(name, value);
+  const sent = { cookie: visitor.cookie, origin: gateway.url, ...headers };
+  const answer = await fetch(`${gateway.url}/portal/stacks`, {
+    method: 'POST',
+    body: form,
+    redirect: 'manual',
+    headers: sent,
+  });
+  return { status: answer.status, location: answer.headers.get('location') ?? '', text: await answer.text() };
+}
+
+const zipOf = (files: Readonly<Record<string, string>>, name = 'queue.zip'): File =>
+  new File([new Uint8Array(packOf(files))], name);
+
+const main = `
+  variable "password" {
+    sensitive = true
+    default   = "the default secret"
+  }
+  variable "count_of" { type = number }
+  variable "hosts" {
+    type    = list(string)
+    default = ["a", "b"]
+  }
+  output "x" { value = 1 }`;
+
+beforeAll(async () => {
+  gateway = await startGateway({ env: { HEADGATE_TERRAFORM_BIN: '/nowhere/terraform' } });
+  admin = await signInVisitor(gateway);
+  const organizations = (await (await gateway.request('/v1/organizations')).json()) as { data: { id: string }[] };
+  const [own] = organizations.data;
+  clusterId = (await made('/v1/clusters', { name: 'research', organization_id: own?.id, nodes: [node] })).id;
+});
+afterAll(() => gateway.stop());
+
+const pages = (): string[] => [
+  '/portal/stacks',
+  '/portal/stacks/new',
+  '/portal/stacks/scheduler',
+  '/portal/stacks/scheduler/edit',
+  '/portal/stacks/scheduler/apply',
+  '/portal/runs',
+  '/portal/clusters',
+  '/portal/clusters/new',
+  `/portal/clusters/${clusterId}`,
+  `/portal/clusters/${clusterId}/edit`,
+  `/portal/clusters/${clusterId}/delete`,
+  `/portal/clusters/${clusterId}/nodes/new`,
+  '/portal/costs',
+  '/portal/costs/rates',
+  '/portal/costs/margins',
+];
+
+/** Runs a piece of a test as a member, or an administrator, of the organization. */
+async function as(role: 'member' | 'admin', test: (visitor: Visitor) => Promise<void>): Promise<void> {
+  const visitor = await signInVisitor(gateway);
+  const { sql } = gateway.db;
+  await sql`update users set platform_role = 'user'`;
+  await sql`update memberships set role = ${role}`;
+  try {
+    await test(visitor);
+  } finally {
+    await sql`update users set platform_role = 'admin'`;
+    await sql`update memberships set role = 'owner'`;
+  }
+}
+
+describe('a page of the platform', () => {
+  it('is for who is signed in', async () => {
+    for (const path of pages()) {
+      const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
+      expect([path, status, headers.location]).toEqual([path, 303, `/?next=${encodeURIComponent(path)}`]);
+      expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
+    }
+  });
+
+  it('has no script or style of its own, and nothing of another host', async () => {
+    for (const path of pages()) {
+      const { text } = await admin.get(path);
+      expect(text, path).not.toMatch(/ style=|<style|<script>| on[a-z]+=|javascript:/);
+      const places = [...text.matchAll(/(?:src|href|action)="([^"]*)"/g)].flatMap(([, to]) => to ?? []);
+      expect(places.filter((to) => !to.startsWith('/') && !to.startsWith('#'))).toEqual([]);
+    }
+  });
+
+  it('of what is not there is refused as the API refuses it', async () => {
+    const missing = ['stacks/nothing', `runs/run_${'0'.repeat(32)}`, `clusters/cluster_${'0'.repeat(32)}`];
+    for (const path of missing) expect([path, (await admin.get(`/portal/${path}`)).status]).toEqual([path, 404]);
+    expect((await admin.get('/portal/costs?month=never')).status).toBe(400);
+    expect((await admin.get('/portal/costs?month=never')).text).toContain('must be a month such as 2026-03');
+  });
+
+  it('says where hours begin, where there are none', async () => {
+    const { text } = await admin.get('/portal/costs?month=2020-01');
+    expect(text).toContain('No hours in this time');
+    expect(text).toContain('which an administrator of the platform does on the page of its cluster');
+    expect((await admin.get(`/portal/clusters/${clusterId}`)).text).toContain('Allocate: its hours count');
+  });
+
+  it('says that no Terraform was found, and what mends it', async () => {
+    const { text } = await admin.get('/portal/stacks');
+    expect(text).toContain('Nothing can be applied here yet:');
+    expect(text).toContain('HEADGATE_TERRAFORM_BIN');
+  });
+});
+
+describe('who may not do something', () => {
+  it('does not see it, and is refused where he asks for it: members', async () => {
+    await as('member', async (visitor) => {
+      const texts = await Promise.all(
+        [
+          '/portal/stacks',
+          '/portal/stacks/scheduler',
+          '/portal/clusters',
+          `/portal/clusters/${clusterId}`,
+          '/portal/costs',
+        ].map(async (path) => (await visitor.get(path)).text),
+      );
+      const all = texts.join('');
+      for (const hidden of [
+        'Upload a stack',
+        '/apply"',
+        '/edit"',
+        '/delete"',
+        'Make a cluster',
+        'Add a node',
+        'Rates',
+        'Margins',
+        'Billing currency',
+        'Nothing can be applied',
+      ]) {
+        expect(all).not.toContain(hidden);
+      }
+      for (const path of [
+        '/portal/costs/rates',
+        '/portal/costs/margins',
+        '/portal/clusters/new',
+        '/portal/stacks/scheduler/delete/x',
+      ]) {
+        expect([path, (await visitor.get(path)).status]).not.toEqual([path, 200]);
+      }
+      const refused: [string, Record<string, string>][] = [
+        ['/portal/stacks/scheduler/apply', { cluster_id: clusterId }],
+        ['/portal/stacks/scheduler', { title: 'mine' }],
+        ['/portal/clusters', { name: 'mine' }],
+        [`/portal/clusters/${clusterId}/delete`, {}],
+        ['/portal/costs/currency', { currency: 'EUR' }],
+      ];
+      for (const [path, fields] of refused)
+        expect([path, (await visitor.post(path, fields)).status]).toEqual([path, 403]);
+      expect((await upload(visitor, { file: zipOf({ 'main.tf': main }) })).status).toBe(403);
+    });
+  });
+
+  it('does not see it: administrators of an organization change no global stack, no cluster and no rate', async () => {
+    await as('admin', async (visitor) => {
+      const stack = (await visitor.get('/portal/stacks/scheduler')).text;
+      expect(stack).toContain('/apply"');
+      expect(stack).not.toContain('/edit"');
+      const cluster = (await visitor.get(`/portal/clusters/${clusterId}`)).text;
+      expect(cluster).not.toContain('Add a node');
+      expect((await visitor.get('/portal/costs/rates')).text).not.toContain('Add a rate card');
+      expect((await visitor.get('/portal/costs/margins')).status).toBe(403);
+      const event = await visitor.post(`/portal/clusters/${clusterId}/nodes/gpu-1/allocate`);
+      expect(event.status).toBe(403);
+    });
+  });
+});
+
+describe('a form with a file is refused', () => {
+  it.each([
+    ['of another site', { origin: 'https://evil.example' }, {}],
+    ['without its token', {}, { form_token: '' }],
+  ])('%s', async (_, headers, fields) => {
+    const sent = await upload(admin, { file: zipOf({ 'main.tf': main }), name: 'forged', ...fields }, headers);
+    expect(sent.status).toBe(403);
+    expect((await gateway.request('/v1/stacks/forged')).status).toBe(404);
+  });
+
+  it('of nobody who is signed in, before it is read', async () => {
+    const sent = await upload({ ...admin, cookie: '' }, { file: zipOf({ 'main.tf': main }), name: 'forged' });
+    expect([sent.status, sent.location]).toEqual([303, '/']);
+    expect((await gateway.request('/v1/stacks/forged')).status).toBe(404);
+  });
+
+  it('with all that is wrong with its package', async () => {
+    const sent = await upload(admin, { file: new File(['no zip'], 'x.zip'), name: 'Not A Name' });
+    expect(sent.status).toBe(400);
+    expect(sent.text).toContain('value="Not A Name"');
+    expect((await upload(admin, { url: 'https://127.0.0.1/x.zip' })).text).toContain('not public');
+    expect((await upload(admin, {})).text).toContain('choose a zip');
+  });
+});
+
+describe('a stack', () => {
+  it('is uploaded, changed, downloaded and deleted by its pages; its texts stay texts', async () => {
+    const sent = await upload(admin, {
+      file: zipOf({ 'main.tf': main }),
+      name: 'queue',
+      title: hostile,
+      description: hostile,
+    });
+    expect(sent.status).toBe(303);
+    const path = sent.location.split('?')[0] ?? '';
+    const shown = (await admin.get(path)).text;
+    expect(shown).not.toContain('<script>alert');
+    expect(shown).toContain('&lt;script&gt;alert(1)');
+    expect(shown).not.toContain('the default secret');
+    expect(shown).toMatch(/, 1 file,\s/);
+    const zip = await admin.get(`${path}/download`);
+    expect(zip.headers).toMatchObject({
+      'content-type': 'application/zip',
+      'content-disposition': 'attachment; filename="queue-1.zip"',
+    });
+    const edited = { title: 'Queue', description: '', category: 'Odd <b>', icon: 'no icon' };
+    const refused = await admin.post(path, edited);
+    expect([refused.status, refused.text.includes('id="icon-problem"')]).toEqual([400, true]);
+    expect((await admin.post(path, { ...edited, icon: '🧵' })).status).toBe(303);
+    expect((await admin.get('/portal/stacks?category=Odd+%3Cb%3E')).text).toContain('<a href="' + path);
+    expect((await admin.get('/portal/stacks?search=nothing+like+it')).text).toContain('No stack matches');
+    // The image of one that has none is a neutral one.
+    expect((await admin.get(`${path}/icon`)).headers.location).toMatch(/^\/portal\/assets\/.*stack\.svg$/);
+    expect((await admin.get(`${path}/delete`)).text).toContain('Nothing that you can see runs of it');
+    expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/stacks?notice=deleted');
+    expect((await admin.get(path)).status).toBe(404);
+  });
+
+  it('that is applied is asked for each input, and says beside each field what is wrong', async () => {
+    const sent = await upload(admin, { file: zipOf({ 'main.tf': main }), name: 'asked' });
+    const path = `${sent.location.split('?')[0] ?? ''}/apply`;
+    const form = (await admin.get(path)).text;
+    expect(form).toMatch(/type="password"\s+id="inputs.password"/);
+    expect(form).not.toContain('the default secret');
+    expect(form).toContain('a\nb</textarea');
+    const fields = { cluster_id: clusterId, 'inputs.password': 'typed secret', 'inputs.hosts': 'x\r\ny' };
+    const refused = await admin.post(path, { ...fields, node: 'gpu-9', 'inputs.count_of': 'seven' });
+    expect(refused.status).toBe(400);
+    expect(refused.text).toContain('id="inputs.count_of-problem"');
+    expect(refused.text).toContain('id="node-problem"');
+    expect(refused.text).toContain('value="seven"');
+    expect(refused.text).toContain('x\ny</textarea');
+    expect(refused.text).not.toContain('typed secret');
+    // What is left is that nothing here can run it.
+    const right = await admin.post(path, { ...fields, node: 'gpu-1', 'inputs.count_of': '7' });
+    expect([right.status, right.text.includes('Nothing can be applied here')]).toEqual([503, true]);
+    expect(gateway.logLines.join('')).not.toContain('typed secret');
+  });
+});
+
+describe('a cluster', () => {
+  it('is made, changed and deleted by its pages, with its nodes and their hours', async () => {
+    const [organization] = ((await (await gateway.request('/v1/organizations')).json()) as { data: { id: string }[] })
+      .data;
+    const given = { organization_id: organization?.id ?? '', public_domain: '', access: 'members' };
+    const wrong = await admin.post('/portal/clusters', { ...given, name: hostile, private_key: 'no key at all' });
+    expect(wrong.status).toBe(400);
+    expect(wrong.text).toContain('id="name-problem"');
+    expect(wrong.text).toContain('id="private_key-problem"');
+    expect(wrong.text).not.toContain('no key at all');
+    expect(wrong.text).not.toContain('<script>alert');
+    const done = await admin.post('/portal/clusters', { ...given, name: 'made-here' });
+    const path = String(done.headers.location).split('?')[0] ?? '';
+    expect((await admin.get(path)).text).toMatch(/ssh-ed25519 AAAA\S+ headgate/);
+    const fields = {
+      name: 'n1',
+      address: '10.1.1.1',
+      ssh_port: '22',
+      ssh_user: 'root',
+      hardware_profile: 'plain',
+      gpus: '2',
+    };
+    const odd = await admin.post(`${path}/nodes`, { ...fields, ssh_port: 'none', address: 'a b' });
+    expect(odd.text).toMatch(/ssh_port-problem[\s\S]*/);
+    expect((await admin.post(`${path}/nodes`, fields)).status).toBe(303);
+    const nodeId = /nodes\/(node_[0-9a-f]+)\/allocate/.exec((await admin.get(path)).text)?.[1] ?? '';
+    const late = await admin.post(`${path}/nodes/${nodeId}/allocate`, { [`at-${nodeId}`]: '2999-01-01T00:00:00Z' });
+    expect([late.status, late.text.includes(`id="at-${nodeId}-problem"`)]).toEqual([400, true]);
+    const events = ['allocate', 'allocate', 'release'] as const;
+    const said: Shown[] = [];
+    for (const event of events) said.push(await admin.post(`${path}/nodes/${nodeId}/${event}`));
+    expect(said.map(({ headers }) => String(headers.location).split('=')[1])).toEqual([
+      'allocated',
+      'repeated',
+      'released',
+    ]);
+    expect((await admin.post(`${path}/nodes/${nodeId}`, { ...fields, gpus: '4' })).status).toBe(303);
+    expect((await admin.post(`${path}/nodes/${nodeId}/delete`)).status).toBe(303);
+    expect((await admin.post(`${path}/rotate`)).headers.location).toBe(`${path}?notice=rotated`);
+    expect((await admin.post(path, { ...given, name: 'renamed', access: 'public' })).status).toBe(303);
+    expect((await admin.get(`${path}/delete`)).text).toContain('ends for good');
+    expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/clusters?notice=deleted');
+    expect((await admin.get('/portal/clusters?status=archived')).text).toContain('renamed');
+  });
+});
+
+describe('costs', () => {
+  it('come as CSV to who is signed in, and rates are added and ended by forms', async () => {
+    const csv = await admin.get('/portal/costs.csv?month=2026-03');
+    expect(csv.headers['content-type']).toBe('text/csv; charset=utf-8');
+    expect(csv.text.split('\n')[0]).toContain('BilledCost');
+    const card = { 'cards.hardware_profile': 'h100-8x', 'cards.currency': 'usd', 'cards.gpu_hour': '2.50' };
+    const wrong = await admin.post('/portal/costs/rates/cards', {
+      ...card,
+      'cards.currency': 'xxz',
+      'cards.gpu_hour': 'much',
+    });
+    expect(wrong.status).toBe(400);
+    expect(wrong.text).toContain('id="cards.currency-problem"');
+    expect(wrong.text).toContain('id="cards.gpu_hour-problem"');
+    expect((await admin.post('/portal/costs/rates/cards', card)).status).toBe(303);
+    const rate = { 'conversions.from': 'USD', 'conversions.to': 'EUR', 'conversions.rate': '0.9' };
+    expect((await admin.post('/portal/costs/rates/conversions', rate)).status).toBe(303);
+    const ends = [...(await admin.get('/portal/costs/rates')).text.matchAll(/rates\/((?:rate|conv)_[0-9a-f]+)\/end/g)];
+    expect(ends).toHaveLength(2);
+    for (const [, id] of ends) expect((await admin.post(`/portal/costs/rates/${id}/end`)).status).toBe(303);
+    expect((await admin.post('/portal/costs/currency', { currency: 'EUR' })).status).toBe(303);
+    expect((await admin.get('/portal/costs')).text).toMatch(/value="EUR"\s+selected/);
+  });
+});

@@ -1,0 +1,117 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+
+/** Every page and every form, for every role. */
+
+type Role = 'member' | 'admin' | 'owner' | 'platform admin';
+const roles: readonly Role[] = ['member', 'admin', 'owner', 'platform admin'];
+
+interface PageRow {
+  readonly path: string;
+  /** Who gets it; the others get 403 and no link to it. */
+  readonly least: Role;
+}
+
+const pages: readonly PageRow[] = [
+  { path: '/', least: 'member' },
+  { path: '/portal/models', least: 'member' },
+  { path: '/portal/models/standin-chat', least: 'member' },
+  { path: '/portal/wallet', least: 'member' },
+  { path: '/portal/sessions', least: 'member' },
+  { path: '/portal/account', least: 'member' },
+  { path: '/portal/keys', least: 'admin' },
+  { path: '/portal/keys/new', least: 'admin' },
+  { path: '/portal/invitations', least: 'admin' },
+];
+
+interface FormRow {
+  readonly path: string;
+  readonly fields: Readonly<Record<string, string>>;
+  readonly least: Role;
+  /** What who may send it gets for these fields. */
+  readonly status: number;
+}
+
+const nobody = '0'.repeat(32);
+const forms: readonly FormRow[] = [
+  { path: '/portal/account', fields: { what: 'name', name: 'Ada' }, least: 'member', status: 303 },
+  { path: '/portal/sessions/end', fields: { which: 'others' }, least: 'member', status: 303 },
+  { path: '/portal/switch', fields: { organization_id: `org_${nobody}` }, least: 'member', status: 404 },
+  { path: '/portal/keys', fields: { name: '', expiry: 'never', scope: 'inference' }, least: 'admin', status: 400 },
+  { path: `/portal/keys/key_${nobody}/delete`, fields: {}, least: 'admin', status: 404 },
+  { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
+  { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
+  { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },
+  {
+    path: '/portal/wallet/credits',
+    fields: { amount: 'x', reference: 'x', note: '' },
+    least: 'platform admin',
+    status: 400,
+  },
+];
+
+let gateway: TestGateway;
+const visitors = new Map<Role, Visitor>();
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  for (const role of ['member', 'admin', 'owner'] as const) {
+    visitors.set(role, await signInPerson(gateway, (await makePerson(gateway, { role })).email));
+  }
+  visitors.set('platform admin', await signInVisitor(gateway));
+});
+
+afterAll(() => gateway.stop());
+
+const visitorOf = (role: Role): Visitor => {
+  const visitor = visitors.get(role);
+  if (visitor === undefined) throw new Error(`nobody is ${role}`);
+  return visitor;
+};
+
+const may = (role: Role, least: Role): boolean => roles.indexOf(role) >= roles.indexOf(least);
+
+/** The paths of its links and forms, without what they ask for. */
+const pathsOn = ({ text }: Shown): readonly string[] =>
+  [...text.matchAll(/(?:href|action)="(\/[^"?#]*)/g)].flatMap(([, path]) => path ?? []);
+
+describe.each(roles)('to %s', (role) => {
+  it.each(pages)('$path is shown or refused, and linked where it is shown', async ({ path, least }) => {
+    const shown = await visitorOf(role).get(path);
+    expect(shown.status).toBe(may(role, least) ? 200 : 403);
+    const isRefused = (linked: string): boolean =>
+      pages.some((one) => one.path === linked && !may(role, one.least)) ||
+      forms.some((one) => one.path === linked && !may(role, one.least));
+    expect(pathsOn(shown).filter(isRefused)).toEqual([]);
+  });
+
+  it.each(forms)('the form of $path is taken or refused', async ({ path, fields, least, status }) => {
+    const shown = await visitorOf(role).post(path, fields);
+    expect(shown.status).toBe(may(role, least) ? status : 403);
+  });
+
+  it('what the menu names is there', async () => {
+    const { text } = await visitorOf(role).get('/');
+    const menu = /<nav class="menu"[^]*?<\/nav>/.exec(text)?.[0] ?? '';
+    const paths = [...menu.matchAll(/href="(\/(?:portal[^"]*)?)"/g)].flatMap(([, path]) => path ?? []);
+    expect(paths).toContain('/portal/wallet');
+    for (const path of paths) expect([path, (await visitorOf(role).get(path)).status]).toEqual([path, 200]);
+  });
+});
+
+describe('to who is not signed in', () => {
+  it.each(pages.slice(1))('$path asks to sign in, and shows nothing', async ({ path }) => {
+    const { status, headers, text } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
+    expect([status, headers.location, text]).toEqual([303, `/?next=${encodeURIComponent(path)}`, '']);
+  });
+
+  it.each(forms)('the form of $path changes nothing', async ({ path, fields }) => {
+    const [before] = await gateway.db.sql`select count(*)::int as rows from audit_log`;
+    const body = new URLSearchParams({ form_token: 'x', ...fields }).toString();
+    const headers = { accept: 'text/html', 'content-type': 'application/x-www-form-urlencoded', origin: gateway.url };
+    const { status } = await send(`${gateway.url}${path}`, { method: 'POST', headers, body });
+    const [after] = await gateway.db.sql`select count(*)::int as rows from audit_log`;
+    expect([status, after]).toEqual([303, before]);
+  });
+});

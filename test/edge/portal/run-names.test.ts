@@ -1,0 +1,69 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
+import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+
+/** What a run's pages call the cluster, and who has asked for it. */
+
+let runsDir = '';
+const bench = useInference(async () => {
+  runsDir = await mkdtemp('/tmp/headgate-run-names-');
+  await chmod(runsDir, 0o711);
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+});
+afterAll(() => rm(runsDir, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 }));
+
+let mine = { id: '', key: '' };
+let clusterId = '';
+let key: { readonly id: string; readonly name: string };
+
+const ask = async (path: string, options: object = {}): Promise<Body> =>
+  JSON.parse(await (await bench.gateway.request(path, options)).text());
+
+async function applied(): Promise<Body> {
+  const run = await ask('/v1/stacks/words/apply', { key: mine.key, body: { cluster_id: clusterId, inputs: {} } });
+  return eventually(async () => {
+    const now = await ask(`/v1/runs/${run.id}`);
+    return now.ended_at === null ? null : now;
+  });
+}
+
+beforeAll(async () => {
+  const { gateway } = bench;
+  mine = await openOrganization(gateway, '5');
+  const form = new FormData();
+  const module = 'output "said" { value = "hello" }';
+  form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'words.zip'));
+  form.append('name', 'words');
+  const headers = { authorization: `Bearer ${gateway.key}` };
+  const pushed = await fetch(new URL('/v1/stacks', gateway.url), { method: 'POST', headers, body: form });
+  if (pushed.status !== 201) throw new Error(await pushed.text());
+  const nodes = [{ name: 'n-1', address: '10.9.8.7', hardware_profile: 'h100' }];
+  clusterId = (await ask('/v1/clusters', { body: { name: 'named-site', organization_id: mine.id, nodes } })).id;
+  [key] = (await ask('/v1/keys?limit=1', { key: mine.key })).data;
+});
+
+const person = async (role: string): Promise<Visitor> =>
+  signInPerson(bench.gateway, (await makePerson(bench.gateway, { role }, mine.key)).email);
+
+describe('a run', () => {
+  it('is not of somebody by name to members, who may not know the keys of others', async () => {
+    const run = await applied();
+    expect(run.created_by).toBe(key.id);
+    const { text } = await (await person('member')).get(`/portal/runs/${run.id}`);
+    expect(text).toContain(`<span class="quiet" title="${key.id}">by ${key.id}</span>`);
+    expect(text).not.toContain(`the key ${key.name}`);
+  });
+
+  it('names the key and the cluster to who administers the organization or the platform, with the ids on hover', async () => {
+    const run = await applied();
+    for (const visitor of [await person('admin'), await signInVisitor(bench.gateway)]) {
+      const { text } = await visitor.get(`/portal/runs/${run.id}`);
+      expect(text).toContain(`<span class="quiet" title="${key.id}">by the key ${key.name}</span>`);
+      const place = new RegExp(`<a href="/portal/clusters/${clusterId}" title="${clusterId}"\\s*>named-site</a\\s*>`);
+      expect(text).toMatch(place);
+      expect((await visitor.get('/portal/runs')).text).toMatch(place);
+    }
+  });
+});

@@ -1,0 +1,211 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import { parseId } from '#base/id.ts';
+import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
+
+const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
+let admin: Visitor;
+
+beforeAll(async () => {
+  admin = await signInVisitor(bench.gateway);
+});
+
+/** Asks as a key, and waits for what it cost. */
+async function ask(key = bench.gateway.key): Promise<Body> {
+  const answer = await bench.chat({ model: 'chat', max_tokens: 20 }, { key });
+  await answer.text();
+  return bench.recordOf(answer);
+}
+
+async function makeKey(fields: object): Promise<Body> {
+  return (await bench.post('/v1/keys', fields)).json();
+}
+
+const csv = (visitor: Visitor, query: string): Promise<Shown> => visitor.get(`/portal/usage/requests.csv${query}`);
+const idsIn = ({ text }: Shown): string[] =>
+  [...text.matchAll(/\/portal\/usage\/([0-9a-f-]{36})"/g)].map(([, id]) => id ?? '');
+
+describe('usage', () => {
+  it('is shown to a member as far as his own keys go: page, sums, single requests and CSV', async () => {
+    const member = await signInVisitor(bench.gateway);
+    const others = await ask();
+    const { sql } = bench.gateway.db;
+    const [{ id: userId } = { id: '' }] = await sql<
+      { id: string }[]
+    >`select id from users where platform_role = 'admin'`;
+    const body = { name: 'Other', email: 'other@example.com', password: 'long enough for 2 of us' };
+    const made: Body = await (await bench.post('/v1/users', body)).json();
+    const otherId = parseId('user', made.id);
+    expect(otherId).not.toBeNull();
+    // From now on the keys that there are act for somebody else.
+    await sql`update api_keys set user_id = ${otherId}`;
+    await sql`update users set platform_role = 'user' where id = ${userId}`;
+    await sql`update memberships set role = 'member' where user_id = ${userId}`;
+    try {
+      expect(idsIn(await member.get('/portal/usage'))).toEqual([]);
+      const { url } = bench.gateway;
+      const sent = await send(`${url}/portal/playground/chat`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          cookie: member.cookie,
+          origin: url,
+          'x-form-token': member.formToken,
+        },
+        body: JSON.stringify({ model: 'chat', max_tokens: 5, messages: [{ role: 'user', content: 'Mine' }] }),
+      });
+      const own = String(sent.headers['x-request-id']);
+      await eventually(async () => idsIn(await member.get('/portal/usage')).includes(own));
+      expect(idsIn(await member.get('/portal/usage?outcome=completed'))).toEqual([own]);
+      expect((await member.get('/portal/usage?range=today&by=key_id')).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
+      expect(
+        (await csv(member, '')).text
+          .split('\r\n')
+          .slice(1, -1)
+          .map((line) => line.slice(0, 36)),
+      ).toEqual([own]);
+      const pages = [own, others.id].map((id: string) => member.get(`/portal/usage/${id}`));
+      expect((await Promise.all(pages)).map(({ status }) => status)).toEqual([200, 404]);
+      expect((await member.get(`/portal/usage?key=${others.key_id}`)).text).toContain('No request matches');
+    } finally {
+      await sql`update users set platform_role = 'admin' where id = ${userId}`;
+      await sql`update memberships set role = 'owner' where user_id = ${userId}`;
+      await sql`update api_keys set user_id = ${userId}`;
+    }
+  });
+
+  it('is downloaded as the API exports it, by the filters of the page', async () => {
+    const key = await makeKey({ name: 'for the export' });
+    const record = await ask(key.secret);
+    await ask();
+    const shown = await csv(admin, `?range=today&key=${key.id}`);
+    expect(shown.headers['content-type']).toContain('text/csv');
+    expect(shown.headers['content-disposition']).toMatch(
+      /^attachment; filename="usage-\d{4}-\d\d-\d\d-to-\d{4}-\d\d-\d\d\.csv"$/,
+    );
+    const exported = await bench.gateway.request(`/v1/usage/requests?key_id=${key.id}`, {
+      headers: { accept: 'text/csv' },
+    });
+    expect(shown.text).toBe(await exported.text());
+    expect(shown.text).toContain(record.id);
+    expect((await csv(admin, '?key=none')).status).toBe(400);
+    const signedOut = await send(`${bench.gateway.url}/portal/usage/requests.csv`, {
+      headers: { accept: 'text/html' },
+    });
+    expect(signedOut.status).toBe(303);
+  });
+
+  it('is of the days that are named, whole, and of the last 30 where they make no sense', async () => {
+    const { id } = await ask();
+    const today = new Date().toISOString().slice(0, 10);
+    expect(idsIn(await admin.get(`/portal/usage?range=dates&from=${today}&until=${today}`))).toContain(id);
+    expect(idsIn(await admin.get('/portal/usage?range=dates&from=2026-01-01&until=2026-01-02'))).toEqual([]);
+    for (const query of [
+      'from=2026-02-30',
+      'from=&until=',
+      'from=2026-01-02&until=2026-01-01',
+      'from=9999-01-01&until=9999-01-02',
+    ]) {
+      const shown = await admin.get(`/portal/usage?range=dates&${query}`);
+      expect([query, shown.status, idsIn(shown).includes(id)]).toEqual([query, 200, true]);
+    }
+    for (const range of ['today', 'yesterday', '7', '90', 'month', 'last-month']) {
+      expect([range, (await admin.get(`/portal/usage?range=${range}`)).status]).toEqual([range, 200]);
+    }
+  });
+
+  it('says of a request how tokens times price come to its cost, to the pico-dollar', async () => {
+    const { id, cost } = await ask();
+    const { text } = await admin.get(`/portal/usage/${id}`);
+    const table = text.slice(text.indexOf('What it cost'));
+    const pico = (written = ''): bigint => parseDecimal(written, PICO_DIGITS) ?? -1n;
+    const rows = [
+      ...table.matchAll(
+        /<td class="number">([\d,]+)<\/td>\s*<td class="number">× \$([\d.]+)<\/td>\s*<td class="number">= \$([\d.]+)</g,
+      ),
+    ];
+    expect(rows).toHaveLength(3);
+    for (const [, tokens = '', price, amount] of rows) {
+      expect(BigInt(tokens.replaceAll(',', '')) * pico(price)).toBe(pico(amount));
+    }
+    expect(rows.reduce((sum, [, , , amount]) => sum + pico(amount), 0n)).toBe(pico(cost));
+  });
+
+  it('shows what a request asked and got where its key keeps that, as text, and deletes it', async () => {
+    const key = await makeKey({ name: 'keeps', store_requests: true });
+    const content = '<script>alert(1)</script>';
+    const answer = await bench.chat(
+      { model: 'chat', max_tokens: 5, messages: [{ role: 'user', content }] },
+      { key: key.secret },
+    );
+    await answer.text();
+    const { id } = await bench.recordOf(answer);
+    const kept = await admin.get(`/portal/usage/${id}`);
+    expect(kept.text).toContain('&lt;script&gt;alert(1)&lt;/script&gt;');
+    expect(kept.text).not.toContain(content);
+    const forged = await admin.post(`/portal/usage/${id}/content/delete`, { form_token: 'x' });
+    expect(forged.status).toBe(403);
+    const deleted = await admin.post(`/portal/usage/${id}/content/delete`);
+    expect(deleted.headers.location).toBe(`/portal/usage/${id}?notice=deleted`);
+    expect((await admin.get(`/portal/usage/${id}`)).text).toContain('Nothing is kept of it');
+    expect((await bench.gateway.request(`/v1/usage/requests/${id}/content`)).status).toBe(404);
+    expect((await admin.post(`/portal/usage/${id}/content/delete`)).status).toBe(404);
+  });
+});
+
+describe('the wallet', () => {
+  const balanceOf = async (id: string): Promise<string> =>
+    ((await (await bench.gateway.request(`/v1/wallet?organization_id=${id}`)).json()) as Body).balance;
+
+  it('is corrected up and down for another organization, once for each reference, and never below zero', async () => {
+    const { id } = await openOrganization(bench.gateway, '5');
+    const correct = (amount: string, reference: string, reason = 'counted twice') =>
+      admin.post('/portal/wallet/adjustments', { amount, reference, reason, organization_id: id });
+    const refused = [
+      await correct('-6', 'too-much'),
+      await correct('0', 'nothing'),
+      await correct('ten', 'words'),
+      await correct('-1', 'no-reason', ''),
+      await admin.post('/portal/wallet/adjustments', {
+        amount: '1',
+        reference: 'r',
+        reason: 'x',
+        organization_id: 'org_no',
+      }),
+    ];
+    expect(refused.map(({ status }) => status)).toEqual([409, 400, 400, 400, 404]);
+    expect(refused[0]?.text).toContain('an adjustment cannot take it below zero');
+    expect(await balanceOf(id)).toBe('5');
+    const booked = await correct('-1.50', 'ticket-7');
+    expect(booked.headers.location).toBe(`/portal/wallet?notice=adjusted&organization_id=${id}`);
+    expect((await correct('-1.50', 'ticket-7')).headers.location).toContain('notice=repeated');
+    await admin.post('/portal/wallet/credits', { amount: '2', reference: 'gift', note: '', organization_id: id });
+    expect(await balanceOf(id)).toBe('5.5');
+    const shown = await admin.get(`/portal/wallet?organization_id=${id}&type=adjustment`);
+    expect(shown.text).toMatch(/correction[\s\S]*ticket-7[\s\S]*counted twice[\s\S]*−\$1\.50/);
+    expect(shown.text).toContain(`This is the organization <code>${id}</code>`);
+  });
+
+  it('warns, on the overview too, before the pace of the last seven days has used it up', async () => {
+    await ask();
+    expect((await admin.get('/portal/wallet')).text).toMatch(/at the pace of the last 7 days/);
+    expect((await admin.get('/')).text).not.toContain('The balance is low');
+    const wallet: Body = await bench.wallet();
+    const week: Body = await (await bench.gateway.request('/v1/usage/summary')).json();
+    // As much is left as two such days cost.
+    const left = (Number(week.totals.cost) / 7) * 2;
+    const amount = `-${(Number(wallet.balance) - left).toFixed(12)}`;
+    expect(
+      (await bench.post('/v1/wallet/adjustments', { amount, reference: 'nearly-all', reason: 'test' })).status,
+    ).toBe(201);
+    for (const path of ['/', '/portal/wallet'])
+      expect((await admin.get(path)).text, path).toContain('The balance is low');
+    const rest = `-${((await bench.wallet()) as { balance: string }).balance}`;
+    await bench.post('/v1/wallet/adjustments', { amount: rest, reference: 'all', reason: 'test' });
+    for (const path of ['/', '/portal/wallet'])
+      expect((await admin.get(path)).text, path).toContain('pays for nothing more');
+    await bench.post('/v1/wallet/credits', { amount: '10', reference: 'again' });
+    expect((await admin.get('/')).text).not.toContain('role="alert"');
+  });
+});

@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest';
+import type { Body } from '../inference/inference-gateway.ts';
+import { useWebGateway } from './web-gateway.ts';
+
+/** What no address leads to, whatever a module declares and whoever registers a node. */
+
+const web = useWebGateway();
+
+const node = { name: 'n0', address: '127.0.0.1', ssh_port: 1, hardware_profile: 'plain' };
+
+/** A run that has declared this port of a node at this address. */
+async function declared(address: string, port: number): Promise<Body> {
+  const cluster = await web.makeCluster({ nodes: [{ ...node, address }] });
+  const { id } = await web.applied(port, { cluster });
+  return (await web.ask(`/v1/runs/run_${id.replaceAll('-', '')}`)).body;
+}
+
+describe('an address is refused, and the run says why', () => {
+  it.each(['127.0.0.1', '127.0.0.2', 'localhost', '::1', '0.0.0.0'])(
+    'to the gateway itself and to its database, as %s',
+    async (address) => {
+      const { port } = new URL(web.gateway.databaseUrl);
+      const [own, store] = [await declared(address, web.webPort), await declared(address, Number(port))];
+      expect([own.url, own.url_problem]).toEqual([null, 'web_port is a port of the gateway itself']);
+      expect([store.url, store.url_problem]).toEqual([
+        null,
+        expect.stringContaining('what the gateway keeps its data in'),
+      ]);
+      const allowed = await declared(address, await web.application());
+      expect([allowed.url, allowed.url_problem]).toEqual([expect.stringContaining('https://'), null]);
+    },
+  );
+
+  it.each(['169.254.169.254', '168.63.129.16', '100.100.100.200', 'fd00:ec2::254', 'fe80::1'])(
+    'to %s, which a cloud has its secrets at',
+    async (address) => {
+      const run = await declared(address, 80);
+      expect([run.url, run.url_problem]).toEqual([null, expect.stringContaining('clouds keep for themselves')]);
+    },
+  );
+
+  it('to the SSH server of any node that is registered, of another organization too', async () => {
+    const other = (await web.ask('/v1/organizations', { body: { name: 'Neighbours' } })).body;
+    const nodes = [{ ...node, address: '203.0.113.1', private_address: '127.0.0.1', ssh_port: 2022 }];
+    await web.makeCluster({ organization_id: other.id, nodes });
+    for (const address of ['127.0.0.1', '203.0.113.1']) {
+      const run = await declared(address, 2022);
+      expect([run.url, run.url_problem]).toEqual([null, 'web_port is the port of the SSH server of a node']);
+    }
+    expect((await declared('127.0.0.1', 1)).url_problem).toBe("web_port is the port of the node's SSH server");
+    expect((await declared('127.0.0.1', 2023)).url_problem).toBeNull();
+  });
+});

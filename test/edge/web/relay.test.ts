@@ -1,0 +1,80 @@
+import { type IncomingMessage, type RequestListener, request } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { useWebGateway } from './web-gateway.ts';
+
+/** What goes to an application, from whom, and how long it may take. */
+
+const firstByteMs = 1000;
+const web = useWebGateway({
+  HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: String(firstByteMs / 1000),
+  HEADGATE_TRUSTED_PROXIES: '127.0.0.1',
+});
+
+/** Answers with what it got when all of it is there. */
+const counting: RequestListener = (incoming, outgoing) => {
+  let bytes = 0;
+  incoming.on('data', (chunk: Buffer) => (bytes += chunk.length));
+  incoming.on('end', () => outgoing.end(`got ${bytes}`));
+};
+
+interface Upload {
+  readonly status: number;
+  readonly text: string;
+  readonly tookMs: number;
+}
+
+/** Sends parts with pauses until so much time has gone by. */
+async function upload(host: string, forMs: number): Promise<Upload & { readonly bytes: number }> {
+  const startMs = performance.now();
+  const asked = request({ host: '127.0.0.1', port: web.webPort, method: 'PUT', path: '/', headers: { host } });
+  const answered = new Promise<{ status: number; text: string }>((resolve, reject) => {
+    asked.on('error', reject);
+    asked.on('response', (response: IncomingMessage) => {
+      let text = '';
+      response.on('data', (chunk: Buffer) => (text += chunk.toString()));
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, text }));
+    });
+  });
+  let bytes = 0;
+  for (const part = Buffer.alloc(70_000); performance.now() - startMs < forMs; bytes += part.length) {
+    asked.write(part);
+    await sleep(firstByteMs / 5);
+  }
+  asked.end();
+  return { ...(await answered), bytes, tookMs: performance.now() - startMs };
+}
+
+it('a request that the application does not answer ends when its first byte is due', async () => {
+  const { host } = await web.exposed(await web.application((_, outgoing) => outgoing.on('close', () => undefined)));
+  expect(await web.get(host, '/')).toMatchObject({ status: 504, text: expect.stringContaining('takes too long') });
+});
+
+it('an upload takes as long as it takes, and the application has its time from the last part of it on', async () => {
+  const { host } = await web.exposed(await web.application(counting));
+  const sent = await upload(host, 3 * firstByteMs);
+  expect([sent.status, sent.text]).toEqual([200, `got ${sent.bytes}`]);
+  expect(sent.tookMs).toBeGreaterThan(2 * firstByteMs);
+  const silent = await web.exposed(await web.application((incoming) => incoming.resume()));
+  const refused = await upload(silent.host, 2 * firstByteMs);
+  expect(refused.status).toBe(504);
+  expect(refused.tookMs).toBeGreaterThan(2.5 * firstByteMs);
+});
+
+it('an application is told the whole address of its visitor, by the proxies that are trusted', async () => {
+  const { host } = await web.exposed(
+    await web.application((incoming, outgoing) => outgoing.end(String(incoming.headers['x-forwarded-for']))),
+  );
+  const addresses = [
+    ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2:3:4:5:6'],
+    ['1.2.3.4, 2001:DB8::7', '2001:DB8::7'],
+    ['::ffff:203.0.113.9', '203.0.113.9'],
+    ['fe80::1%eth0', 'fe80::1'],
+    ['203.0.113.9, 127.0.0.1', '203.0.113.9'],
+    ['nobody', '127.0.0.1'],
+  ] as const;
+  for (const [said, told] of addresses) {
+    const { text } = await web.get(host, '/', { 'x-forwarded-for': said });
+    expect([said, text]).toEqual([said, told]);
+  }
+});

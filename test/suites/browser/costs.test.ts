@@ -1,0 +1,118 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+let person: Person;
+
+const [hourMs, dayMs] = [3_600_000, 86_400_000];
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+  const { data } = (await (await gateway.request('/v1/organizations')).json()) as { data: { id: string }[] };
+  const node = { address: '10.0.0.7', gpus: 8 };
+  const made = await gateway.request('/v1/clusters', {
+    body: {
+      name: 'research',
+      organization_id: data[0]?.id,
+      nodes: [
+        { ...node, name: 'gpu-1', hardware_profile: 'h100-8x' },
+        { ...node, name: 'gpu-2', hardware_profile: 'a100' },
+      ],
+    },
+  });
+  if (!made.ok) throw new Error(await made.text());
+});
+
+afterAll(() => gateway.stop());
+
+/** The page of the cluster, with the form that allocates a node of it. */
+async function openAllocation(node: string) {
+  const { page } = person;
+  const summary = page.locator('summary', { hasText: `${node}: allocate` });
+  const form = page.locator('details', { has: summary });
+  if ((await form.getAttribute('open')) === null) await summary.click();
+  return { moment: form.getByLabel('When it was taken'), button: form.getByRole('button', { name: 'Allocate' }) };
+}
+
+it('a node is taken at a moment that is typed; what is no moment is told beside it', async () => {
+  const { page } = person;
+  await page.goto(new URL('/portal/clusters', gateway.url).href);
+  await page.getByRole('link', { name: 'research' }).click();
+  const refused = await openAllocation('gpu-2');
+  await refused.moment.fill('yesterday');
+  await refused.button.click();
+  await page.locator('.problem').waitFor();
+  for (const node of ['gpu-1', 'gpu-2']) {
+    const { moment, button } = await openAllocation(node);
+    await moment.fill(new Date(Date.now() - 2 * hourMs).toISOString());
+    await button.click();
+    await page.getByText('The node is allocated').waitFor();
+  }
+  expect(person.complaints).toEqual([]);
+});
+
+it('a rate card that begins in the past is added only by who says that it may', async () => {
+  const { page } = person;
+  await page.goto(new URL('/portal/costs/rates', gateway.url).href);
+  await page.getByText('Add a rate card').click();
+  const form = page.locator('details[open]');
+  await form.getByLabel('Hardware profile').fill('a100');
+  await form.getByLabel('Currency').fill('USD');
+  await form.getByLabel('Hour of a GPU').fill('2.50');
+  await form.getByLabel('Holds from').fill('2026-01-01');
+  await form.getByRole('button', { name: 'Add the rate card' }).click();
+  await page.locator('[id="cards.effective_from-problem"]').waitFor();
+  await expectPresentable(page, 'rates-refused');
+  await form.getByLabel('It may lie in the past').check();
+  await form.getByRole('button', { name: 'Add the rate card' }).click();
+  await page.getByText('The rate is on file').waitFor();
+  await expectPresentable(page, 'rates');
+  expect(person.complaints).toEqual([]);
+});
+
+it('the report shows what it costs by organization, cluster and line, and what was not converted, and is downloaded', async () => {
+  const { page } = person;
+  await page.goto(new URL('/portal/costs', gateway.url).href);
+  await page.getByLabel('Currency', { exact: true }).selectOption('EUR');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByText('The billing currency is saved').waitFor();
+  const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+  const window = `from=${day(Date.now() - 2 * dayMs)}&to=${day(Date.now() + 2 * dayMs)}`;
+  await page.goto(`${gateway.url}/portal/costs?${window}&tz=Asia/Tokyo`);
+  await page.getByText('There is no rate from USD to EUR').waitFor();
+  await page.getByText('No rate card prices the hours of h100-8x').waitFor();
+  // 8 GPUs for 2 hours and what has gone by since, at 2.50 USD.
+  expect(await page.locator('.figures').textContent()).toMatch(/USD 4\d\.\d\d/);
+  await page.locator('summary', { hasText: 'research' }).click();
+  const lines = page.getByRole('region', { name: 'Line items of research' });
+  await lines.getByRole('row', { name: /a100/ }).getByText('not converted: no rate').waitFor();
+  await lines
+    .getByRole('row', { name: /h100-8x/ })
+    .getByText('no rate card')
+    .waitFor();
+  await expectPresentable(page, 'costs');
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('link', { name: 'CSV', exact: true }).click(),
+  ]);
+  expect(download.suggestedFilename()).toMatch(/\.csv$/);
+  const csv = readFileSync(await download.path(), 'utf8');
+  expect(csv).toContain('BilledCost');
+  expect(csv).toContain('a100');
+  expect(person.complaints).toEqual([]);
+});
+
+it('the margins have a line for each model that was used', async () => {
+  const { page } = person;
+  const messages = [{ role: 'user', content: 'Hello' }];
+  await (await gateway.request('/v1/chat/completions', { body: { model: 'standin-chat', messages } })).text();
+  await page.goto(new URL('/portal/costs/margins', gateway.url).href);
+  await page.getByRole('cell', { name: 'standin-chat' }).waitFor();
+  await expectPresentable(page, 'margins');
+  expect(person.complaints).toEqual([]);
+});

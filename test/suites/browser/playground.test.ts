@@ -1,0 +1,229 @@
+import { readFileSync, rmSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+const hostile = [
+  '<img src=x onerror=alert(1)><script>alert(2)</script>',
+  '"><svg onload=alert(3)>',
+  '[go](javascript:alert(4)) ![x](https://evil.example/x.png)',
+  '</pre></article><iframe srcdoc="<script>alert(5)</script>">',
+].join('\n');
+let gateway: TestGateway;
+let person: Person;
+let folder = '';
+
+beforeAll(async () => {
+  const slow = ['--tpot-ms', '100', '--output-tokens', '2000'];
+  folder = writeEngines({
+    asleep: standinFile('asleep', { flags: ['--start-delay-ms', '3000', '--output-tokens', '12'] }),
+    other: standinFile('other', { flags: ['--output-tokens', '9'] }),
+    slow: standinFile('slow', { flags: slow }),
+    hostile: standinFile('hostile', { flags: ['--text', hostile] }),
+    thinker: standinFile('thinker', {
+      flags: ['--reasoning-parser', 'qwen3', '--reasoning-tokens', '8', '--output-tokens', '20'],
+    }),
+    caller: standinFile('caller', {
+      flags: ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--tool-call', 'true'],
+    }),
+    seer: standinFile('seer', { taskType: 'vision', flags: ['--output-tokens', '6'] }),
+  });
+  gateway = await startGateway({ enginesDir: folder });
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+});
+
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function open(model: string): Promise<void> {
+  await person.page.goto(new URL(`/portal/playground?model=${model}`, gateway.url).href);
+  await person.page.locator('#playground').waitFor();
+}
+
+async function ask(text: string): Promise<void> {
+  await person.page.getByLabel('Message').fill(text);
+  await person.page.getByRole('button', { name: 'Send' }).click();
+}
+
+const answers = () => person.page.locator('.turn').last().locator('.answer');
+const ended = (how: 'complete' | 'early') => person.page.locator(`.turn:last-child .answer[data-ended="${how}"]`);
+
+interface Booked {
+  readonly outcome: string;
+  readonly cost: string;
+  readonly output_tokens: number;
+}
+
+/** The record of the last answer's request, by the link that it has. */
+async function booked(): Promise<Booked> {
+  const href = (await answers().last().locator('a[href^="/portal/usage/"]').getAttribute('href')) ?? '';
+  const answer = await gateway.request(`/v1/usage/requests/${href.split('/').at(-1) ?? ''}`);
+  expect(answer.status).toBe(200);
+  return (await answer.json()) as Booked;
+}
+
+const costShown = async (): Promise<string> =>
+  /cost \$([0-9.]+)/.exec((await answers().last().locator('.answer-numbers').textContent()) ?? '')?.[1] ?? '';
+
+describe('the playground in a browser', () => {
+  it('shows a stopped model’s start with what is expected, then the answer, and its exact cost', async () => {
+    await open('asleep');
+    await ask('Wake up');
+    await answers()
+      .getByText(/being started|engine starts/)
+      .waitFor();
+    expect(await answers().locator('progress').isVisible()).toBe(true);
+    await ended('complete').waitFor();
+    expect(await answers().locator('progress').isVisible()).toBe(false);
+    expect(await answers().locator('.answer-text').textContent()).not.toBe('');
+    const record = await booked();
+    expect(record.outcome).toBe('completed');
+    expect(Number(await costShown())).toBe(Number(record.cost));
+    expect(await answers().locator('.answer-numbers').textContent()).toMatch(/first token after .* tokens\/s/);
+  });
+
+  it('goes on with the conversation, and sends the system prompt and the numbers', async () => {
+    const { page } = person;
+    await open('other');
+    await page.getByText('System prompt, limits, tools').click();
+    await page.getByLabel('System prompt').fill('Be brief.');
+    await page.getByLabel('Temperature').fill('much');
+    await ask('First');
+    await page.getByRole('alert').getByText('Temperature must be a number').waitFor();
+    await page.getByLabel('Temperature').fill('0.5');
+    await page.getByLabel('Most output tokens').fill('7');
+    await ask('First');
+    await ended('complete').waitFor();
+    await ask('Second');
+    await page.locator('.turn:nth-child(2) .answer[data-ended="complete"]').waitFor();
+    await page.getByText('Copy as code').click();
+    const curl = (await page.locator('#playground-code-0').textContent()) ?? '';
+    const body = JSON.parse(/-d '([\s\S]*)'$/.exec(curl)?.[1] ?? '') as { messages: { role: string }[] };
+    expect(body).toMatchObject({ model: 'other', temperature: 0.5, max_tokens: 7 });
+    expect(body.messages.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'user']);
+    const again = await gateway.request('/v1/chat/completions', { body });
+    expect([again.status, (await again.text()).includes('[DONE]')]).toEqual([200, true]);
+    expect(await page.locator('#playground-code-1').textContent()).toContain('"extra_body"');
+  });
+
+  it('asks two models side by side with one message', async () => {
+    const { page } = person;
+    await open('asleep');
+    await page.getByLabel('Beside it').selectOption('other');
+    await ask('Both of you');
+    await page.locator('.turn:last-child .answer[data-ended="complete"]').nth(1).waitFor();
+    expect(await answers().locator('h2').allTextContents()).toEqual(['asleep', 'other']);
+    await expectPresentable(page, 'playground');
+  });
+
+  it('stops when it is told to: the engine’s work ends, and what was made is billed', async () => {
+    await open('slow');
+    await ask('Talk');
+    await answers()
+      .getByText(/so far/)
+      .waitFor();
+    await answers()
+      .locator('.answer-numbers')
+      .getByText(/\d+ out/)
+      .waitFor();
+    await person.page.getByRole('button', { name: 'Stop' }).click();
+    await ended('early').getByText('Stopped').waitFor();
+    await expect
+      .poll(async () => (await (await gateway.request('/v1/wallet')).json()) as object, { timeout: 30_000 })
+      .toMatchObject({ held: '0' });
+    const record = await booked();
+    expect(record.outcome).toBe('aborted');
+    expect(record.output_tokens).toBeGreaterThan(0);
+    expect(record.output_tokens).toBeLessThan(2000);
+    expect(Number(record.cost)).toBeGreaterThan(0);
+  });
+
+  it('shows what a model says as text, whatever it says', async () => {
+    await open('hostile');
+    await ask(hostile);
+    await ended('complete').waitFor();
+    const shown = answers().locator('.answer-text');
+    expect(await shown.textContent()).toBe(hostile);
+    expect(await shown.locator('*').count()).toBe(0);
+    expect(await person.page.locator('.asked').textContent()).toBe(hostile);
+    expect(person.complaints).toEqual([]);
+  });
+
+  it('keeps reasoning apart, and shows calls of tools as what they are', async () => {
+    const { page } = person;
+    await open('thinker');
+    await ask('Think');
+    await ended('complete').waitFor();
+    const reasoning = answers().locator('details.reasoning');
+    expect(await reasoning.getAttribute('open')).toBeNull();
+    expect(await reasoning.locator('pre').textContent()).not.toBe('');
+    expect(await answers().locator('.answer-text').textContent()).not.toBe('');
+    await open('caller');
+    await page.getByText('System prompt, limits, tools').click();
+    const tool = { type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: {} } } };
+    await page.getByLabel('Tools').fill('{');
+    await ask('Rain?');
+    await page.getByRole('alert').getByText('must be a JSON array').waitFor();
+    await page.getByLabel('Tools').fill(JSON.stringify([tool]));
+    await ask('Rain?');
+    await ended('complete').waitFor();
+    await answers().getByText('calls weather').waitFor();
+    await ask('{"rain": true}');
+    await page.locator('.turn:nth-child(2) .answer[data-ended="complete"]').waitFor();
+  });
+
+  it('sends an image to a model that sees, and offers none to one that does not', async () => {
+    const { page } = person;
+    await open('other');
+    expect(await page.getByLabel('Image').isVisible()).toBe(false);
+    await open('seer');
+    const icon = readFileSync(new URL('fixtures/pixel.png', import.meta.url));
+    await page.getByLabel('Image').setInputFiles({ name: 'pixel.png', mimeType: 'image/png', buffer: icon });
+    const sent = page.waitForRequest('**/portal/playground/chat');
+    await ask('What is this?');
+    const { messages } = (await sent).postDataJSON() as { messages: { content: object[] }[] };
+    expect(messages[0]?.content).toEqual([
+      { type: 'text', text: 'What is this?' },
+      { type: 'image_url', image_url: { url: `data:image/png;base64,${icon.toString('base64')}` } },
+    ]);
+    // The stand-in sees nothing, and says so: a refusal is shown in the API's words, with the id that the log has.
+    await ended('early').waitFor();
+    expect(await answers().locator('.answer-state').textContent()).toBe('This model reads text only.');
+    expect(await answers().locator('.answer-numbers').textContent()).toMatch(/[0-9a-f-]{36}/);
+  });
+
+  it('ends its answer when its key is revoked, and when the session is ended elsewhere', async () => {
+    await open('slow');
+    await ask('Talk');
+    await answers()
+      .getByText(/\d+ out/)
+      .waitFor();
+    const { data } = (await (await gateway.request('/v1/keys?status=active')).json()) as {
+      data: { id: string; name: string }[];
+    };
+    const key = data.find(({ name }) => name === 'Playground');
+    await gateway.request(`/v1/keys/${key?.id}`, { method: 'DELETE' });
+    await ended('early').getByText('key was revoked').waitFor();
+    await ask('Talk on');
+    await answers()
+      .getByText(/\d+ out/)
+      .waitFor();
+    await gateway.db.sql`update sessions set ended_at = now()`;
+    await ended('early').getByText('session has ended').waitFor();
+    expect(person.complaints).toEqual([]);
+  });
+
+  it('says without JavaScript that it needs it', async () => {
+    const { context, page } = await browsers.open({ javaScriptEnabled: false });
+    await signIn(page, gateway);
+    await page.goto(new URL('/portal/playground', gateway.url).href);
+    await page.getByText('The playground needs JavaScript').waitFor();
+    expect(await page.getByRole('button', { name: 'Send' }).isVisible()).toBe(false);
+    await context.close();
+  });
+});

@@ -1,0 +1,87 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openOrganization } from '../../edge/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+let person: Person;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+});
+
+afterAll(() => gateway.stop());
+
+const goto = (path: string) => person.page.goto(new URL(path, gateway.url).href);
+const rows = () => person.page.getByRole('region', { name: 'Requests, newest first' }).locator('tbody tr');
+
+/** Asks a model as a new key. @returns the id of the request */
+async function ask(name: string): Promise<string> {
+  const made = await gateway.request('/v1/keys', { body: { name, store_requests: true } });
+  const { secret } = (await made.json()) as { secret: string };
+  const body = { model: 'standin-chat', max_tokens: 8, messages: [{ role: 'user', content: `I am ${name}` }] };
+  const answer = await gateway.request('/v1/chat/completions', { body, key: secret });
+  await answer.text();
+  return answer.headers.get('x-request-id') ?? '';
+}
+
+describe('usage and wallet, by hand', () => {
+  it('finds requests by filters, and downloads what it shows', async () => {
+    const { page } = person;
+    const ids = [await ask('nightly'), await ask('daily')];
+    await goto('/portal/usage');
+    await rows().nth(1).waitFor();
+    await page.getByLabel('Range').selectOption('Today');
+    await page.waitForURL(/range=today/);
+    await page.getByLabel('Key').selectOption('daily');
+    await rows().nth(1).waitFor({ state: 'detached' });
+    expect(await rows().count()).toBe(1);
+    await expectPresentable(page, 'usage-filtered');
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'Download CSV' }).click(),
+    ]);
+    const lines = readFileSync(await download.path(), 'utf8').split('\r\n');
+    expect(lines.filter((line) => line !== '')).toHaveLength(2);
+    expect(lines[1]).toContain(ids[1]);
+    expect(download.suggestedFilename()).toMatch(/^usage-.*\.csv$/);
+    await page.getByLabel('Outcome').selectOption('Failed');
+    await page.getByText('No request matches').waitFor();
+  });
+
+  it('shows what a request asked and cost, and deletes what is stored of it', async () => {
+    const { page } = person;
+    const id = await ask('storing');
+    await goto(`/portal/usage/${id}`);
+    await page.getByText('Asked', { exact: true }).click();
+    await page.getByText('I am storing').waitFor();
+    await expectPresentable(page, 'request-content');
+    await page.getByRole('button', { name: 'Delete what is stored of it' }).click();
+    await page.getByText('Nothing is kept of it').waitFor();
+    expect(await page.getByText('I am storing').count()).toBe(0);
+  });
+
+  it('corrects the wallet of another organization, and shows what is wrong first', async () => {
+    const { page } = person;
+    const { id } = await openOrganization(gateway, '5');
+    await goto(`/portal/wallet?organization_id=${id}`);
+    await page.getByText('Correct the balance').click();
+    const form = page.locator('form[action^="/portal/wallet/adjustments"]');
+    await form.getByLabel('Amount in USD').fill('-7');
+    await form.getByLabel('Reference').fill('ticket 7');
+    await form.getByLabel('Reason').fill('paid back');
+    await form.getByRole('button', { name: 'Book the correction' }).click();
+    await page.getByText('cannot take it below zero').first().waitFor();
+    await expectPresentable(page, 'wallet-correction-refused');
+    await form.getByLabel('Amount in USD').fill('-1.5');
+    await form.getByRole('button', { name: 'Book the correction' }).click();
+    await page.getByRole('status').getByText('The correction is booked').waitFor();
+    await page.getByRole('cell', { name: '$3.50' }).waitFor();
+    await expectPresentable(page, 'wallet-corrected');
+    expect(person.complaints).toEqual([]);
+  });
+});

@@ -1,0 +1,103 @@
+import { createServer } from 'node:net';
+import { afterEach, expect, it } from 'vitest';
+import { freePort } from '../../support/free-port.ts';
+import type { Body } from '../../edge/inference/inference-gateway.ts';
+import { nodeOf, type RunGateway, usePlace } from './run-gateway.ts';
+import { SshServer } from './terraform.ts';
+
+/** What a run says of nodes that it cannot log in to: what is wrong there, and what to do. */
+
+const newPlace = usePlace();
+const cleanups: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0)) await cleanup();
+});
+
+const stack = `
+variable "nodes" {
+  type = list(object({ name = string, address = string, ssh_port = number, ssh_user = string, host_key = string }))
+}
+variable "ssh_private_key" {
+  type      = string
+  sensitive = true
+}
+resource "terraform_data" "login" {
+  input = var.nodes[0]
+  connection {
+    host        = self.input.address
+    port        = self.input.ssh_port
+    user        = self.input.ssh_user
+    host_key    = self.input.host_key
+    private_key = var.ssh_private_key
+    agent       = false
+    timeout     = "8s"
+  }
+  provisioner "remote-exec" { inline = ["true"] }
+}
+`;
+
+interface Site {
+  readonly gateway: RunGateway;
+  readonly organizationId: string;
+}
+
+/** Applies to one node. @returns the run that has ended */
+async function applied({ gateway, organizationId }: Site, node: object, server: SshServer | null): Promise<Body> {
+  const body = { name: `c${Math.random()}`.replace('.', ''), organization_id: organizationId, nodes: [node] };
+  const cluster = await gateway.made('/v1/clusters', body);
+  server?.authorize(cluster.access_identity.public_key);
+  const { id } = await gateway.apply('login', cluster.id, {});
+  return gateway.becomes(id, 'APPLIED', 'FAILED');
+}
+
+async function newSite(): Promise<Site & { readonly server: SshServer }> {
+  const place = await newPlace();
+  const gateway = await place.start();
+  const { id } = await gateway.made('/v1/organizations', { name: `Organization ${Math.random()}` });
+  expect((await gateway.upload('login', stack)).status).toBe(201);
+  return { gateway, organizationId: id, server: place.server };
+}
+
+const failure = ({ status, failure_code: code, failure_message: message }: Body): unknown => [status, code, message];
+const says = (text: RegExp): unknown => ['FAILED', 'APPLY_FAILED', expect.stringMatching(text)];
+
+it('names the port that refuses, the one that says nothing, and the user whose file lacks the key', async () => {
+  const site = await newSite();
+  const closed = await freePort();
+  const refused = await applied(site, nodeOf(site.server, { ssh_port: closed }), null);
+  expect(failure(refused)).toEqual(
+    says(
+      new RegExp(
+        `^remote-exec provisioner error \\(main\\.tf:\\d+\\): 127\\.0\\.0\\.1, port ${closed}, refused the connection: ` +
+          "start its SSH server, or correct the node's address and ssh_port$",
+      ),
+    ),
+  );
+
+  // It reads, so that it sees who leaves, and never says a word.
+  const silent = createServer((socket) => socket.on('error', () => undefined).resume());
+  await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+  cleanups.push(() => new Promise((resolve) => silent.close(resolve)));
+  const address = silent.address();
+  if (address === null || typeof address === 'string') throw new Error('it does not listen');
+  const mute = await applied(site, nodeOf(site.server, { ssh_port: address.port }), null);
+  expect(failure(mute)).toEqual(
+    says(new RegExp(`127\\.0\\.0\\.1, port ${address.port}, did not answer .*see that the machine runs`)),
+  );
+
+  const locked = await applied(site, nodeOf(site.server), null);
+  expect(failure(locked)).toEqual(
+    says(/127\.0\.0\.1, port \d+, did not let \S+ in: the public_key of .* belongs in ~\/\.ssh\/authorized_keys/),
+  );
+});
+
+it("takes a server's ECDSA key, and says so of one that has others beside the one on file", async () => {
+  const site = await newSite();
+  const server = await SshServer.start(['rsa', 'ecdsa', 'ed25519']);
+  cleanups.push(() => server.close());
+  const node = (kind: 'ecdsa' | 'ed25519') => nodeOf(server, { host_key: server.hostKeyOf(kind) });
+  expect(failure(await applied(site, node('ed25519'), server))).toEqual(
+    says(/port \d+, showed another host key than the host_key of the node\. Terraform asks .*ssh_host_ecdsa_key\.pub/),
+  );
+  expect((await applied(site, node('ecdsa'), server)).status).toBe('APPLIED');
+});
