@@ -71,14 +71,15 @@ export function lockDataDir(dir: string): () => void {
   const path = makeDataDir(dir);
   const pidFile = join(path, 'gateway.pid');
   const database = takeLock(path, pidFile);
+  heldLocks.add(database);
   writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 });
-  let held = true;
   return () => {
-    if (!held) return;
-    held = false;
-    database.close();
+    if (heldLocks.delete(database)) database.close();
   };
 }
+
+/** A database that nobody refers to is closed when memory is tidied up, and its lock would go with it. */
+const heldLocks = new Set<DatabaseSync>();
 
 const addressFile = (dir: string): string => join(dir, 'gateway.url');
 
