@@ -29,7 +29,8 @@ export function createReporter(plan: SuitePlan): Reporter {
       ];
       passed = results.passed;
       failed = results.failed + problems.length + errors.length;
-      for (const line of [...(whole ? plan.notes : []), ...problems]) write(line);
+      // Behind all that was said in detail, which a log that is cut loses first.
+      for (const line of [...(whole ? plan.notes : []), ...problems, ...findFailed(modules)]) write(line);
       if (failed > 0) process.exitCode = 1;
     },
   };
@@ -51,6 +52,16 @@ function countResults(modules: readonly TestModule[]): { passed: number; failed:
     if (failedTests === 0 && module.state() === 'failed') failed += 1;
   }
   return { passed, failed };
+}
+
+/** A line for each test that failed, with the first line of why. */
+function findFailed(modules: readonly TestModule[]): string[] {
+  return modules.flatMap((module) =>
+    [...module.children.allTests('failed')].map((test) => {
+      const why = test.result().errors?.[0]?.message.split('\n')[0] ?? '';
+      return `failed: ${module.relativeModuleId} > ${test.fullName}: ${why.slice(0, 200)}`;
+    }),
+  );
 }
 
 function findSwitchedOff(modules: readonly TestModule[]): string[] {

@@ -101,7 +101,8 @@ describe('every answer fits the document, tells nothing of what is inside and is
     ['no key', () => ({ key: null, address: '10.0.0.4', phases: 'fuzzing', examples: 2 })],
   ])('for %s', async (_, plan) => {
     const { output, code } = await run(plan());
-    expect(code, output).toBe(0);
+    // Its tables of contents say less than what failed.
+    expect(code, output.slice(Math.max(0, output.indexOf('= FAILURES ='))).slice(0, 4000)).toBe(0);
     expect(output).toMatch(/Test cases:\n {2}\d{2,}/);
     const faults = gateway.logLines.filter((line) => line.includes('"level":50'));
     expect(faults).toEqual([]);
