@@ -40,6 +40,7 @@ CREATE TABLE "api_key_former_secrets" (
 	"ends_at" timestamp with time zone NOT NULL
 );
 --> statement-breakpoint
+DROP INDEX "usage_allocations_cluster_idx";--> statement-breakpoint
 DROP INDEX "installations_key";--> statement-breakpoint
 ALTER TABLE "exposure_entrances" ADD COLUMN "session_id" uuid;--> statement-breakpoint
 ALTER TABLE "api_keys" ADD COLUMN "rotated_at" timestamp with time zone;--> statement-breakpoint
@@ -59,4 +60,5 @@ CREATE INDEX "reset_links_user_idx" ON "reset_links" USING btree ("user_id");-->
 CREATE INDEX "user_identities_user_idx" ON "user_identities" USING btree ("user_id");--> statement-breakpoint
 CREATE INDEX "api_key_former_secrets_key_idx" ON "api_key_former_secrets" USING btree ("key_id");--> statement-breakpoint
 CREATE INDEX "runs_holding_idx" ON "runs" USING btree ("installation_id","id") WHERE "runs"."holds_version";--> statement-breakpoint
+CREATE INDEX "usage_allocations_cluster_idx" ON "usage_allocations" USING btree ("cluster_id","source","released_ms");--> statement-breakpoint
 CREATE UNIQUE INDEX "installations_key" ON "installations" USING btree ("cluster_id","stack_id","node") WHERE "installations"."retired_at" is null;

@@ -55,6 +55,12 @@ export async function rebuildIntervals(
   if (derived.length > 0) await insertIntervals(tx, source, derived);
 }
 
+/**
+ * Ends a lateral query that is to be asked once for each row before it, by the table's key. Left to itself, and with
+ * statistics of when the table was small, PostgreSQL reads the whole table for each of thousands of nodes.
+ */
+export const eachByIndex = sql`offset 0`;
+
 /** Those that changed, all later ones of their nodes, and the earlier ones that still held the node then. */
 async function readAllocations(
   tx: Transaction,
@@ -63,17 +69,22 @@ async function readAllocations(
 ): Promise<readonly AllocationRow[]> {
   return tx.execute<AllocationRow>(sql`
     with since as (
-      select a.node_id, min(a.allocated_ms) as since_ms from usage_allocations a
-      join json_to_recordset(${JSON.stringify(changed)}::text::json) as t("nodeId" text, generation integer)
-        on a.node_id = t."nodeId" and a.generation = t.generation
-      where a.source = ${source} and a.allocated_ms is not null group by a.node_id
+      select told.node_id, min(told.allocated_ms) as since_ms
+      from json_to_recordset(${JSON.stringify(changed)}::text::json) as t("nodeId" text, generation integer)
+      cross join lateral (
+        select a.node_id, a.allocated_ms from usage_allocations a
+        where a.source = ${source} and a.node_id = t."nodeId" and a.generation = t.generation
+          and a.allocated_ms is not null ${eachByIndex}) told
+      group by told.node_id
     )
-    select a.node_id, a.generation, a.cluster_id, a.cluster_name, a.organization_id, a.organization_name,
-      a.hardware_profile, a.gpus, a.allocated_ms, a.ready_ms, a.released_ms, a.release_estimated,
-      a.allocated_ms < since_ms as is_earlier
-    from usage_allocations a join since using (node_id)
-    where a.source = ${source} and a.allocated_ms is not null
-      and (a.released_ms is null or a.released_ms > since_ms or a.allocated_ms >= since_ms)
+    select a.*, a.allocated_ms < since.since_ms as is_earlier
+    from since cross join lateral (
+      select a.node_id, a.generation, a.cluster_id, a.cluster_name, a.organization_id, a.organization_name,
+        a.hardware_profile, a.gpus, a.allocated_ms, a.ready_ms, a.released_ms, a.release_estimated
+      from usage_allocations a
+      where a.source = ${source} and a.node_id = since.node_id and a.allocated_ms is not null
+        and (a.released_ms is null or a.released_ms > since.since_ms or a.allocated_ms >= since.since_ms)
+      ${eachByIndex}) a
     order by a.node_id, a.allocated_ms, a.generation`);
 }
 

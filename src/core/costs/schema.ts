@@ -46,7 +46,8 @@ export const usageAllocations = pgTable(
   },
   (table) => [
     primaryKey({ columns: [table.source, table.nodeId, table.generation] }),
-    index('usage_allocations_cluster_idx').on(table.source, table.clusterId, table.releasedMs),
+    // Not the source first: a planner that knows the table as a small one would read all of a source for each node.
+    index('usage_allocations_cluster_idx').on(table.clusterId, table.source, table.releasedMs),
     index('usage_allocations_open_idx')
       .on(table.source, table.nodeId, table.generation)
       .where(sql`${table.releasedMs} is null`),

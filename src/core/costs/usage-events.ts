@@ -3,7 +3,7 @@ import type { Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { OrganizationRef } from './derive-intervals.ts';
-import { type AllocationKey, rebuildIntervals, type UsageSource } from './interval-rows.ts';
+import { type AllocationKey, eachByIndex, rebuildIntervals, type UsageSource } from './interval-rows.ts';
 import { dbNowMs, lockClusters } from './locks.ts';
 
 /** A cluster as it is now. Ids are as outsiders know them, except the organization's, which is a UUID. */
@@ -241,10 +241,11 @@ async function readOutcomes(
 ): Promise<UsageOutcome[]> {
   const changed = new Set(recorded.map(keyText));
   const rows = await tx.execute<OutcomeRow>(sql`
-    select a.node_id, a.generation, a.allocated_ms, a.released_ms from usage_allocations a
-    join json_to_recordset(${JSON.stringify(nodes)}::text::json) as t("nodeId" text, generation integer)
-      on a.node_id = t."nodeId" and a.generation = t.generation
-    where a.source = ${source} order by a.node_id, a.generation`);
+    select a.* from json_to_recordset(${JSON.stringify(nodes)}::text::json) as t("nodeId" text, generation integer)
+    cross join lateral (
+      select a.node_id, a.generation, a.allocated_ms, a.released_ms from usage_allocations a
+      where a.source = ${source} and a.node_id = t."nodeId" and a.generation = t.generation ${eachByIndex}) a
+    order by a.node_id, a.generation`);
   return rows.map((row) => {
     const key: AllocationKey = { nodeId: row.node_id, generation: row.generation };
     return {
