@@ -3,6 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
+import { parseClientConfig } from '#base/config.ts';
+import { runCli as runCommand } from '#edge/cli/cli.ts';
 
 export const repository = new URL('../../../', import.meta.url).pathname;
 
@@ -21,8 +23,51 @@ export interface CliOptions {
   readonly until?: (stdout: string) => boolean;
 }
 
-/** Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. */
-export function runCli(args: readonly string[], { env = {}, cwd, input, until }: CliOptions = {}): Promise<CliResult> {
+/** Groups of commands that know nothing of their process: what they ask, they ask the gateway. So does `import` of files. */
+const ofTheGateway = [
+  'audit',
+  'clusters',
+  'costs',
+  'engines',
+  'keys',
+  'models',
+  'organizations',
+  'projects',
+  'runs',
+  'stacks',
+  'usage',
+  'users',
+  'wallet',
+];
+const place = ['HEADGATE_URL', 'HEADGATE_API_KEY'];
+
+/**
+ * Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. A command of
+ * the gateway's that nothing is typed to and that is not broken off runs in this process, which takes a hundredth of
+ * the time.
+ */
+export function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
+  const { env = {}, cwd, input, until } = options;
+  const isPlain = cwd === undefined && input === undefined && until === undefined;
+  const [group = ''] = args;
+  const names = group === 'import' ? [] : ofTheGateway.includes(group) ? place : null;
+  const isOfThem = names?.length === Object.keys(env).length && names.every((name) => name in env);
+  return isPlain && isOfThem ? runHere(args, env) : runProcess(args, options);
+}
+
+/** Of these variables alone. */
+export async function runHere(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
+  const said = { stdout: '', stderr: '' };
+  const code = await runCommand({
+    args,
+    readConfig: () => parseClientConfig(env),
+    out: (text) => void (said.stdout += text),
+    err: (text) => void (said.stderr += text),
+  });
+  return { code, ...said };
+}
+
+function runProcess(args: readonly string[], { env = {}, cwd, input, until }: CliOptions = {}): Promise<CliResult> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [join(repository, 'src/programs/headgate.js'), ...args], {
       cwd: cwd ?? repository,
