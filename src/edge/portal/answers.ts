@@ -26,6 +26,8 @@ export interface KeyAnswer extends LimitsAnswer {
   readonly expires_at: number | null;
   readonly last_used_at: number | null;
   readonly revoked_at: number | null;
+  readonly rotated_at: number | null;
+  readonly former_secrets_end_at: number | null;
   readonly store_requests: boolean;
   readonly cache_responses: boolean;
   readonly models: readonly string[] | null;

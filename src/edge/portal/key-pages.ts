@@ -9,13 +9,13 @@ import type {
 } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
-import { html, type MaybeHtml } from './html.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
 import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedFields } from './key-form.ts';
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 import { page, type PageOptions } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { snippetList, snippetsOf } from './snippets.ts';
-import { badge, copyable, figures, formToken, notice } from './ui.ts';
+import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
 /** Making, changing and deleting a key. */
@@ -79,22 +79,22 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
   return made.ok ? madePage(visit, parts, made.body) : formPage(visit, parts, fields, made.refusal);
 }
 
-/** The only page that ever shows a secret. */
-async function madePage(visit: Visit, { models }: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
+/** How a secret that was just made is used; null where the organization has no model. */
+export async function readyToPaste(visit: Visit, { models }: PortalParts, secret: string): Promise<MaybeHtml> {
   const list = await models(parseId('org', visit.organizationId) ?? '');
   const model = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
-  const { origin } = visit;
+  if (model === undefined) return null;
+  return html`<section aria-labelledby="use-title">
+    <h2 id="use-title">Ready to paste</h2>
+    <p class="quiet">With this key in it: for trying out. Programs should read it from their environment.</p>
+    ${snippetList(snippetsOf({ origin: visit.origin, model, secret }))}
+  </section>`;
+}
+
+/** No other page but that of a rotation shows a secret. */
+async function madePage(visit: Visit, parts: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
   const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Keep it where your program finds it; what is kept here cannot be turned back into it.</p>`)}
-    ${copyable('secret', key.secret, 'Copy the secret')}
-    ${
-      model === undefined
-        ? null
-        : html`<section aria-labelledby="use-title">
-            <h2 id="use-title">Ready to paste</h2>
-            <p class="quiet">With this key in it: for trying out. Programs should read it from their environment.</p>
-            ${snippetList(snippetsOf({ origin, model, secret: key.secret }))}
-          </section>`
-    }
+    ${copyable('secret', key.secret, 'Copy the secret')} ${await readyToPaste(visit, parts, key.secret)}
     <p class="buttons">
       <a class="button" href="/portal/keys">To the keys</a> <a href="/portal/usage?key=${key.id}">Its requests</a>
     </p>`;
@@ -103,6 +103,19 @@ async function madePage(visit: Visit, { models }: PortalParts, key: CreatedKeyAn
 
 function state(key: KeyAnswer): MaybeHtml {
   return key.status === 'active' ? badge('good', 'active') : badge('plain', key.status);
+}
+
+function actionsOf({ id, status, held }: KeyAnswer): Html {
+  const isActive = status === 'active';
+  return html`<a class="button" href="/portal/usage?key=${id}">Requests</a>
+    ${isActive && !held ? html`<a class="button" href="/portal/keys/${id}/rotate">Another secret</a>` : null}
+    ${isActive ? html`<a class="button danger" href="/portal/keys/${id}/delete">Delete</a>` : null}`;
+}
+
+/** What of a former secret still works; nothing where none does. */
+function formerOf({ status, former_secrets_end_at: end }: KeyAnswer): readonly Figure[] {
+  if (status !== 'active' || end === null) return [];
+  return [{ label: 'Former secret', value: timeOf(end, 'never'), note: 'works until then' }];
 }
 
 interface ShownKey {
@@ -131,6 +144,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusa
       label: key.revoked_at === null ? 'Expires' : 'Deleted',
       value: timeOf(key.revoked_at ?? key.expires_at, 'never'),
     },
+    ...formerOf(key),
   ]);
   const limits = isActive
     ? html`<section aria-labelledby="left-title">
@@ -145,10 +159,8 @@ async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusa
           <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
         </form>`
       : html`<p>It is ${key.status} and cannot be changed; its usage stays.</p>`;
-  const actions = html`<a class="button" href="/portal/usage?key=${key.id}">Requests</a>
-    ${key.status === 'active' ? html`<a class="button danger" href="/portal/keys/${key.id}/delete">Delete</a>` : null}`;
   const status = refusal === null ? 200 : statusOf(refusal);
-  return page(visit, { title: key.name, actions, body: html`${facts}${limits}${form}`, status });
+  return page(visit, { title: key.name, actions: actionsOf(key), body: html`${facts}${limits}${form}`, status });
 }
 
 export async function keyPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {

@@ -7,6 +7,7 @@ import { registerAssets } from './assets.ts';
 import { failurePage } from './failure-page.ts';
 import { formBody, readForm, readUpload, requireFormToken, uploadBody } from './form.ts';
 import { changeKey, createKey, deleteKey, deletePage, keyPage, newKeyPage } from './key-pages.ts';
+import { rotateKey, rotateKeyPage } from './key-rotation.ts';
 import { keysPage } from './keys-page.ts';
 import { modelPage, modelsPage } from './models-page.ts';
 import { overviewPage } from './overview.ts';
@@ -67,6 +68,7 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/keys/new': newKeyPage,
   '/portal/keys/:id': (visit, parts, param) => keyPage(visit, parts, param('id')),
   '/portal/keys/:id/delete': (visit, parts, param) => deletePage(visit, parts, param('id')),
+  '/portal/keys/:id/rotate': (visit, _, param) => rotateKeyPage(visit, param('id')),
   '/portal/usage': usagePage,
   '/portal/usage/requests.csv': usageCsv,
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
@@ -86,6 +88,7 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/keys': createKey,
   '/portal/keys/:id': (visit, parts, form, param) => changeKey(visit, parts, param('id'), form),
   '/portal/keys/:id/delete': (visit, _parts, _form, param) => deleteKey(visit, param('id')),
+  '/portal/keys/:id/rotate': (visit, parts, form, param) => rotateKey(visit, parts, param('id'), form),
   '/portal/usage/:id/content/delete': (visit, _parts, _form, param) => deleteContent(visit, param('id')),
   '/portal/wallet/credits': (visit, parts, form) => addCredit(visit, parts, form),
   '/portal/wallet/adjustments': (visit, parts, form) => addAdjustment(visit, parts, form),

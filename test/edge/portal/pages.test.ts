@@ -138,6 +138,54 @@ describe('every page', () => {
   });
 });
 
+describe('another secret for a key', () => {
+  async function makeKey(
+    name: string,
+  ): Promise<{ readonly id: string; readonly last4: string; readonly secret: string }> {
+    return (await (await gateway.request('/v1/keys', { body: { name } })).json()) as never;
+  }
+  const secretOn = ({ text }: Shown): string => /<pre id="secret"[^>]*>([^<]+)</.exec(text)?.[1] ?? '';
+  const models = async (key: string): Promise<number> => (await gateway.request('/v1/models', { key })).status;
+
+  it('is not made for a time that there is none for, nor for a key that has ended', async () => {
+    const { id, last4, secret } = await makeKey('refused');
+    for (const grace of ['', '-1', 'soon', '2592001']) {
+      const shown = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: grace });
+      expect([grace, shown.status, secretOn(shown)]).toEqual([grace, 400, '']);
+    }
+    expect(await models(secret)).toBe(200);
+    await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
+    expect((await admin.get(`/portal/keys/${id}`)).text).not.toContain(`/portal/keys/${id}/rotate`);
+    const ended = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: '0' });
+    expect([ended.status, ended.text.includes('this key is revoked; make another one')]).toEqual([409, true]);
+  });
+
+  it('is shown once, while the former one works on for as long as was chosen', async () => {
+    const { id, last4, secret } = await makeKey('rotated');
+    expect((await admin.get(`/portal/keys/${id}`)).text).toContain(`href="/portal/keys/${id}/rotate"`);
+    expect((await admin.get(`/portal/keys/${id}/rotate`)).text).toContain(`name="last4" value="${last4}"`);
+    const shown = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: '3600' });
+    const next = secretOn(shown);
+    expect([shown.status, next.slice(-4)]).toEqual([200, expect.not.stringMatching(last4)]);
+    expect(shown.text).toContain(`…${last4}</code> works until`);
+    expect([await models(secret), await models(next)]).toEqual([200, 200]);
+    const later = await admin.get(`/portal/keys/${id}`);
+    expect([later.text.includes(next), later.text.includes('Former secret')]).toEqual([false, true]);
+    const last = await admin.post(`/portal/keys/${id}/rotate`, { last4: next.slice(-4), grace_seconds: '0' });
+    expect(last.text).toContain(`…${next.slice(-4)}</code> has ended`);
+    expect([await models(secret), await models(next), await models(secretOn(last))]).toEqual([200, 401, 200]);
+  });
+
+  it('is made once by a form that is sent twice', async () => {
+    const { id, last4 } = await makeKey('sent twice');
+    const fields = { last4, grace_seconds: '0' };
+    const first = await admin.post(`/portal/keys/${id}/rotate`, fields);
+    const again = await admin.post(`/portal/keys/${id}/rotate`, fields);
+    expect([again.status, secretOn(again), again.text.includes('Nothing was done')]).toEqual([409, '', true]);
+    expect(await models(secretOn(first))).toBe(200);
+  });
+});
+
 it('behind a proxy with TLS the cookie is bound to its host and to TLS', async () => {
   const proxied = { host: 'gateway.example', origin: 'https://gateway.example', 'x-forwarded-proto': 'https' };
   const opened = await useLink(gateway.url, await makeLink(gateway), proxied);

@@ -63,6 +63,12 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await page.getByRole('link', { name: 'To the keys' }).click();
     await page.getByRole('link', { name: 'nightly reports', exact: true }).click();
     await expectPresentable(page, 'key');
+    await page.getByRole('link', { name: 'Another secret' }).click();
+    await expectPresentable(page, 'key-rotate');
+    await page.getByRole('button', { name: 'Make another secret' }).click();
+    await page.getByText('only time that the secret is shown').waitFor();
+    await expectPresentable(page, 'key-rotated');
+    await page.getByRole('link', { name: 'To the key', exact: true }).click();
     await page.getByRole('link', { name: 'Delete' }).click();
     await expectPresentable(page, 'key-delete');
     await show('/portal/usage', 'usage');
