@@ -40,6 +40,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationReportRoute } from './organization-report.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
+import { registerOrganizationUsageRoutes } from './organization-usage.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
 import { registerResetLinkRoutes } from './reset-links.ts';
@@ -115,6 +116,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerOrganizationReportRoute(app, parts);
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
+  registerOrganizationUsageRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);
