@@ -39,6 +39,7 @@ import { registerInvitationRoutes } from './invitations.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationReportRoute } from './organization-report.ts';
+import { registerOrganizationKeyRoutes } from './organization-keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerOrganizationUsageRoutes } from './organization-usage.ts';
 import { registerProjectRoutes } from './projects.ts';
@@ -117,6 +118,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerOrganizationUsageRoutes(app, parts);
+  registerOrganizationKeyRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);

@@ -1,7 +1,7 @@
 import OpenAI from 'openai';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
+import { type Body, recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
 
 /** OpenAI's organization API, asked by the official SDK as it is. */
 
@@ -146,5 +146,73 @@ describe("OpenAI's organization API", () => {
       { line_item: 'standin-embed' },
       { line_item: 'small', project_id: null, quantity: null },
     ]);
+  });
+
+  it('refuses a key of another organization, project or kind as one that is not there', async () => {
+    const { projects, adminAPIKeys } = adminOf(other);
+    const project_id = formatId('proj', other.projectId);
+    const { keyId } = await bench.makeKey(organization);
+    await expect(projects.apiKeys.list(formatId('proj', organization.projectId))).rejects.toMatchObject({
+      status: 404,
+    });
+    await expect(projects.apiKeys.delete(keyId, { project_id })).rejects.toMatchObject({ status: 404 });
+    await expect(adminAPIKeys.delete(keyId)).rejects.toMatchObject({ status: 404 });
+    const ownAdminKey = formatId('key', other.keyId);
+    await expect(projects.apiKeys.retrieve(ownAdminKey, { project_id })).rejects.toMatchObject({ status: 404 });
+    const inElsewhere = { project_id: formatId('proj', organization.projectId) };
+    await expect(adminOf(organization).adminAPIKeys.retrieve(keyId)).rejects.toMatchObject({ status: 404 });
+    expect(await adminOf(organization).projects.apiKeys.retrieve(keyId, inElsewhere)).toMatchObject({ id: keyId });
+    await expect(
+      bench.ask('/v1/organization/admin_api_keys?after=x', organization.managementKey, 400),
+    ).resolves.toMatchObject({ error: { param: 'after' } });
+  });
+
+  it('lists the keys of a project page by page, and revokes one at once', async () => {
+    const fresh = await bench.openOrganization();
+    const { projects } = adminOf(fresh);
+    const project_id = formatId('proj', fresh.projectId);
+    const made = [await bench.makeKey(fresh), await bench.makeKey(fresh), await bench.makeKey(fresh)];
+    const listed = [];
+    for await (const key of projects.apiKeys.list(project_id, { limit: 2 })) listed.push(key);
+    expect(listed.map(({ id }) => id)).toEqual(made.map(({ keyId }) => keyId).toReversed());
+    const [newest] = listed;
+    expect(newest).toMatchObject({
+      object: 'organization.project.api_key',
+      name: 'app',
+      owner: { type: 'user', user: { role: 'owner' } },
+      owner_project_access: 'active',
+      expires_at: null,
+      last_used_at: null,
+    });
+    const [, , last = { secret: '', keyId: '' }] = made;
+    expect(newest?.redacted_value).toMatch(/^sk-hg-.+….{4}$/);
+    expect(last.secret).not.toBe(newest?.redacted_value);
+    expect(last.secret.endsWith(newest?.redacted_value.slice(-4) ?? '-')).toBe(true);
+    expect(await projects.apiKeys.delete(last.keyId, { project_id })).toEqual({
+      object: 'organization.project.api_key.deleted',
+      id: last.keyId,
+      deleted: true,
+    });
+    expect((await bench.gateway.request('/v1/models', { key: last.secret })).status).toBe(401);
+    await expect(projects.apiKeys.retrieve(last.keyId, { project_id })).rejects.toMatchObject({ status: 404 });
+    expect((await projects.apiKeys.list(project_id)).data).toHaveLength(2);
+  });
+
+  it('lists management keys alone as admin keys, and revokes one', async () => {
+    const fresh = await bench.openOrganization();
+    await bench.makeKey(fresh);
+    const { adminAPIKeys } = adminOf(fresh);
+    const body = { name: 'second', scope: 'management' };
+    const second: Body = await (await bench.gateway.request('/v1/keys', { key: fresh.managementKey, body })).json();
+    const listed = [];
+    for await (const key of adminAPIKeys.list({ limit: 1 })) listed.push(key);
+    expect(listed.map(({ id }) => id)).toEqual([second.id, formatId('key', fresh.keyId)]);
+    expect(await adminAPIKeys.retrieve(second.id)).toMatchObject({
+      object: 'organization.admin_api_key',
+      name: 'second',
+      owner: { type: 'user', object: 'organization.user', role: 'owner' },
+    });
+    expect(await adminAPIKeys.delete(second.id)).toMatchObject({ id: second.id, deleted: true });
+    expect((await bench.gateway.request('/v1/keys', { key: second.secret })).status).toBe(401);
   });
 });
