@@ -39,6 +39,8 @@ export interface KeyListing {
   /** Keys made before this one (its UUID); null for the newest. */
   readonly before: string | null;
   readonly status: KeyStatus | null;
+  /** Absent: of any. */
+  readonly scope?: Scope;
   /** Those of one project, those that act for one user (UUIDs); null: all. */
   readonly projectId: string | null;
   readonly userId: string | null;
@@ -302,6 +304,7 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
         eq(apiKeys.organizationId, listing.organizationId),
         listing.before === null ? undefined : lt(apiKeys.id, listing.before),
         listing.status === null ? undefined : withStatus(listing.status, now),
+        listing.scope === undefined ? undefined : eq(apiKeys.scope, listing.scope),
         listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),
         listing.userId === null ? undefined : eq(apiKeys.userId, listing.userId),
       ),

@@ -266,7 +266,13 @@ export { type Timeline, timelineOf } from './timeline.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export type { Statement, StatementUsage } from './statement.ts';
-export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
+export {
+  type SummaryDimension,
+  summaryDimensions,
+  type SummaryGroup,
+  type SummaryRow,
+  type UsageSums,
+} from './summary.ts';
 export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
 export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';

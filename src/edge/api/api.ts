@@ -39,7 +39,9 @@ import { registerInvitationRoutes } from './invitations.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationReportRoute } from './organization-report.ts';
+import { registerOrganizationKeyRoutes } from './organization-keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
+import { registerOrganizationUsageRoutes } from './organization-usage.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
 import { registerResetLinkRoutes } from './reset-links.ts';
@@ -115,6 +117,8 @@ export function createApi(options: ApiOptions): ApiApp {
   registerOrganizationReportRoute(app, parts);
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
+  registerOrganizationUsageRoutes(app, parts);
+  registerOrganizationKeyRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);

@@ -249,6 +249,18 @@ export const roleRows: readonly RoleRow[] = [
   own('GET /v1/usage/requests/{id}/content', 404),
   own('DELETE /v1/usage/requests/{id}/content', 404),
   own('GET /v1/usage/summary', 200),
+  ...['usage/completions', 'usage/embeddings', 'costs'].map((name) => ({
+    ...row(`GET /v1/organization/${name}`, 'admin', 200),
+    ask: at(`/v1/organization/${name}?start_time=0`),
+  })),
+  row('GET /v1/organization/admin_api_keys', 'admin', 200),
+  missing('GET /v1/organization/admin_api_keys/{id}', 'admin', nobody('key')),
+  missing('DELETE /v1/organization/admin_api_keys/{id}', 'admin', nobody('key')),
+  missing('GET /v1/organization/projects/{id}/api_keys', 'admin', nobody('proj')),
+  ...['GET', 'DELETE'].map((method) => ({
+    ...missing(`${method} /v1/organization/projects/{id}/api_keys/{key}`, 'admin', nobody('proj')),
+    ask: at(`/v1/organization/projects/${nobody('proj')}/api_keys/${nobody('key')}`),
+  })),
   row('GET /v1/admin/organizations', 'platform', 200),
   row('GET /v1/admin/quarantine', 'platform', 200),
   missing('GET /v1/admin/quarantine/{id}', 'platform', uuidv7()),

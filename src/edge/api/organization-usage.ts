@@ -1,0 +1,173 @@
+import { createRoute } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { formatUsd } from '#base/money.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
+import type { History } from '#core/metering/metering.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import {
+  bucketPageOf,
+  completionsResult,
+  costsQuery,
+  costsResult,
+  embeddingsResult,
+  usageQuery,
+} from './organization-usage-schemas.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
+import { type BucketsAsked, type BucketSums, readBuckets, type SharedDimension } from './usage-buckets.ts';
+
+export interface OrganizationUsageParts {
+  readonly guards: Guards;
+  readonly catalog: Pick<Catalog, 'find'>;
+  readonly history: Pick<History, 'summarize'>;
+  readonly clock: Clock;
+}
+
+const tags = ['Organization'];
+const usageLimits = { '1d': { byDefault: 7, most: 31 }, '1h': { byDefault: 24, most: 168 } };
+const costLimits = { byDefault: 7, most: 180 };
+
+/** What an organization used and was charged, as OpenAI's organization API shows it to management keys. */
+export function registerOrganizationUsageRoutes(app: ApiApp, parts: OrganizationUsageParts): void {
+  registerCompletions(app, parts);
+  registerEmbeddings(app, parts);
+  registerCosts(app, parts);
+}
+
+interface SharedQuery {
+  readonly start_time: number;
+  readonly end_time?: number | undefined;
+  readonly page?: string | undefined;
+}
+
+/** Until the end of this second where nothing else is said, as `/v1/usage/summary`. */
+function spanOf({ start_time: startTime, end_time: endTime, page }: SharedQuery, clock: Clock) {
+  return { startTime, endTime: endTime ?? Math.floor(clock.now() / 1000) + 1, page };
+}
+
+const dimensions = { project_id: 'project_id', api_key_id: 'key_id', model: 'model', line_item: 'model' } as const;
+
+function groupOf(names: readonly (keyof typeof dimensions)[] | undefined): readonly SharedDimension[] {
+  return (names ?? []).map((name) => dimensions[name]);
+}
+
+function shown({ group }: BucketSums) {
+  return { project_id: group.project_id, user_id: null, api_key_id: group.key_id, model: group.model };
+}
+
+type UsageQuery = ReturnType<typeof usageQuery.parse>;
+
+function usageAsked(query: UsageQuery, organizationId: string, clock: Clock): Omit<BucketsAsked, 'counts'> {
+  return {
+    organizationId,
+    ...spanOf(query, clock),
+    width: query.bucket_width,
+    limit: { asked: query.limit, ...usageLimits[query.bucket_width] },
+    groupBy: groupOf(query.group_by ?? query['group_by[]']),
+    only: {
+      project_id: query.project_ids ?? query['project_ids[]'],
+      key_id: query.api_key_ids ?? query['api_key_ids[]'],
+      model: query.models ?? query['models[]'],
+    },
+  };
+}
+
+/** Whether a model answers with vectors or scores and so counts among embeddings; a retired one counts as completions. */
+function isPooling(catalog: OrganizationUsageParts['catalog'], model: string): boolean {
+  const task = catalog.find(model)?.taskType;
+  return task === 'embedding' || task === 'rerank';
+}
+
+function registerCompletions(app: ApiApp, { guards, catalog, history, clock }: OrganizationUsageParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/organization/usage/completions',
+    tags,
+    summary: 'Usage of models that generate text, in buckets of days or hours',
+    description: 'As OpenAI has it. The sums are those of `/v1/usage/summary`; refused requests are not among them.',
+    security: bearerSecurity,
+    middleware: guards.may('usage.read'),
+    request: { query: usageQuery },
+    responses: {
+      200: jsonAnswer(bucketPageOf(completionsResult, 'OrganizationUsageCompletions'), 'A page of buckets'),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const asked = usageAsked(context.req.valid('query'), organizationId, clock);
+    const page = await readBuckets(history, { ...asked, counts: (model) => !isPooling(catalog, model) }, (sums) => ({
+      object: 'organization.usage.completions.result' as const,
+      input_tokens: sums.inputTokens,
+      num_model_requests: sums.requests,
+      output_tokens: sums.outputTokens,
+      input_cached_tokens: sums.inputCachedTokens,
+      ...shown(sums),
+      batch: null,
+      service_tier: null,
+    }));
+    return context.json(page, 200);
+  });
+}
+
+function registerEmbeddings(app: ApiApp, { guards, catalog, history, clock }: OrganizationUsageParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/organization/usage/embeddings',
+    tags,
+    summary: 'Usage of models that embed, rerank or score, in buckets of days or hours',
+    security: bearerSecurity,
+    middleware: guards.may('usage.read'),
+    request: { query: usageQuery },
+    responses: { 200: jsonAnswer(bucketPageOf(embeddingsResult, 'OrganizationUsageEmbeddings'), 'A page of buckets') },
+  });
+  app.openapi(route, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const asked = usageAsked(context.req.valid('query'), organizationId, clock);
+    const page = await readBuckets(history, { ...asked, counts: (model) => isPooling(catalog, model) }, (sums) => ({
+      object: 'organization.usage.embeddings.result' as const,
+      input_tokens: sums.inputTokens,
+      num_model_requests: sums.requests,
+      ...shown(sums),
+    }));
+    return context.json(page, 200);
+  });
+}
+
+function registerCosts(app: ApiApp, { guards, history, clock }: OrganizationUsageParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/organization/costs',
+    tags,
+    summary: 'What requests were charged, in buckets of days',
+    description: 'As OpenAI has it; a line item is a model. What clusters cost is in `/v1/billing/costs`.',
+    security: bearerSecurity,
+    middleware: guards.may('usage.read'),
+    request: { query: costsQuery },
+    responses: { 200: jsonAnswer(bucketPageOf(costsResult, 'OrganizationCosts'), 'A page of buckets') },
+  });
+  app.openapi(route, async (context) => {
+    const query = context.req.valid('query');
+    const asked: BucketsAsked = {
+      organizationId: await guards.organizationOf(context),
+      ...spanOf(query, clock),
+      width: query.bucket_width,
+      limit: { asked: query.limit, ...costLimits },
+      groupBy: groupOf(query.group_by ?? query['group_by[]']),
+      only: {
+        project_id: query.project_ids ?? query['project_ids[]'],
+        key_id: query.api_key_ids ?? query['api_key_ids[]'],
+        model: query.line_items ?? query['line_items[]'],
+      },
+      counts: () => true,
+    };
+    const page = await readBuckets(history, asked, (sums) => ({
+      object: 'organization.costs.result' as const,
+      amount: { value: Number(formatUsd(sums.costPicoUsd)), currency: 'usd' as const },
+      line_item: sums.group.model,
+      project_id: sums.group.project_id,
+      api_key_id: sums.group.key_id,
+      quantity: null,
+    }));
+    return context.json(page, 200);
+  });
+}
