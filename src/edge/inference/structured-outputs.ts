@@ -130,15 +130,19 @@ export const checkRegex = (request: RuleRequest, { key }: JsonMember): void => r
 export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'grammar', key);
 
 /** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
-const formFields = [
-  'response_format',
-  'text',
-  'structured_outputs',
-  'guided_json',
-  'guided_choice',
-  'structural_tag',
-  'output_config',
-];
+const formFields = ['response_format', 'text', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
+
+/** Agents send `output_config` with each request, for the effort alone. */
+function hasForm({ text, members }: RuleRequest['fields']): boolean {
+  const config = members.get('output_config');
+  if (config === undefined) return formFields.some((field) => members.has(field));
+  if (config.valueEnd - config.valueStart > effortBytesMax) return true;
+  const value = parseMember(text, config);
+  return isObject(value) && isThere(value['format']);
+}
+
+/** Longer than an effort, and not worth being parsed twice. */
+const effortBytesMax = 4096;
 
 const toolChoiceBytesMax = 4096;
 /** More than any context holds: not worth looking through. */
@@ -179,7 +183,7 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   if (toolForm !== 'wrapped') refuseBuiltins(request, member);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
-  const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
+  const isBuilt = demand.kind !== 'auto' || hasForm(fields);
   if (!isBuilt && toolForm !== 'flat' && !strictSign.test(valueText(fields.text, member))) return;
   if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
   const tools = toolsOf(fields, member);

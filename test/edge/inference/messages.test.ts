@@ -2,6 +2,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
 import { type Body, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { claudeCode, errorOf, eventsOf } from './messages-client.ts';
 
 /** Anthropic's protocol through a gateway to stand-ins, which answer it as vLLM does; and the tokenizer's routes. */
 
@@ -51,26 +52,6 @@ const hello = [{ role: 'user', content: 'Hello' }];
 const ask = (knobs: object, fields: object = {}, options: object = {}): Promise<Response> =>
   bench.post(path, { model: 'chat', max_tokens: 64, messages: hello, ...fields, standin: knobs }, options);
 const streamed = { stream: true };
-
-function eventsOf(text: string): Body[] {
-  return text
-    .split('\n\n')
-    .filter((frame) => frame !== '' && !frame.startsWith(':'))
-    .map((frame) => {
-      const [, name, data = ''] = /^event: (\S+)\ndata: (.*)$/s.exec(frame) ?? [];
-      const event: Body = JSON.parse(data);
-      expect(event.type).toBe(name);
-      return event;
-    });
-}
-
-/** An error in Anthropic's shape, with the status it came with. */
-async function errorOf(answer: Response): Promise<Body> {
-  const body: Body = await answer.json();
-  expect(body).toMatchObject({ type: 'error', error: { type: expect.any(String), message: expect.any(String) } });
-  expect(Object.keys(body)).toEqual(['type', 'error']);
-  return { ...body.error, status: answer.status };
-}
 
 const image = (source: object): object => ({ type: 'image', source });
 const inside = { type: 'url', url: 'http://169.254.169.254/' };
@@ -242,6 +223,15 @@ describe('a stream that breaks off', () => {
   });
 });
 
+it('a wallet that is used up ends a stream with an event, and is never below zero', async () => {
+  const { key } = await openOrganization(bench.gateway, '0.0006');
+  const answer = await ask({ output_tokens: 4000 }, { ...streamed, max_tokens: 5000 }, { key });
+  const last = eventsOf(await answer.text()).at(-1);
+  expect(last).toMatchObject({ type: 'error', error: { type: 'billing_error', code: 'insufficient_funds' } });
+  expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'ended', usage_source: 'engine' });
+  expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
+});
+
 describe('an answer that is kept', () => {
   let key: string;
   beforeAll(async () => {
@@ -333,6 +323,29 @@ describe('Anthropic’s SDK, unchanged', () => {
     await expect(wrong.messages.create(asked)).rejects.toBeInstanceOf(Anthropic.AuthenticationError);
     const broken: Body = { ...asked, standin: { output_tokens: 20, error_after: 4 } };
     await expect(client.messages.stream(broken).finalMessage()).rejects.toThrow('upstream_error');
+  });
+});
+
+describe('Claude Code', () => {
+  const exchange = (fields: object = {}): Promise<Response> =>
+    bench.post(`${path}?beta=true`, { model: 'chat', ...claudeCode.turn, ...fields }, { headers: claudeCode.headers });
+
+  it('has its request answered as it sends it, tools that need no grammar as they are', async () => {
+    const answer = await exchange();
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    const events = eventsOf(await answer.text());
+    expect(events[0]).toMatchObject({ type: 'message_start', message: { role: 'assistant', model: 'chat' } });
+    expect(events.slice(-2)).toMatchObject([
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
+      { type: 'message_stop' },
+    ]);
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', usage_source: 'engine' });
+  });
+
+  it('is refused where a form beside its tools would make a grammar of them', async () => {
+    const format = { type: 'json_schema', schema: { type: 'object' } };
+    const error = await errorOf(await exchange({ output_config: { effort: 'high', format } }));
+    expect(error).toMatchObject({ status: 400, param: 'tools[0].input_schema' });
   });
 });
 
