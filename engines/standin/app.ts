@@ -17,6 +17,7 @@ import {
 import { createHttpServer, readBody, type Exchange } from './http.ts';
 import { openJournal } from './journal.ts';
 import { mergeKnobs } from './knobs.ts';
+import { answerCountTokens, answerMessages } from './messages.ts';
 import { createMetrics } from './metrics.ts';
 import * as operations from './operations.ts';
 import type { Body } from './params.ts';
@@ -58,6 +59,8 @@ function routesOf(options: Options): Map<string, Route> {
   } else if (options.embedding) routes.set('/v1/embeddings', { postBody: answerEmbedding, inference: true });
   else {
     routes.set('/v1/chat/completions', { postBody: answerChat, inference: true });
+    routes.set('/v1/messages', { postBody: answerMessages, inference: true });
+    routes.set('/v1/messages/count_tokens', { postBody: answerCountTokens });
     routes.set('/v1/completions', { postBody: answerCompletion, inference: true });
   }
   if (!options.devMode) return routes;

@@ -142,13 +142,17 @@ function wrongError({ status, headers, body }: Answer): string | null {
 }
 
 const envelopes = ['message,type,code,param', 'code,message,details'];
+/** Anthropic's. */
+const typedEnvelope = 'type,message,code,param';
 
-/** What is in one of the two envelopes; null where the body is neither. */
+/** What is in one of the envelopes; null where the body is none. */
 function readError(body: string): { message: string; code: string } | null {
   try {
     const parsed: unknown = JSON.parse(Buffer.from(body, 'latin1').toString('utf8'));
-    const error = isObject(parsed) && Object.keys(parsed).join() === 'error' ? parsed['error'] : null;
-    if (!isObject(error) || !envelopes.includes(Object.keys(error).join())) return null;
+    const members = isObject(parsed) ? Object.keys(parsed).join() : '';
+    const error = isObject(parsed) ? parsed['error'] : null;
+    const known = { error: envelopes, 'type,error': [typedEnvelope] }[members] ?? [];
+    if (!isObject(error) || !known.includes(Object.keys(error).join())) return null;
     const { message, code } = error;
     return typeof message === 'string' && typeof code === 'string' ? { message, code } : null;
   } catch {

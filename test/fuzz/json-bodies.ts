@@ -34,6 +34,8 @@ const part = pick<unknown>(
   { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } },
   { type: 'video_url', video_url: { url: 'file:///etc/passwd' } },
   { image_embeds: 'AAAA' },
+  { type: 'image', source: { type: 'url', url: 'http://169.254.169.254/latest' } },
+  { type: 'tool_result', tool_use_id: 'x', content: [{ type: 'image', source: { type: 'base64', data: 'AAAA' } }] },
   { type: 'refusal', refusal: 'x' },
 );
 const message = fc.record({
@@ -90,6 +92,14 @@ const starts: Readonly<Record<string, fc.Arbitrary<object>>> = {
   '/v1/completions': fc.record({ model: fc.constant('chat'), prompt: texts }),
   '/v1/embeddings': fc.record({ model: fc.constant('embed'), input: texts }),
   '/v1/responses': fc.record({ model: fc.constant('chat'), input: texts }),
+  '/v1/messages': fc.record({
+    model: fc.constant('chat'),
+    messages: fc.array(message, { maxLength: 3 }),
+    max_tokens: pick(1, 16, 8192),
+  }),
+  '/v1/messages/count_tokens': fc.record({ model: fc.constant('chat'), messages: fc.array(message, { maxLength: 3 }) }),
+  '/v1/tokenize': fc.record({ model: pick('chat', 'embed'), prompt: text }),
+  '/v1/detokenize': fc.record({ model: fc.constant('chat'), tokens: pick<unknown>([1, 2], [], 'x') }),
   '/v1/rerank': fc.record({ model: fc.constant('rank'), query: text, documents: fc.array(text, { maxLength: 4 }) }),
   '/v1/score': fc.record({ model: fc.constant('rank'), text_1: texts, text_2: texts }),
 };

@@ -64,15 +64,21 @@ function parse(bytes: Buffer): Readonly<Record<string, unknown>> | null {
   }
 }
 
+const isFree = (path: string): boolean => /tokenize$|count_tokens$/.test(path);
+
 /** Never more than what may be held for: of the prompt by its bytes, of the output by its limit. */
 function usageOf(path: string, body: Readonly<Record<string, unknown>> | null, bytes: Buffer): Usage {
+  if (isFree(path)) return { input: 0, cached: 0, output: 0 };
   const input = 1 + ((bytes.length % 97) % Math.max(1, bytes.length >> 4));
   const isChat = path.endsWith('/chat/completions');
   const isResponse = path.endsWith('/responses');
   const older = isResponse ? body?.['max_output_tokens'] : body?.['max_tokens'];
   const limits = [isChat ? body?.['max_completion_tokens'] : null, older];
   const limit = limits.find((value) => typeof value === 'number') ?? 16;
-  const output = path.endsWith('completions') || isResponse ? Math.min(limit, 1 + (bytes.length % 7)) : 0;
+  const output =
+    path.endsWith('completions') || isResponse || path.endsWith('/messages')
+      ? Math.min(limit, 1 + (bytes.length % 7))
+      : 0;
   return { input, cached: input >> 1, output };
 }
 
@@ -87,6 +93,10 @@ function answer({ path, body, usage }: Seen, outgoing: ServerResponse): void {
     respond(body, usage, outgoing);
     return;
   }
+  if (path.endsWith('/messages')) {
+    tell(body, usage, outgoing);
+    return;
+  }
   const counts = {
     prompt_tokens: usage.input,
     total_tokens: usage.input + usage.output,
@@ -98,6 +108,25 @@ function answer({ path, body, usage }: Seen, outgoing: ServerResponse): void {
     outgoing.writeHead(200, { 'content-type': 'application/json' });
     outgoing.end(JSON.stringify({ id: 'x', model: body['model'], usage: counts, ...results(path) }));
   }
+}
+
+/** As vLLM answers for messages: the type comes first, and the cached part of the prompt is counted beside the rest. */
+function tell(body: Readonly<Record<string, unknown>>, usage: Usage, outgoing: ServerResponse): void {
+  const { input, cached, output } = usage;
+  const counts = { input_tokens: input - cached, output_tokens: output, cache_read_input_tokens: cached };
+  const begun = { id: 'x', type: 'message', role: 'assistant', content: [], model: body['model'], stop_reason: null };
+  if (body['stream'] !== true) {
+    outgoing.writeHead(200, { 'content-type': 'application/json' });
+    outgoing.end(JSON.stringify({ ...begun, stop_reason: 'end_turn', usage: counts }));
+    return;
+  }
+  const event = (type: string, more: object = {}): string =>
+    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const message = { ...begun, usage: { input_tokens: input, output_tokens: 0 } };
+  outgoing.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
+  outgoing.write(event('message_start', { message }));
+  outgoing.write(event('content_block_delta', { delta: { type: 'text_delta', text: 'é' }, index: 0 }));
+  outgoing.end(event('message_delta', { delta: { stop_reason: 'end_turn' }, usage: counts }) + event('message_stop'));
 }
 
 /** As vLLM answers for responses: the type of an event is its last member, and the count comes with the last one. */

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { endpoints } from '#edge/inference/endpoints.ts';
+import { type Endpoint, endpoints } from '#edge/inference/endpoints.ts';
 import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
 import type { Body } from '../edge/inference/inference-gateway.ts';
 import { givenKey } from '../programs/gateway-process.ts';
@@ -36,12 +36,16 @@ function engineFile(id: string, taskType: string, url: string): string {
 const limits = ['max_tokens', 'max_completion_tokens', 'max_output_tokens'];
 const rewritten = ['model', ...limits, 'stream_options', 'cache_salt'];
 const responsesPath = '/v1/responses';
+const messagesPath = '/v1/messages';
 /** The same for responses alone. */
 const rewrittenOfResponses = ['store', 'request_id'];
 
 /** By path. */
 const decisions: ReadonlyMap<string, Readonly<Record<string, string>>> = new Map(
-  endpoints.map(({ path, fields }) => [path, { ...olderVllmFields, ...fields }]),
+  endpoints.map((endpoint: Endpoint) => [
+    endpoint.enginePath ?? endpoint.path,
+    { ...olderVllmFields, ...endpoint.fields },
+  ]),
 );
 
 const without = (value: object, path: string): object => {
@@ -58,7 +62,9 @@ function wrongForwarded(sent: Uint8Array, { path, bytes, body }: Seen): string |
     return `an engine got other fields: ${bytes.toString()}`;
   const { model, cache_salt: salt, stream, stream_options: options } = body as Body;
   if (!String(model).startsWith('up/')) return `an engine got the model ${String(model)}`;
-  if (typeof salt !== 'string' || salt.length < 20) return `an engine got the salt ${JSON.stringify(salt)}`;
+  const isSalted = Object.hasOwn(decisions.get(path) ?? {}, 'cache_salt');
+  if (isSalted && (typeof salt !== 'string' || salt.length < 20))
+    return `an engine got the salt ${JSON.stringify(salt)}`;
   if (asksForUsage(path, stream) && options?.include_usage !== true)
     return `nobody asked for usage: ${bytes.toString()}`;
   return wrongLimit(own, body) ?? wrongOfResponses(path, body) ?? refusedField(path, body);
@@ -122,7 +128,9 @@ function wrongServed({ status, headers, body }: Answer, request: JsonRequest): s
     const isEnd =
       request.path === responsesPath
         ? frames.at(-1)?.endsWith('"type":"response.completed"}') === true
-        : frames.pop() === 'data: [DONE]';
+        : request.path === messagesPath
+          ? frames.at(-1) === 'data: {"type":"message_stop"}'
+          : frames.pop() === 'data: [DONE]';
     if (!isEnd) return `a stream has no end: ${text}`;
     const broken = frames.find((frame) => parse(Buffer.from(frame.slice(6))) === null);
     return broken === undefined ? null : `a frame is no JSON: ${broken}`;

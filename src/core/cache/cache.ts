@@ -117,6 +117,7 @@ function aborted(signal: AbortSignal): Promise<'each'> {
 
 export { makeFrames, type FrameOptions } from './make-frames.ts';
 export { makeResponseFrames, mergeResponseFrames } from './response-frames.ts';
+export { makeMessageFrames, mergeMessageFrames } from './message-frames.ts';
 export { mergeFrames, plainAnswer } from './merge-frames.ts';
 export { createMemoryStore } from './memory-store.ts';
 export { createRedisStore } from './redis-store.ts';

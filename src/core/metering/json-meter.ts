@@ -7,6 +7,8 @@ export interface JsonMeterOptions {
   readonly costText: ((usage: Usage) => string) | null;
   /** The name that clients know, where the engine calls the model otherwise. */
   readonly rename: string | null;
+  /** Reads the text of a `usage` object; OpenAI's where nothing is said. */
+  readonly readUsage?: (json: string) => Usage | null;
 }
 
 export type JsonMeterResult =
@@ -31,11 +33,12 @@ function isAnswer(text: string): boolean {
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
+  const { readUsage = parseUsage } = options;
   let end = text.length;
   while (end > 0 && text.charCodeAt(end - 1) <= 0x20) end -= 1;
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
-  const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
+  const usage = found.kind === 'found' ? readUsage(text.slice(found.start, found.end)) : null;
   if (usage === null && !isAnswer(text)) return { ok: false };
   const splices: Splice[] = [];
   if (usage !== null && found.kind === 'found' && options.costText !== null) {

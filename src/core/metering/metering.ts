@@ -278,7 +278,8 @@ export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './p
 export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
 export type { StreamFailure } from './frame-meter.ts';
 export { createResponsesMeter, isBrokenResponse } from './responses-meter.ts';
-export { costOf, noUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
+export { createMessagesMeter, isBrokenMessage } from './messages-meter.ts';
+export { costOf, noUsage, parseMessageUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
 export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';

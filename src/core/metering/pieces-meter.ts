@@ -29,6 +29,7 @@ const valueCharsMax = 65_536;
 const overlapChars = 32;
 
 export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
+  const { readUsage = parseUsage } = options;
   const pieces = new ObjectPieces(wanted, valueCharsMax);
   let aborted = false;
   let overlap = '';
@@ -44,7 +45,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (members === null) return { ok: false };
       const member = members.get('usage');
       if (member !== undefined && !isWhole(member)) return { ok: false };
-      const usage = member === undefined ? null : parseUsage(member.text);
+      const usage = member === undefined ? null : readUsage(member.text);
       // Some engines tell of an error under status 200.
       if (usage === null && (members.get('error')?.text ?? 'null') !== 'null') return { ok: false };
       return { ok: true, splices: splicesOf(members, usage, options), usage, aborted };

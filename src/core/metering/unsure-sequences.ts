@@ -11,5 +11,6 @@ export const sequencesOf = ({ sequencesMax, inputsMax }: SequencesMax): string =
       sum(case (select name from usage_names where code = r.endpoint)
         when '/v1/chat/completions' then coalesce(r.choices, 1)::bigint
         when '/v1/responses' then 1::bigint
+        when '/v1/messages' then 1::bigint
         when '/v1/completions' then greatest(coalesce(r.choices, 1), ${Math.trunc(sequencesMax)})::bigint
         else ${Math.trunc(inputsMax)}::bigint end)`;

@@ -68,6 +68,29 @@ export function parseUsage(json: string): Usage | null {
 }
 
 /**
+ * Reads a `usage` object as Anthropic writes it: the cached part of the prompt is counted beside the rest, not in it.
+ * @param json the object's text
+ * @returns null when the text is not a JSON object, or counts more than any request can use
+ */
+export function parseMessageUsage(json: string): Usage | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return null;
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  const cachedTokens = count(member(value, 'cache_read_input_tokens'));
+  const writtenTokens = count(member(value, 'cache_creation_input_tokens'));
+  return believable({
+    inputTokens: count(member(value, 'input_tokens')) + cachedTokens + writtenTokens,
+    cachedTokens,
+    outputTokens: count(member(value, 'output_tokens')),
+    reasoningTokens: 0,
+  });
+}
+
+/**
  * The number that stands after `"name":` in a usage object's text, for the count that is read on every frame; 0 for one
  * that no engine can have counted.
  */

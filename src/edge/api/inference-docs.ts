@@ -94,6 +94,39 @@ const responseAnswer = z
   })
   .openapi('Response');
 
+const messageFields = {
+  model,
+  messages: z.array(z.looseObject({ role: z.string() })),
+  system: z.union([z.string(), z.array(z.looseObject({}))]).optional(),
+  tools: z.array(z.looseObject({ name: z.string() })).optional(),
+};
+const messageRequest = z
+  .looseObject({ ...messageFields, max_tokens: z.int(), stream, service_tier: tier })
+  .openapi('MessageRequest', { description: "Anthropic's, as far as vLLM serves it" });
+const countTokensRequest = z.looseObject(messageFields).openapi('CountTokensRequest');
+
+const messageAnswer = z
+  .looseObject({
+    id: z.string(),
+    type: z.literal('message'),
+    role: z.literal('assistant'),
+    model: z.string(),
+    content: z.array(z.looseObject({ type: z.string() })),
+    stop_reason: z.string(),
+    usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int() }),
+  })
+  .openapi('Message');
+const countTokensAnswer = z.looseObject({ input_tokens: z.int() }).openapi('CountTokens');
+
+const tokenizeRequest = z
+  .looseObject({ model, prompt: z.string().optional(), messages: z.array(z.looseObject({})).optional() })
+  .openapi('TokenizeRequest', { description: '`prompt`, or `messages` as of a chat' });
+const tokenizeAnswer = z
+  .looseObject({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) })
+  .openapi('Tokens');
+const detokenizeRequest = z.looseObject({ model, tokens: z.array(z.int()) }).openapi('DetokenizeRequest');
+const detokenizeAnswer = z.looseObject({ prompt: z.string() }).openapi('Detokenized');
+
 const embeddingRequest = z
   .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]), service_tier: tier })
   .openapi('EmbeddingRequest');
@@ -211,6 +244,37 @@ const inference: readonly RouteConfig[] = [
       200: streamable(responseAnswer, 'The answer; a stream of events up to "response.completed" for stream: true'),
       ...errors,
     },
+  },
+  {
+    method: 'post',
+    path: '/v1/messages',
+    summary: "Make a message by Anthropic's protocol, whose errors it has",
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(messageRequest) },
+    responses: {
+      200: streamable(messageAnswer, 'The message; a stream of events up to "message_stop" for stream: true'),
+      ...errors,
+    },
+  },
+  {
+    method: 'post',
+    path: '/v1/messages/count_tokens',
+    summary: 'Count the tokens of a message, without a charge',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(countTokensRequest) },
+    responses: { 200: { ...jsonAnswer(countTokensAnswer, 'The count'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/tokenize',
+    summary: 'Turn a text or a chat into tokens, without a charge',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(tokenizeRequest) },
+    responses: { 200: { ...jsonAnswer(tokenizeAnswer, 'The tokens'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/detokenize',
+    summary: 'Turn tokens into a text, without a charge',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(detokenizeRequest) },
+    responses: { 200: { ...jsonAnswer(detokenizeAnswer, 'The text'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',

@@ -32,6 +32,9 @@ function unauthorized(message?: string): AppError {
   return new AppError('unauthorized', message === undefined ? { headers } : { message, headers });
 }
 
+const notInApiKey =
+  'Send the API key as "Authorization: Bearer <key>", not as x-api-key: Anthropic\'s SDKs send authToken so, and Claude Code ANTHROPIC_AUTH_TOKEN.';
+
 /**
  * The secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.
  * @throws AppError unauthorized
@@ -40,7 +43,7 @@ function readBearer(request: RawRequest): string {
   const values = headerValues(request, 'authorization');
   if (values.length > 1) throw unauthorized('Send one Authorization header, not several.');
   const secret = bearerPattern.exec(values[0] ?? '')?.[1];
-  if (secret === undefined) throw unauthorized();
+  if (secret === undefined) throw unauthorized(headerValues(request, 'x-api-key').length > 0 ? notInApiKey : undefined);
   return secret;
 }
 

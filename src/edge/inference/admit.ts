@@ -19,7 +19,8 @@ import { capError } from './spending.ts';
 /** What of a request decides its cost. */
 export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequest, 'fields' | 'model'>): RequestSize {
   return {
-    bodyBytes: fields.text.length,
+    // What is free uses up no tokens.
+    bodyBytes: endpoint.isFree === true ? 0 : fields.text.length,
     hasMedia: fields.media.present,
     inputs: endpoint.inputs.kind,
     prompts: fields.prompts,

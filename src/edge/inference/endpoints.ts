@@ -1,6 +1,7 @@
 import { formFields } from '#core/cache/cache.ts';
 import type { TaskType } from '#core/catalog/catalog.ts';
 import { comparedKeys } from './media.ts';
+import { freeAnswers, freeMessagesAnswers, messagesAnswers } from './messages-answers.ts';
 import { openaiAnswers, type AnswerFormat } from './openai-answers.ts';
 import type { RequestForm } from './request-form.ts';
 import { responsesAnswers } from './responses-answers.ts';
@@ -12,6 +13,12 @@ import { type FieldDecisions, requestFields } from './vllm-fields.ts';
  */
 export interface Endpoint extends RequestForm {
   readonly path: `/v1/${string}`;
+  /** Where engines have it, where that is elsewhere. */
+  readonly enginePath?: string;
+  /** It is counted as a request and costs nothing: no model runs. */
+  readonly isFree?: boolean;
+  /** Members that its protocol has and vLLM passes over, though the answer would be another one. */
+  readonly lackingFields?: readonly string[];
   /** `gen_ai.operation.name` of its traces. */
   readonly operation: string;
   /** The models that serve it. */
@@ -39,10 +46,13 @@ export interface Endpoint extends RequestForm {
   readonly mayCountOnFinish: boolean;
   /** When the echo of a prompt has the log probabilities of all its tokens, which take megabytes. */
   readonly echoHasLogprobs: 'always' | 'when_asked';
-  /** Whether a function among the tools is an object of its own in its tool, or the tool itself. */
-  readonly toolForm: 'wrapped' | 'flat';
+  /** Whether a function among the tools is an object of its own in its tool, or the tool itself, or one of Anthropic's. */
+  readonly toolForm: 'wrapped' | 'flat' | 'anthropic';
   readonly answers: AnswerFormat;
 }
+
+/** Servers and sandboxes that Anthropic would use for the answer. */
+const messagesLack = ['mcp_servers', 'container'] as const;
 
 /** Chat templates belong to the model: one for plain completion has none, the others answer both routes. */
 const chatTasks = ['chat', 'vision', 'code'] as const;
@@ -76,6 +86,16 @@ const reading = {
   mayCountOnFinish: false,
   echoHasLogprobs: 'always',
   answers: openaiAnswers,
+} as const;
+
+/** What the tokenizer of a model answers. Models that read no prompt token by token have one as well. */
+const tokenizing = {
+  ...reading,
+  isFree: true,
+  mayBeUnserved: true,
+  operation: 'tokenize',
+  taskTypes: [...chatTasks, 'completion', 'embedding', 'rerank'],
+  answers: freeAnswers,
 } as const;
 
 const comparing = { ...reading, taskTypes: ['rerank'], inputs: { kind: 'pairs', keys: comparedKeys } } as const;
@@ -131,6 +151,53 @@ export const endpoints = [
     echoHasLogprobs: 'always',
     toolForm: 'flat',
     answers: responsesAnswers,
+  },
+  {
+    ...generating,
+    path: '/v1/messages',
+    operation: 'chat',
+    taskTypes: chatTasks,
+    fields: requestFields.messages,
+    lackingFields: messagesLack,
+    inputs: { kind: 'prompts', key: null },
+    choicesKey: null,
+    limitKeys: ['max_tokens'],
+    streamOptionsKey: null,
+    outputTokensDefault: null,
+    promptKey: 'messages',
+    engineRequestId: 'chatcmpl-{id}',
+    mayBeUnserved: true,
+    mayCountOnFinish: false,
+    echoHasLogprobs: 'always',
+    toolForm: 'anthropic',
+    answers: messagesAnswers,
+  },
+  {
+    ...tokenizing,
+    path: '/v1/messages/count_tokens',
+    taskTypes: chatTasks,
+    fields: requestFields.countTokens,
+    lackingFields: messagesLack,
+    inputs: { kind: 'prompts', key: null },
+    promptKey: 'messages',
+    toolForm: 'anthropic',
+    answers: freeMessagesAnswers,
+  },
+  {
+    ...tokenizing,
+    path: '/v1/tokenize',
+    enginePath: '/tokenize',
+    fields: requestFields.tokenize,
+    inputs: { kind: 'prompts', key: null },
+    promptKey: 'prompt',
+  },
+  {
+    ...tokenizing,
+    path: '/v1/detokenize',
+    enginePath: '/detokenize',
+    fields: requestFields.detokenize,
+    inputs: { kind: 'prompts', key: null },
+    promptKey: 'tokens',
   },
   {
     ...reading,

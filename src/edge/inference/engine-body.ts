@@ -62,7 +62,8 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   if (idMember !== null && engine.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }
-  if (cacheSalt !== null) splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
+  if (cacheSalt !== null && endpoint.fields['cache_salt'] !== undefined)
+    splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
   return replace(fields.text, mergeInsertions(splices));
 }
 

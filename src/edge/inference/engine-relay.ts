@@ -152,8 +152,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#conclude = onOutcome;
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
+    const path = endpoint.enginePath ?? endpoint.path;
     job.body = '';
-    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint.path, headerLines, body }, this);
+    this.#call = client.call(replica.endpoint, { method: 'POST', path, headerLines, body }, this);
   }
 
   stop(reason: Stop): void {

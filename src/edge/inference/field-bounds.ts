@@ -55,7 +55,7 @@ export const checkStop: FieldRule = (request, member) => {
   const value = isLong(member) ? null : parseShort(request, member);
   const texts: readonly unknown[] = Array.isArray(value) ? value : [value];
   if (isLong(member) || texts.some((text) => typeof text === 'string' && text.length > stopCharsMax)) {
-    throw refuse('stop', `A "stop" string may be at most ${stopCharsMax} characters long.`);
+    throw refuse(member.key, `A "${member.key}" string may be at most ${stopCharsMax} characters long.`);
   }
 };
 
@@ -188,4 +188,18 @@ function refuseLongCut({ fields, engine }: RuleRequest, member: JsonMember, give
   const value = valueText(fields.text, member);
   const message = `A request with "${member.key}": ${value} may have at most ${bytesMax} bytes here: send less text.`;
   throw new AppError('context_length_exceeded', { message, param: member.key });
+}
+
+/** What is longer than any prompt of the model, with room for texts of few bytes a token; real ones have 3 to 5. */
+const freeBytesPerToken = 8;
+
+/** Tokenizing takes time from others, and here nothing of it is billed. */
+export function checkFree({ fields, engine, endpoint }: RuleRequest): void {
+  const bytesMax = cutFreeBytes + engine.contextLength * freeBytesPerToken;
+  if (fields.text.length - fields.media.bytes <= bytesMax) return;
+  const message = `A request of this kind may have at most ${bytesMax} bytes for this model: send less text.`;
+  throw new AppError('context_length_exceeded', {
+    message,
+    ...(endpoint.promptKey !== null && { param: endpoint.promptKey }),
+  });
 }

@@ -51,6 +51,11 @@ const textTypes: ReadonlySet<unknown> = new Set([
   'summary_text',
   'refusal',
   'thinking',
+  // Anthropic's; what a result holds is looked at for itself.
+  'redacted_thinking',
+  'tool_use',
+  'tool_result',
+  'tool_reference',
 ]);
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
@@ -103,8 +108,12 @@ class MediaFinder {
     }
   }
 
-  #part(at: number): void {
+  #part(at: number, depth = 0): void {
     const members = this.#members(at).filter((member) => !this.#isNull(member));
+    // The result of a tool is a list of parts.
+    for (const { key, valueStart, valueEnd } of members) {
+      if (key === 'content' && depth === 0) this.#each(valueStart, valueEnd, (start) => this.#part(start, depth + 1));
+    }
     // vLLM ignores the type where there is one, and `image_url: null` beside it is the image that has this name.
     if (members.some(({ key }) => key === 'uuid')) this.params.uuid ??= this.#param;
     if (!members.some((member) => this.#isMedia(member))) return;
@@ -121,8 +130,10 @@ class MediaFinder {
     if (key === 'type') this.#noteKind(this.#string(valueStart, valueEnd) ?? '');
     else this.#noteKind(key);
     if (key.endsWith('_pil')) this.params.pil ??= this.#param;
-    if (mediaKey.test(key)) this.bytes += valueEnd - valueStart;
-    if (!urlKey.test(key)) return;
+    // Anthropic's pictures have a source.
+    const isSource = key === 'source';
+    if (mediaKey.test(key) || isSource) this.bytes += valueEnd - valueStart;
+    if (!urlKey.test(key) && !isSource) return;
     this.#address(valueStart, valueEnd);
     for (const inner of this.#members(valueStart)) {
       if (inner.key === 'url') this.#address(inner.valueStart, inner.valueEnd);

@@ -39,7 +39,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const model = chooseModel(parts.catalog, fields.model, endpoint, usableModels);
   found.model = model;
   refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
-  const price = requirePrice(parts, model, fields);
+  const priced = requirePrice(parts, model, fields);
+  const price = endpoint.isFree === true ? free(priced) : priced;
   stop.throwIfStopped();
   requireBooks(parts);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd };
@@ -81,6 +82,13 @@ function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFi
   if (price === undefined) throw new AppError('pricing_unavailable', { lasting: true });
   return price;
 }
+
+const free = (price: PriceVersion): PriceVersion => ({
+  ...price,
+  inputPerMTokMicroUsd: 0n,
+  cachedInputPerMTokMicroUsd: 0n,
+  outputPerMTokMicroUsd: 0n,
+});
 
 function requireBooks({ metering }: PathParts): void {
   if (!metering.healthy) throw new AppError('billing_unavailable', { headers: { 'retry-after': '2' } });

@@ -1,3 +1,4 @@
+import type { JsonMember } from '#base/json-scan.ts';
 import { allowableFields, type AllowableField, type Model } from '#core/catalog/catalog.ts';
 import { type Endpoint, endpoints } from './endpoints.ts';
 import {
@@ -8,6 +9,7 @@ import {
   checkEcho,
   checkEncodingFormat,
   checkInt32,
+  checkFree,
   checkRepetitionDetection,
   checkStop,
   checkTemplateArguments,
@@ -24,6 +26,7 @@ import {
   checkGrammar,
   checkGuidedChoice,
   checkGuidedJson,
+  checkOutputConfig,
   checkRegex,
   checkResponseFormat,
   checkStructuralTag,
@@ -50,6 +53,8 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   encoding_format: checkEncodingFormat,
   chat_template_kwargs: checkTemplateArguments,
   stop: checkStop,
+  stop_sequences: checkStop,
+  output_config: checkOutputConfig,
   stop_token_ids: atMost(64),
   allowed_token_ids: atMost(1024),
   logit_bias: atMost(1024),
@@ -118,6 +123,12 @@ function rulesOf({ fields }: Endpoint): ReadonlyMap<string, FieldRule> {
 
 const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(endpoint)]));
 
+/** Lists that are empty ask for nothing. */
+function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
+  if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
+  throw refuse(member.key, `"${member.key}" is not served by models here: leave it out.`);
+}
+
 /**
  * Looks at the fields of a request that its engine should not get as they are.
  * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, the field in `param`
@@ -125,9 +136,12 @@ const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(e
 export function refuseUnsupported(fields: RequestFields, model: Model, endpoint: Endpoint, choicesMax: number): void {
   const request: RuleRequest = { fields, endpoint, engine: model.engine };
   const known = rules.get(endpoint);
+  if (endpoint.isFree === true) checkFree(request);
   for (const member of fields.members.values()) {
     const rule = known?.get(member.key);
-    if (rule !== undefined && !isNull(fields.text, member)) rule(request, member);
+    if (isNull(fields.text, member)) continue;
+    if (endpoint.lackingFields?.includes(member.key) === true) refuseLacking(request, member);
+    rule?.(request, member);
   }
   if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {
     throw refuse('service_tier', 'The service tier "flex" is not offered for this model.');

@@ -10,6 +10,7 @@ import { refuse, type RuleRequest } from './field-rule.ts';
  * the names that vLLM had before 0.12. A grammar is built while others wait, and none of its work is billed.
  */
 
+type ToolForm = RuleRequest['endpoint']['toolForm'];
 type Members = Readonly<Record<string, unknown>>;
 
 function isObject(value: unknown): value is Members {
@@ -109,6 +110,13 @@ export function checkTextFormat(request: RuleRequest, member: JsonMember): void 
   checkSchema(request, value['format']['schema'], `${member.key}.format.schema`);
 }
 
+/** The form of a message, by Anthropic's name. */
+export function checkOutputConfig(request: RuleRequest, member: JsonMember): void {
+  const value = readShort(request, member);
+  if (!isObject(value) || !isObject(value['format'])) return;
+  checkSchema(request, value['format']['schema'], `${member.key}.format.schema`);
+}
+
 export const checkGuidedJson = (request: RuleRequest, member: JsonMember): void =>
   checkSchema(request, readShort(request, member), member.key);
 
@@ -123,6 +131,18 @@ export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void =>
 
 /** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
 const formFields = ['response_format', 'text', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
+
+/** Agents send `output_config` with each request, for the effort alone. */
+function hasForm({ text, members }: RuleRequest['fields']): boolean {
+  const config = members.get('output_config');
+  if (config === undefined) return formFields.some((field) => members.has(field));
+  if (config.valueEnd - config.valueStart > effortBytesMax) return true;
+  const value = parseMember(text, config);
+  return isObject(value) && isThere(value['format']);
+}
+
+/** Longer than an effort, and not worth being parsed twice. */
+const effortBytesMax = 4096;
 
 const toolChoiceBytesMax = 4096;
 /** More than any context holds: not worth looking through. */
@@ -141,8 +161,14 @@ function demandedTools({ fields, endpoint }: RuleRequest): Demand {
   if (choice === 'none') return { kind: 'none' };
   if (choice === 'required') return { kind: 'any' };
   if (!isObject(choice)) return { kind: 'auto' };
+  if (endpoint.toolForm === 'anthropic') return anthropicDemand(choice);
   const name = functionOf(choice, endpoint.toolForm)?.['name'];
   return typeof name === 'string' ? { kind: 'one', name } : { kind: 'any' };
+}
+
+function anthropicDemand({ type, name }: Members): Demand {
+  if (type === 'auto' || type === 'none') return { kind: type };
+  return type === 'tool' && typeof name === 'string' ? { kind: 'one', name } : { kind: 'any' };
 }
 
 /**
@@ -154,17 +180,20 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   const { toolForm } = endpoint;
   const bytes = member.valueEnd - member.valueStart;
   if (bytes > toolsBytesMax) throw refuse(member.key, `"${member.key}" may be at most ${toolsBytesMax} bytes long.`);
-  if (toolForm === 'flat') refuseBuiltins(request, member);
+  if (toolForm !== 'wrapped') refuseBuiltins(request, member);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
-  const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
-  if (!isBuilt && toolForm === 'wrapped' && !strictSign.test(valueText(fields.text, member))) return;
+  const isBuilt = demand.kind !== 'auto' || hasForm(fields);
+  if (!isBuilt && toolForm !== 'flat' && !strictSign.test(valueText(fields.text, member))) return;
   if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
   const tools = toolsOf(fields, member);
   if (!isBuilt && !tools.some((tool) => isStrict(tool, toolForm))) return;
   refuseLong(request, bytes, member.key, toolsFactor);
   checkBuilt(request, tools, demand);
 }
+
+/** Where a tool has its schema. */
+const parametersAt = { wrapped: '.function.parameters', flat: '.parameters', anthropic: '.input_schema' } as const;
 
 function checkBuilt(request: RuleRequest, tools: readonly unknown[], demand: Demand): void {
   const { toolForm } = request.endpoint;
@@ -173,7 +202,7 @@ function checkBuilt(request: RuleRequest, tools: readonly unknown[], demand: Dem
     const called = functionOf(tool, toolForm);
     if (called === null) checkSchema(request, tool, `tools[${index}]`, tagDepth);
     else if (demand.kind !== 'one' || called['name'] === demand.name) {
-      const place = `tools[${index}]${toolForm === 'flat' ? '' : '.function'}.parameters`;
+      const place = `tools[${index}]${parametersAt[toolForm]}`;
       checkParameters(request, called['parameters'], place);
       refuseProblem(together.add(called['parameters']), place);
     }
@@ -188,6 +217,9 @@ function checkParameters(request: RuleRequest, parameters: unknown, place: strin
 /** Tools that the client runs itself. All others are the engine's own: it would run them, without a bill. */
 const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
 
+/** Of Anthropic's all others have names that its own models alone know, and vLLM has none of them. */
+const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
+
 /** The tools of a list, and those that a namespace in it has. */
 function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
   const tools = parseMember(fields.text, member, toolsBytesMax);
@@ -199,22 +231,26 @@ function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly un
 }
 
 function refuseBuiltins(request: RuleRequest, member: JsonMember): void {
-  if (allows(request.engine, 'builtin_tools')) return;
-  const own = toolsOf(request.fields, member).find((tool) => isObject(tool) && !clientTools.has(tool['type']));
+  const isAnthropic = request.endpoint.toolForm === 'anthropic';
+  if (allows(request.engine, 'builtin_tools') && !isAnthropic) return;
+  const isOwn = (tool: unknown): boolean =>
+    isObject(tool) && !(isAnthropic ? anthropicTools : clientTools).has(tool['type']);
+  const own = toolsOf(request.fields, member).find(isOwn);
   if (own === undefined) return;
   const type = isObject(own) && typeof own['type'] === 'string' ? own['type'].slice(0, 64) : '';
   const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
   throw refuse(member.key, message);
 }
 
-function functionOf(tool: unknown, form: 'wrapped' | 'flat'): Members | null {
+function functionOf(tool: unknown, form: ToolForm): Members | null {
   if (!isObject(tool)) return null;
+  if (form === 'anthropic') return { ...tool, parameters: tool['input_schema'] };
   if (form === 'flat') return tool['type'] === 'function' ? tool : null;
   return isObject(tool['function']) ? tool['function'] : null;
 }
 
 /** Engines take 1 and "true" for true. Of responses a tool is strict unless it says otherwise. */
-function isStrict(tool: unknown, form: 'wrapped' | 'flat'): boolean {
+function isStrict(tool: unknown, form: ToolForm): boolean {
   const called = functionOf(tool, form);
   return called !== null && (called['strict'] ?? form === 'flat') !== false;
 }

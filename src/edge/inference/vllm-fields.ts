@@ -186,6 +186,46 @@ const responses = {
   enable_response_messages: 'passed',
 } as const;
 
+/** A conversation in Anthropic's form. vLLM passes over what it does not know, `thinking` as well. */
+const counted = {
+  model: 'rewritten',
+  messages: 'bounded',
+  tools: 'bounded',
+  chat_template_kwargs: 'bounded',
+  system: 'passed',
+  tool_choice: 'passed',
+} as const;
+
+const messages = {
+  ...counted,
+  cache_salt: 'rewritten',
+  max_tokens: 'rewritten',
+  // Its format is a grammar.
+  output_config: 'bounded',
+  stop_sequences: 'bounded',
+  kv_transfer_params: 'refused',
+  ec_transfer_params: 'refused',
+  vllm_xargs: 'refused',
+  metadata: 'passed',
+  stream: 'passed',
+  temperature: 'passed',
+  top_p: 'passed',
+  top_k: 'passed',
+} as const;
+
+/** Text or messages as tokens: all of the text is tokenized, and nothing is billed. */
+const tokenize = {
+  ...templated,
+  model: 'rewritten',
+  mm_processor_kwargs: 'refused',
+  prompt: 'bounded',
+  messages: 'bounded',
+  // Text of the prompt: no grammar is built from them.
+  tools: 'passed',
+  add_special_tokens: 'passed',
+  return_token_strs: 'passed',
+} as const;
+
 const completion = {
   ...generating,
   prompt: 'bounded',
@@ -240,6 +280,10 @@ export const requestFields = {
   chat,
   completion,
   responses,
+  messages,
+  countTokens: counted,
+  tokenize,
+  detokenize: { model: 'rewritten', tokens: 'passed' },
   embedding,
   rerank: { ...scoring, query: 'bounded', top_n: 'passed' },
   score: { ...scoring, ...compared },

@@ -7,7 +7,8 @@ import { errorOf, externalFile, useInference } from './inference-gateway.ts';
 
 /** Whether each field that vLLM has is treated as the table of them says. */
 
-const jsonBody = '{"choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
+const jsonBody =
+  '{"stop_reason":"end_turn","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
 const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
 let engine: ByteServer | null = null;
 afterAll(() => engine?.close());
@@ -33,6 +34,10 @@ const models: Readonly<Record<EndpointPath, string>> = {
   '/v1/chat/completions': 'chat',
   '/v1/completions': 'chat',
   '/v1/responses': 'chat',
+  '/v1/messages': 'chat',
+  '/v1/messages/count_tokens': 'chat',
+  '/v1/tokenize': 'chat',
+  '/v1/detokenize': 'chat',
   '/v1/embeddings': 'embedding',
   '/v1/rerank': 'rerank',
   '/v1/score': 'rerank',
@@ -95,9 +100,28 @@ const responsesSamples: typeof samples = {
   ],
   truncation: ['auto', 'disabled', { [' ']: long.repeat(2) }],
 };
+const anthropicTools = (pattern: string): object[] => [
+  { name: 'f', strict: true, input_schema: { type: 'string', pattern } },
+];
+const messagesSamples: typeof samples = {
+  tools: [anthropicTools('(a{0,99}){0,99}'), anthropicTools('a')],
+  output_config: [
+    { format: { type: 'json_schema', schema: { pattern: '(a{0,99}){0,99}' } } },
+    { format: { type: 'json_schema', schema: {} }, effort: 'low' },
+  ],
+  stop_sequences: [['x'.repeat(257)], ['x'.repeat(256)]],
+};
+/** How long a prompt may be that is only tokenized. */
+const tokenizeSamples: typeof samples = { prompt: [long, 'x'] };
 const comparedSample = [{ content: [image] }, 'x'] as const;
+const ownSamples: Readonly<Partial<Record<EndpointPath, typeof samples>>> = {
+  '/v1/responses': responsesSamples,
+  '/v1/messages': messagesSamples,
+  '/v1/messages/count_tokens': messagesSamples,
+  '/v1/tokenize': tokenizeSamples,
+};
 const sampleOf = (path: EndpointPath, field: string): readonly [unknown, unknown, object?] | undefined =>
-  (path === '/v1/responses' ? responsesSamples[field] : undefined) ??
+  ownSamples[path]?.[field] ??
   samples[field] ??
   (/^(?:query|queries|documents|items|data_[12]|text_[12])$/.test(field) ? comparedSample : undefined);
 

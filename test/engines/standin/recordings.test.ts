@@ -75,9 +75,21 @@ function pieceOf(choice: unknown, name: string): { text: string; thought: string
   return { text, thought: textIn(message, 'reasoning') };
 }
 
+/** What a recorded message says, streamed or not. */
+function messageKnobs(recorded: string): Record<string, unknown> {
+  const values = (key: string): string[] =>
+    [...recorded.matchAll(new RegExp(`"type":"\\w+","${key}":("(?:[^"\\\\]|\\\\.)*")`, 'g'))].map(
+      ([, json = '""']) => JSON.parse(json) as string,
+    );
+  const thought = values('thinking').join('');
+  if (thought === '') return { text: values('text').join('') };
+  return { text: values('text').join(''), reasoning_text: thought, output_tokens: 8 };
+}
+
 /** Knobs with which the stand-in says what the model said, choice by choice. */
 function knobsFor(recording: Recording, name: string): Record<string, unknown> {
   const recorded = bodyOf(recording);
+  if (name.startsWith('messages-')) return messageKnobs(recorded);
   if (recording.status !== 200 || !recorded.includes('"choices"')) return {};
   if (name === 'chat-stream-reasoning-hidden') return { text: '', reasoning_text: THOUGHT, output_tokens: 8 };
   const texts: string[] = [];
@@ -112,6 +124,11 @@ function normal(text: string): string {
   return text
     .replace(/"id":"(chatcmpl-tool|chatcmpl|cmpl|embd|modelperm)-[^"]*"/g, '"id":"$1-"')
     .replace(/"created":\d+/g, '"created":0')
+    .replace(/"signature":"[0-9a-f]{32}"/g, '"signature":""')
+    .replace(
+      /"(input_tokens|original_input_tokens|cache_creation_input_tokens|cache_read_input_tokens)":\d+/g,
+      '"$1":0',
+    )
     .replace(/"system_fingerprint":"vllm-0\.29\.0-[0-9a-f]{8}"/g, '"system_fingerprint":"vllm"')
     .replace(/"(prompt_tokens|total_tokens|cached_tokens|created_cache_tokens|reasoning_tokens)":\d+/g, '"$1":0');
 }
@@ -158,7 +175,7 @@ const SAME_BYTES =
   /^(error-(?!bad-role)|chat-on-embedding|embedding-(missing|empty|too|dimensions|wrong)|load|health|version|models|is-sleeping)/;
 /** Chats and completions whose text the stand-in's tokenizer cuts as the model's did: every frame must be right. */
 const SAME_FRAMES =
-  /^(chat-(json|stream)(-alias|-length|-stop|-unknown-fields|-after-cut|-tool-auto|-include-usage|-usage-refused|-interval-5|-no-usage|-continuous-usage|-reasoning|-reasoning-hidden|-request-id|-cached-\d)?|chat-json-schema|completion-(json|stream|stream-include-usage|stream-no-usage))$/;
+  /^(chat-(json|stream)(-alias|-length|-stop|-unknown-fields|-after-cut|-tool-auto|-include-usage|-usage-refused|-interval-5|-no-usage|-continuous-usage|-reasoning|-reasoning-hidden|-request-id|-cached-\d)?|chat-json-schema|messages-(?:json|stream|stream-reasoning|count-tokens)|completion-(json|stream|stream-include-usage|stream-no-usage))$/;
 
 /** Both answers in the strictest form in which they must be the same. */
 function comparable(name: string, answer: string, recorded: string): { seen: unknown; wanted: unknown } {

@@ -8,11 +8,13 @@ import json
 import typing
 
 from pydantic import BaseModel
+from vllm.entrypoints.anthropic.protocol import AnthropicCountTokensRequest, AnthropicMessagesRequest
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingRequest
 from vllm.entrypoints.pooling.scoring.protocol import RerankRequest, ScoreRequest
+from vllm.entrypoints.serve.tokenize.protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeCompletionRequest
 
 found: dict[str, set[str]] = {}
 
@@ -49,8 +51,12 @@ def visit(annotation: object, place: str, root: str | None, within: tuple[type, 
 
 visit(ChatCompletionRequest, "", "/v1/chat/completions", ())
 visit(CompletionRequest, "", "/v1/completions", ())
-# The items of its input are OpenAI's own, in dozens of forms: only its own fields are told.
+# Items, blocks and messages of these are told by other tests, or OpenAI's own: only their own fields are told.
 found["/v1/responses"] = set(fields_of(ResponsesRequest) or {})
+found["/v1/messages"] = set(fields_of(AnthropicMessagesRequest) or {})
+found["/v1/messages/count_tokens"] = set(fields_of(AnthropicCountTokensRequest) or {})
+found["/v1/tokenize"] = set(fields_of(TokenizeCompletionRequest) or {}) | set(fields_of(TokenizeChatRequest) or {})
+found["/v1/detokenize"] = set(fields_of(DetokenizeRequest) or {})
 visit(EmbeddingRequest, "", "/v1/embeddings", ())
 visit(RerankRequest, "", "/v1/rerank", ())
 visit(ScoreRequest, "", "/v1/score", ())

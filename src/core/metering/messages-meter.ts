@@ -1,0 +1,195 @@
+import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
+import { type Frame, FrameMeter } from './frame-meter.ts';
+import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
+import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
+import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
+
+/**
+ * Reads a stream of `/v1/messages` on its way to the client. Each frame is one event, named by its member `type`. The
+ * prompt's count comes with the first event and the final one with `message_delta`, behind which `message_stop` ends the
+ * stream. Between them tokens are counted by the events that bring text: each is one token at least.
+ */
+export function createMessagesMeter(options: StreamMeterOptions): StreamMeter {
+  return new MessagesMeter(options);
+}
+
+/** As vLLM begins such an event: the type first, then the delta. */
+const deltaAtStart =
+  /^\{"type": ?"content_block_delta",(?: ?"index": ?\d+,)? ?"delta": ?\{"type": ?"([a-z_]+)"(?:, ?"[a-z_]+": ?"(.))?/;
+const deltaCharsMax = 160;
+/** Not made by the model. */
+const uncounted: ReadonlySet<string> = new Set(['signature_delta']);
+const OPEN_BRACE = 0x7b;
+
+type Members = readonly JsonMember[];
+
+/** The state of one stream. */
+class MessagesMeter extends FrameMeter implements StreamMeter {
+  lastFrames = '';
+  outputTokens = 0;
+  inputTokens = 0;
+  readonly #costText: StreamMeterOptions['costText'];
+  readonly #publicName: PublicName | null;
+  /** The first event, held back until there is something to show: until then another replica can be asked. */
+  #opening = '';
+  /** What comes from the final count on leaves once the books have it. */
+  #ending = '';
+  /** The `usage` of the first event, as its text. */
+  #firstCount = '{}';
+  #finalUsage: Usage | null = null;
+  #abortExpected = false;
+
+  constructor({ costText, rename }: StreamMeterOptions) {
+    super();
+    this.#costText = costText;
+    this.#publicName = rename === null ? null : publicNameOf(rename);
+  }
+
+  get isOpening(): boolean {
+    return this.#opening !== '' && this.pending === '' && !this.done && this.failure === null;
+  }
+
+  get lacksEmptyLine(): boolean {
+    return /"type": ?"message_stop"\}\s*$/.test(this.pending);
+  }
+
+  /** The client has all of the text, and the count comes next. */
+  get finished(): boolean {
+    return this.done;
+  }
+
+  expectAbort(): void {
+    this.#abortExpected = true;
+  }
+
+  usage(): { usage: Usage; source: UsageSource } {
+    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
+    if (this.outputTokens === 0) return { usage: noUsage, source: 'none' };
+    const { inputTokens, outputTokens } = this;
+    return { usage: { ...noUsage, inputTokens, outputTokens }, source: 'counted' };
+  }
+
+  protected override endMark(): string {
+    return this.fail('garbage');
+  }
+
+  protected override object(frame: Frame): string {
+    const head = frame.text.slice(frame.start, Math.min(frame.end, frame.start + deltaCharsMax));
+    const found = deltaAtStart.exec(head);
+    if (found === null) return this.#scanned(frame);
+    const [, kind = '', first] = found;
+    if (first !== '"' && !uncounted.has(kind)) this.outputTokens += 1;
+    return this.#shown(frame.text);
+  }
+
+  /** What the client gets of this frame, with what was held back before it. */
+  #shown(text: string): string {
+    if (this.#ending !== '') {
+      this.#ending += text;
+      return '';
+    }
+    const out = this.#opening + text;
+    this.#opening = '';
+    return out;
+  }
+
+  #scanned(frame: Frame): string {
+    const scan = scanDocument(frame.text.slice(frame.start, frame.end));
+    if (!scan.ok) return this.fail('garbage');
+    const type = valueOf(frame, scan.members, 'type')?.slice(1, -1) ?? '';
+    const error = valueOf(frame, scan.members, 'error');
+    if (type === 'error' || (error !== null && error !== 'null')) return this.fail('error_frame');
+    switch (type) {
+      case 'message_start':
+        return this.#start(frame, scan.members);
+      case 'message_delta':
+        return this.#count(frame, scan.members);
+      case 'message_stop':
+        return this.#end(frame.text);
+      case 'content_block_delta':
+        this.#countDelta(valueOf(frame, scan.members, 'delta'));
+        return this.#shown(frame.text);
+      default:
+        return this.#shown(frame.text);
+    }
+  }
+
+  #countDelta(json: string | null): void {
+    const { type, ...rest } = parseObject(json);
+    const isEmpty = Object.values(rest).every((value) => value === '');
+    if (!isEmpty && !uncounted.has(String(type))) this.outputTokens += 1;
+  }
+
+  #start(frame: Frame, members: Members): string {
+    const message = members.find(({ key }) => key === 'message');
+    if (message === undefined || frame.text.charCodeAt(frame.start + message.valueStart) !== OPEN_BRACE) {
+      return this.fail('garbage');
+    }
+    const start = frame.start + message.valueStart;
+    const end = frame.start + message.valueEnd;
+    const scan = scanDocument(frame.text.slice(start, end));
+    if (!scan.ok) return this.fail('garbage');
+    this.#firstCount = valueOf({ text: frame.text, start, end }, scan.members, 'usage') ?? '{}';
+    this.inputTokens = parseMessageUsage(this.#firstCount)?.inputTokens ?? 0;
+    const renaming = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
+    if (renaming === null) return this.fail('garbage');
+    this.#opening += spliceText(frame.text, renaming);
+    return '';
+  }
+
+  /** The count; engines that do not repeat the prompt's there have told it at the start. */
+  #count(frame: Frame, members: Members): string {
+    const json = valueOf(frame, members, 'usage');
+    const counted = { ...parseObject(this.#firstCount), ...parseObject(json) };
+    const usage = json === null ? null : parseMessageUsage(JSON.stringify(counted));
+    if (usage !== null) {
+      this.#finalUsage = usage;
+      this.outputTokens = usage.outputTokens;
+      this.inputTokens = usage.inputTokens;
+    }
+    // vLLM has no reason for what it broke off.
+    const reason = parseObject(valueOf(frame, members, 'delta'))['stop_reason'] ?? null;
+    if (reason === null && !this.#abortExpected) return this.fail('engine_abort');
+    this.#ending = this.#shown(spliceText(frame.text, this.#costSplices(frame, members, usage))) || this.#ending;
+    return '';
+  }
+
+  #costSplices(frame: Frame, members: Members, usage: Usage | null): Splice[] {
+    const member = members.find(({ key }) => key === 'usage');
+    if (usage === null || member === undefined || this.#costText === null) return [];
+    const range = { start: frame.start + member.valueStart, end: frame.start + member.valueEnd };
+    return [costSplice(frame.text, range, this.#costText(usage))];
+  }
+
+  #end(text: string): string {
+    // An end without its count is none.
+    if (this.#finalUsage === null) return this.fail('garbage');
+    this.lastFrames = this.#ending + text;
+    this.done = true;
+    return '';
+  }
+}
+
+/** The JSON of a member of the object that begins at the frame's start. */
+function valueOf({ text, start }: Frame, members: Members, name: string): string | null {
+  const member = members.find(({ key }) => key === name);
+  return member === undefined ? null : text.slice(start + member.valueStart, start + member.valueEnd);
+}
+
+function parseObject(json: string | null): Readonly<Record<string, unknown>> {
+  if (json === null) return {};
+  try {
+    const value: unknown = JSON.parse(json);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** Whether a whole message as JSON has no reason for its end: its engine broke it off. Of a large one this is not asked. */
+export function isBrokenMessage(text: string): boolean {
+  const scan = scanDocument(text);
+  if (!scan.ok) return false;
+  const reason = valueOf({ text, start: 0, end: text.length }, scan.members, 'stop_reason');
+  return reason === null || reason === 'null';
+}

@@ -1,0 +1,59 @@
+import type { AppError } from '#base/errors.ts';
+import { makeMessageFrames, mergeMessageFrames } from '#core/cache/cache.ts';
+import {
+  createMessagesMeter,
+  createPiecesMeter,
+  isBrokenMessage,
+  meterJson,
+  parseMessageUsage,
+} from '#core/metering/metering.ts';
+import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
+
+/** Anthropic's names for what a status says. */
+const types: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'billing_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  408: 'timeout_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+  504: 'timeout_error',
+};
+
+/** Anthropic's envelope, with the code of this error and the field at fault inside; latin1. */
+function errorBody({ status, message, code, param }: AppError): string {
+  const type = types[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
+  return Buffer.from(JSON.stringify({ type: 'error', error: { type, message, code, param } }), 'utf8').toString(
+    'latin1',
+  );
+}
+
+/** Answers of `/v1/messages`: events with names, the last of which is `message_stop`. There is no `[DONE]`. */
+export const messagesAnswers: AnswerFormat = {
+  ...openaiAnswers,
+  streamEnd: '',
+  errorBody,
+  errorFrames: (error) => `event: error\ndata: ${errorBody(error)}\n\n`,
+  meterStream: createMessagesMeter,
+  meterJson(text, options) {
+    const metered = meterJson(text, { ...options, readUsage: parseMessageUsage });
+    return metered.ok ? { ...metered, aborted: isBrokenMessage(text) } : metered;
+  },
+  meterPieces: (options) => createPiecesMeter({ ...options, readUsage: parseMessageUsage }),
+  makeFrames: makeMessageFrames,
+  mergeFrames: (text, { last }) => mergeMessageFrames(text + last),
+};
+
+const uncounted = { readUsage: () => null };
+
+/** What is free, whatever count its engine may tell. */
+export const freeAnswers: AnswerFormat = {
+  ...openaiAnswers,
+  meterJson: (text, options) => meterJson(text, { ...options, ...uncounted }),
+  meterPieces: (options) => createPiecesMeter({ ...options, ...uncounted }),
+};
+
+/** The same with errors as Anthropic writes them. */
+export const freeMessagesAnswers: AnswerFormat = { ...freeAnswers, errorBody };
