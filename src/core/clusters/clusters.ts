@@ -122,7 +122,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     record: (ref, event) => recordEvent(parts, ref, event),
     heartbeat: (ref, author) => heartbeat(parts, ref, author),
     runContext: (clusterId) => readRunContext(db, clusterId),
-    places: (clusterIds) => readPlaces(db, clusterIds),
+    places: (clusterIds) => readPlaces(parts, clusterIds),
     sshPorts: (ports) => readSshPorts(db, ports),
     openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
     endSilentNodes() {

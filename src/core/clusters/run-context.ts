@@ -1,7 +1,8 @@
 import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
-import { clusterKey } from './cluster.ts';
+import type { AllocationOnFile, Costs } from '#core/costs/costs.ts';
+import { clusterKey, nodeKey } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
 /** What a run gets of its cluster, by the names that modules declare variables for. Holds no secret. */
@@ -82,10 +83,15 @@ export interface ClusterPlace {
     readonly sshPort: number;
     readonly sshUser: string;
     readonly hostKey: string | null;
+    /** Somebody said so: silence alone does not make a machine another's. */
+    readonly isGivenBack: boolean;
   }[];
 }
 
-export async function readPlaces(db: Db, clusterIds: readonly string[]): Promise<readonly ClusterPlace[]> {
+export async function readPlaces(
+  { db, costs }: { readonly db: Db; readonly costs: Pick<Costs, 'nodeAllocations'> },
+  clusterIds: readonly string[],
+): Promise<readonly ClusterPlace[]> {
   if (clusterIds.length === 0) return [];
   const chosen = and(inArray(clusters.id, [...clusterIds]), isNull(clusters.archivedAt));
   const { id, organizationId, name, publicDomain, access } = clusters;
@@ -96,19 +102,26 @@ export async function readPlaces(db: Db, clusterIds: readonly string[]): Promise
     .from(clusterNodes)
     .where(inArray(clusterNodes.clusterId, ids))
     .orderBy(asc(clusterNodes.id));
+  const latest = await costs.nodeAllocations({ nodeIds: nodes.map((node) => nodeKey(node.id)), which: 'latest' });
+  const givenBack = new Set(latest.filter(isGivenBack).map(({ nodeId }) => nodeId));
   return rows.map((row) => ({
     ...row,
     nodes: nodes
       .filter(({ clusterId }) => clusterId === row.id)
-      .map(({ name: node, address, sshPort, sshUser, hostKey }) => ({
+      .map(({ id: nodeId, name: node, address, sshPort, sshUser, hostKey }) => ({
         name: node,
         address,
         sshPort,
         sshUser,
         hostKey,
+        isGivenBack: givenBack.has(nodeKey(nodeId)),
       })),
   }));
 }
+
+/** A release that waits for its allocation says nothing of a node yet. */
+const isGivenBack = ({ allocatedMs, releasedMs, releaseEstimated }: AllocationOnFile): boolean =>
+  allocatedMs !== null && releasedMs !== null && !releaseEstimated;
 
 /** A port of an address, as it was registered. */
 export interface AddressPort {

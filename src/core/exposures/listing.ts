@@ -105,7 +105,7 @@ function wantedOf(
   if (place === undefined || domain === null || ownHosts.some((host) => isSameSite(domain, host))) return [];
   const name = declared.node ?? (declared.ownNode === '' ? null : declared.ownNode);
   const node = name === null ? place.nodes[0] : place.nodes.find((other) => other.name === name);
-  const target = node === undefined ? null : { node, port: declared.port };
+  const target = node === undefined || node.isGivenBack ? null : { node, port: declared.port };
   return [{ declared, place, domain, label: wantedLabel(declared.stackName, place.name), target }];
 }
 

@@ -26,6 +26,8 @@ export interface PlaceNode {
   readonly sshPort: number;
   readonly sshUser: string;
   readonly hostKey: string | null;
+  /** Its machine may be somebody else's by now. */
+  readonly isGivenBack: boolean;
 }
 
 export interface ClusterPlace {
@@ -62,7 +64,7 @@ export interface Exposure {
   readonly access: Access;
   /** Nobody is let in until its organization is active again. */
   readonly isSuspended: boolean;
-  /** Null where the node is not there any more. */
+  /** Null where the node is not there any more, or was given back. */
   readonly target: Target | null;
 }
 

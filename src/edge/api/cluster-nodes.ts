@@ -138,7 +138,7 @@ function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: C
 
 function registerEvent(
   app: ApiApp,
-  { guards, clusters }: ClusterNodeRoutesParts,
+  { guards, clusters, announceAddresses }: ClusterNodeRoutesParts,
   kind: NodeEventKind,
   summary: string,
 ): void {
@@ -156,8 +156,10 @@ function registerEvent(
   app.openapi(route, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));
     const { at = null, generation = null } = context.req.valid('json');
-    const result = await clusters.record(ref, { kind, atMs: at, generation, author: authorOf(context) });
-    return context.json(toEventAnswer(found(result)), 200);
+    const result = found(await clusters.record(ref, { kind, atMs: at, generation, author: authorOf(context) }));
+    // A repetition is announced, too: the gateway that took the first may have stopped before it told others.
+    await announceAddresses();
+    return context.json(toEventAnswer(result), 200);
   });
 }
 

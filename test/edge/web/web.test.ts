@@ -159,6 +159,19 @@ describe('an address', () => {
     expect((await web.get(host, '/')).status).toBe(404);
   });
 
+  it('leads nowhere while its node is given back, and ends what is open there: another may have the machine', async () => {
+    const cluster = await web.makeCluster();
+    const { host } = await web.exposed(await web.application(), { cluster });
+    const tell = async (kind: string) =>
+      (await web.ask(`/v1/clusters/${cluster.id}/nodes/n0/${kind}`, { method: 'POST', body: {} })).status;
+    expect([await tell('allocate'), (await web.get(host, '/')).status]).toEqual([200, 200]);
+    const { socket } = await web.websocket(host);
+    const closed = once(socket, 'close');
+    expect([await tell('release'), (await web.get(host, '/')).status]).toEqual([200, 502]);
+    await closed;
+    expect([await tell('allocate'), (await web.get(host, '/')).status]).toEqual([200, 200]);
+  });
+
   it('closes what strangers have open when its cluster asks for members', async () => {
     const { host, clusterId, run } = await web.exposed(await web.application(), {});
     const { socket } = await web.websocket(host);
