@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { rowsOf, type RunGateway, usePlace, waitingStack } from '../terraform/run-gateway.ts';
+import { rowsOf } from '../terraform/printed.ts';
+import { type RunGateway, usePlace, waitingStack } from '../terraform/run-gateway.ts';
 import { runImage } from './images.ts';
 import { useRunFloor } from './run-floor.ts';
 

@@ -8,7 +8,8 @@ import type { TestDocker } from '../../support/docker.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { image as gateImage } from '../docker/docker-drivers.ts';
 import { adminKey, startSwarm, type SwarmGateway, type TestSwarm } from '../docker/swarm-machines.ts';
-import { rowsOf, RunClient, waitingStack } from '../terraform/run-gateway.ts';
+import { rowsOf } from '../terraform/printed.ts';
+import { RunClient, waitingStack } from '../terraform/run-gateway.ts';
 import { importRunImages, runImage } from './images.ts';
 import { siteNetwork, startNodes } from './run-floor.ts';
 

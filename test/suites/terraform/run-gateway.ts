@@ -17,6 +17,7 @@ import {
   clearHome,
   useProcesses,
 } from '../../programs/gateway-process.ts';
+import { printedBy } from './printed.ts';
 import { SshServer } from './terraform.ts';
 
 /** Gateways as processes, with nodes that are OpenSSH servers on this machine, and modules that wait where a test wants. */
@@ -102,7 +103,10 @@ export class RunClient {
   }
 
   async prints(id: string, text: string): Promise<void> {
-    await eventually(async () => (await this.log(id)).some(({ message }) => message.includes(text)));
+    await eventually(async () => {
+      const log = await this.log(id);
+      return log.some(({ message }) => message.includes(text)) || printedBy(log).includes(text.replaceAll(' ', ''));
+    });
   }
 }
 
@@ -345,10 +349,6 @@ export const heldInPlan = ({ url }: Gates, name: string): string =>
   config  = { address = "${url}/${name}" }
 }
 `);
-
-/** Numbers of the rows that a log has, in its order. */
-export const rowsOf = (log: readonly Body[]): number[] =>
-  log.flatMap(({ message }) => [...message.matchAll(/row (\d+)\./g)].map(([, row]) => Number(row)));
 
 /** Events of a run's log from behind a line on, until it ends or `enough` of them are there. */
 export async function followLog(

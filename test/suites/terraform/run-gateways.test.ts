@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, describe, it } from 'vitest';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { rowsOf, usePlace, waitingStack } from './run-gateway.ts';
+import { rowsOf } from './printed.ts';
+import { usePlace, waitingStack } from './run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);

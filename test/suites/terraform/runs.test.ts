@@ -5,7 +5,8 @@ import { runCli } from '../../edge/cli/run-cli.ts';
 import { isAlive } from '../../programs/gateway-process.ts';
 import { freePort } from '../../support/free-port.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { followLog, heldInInit, heldInPlan, type RunGateway, rowsOf, usePlace, waitingStack } from './run-gateway.ts';
+import { rowsOf } from './printed.ts';
+import { followLog, heldInInit, heldInPlan, type RunGateway, usePlace, waitingStack } from './run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);
