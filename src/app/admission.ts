@@ -91,6 +91,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
       // Not by one gateway for all: a frozen one must not hold up what a killed one held.
       { name: 'sweep leases', everyMs: leaseMs / 2, where: 'every', run: () => admission.sweep() },
     ],
+    start: () => admission.enter(),
     stop: () => admission.close(),
   };
   const { db, audit } = parts;

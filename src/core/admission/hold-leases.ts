@@ -21,6 +21,8 @@ export interface OwnHold {
   heldMicroUsd: bigint;
   /** Durable, and not in the books yet: nothing runs any more. */
   isSpooled: boolean;
+  /** Given back: what was asked for it meanwhile is not added any more. */
+  isSettled: boolean;
   standing: Standing;
   /** Redis knows of less than is held. */
   isRaised: boolean;
@@ -100,6 +102,7 @@ export class HoldLeases {
       reservedTokens: added.reservedTokens,
       heldMicroUsd: added.heldMicroUsd,
       isSpooled: false,
+      isSettled: false,
       standing: added.standing,
       isRaised: false,
     });
@@ -114,6 +117,7 @@ export class HoldLeases {
 
   /** Adds to what a request holds. @param isTold whether Redis has done the same */
   raise(hold: OwnHold, moreMicroUsd: bigint, isTold: boolean): void {
+    if (hold.isSettled) return;
     hold.heldMicroUsd += moreMicroUsd;
     if (!isTold) hold.isRaised = true;
     this.#count(hold.organizationId, moreMicroUsd);
@@ -168,6 +172,7 @@ export class HoldLeases {
     const hold = this.#own.get(requestId);
     if (hold === undefined) return null;
     this.#own.delete(requestId);
+    hold.isSettled = true;
     const { organizationId, keyId, standing } = hold;
     this.#count(organizationId, -hold.heldMicroUsd);
     const how = standing === 'unsure' ? howUnsure(hold) : 'settle';

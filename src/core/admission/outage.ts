@@ -38,6 +38,7 @@ export interface OutageOptions {
   readonly books: OutageBooks;
   /** Decides a request that met the end of the outage. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
+  readonly leaseMs: number;
   readonly clock: Clock;
 }
 
@@ -98,6 +99,8 @@ export class Outage {
   readonly #options: OutageOptions;
   readonly #keys = new Map<string, LocalKey>();
   readonly #holds = new Map<string, LocalHold>();
+  /** Moments, on the monotonic clock, at which organizations were given over; under null: all of them. */
+  readonly #givenOver = new Map<string | null, number>();
   #isOver = false;
 
   constructor(options: OutageOptions) {
@@ -123,8 +126,9 @@ export class Outage {
     const { books, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
-      if (this.#isOver) return null;
-      const left = books.mayServe && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
+      if (this.#isOver || hold.isSettled) return null;
+      const mayGive = books.mayServe && !this.isGivenOver(hold.organizationId);
+      const left = mayGive && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
       leases.raise(hold, added, false);
@@ -160,6 +164,24 @@ export class Outage {
     if (share !== null) share.leftMicroUsd -= heldMicroUsd;
     const key = this.#keys.get(keyId);
     if (key !== undefined) countAdmitted(key.use, this.#options.store.guessedNowMs);
+  }
+
+  /**
+   * Redis, once it is told, decides for another gateway, which may give all that is left.
+   * @param organizationId null for every one
+   */
+  giveOver(organizationId: string | null): void {
+    this.#givenOver.set(organizationId, this.#options.clock.monotonicMs());
+  }
+
+  /**
+   * Nothing is decided here then, for as long as a lease lasts: the other gateway may be gone. Where Redis is silent once
+   * more, each of them has its part.
+   */
+  isGivenOver(organizationId: string): boolean {
+    const { store, clock, leaseMs } = this.#options;
+    const sinceMs = Math.max(this.#givenOver.get(organizationId) ?? 0, this.#givenOver.get(null) ?? 0);
+    return sinceMs > 0 && store.redis.answers && clock.monotonicMs() - sinceMs < leaseMs;
   }
 
   /** Redis decides again: nothing more is decided here. */
@@ -277,6 +299,7 @@ export class Outage {
   }
 
   #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
+    if (this.isGivenOver(request.organizationId)) return unavailable;
     const { limits, estimatedTokens, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
     const divided = beside(key, limits, divideLimits(limits, share.gateways), nowMs);

@@ -21,6 +21,8 @@ export interface OutagesOptions {
   readonly gatewayId: string;
   readonly leaseMs: number;
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
+  /** Has the other gateways call `register` with this name. */
+  readonly collect: (name: string) => Promise<unknown>;
   /** Decides a request that met the end of an outage. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
   readonly clock: Clock;
@@ -31,12 +33,14 @@ export interface OutagesOptions {
 const everything = '*';
 /** The same by a gateway that lets Redis decide again when all have done it: until then nothing more is decided here. */
 const everythingFinally = '*!';
+/** The same by a gateway that has begun: from now on what there is must be divided by one more. */
+const oneMore = '+';
 /** What was asked of Redis before it fell silent is surely too late by then: its own deadline is half of this. */
 const sureAfterMs = 2 * shortTimeoutMs;
 const lookAgainMs = 25;
 /** What is settled while Redis is told of it must be told anew. */
 const roundsMax = 10;
-/** A gateway that was told that Redis is back waits so long for it before it decides alone again. */
+/** A gateway that hears from another one that Redis is back waits so long for it before it decides alone again. */
 const gateMs = 1000;
 /** Leases that were not renewed for this part of their time are renewed before anything is admitted. */
 const renewedWithin = 0.8;
@@ -96,9 +100,16 @@ export class Outages {
     await counting;
   }
 
+  /** This gateway is on the list of those that live: it knows how many they are, and so do the others. */
+  async enter(): Promise<void> {
+    await Promise.all([this.#countGateways(), this.#options.collect(oneMore)]);
+  }
+
   /** For other gateways. */
   async register(name: string): Promise<void> {
-    if (name === everythingFinally && this.#current !== null) {
+    if (name === oneMore) return void (await this.#countGateways());
+    if (name !== everything && this.#current !== null) {
+      this.#current.giveOver(name === everythingFinally ? null : name);
       const { open } = this.#closeGate();
       setTimeout(open, gateMs).unref();
     }

@@ -45,6 +45,11 @@ export interface RedisAdmissionOptions {
  * there is, and tells Redis of it before Redis decides again: see outage.ts.
  */
 export interface RedisAdmission extends Admission {
+  /**
+   * To be called once this gateway is on the list of those that live, and before it serves: the others must know of it
+   * when Redis falls silent.
+   */
+  enter(): Promise<void>;
   /** Renews the leases of requests that run here, and sends settlements again; to be called every `renewMs`. */
   renew(): Promise<void>;
   readonly renewMs: number;
@@ -120,6 +125,7 @@ class SharedAdmission implements RedisAdmission {
   async extend(requestId: string, moreMicroUsd: bigint): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
+    if (this.#outages.current?.isGivenOver(hold.organizationId) === true) await this.#outages.gate;
     const before = this.#outages.current;
     if (before !== null) return before.extend(hold, moreMicroUsd);
     try {
@@ -172,6 +178,10 @@ class SharedAdmission implements RedisAdmission {
     } catch (error) {
       throw error instanceof RedisAwayError ? new AppError('billing_unavailable', { cause: error }) : error;
     }
+  }
+
+  enter(): Promise<void> {
+    return this.#outages.enter();
   }
 
   renew(): Promise<void> {
@@ -228,6 +238,7 @@ class SharedAdmission implements RedisAdmission {
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
       const args = [requestId, moreMicroUsd.toString()];
       const reply = await this.#store.run(extendScript, [wallet, money], args, 'short');
+      if (hold.isSettled) return 0n;
       if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
       else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
       else {

@@ -104,6 +104,8 @@ export interface TestGateway {
   readonly store: RedisStore;
   /** Whether it does what others tell it; one that is stopped does not. */
   answers: boolean;
+  /** Whether it hears that they did what it told them. */
+  hears: boolean;
   /** Whether its heartbeat is young. */
   lives: boolean;
 }
@@ -112,6 +114,8 @@ export interface Opening {
   readonly leaseMs?: number;
   readonly gatewayId?: string;
   readonly staleMs?: number;
+  /** Its own way to Redis, where others have another one. */
+  readonly url?: string;
 }
 
 /** What is opened here ends with `close`. */
@@ -130,10 +134,11 @@ export class AdmissionBench {
     leaseMs = 30_000,
     gatewayId: id = randomUUID(),
     staleMs = 300_000,
+    url = this.#url,
   }: Opening = {}): Promise<TestGateway> {
     const { books, prefix } = this;
     const log = createLog('silent');
-    const store = await connectRedis(this.#url, log);
+    const store = await connectRedis(url, log);
     const admission = createRedisAdmission({
       store,
       prefix,
@@ -151,8 +156,9 @@ export class AdmissionBench {
       clock: systemClock,
       log,
     });
-    const gateway: TestGateway = { id, admission, store, answers: true, lives: true };
+    const gateway: TestGateway = { id, admission, store, answers: true, hears: true, lives: true };
     this.gateways.push(gateway);
+    await admission.enter();
     const renewing = setInterval(() => {
       if (gateway.answers) admission.renew().catch(() => undefined);
     }, admission.renewMs);
@@ -166,8 +172,10 @@ export class AdmissionBench {
 
   /** As gateways tell each other; one that does not answer is waited for, here not as long. */
   async #collect(from: string, organizationId: string): Promise<readonly string[]> {
-    if (this.gateways.find(({ id }) => id === from)?.answers === false) throw new Error('it is stopped');
+    const sender = this.gateways.find(({ id }) => id === from);
+    if (sender?.answers === false) throw new Error('it is stopped');
     const others = this.gateways.filter(({ id, lives }) => lives && id !== from);
+    if (sender?.hears === false) return others.map(({ id }) => id);
     const missing = await Promise.all(
       others.map(async ({ id, answers, admission }) => {
         if (!answers) return [id];

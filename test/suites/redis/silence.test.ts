@@ -1,43 +1,13 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { AdmitRequest } from '#core/admission/contract.ts';
+import { describe, expect, it } from 'vitest';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { heldOf, requestOf, usedOf } from './admission-bench.ts';
 import { ask, count, isBack, wordOf } from './asking.ts';
-import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+import { useFrozenRedis } from './frozen-redis.ts';
 
 /** Gateways that decide in Redis' place while it is silent, and what Redis knows when it is back. */
 
-let redis: TestRedis;
-let bench: AdmissionBench;
-let isFrozen = false;
-beforeEach(async () => {
-  redis = await startServer(findRedisServer() ?? 'redis-server');
-  bench = new AdmissionBench(redis.url);
-});
-afterEach(async () => {
-  thaw();
-  await bench.close();
-  await redis.stop();
-});
-
-function freeze(): void {
-  process.kill(redis.pid ?? 0, 'SIGSTOP');
-  isFrozen = true;
-}
-
-function thaw(): void {
-  if (isFrozen) process.kill(redis.pid ?? 0, 'SIGCONT');
-  isFrozen = false;
-}
-
-/** Both gateways have asked Redis about the key once, and nothing of it runs. */
-async function openTwo(microUsd: bigint, wanted: Wanted, leaseMs = 30_000) {
-  const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
-  const organizationId = bench.books.open(microUsd);
-  const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
-  for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
-  return { gateways, organizationId, make };
-}
+const frozen = useFrozenRedis();
+const { freeze, thaw, openTwo } = frozen;
 
 describe('while Redis is frozen', () => {
   it('limits are divided by the gateways, at least one each, and what was used before counts', async () => {
@@ -87,7 +57,7 @@ describe('while Redis is frozen', () => {
     expect(admitted.every(({ result }) => result.ok)).toBe(true);
     // Half of them end before Redis is back.
     for (const { request, gateway } of admitted.filter((_, index) => index % 2 === 0)) {
-      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(4n)));
+      gateway.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(4n)));
     }
     thaw();
     await isBack(first, make());
@@ -99,7 +69,7 @@ describe('while Redis is frozen', () => {
     });
     expect(await second.admission.view(make())).toMatchObject({ requests: { remaining: 80 } });
     for (const { request, gateway } of admitted.filter((_, index) => index % 2 === 1)) {
-      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(4n)));
+      gateway.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(4n)));
     }
     await eventually(async () => (await heldOf(first, organizationId)) === 0n);
     expect(await second.admission.admit(make({ microUsd: 921n }))).toMatchObject({ balancePicoUsd: 920_000_000n });
@@ -118,15 +88,15 @@ describe('while Redis is frozen', () => {
         const { admitted } = await ask(gateway, 10, () => make({ microUsd: 10n }));
         expect(admitted).toHaveLength(round === 0 ? ([3, 5][index] ?? 0) : 0);
         for (const request of admitted) {
-          gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+          gateway.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(10n)));
         }
       }
     }
-    expect(bench.books.balance(organizationId)).toBe(20_000_000n);
+    expect(frozen.bench.books.balance(organizationId)).toBe(20_000_000n);
     // Only this gateway's part is used up: that is no word about the wallet.
     expect(await gateways[0].admission.admit(make())).toEqual({ ok: false, code: 'billing_unavailable' });
     expect(await gateways[0].admission.admit(make({ microUsd: 81n }))).toMatchObject({ code: 'insufficient_funds' });
-    gateways[0].admission.settle(running.requestId, bench.books.book(running, usedOf(5n)));
+    gateways[0].admission.settle(running.requestId, frozen.bench.books.book(running, usedOf(5n)));
     thaw();
     await eventually(async () => {
       const result = await gateways[1].admission.check(make({ microUsd: 16n }));
@@ -139,10 +109,11 @@ describe('while Redis is frozen', () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
-    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+    for (const request of admitted)
+      busy.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(10n)));
     freeze();
     for (const gateway of gateways) expect((await ask(gateway, 5, () => make())).admitted).toHaveLength(2);
-    expect(bench.books.balance(organizationId)).toBe(40_000_000n);
+    expect(frozen.bench.books.balance(organizationId)).toBe(40_000_000n);
     expect(wordOf(await other.admission.check(make()))).toBe('billing_unavailable');
   });
 
@@ -152,23 +123,37 @@ describe('while Redis is frozen', () => {
     const request = make({ microUsd: 40n });
     expect(await busy.admission.admit(request)).toMatchObject({ ok: true });
     expect(await other.admission.check(make())).toMatchObject({ ok: true });
-    busy.admission.settle(request.requestId, bench.books.book(request, usedOf(40n)));
+    busy.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(40n)));
     // With each renewal they learn how many they are.
     for (const { admission } of gateways) await admission.renew();
     freeze();
-    bench.books.state = 'silent';
+    frozen.bench.books.state = 'silent';
     for (const gateway of gateways) expect((await ask(gateway, 6, () => make())).admitted).toHaveLength(3);
-    expect(bench.books.balance(organizationId)).toBe(60_000_000n);
+    expect(frozen.bench.books.balance(organizationId)).toBe(60_000_000n);
+  });
+
+  it('a gateway that has only just begun has its part, where the books are slow', async () => {
+    const { organizationId, gateways, make } = await openTwo(100n, {});
+    for (const { admission } of gateways) await admission.renew();
+    const third = await frozen.bench.open();
+    expect(await third.admission.check(make())).toMatchObject({ ok: true });
+    freeze();
+    frozen.bench.books.state = 'silent';
+    for (const gateway of [...gateways, third]) {
+      expect((await ask(gateway, 6, () => make({ microUsd: 11n }))).admitted).toHaveLength(3);
+    }
+    expect(frozen.bench.books.balance(organizationId)).toBe(100_000_000n);
   });
 
   it('an answer of the books that comes late counts from then on', async () => {
     const { gateways, make } = await openTwo(100n, {});
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
-    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+    for (const request of admitted)
+      busy.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(10n)));
     await other.admission.renew();
     freeze();
-    bench.books.state = 'slow';
+    frozen.bench.books.state = 'slow';
     // The other has heard of 100 alone.
     expect(await other.admission.check(make({ microUsd: 50n }))).toMatchObject({ ok: true });
     await eventually(async () => wordOf(await other.admission.check(make({ microUsd: 21n }))) !== 'ok');
@@ -179,7 +164,8 @@ describe('while Redis is frozen', () => {
     const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
     const [busy] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
-    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 10)));
+    for (const request of admitted)
+      busy.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(1n, 10)));
     freeze();
     // The other has heard that nothing was used.
     for (const gateway of gateways) expect((await ask(gateway, 5, () => make())).admitted).toHaveLength(2);
@@ -189,10 +175,11 @@ describe('while Redis is frozen', () => {
     const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
-    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 10)));
+    for (const request of admitted)
+      busy.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(1n, 10)));
     await other.admission.renew();
     freeze();
-    bench.books.state = 'slow';
+    frozen.bench.books.state = 'slow';
     expect(await other.admission.check(make({ tokens: 50 }))).toMatchObject({ ok: true });
     await eventually(async () => wordOf(await other.admission.check(make({ tokens: 21 }))) !== 'ok');
     expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
@@ -202,7 +189,7 @@ describe('while Redis is frozen', () => {
     const { gateways, organizationId, make } = await openTwo(10n, {});
     freeze();
     expect(wordOf(await gateways[0].admission.admit(make({ microUsd: 50n })))).toBe('insufficient_funds');
-    bench.books.credit(organizationId, 100n);
+    frozen.bench.books.credit(organizationId, 100n);
     await eventually(async () => wordOf(await gateways[0].admission.check(make({ microUsd: 55n }))) === 'ok');
     expect(wordOf(await gateways[0].admission.check(make({ microUsd: 56n })))).toBe('billing_unavailable');
     expect((await ask(gateways[0], 3, () => make({ microUsd: 55n }))).said).toEqual([
@@ -220,13 +207,13 @@ describe('while Redis is frozen', () => {
     for (const [index, request] of requests.entries()) {
       expect(await gateways[index]?.admission.admit(request)).toMatchObject({ ok: true });
     }
-    first.admission.settle(requests[0].requestId, bench.books.book(requests[0], usedOf(50n)));
-    bench.books.credit(organizationId, 20n);
+    first.admission.settle(requests[0].requestId, frozen.bench.books.book(requests[0], usedOf(50n)));
+    frozen.bench.books.credit(organizationId, 20n);
     void first.admission.credited(organizationId, 20_000_000n);
     expect(wordOf(await first.admission.admit(make({ microUsd: 11n })))).toBe('billing_unavailable');
     expect(wordOf(await first.admission.admit(make({ microUsd: 10n })))).toBe('ok');
     expect(wordOf(await second.admission.admit(make({ microUsd: 1n })))).toBe('billing_unavailable');
-    second.admission.settle(requests[1].requestId, bench.books.book(requests[1], usedOf(0n)));
+    second.admission.settle(requests[1].requestId, frozen.bench.books.book(requests[1], usedOf(0n)));
     expect(wordOf(await second.admission.admit(make({ microUsd: 50n })))).toBe('ok');
   });
 
@@ -240,7 +227,7 @@ describe('while Redis is frozen', () => {
     thaw();
     await eventually(async () => (await heldOf(gateways[1], organizationId)) === 50n);
     await eventually(async () => (await gateways[0].admission.extend(stream.requestId, 1n)) === 1n);
-    gateways[0].admission.settle(stream.requestId, bench.books.book(stream, usedOf(45n)));
+    gateways[0].admission.settle(stream.requestId, frozen.bench.books.book(stream, usedOf(45n)));
     await eventually(async () => (await heldOf(gateways[1], organizationId)) === 0n);
     expect(await gateways[1].admission.admit(make({ microUsd: 56n }))).toMatchObject({ balancePicoUsd: 55_000_000n });
   });
@@ -260,7 +247,7 @@ describe('while Redis is frozen', () => {
     }
     for (const { gateway, all } of asked) {
       const [ended, ...running] = all;
-      if (ended !== undefined) gateway.admission.settle(ended.requestId, bench.books.book(ended, usedOf(1n, 4)));
+      if (ended !== undefined) gateway.admission.settle(ended.requestId, frozen.bench.books.book(ended, usedOf(1n, 4)));
       admitted.push(...running.map((request) => ({ gateway, request })));
     }
     thaw();
@@ -271,7 +258,7 @@ describe('while Redis is frozen', () => {
       view: { remaining: 12 },
     });
     for (const { gateway, request } of admitted) {
-      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 5)));
+      gateway.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(1n, 5)));
     }
     await eventually(async () => wordOf(await gateways[0].admission.check(make({ tokens: 52 }))) === 'ok');
     expect(wordOf(await gateways[0].admission.check(make({ tokens: 53 })))).toBe('monthly_quota_exceeded');
@@ -313,7 +300,7 @@ describe('while Redis is frozen', () => {
     await eventually(async () => (await heldOf(gateways[1], organizationId)) === 30n);
     await eventually(async () => wordOf(await gateways[1].admission.check(make({ microUsd: 70n }))) === 'ok');
     expect(wordOf(await gateways[1].admission.check(make({ microUsd: 71n })))).toBe('insufficient_funds');
-    gateways[0].admission.settle(request.requestId, bench.books.book(request, usedOf(30n)));
+    gateways[0].admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(30n)));
     await eventually(async () => (await heldOf(gateways[1], organizationId)) === 0n);
     expect(await gateways[1].admission.admit(make({ microUsd: 71n }))).toMatchObject({ balancePicoUsd: 70_000_000n });
   });
@@ -321,74 +308,20 @@ describe('while Redis is frozen', () => {
 
 describe('who was never seen here, while Redis is away', () => {
   it('is read from the books, and refused where they do not answer either', async () => {
-    const gateway = await bench.open();
-    const [known, unknown] = [bench.books.open(100n), bench.books.open(100n)];
+    const gateway = await frozen.bench.open();
+    const [known, unknown] = [frozen.bench.books.open(100n), frozen.bench.books.open(100n)];
     const key = { keyId: 'known' };
     expect(await gateway.admission.check(requestOf(known, key))).toMatchObject({ ok: true });
-    bench.books.revoke('revoked');
-    await redis.stop();
+    frozen.bench.books.revoke('revoked');
+    await frozen.redis.stop();
     expect(wordOf(await gateway.admission.admit(requestOf(known, { keyId: 'revoked' })))).toBe('unauthorized');
     expect(wordOf(await gateway.admission.admit(requestOf(unknown, { microUsd: 101n })))).toBe('insufficient_funds');
     expect(wordOf(await gateway.admission.admit(requestOf(unknown, { microUsd: 100n })))).toBe('ok');
-    bench.books.state = 'refusing';
-    expect(wordOf(await gateway.admission.admit(requestOf(bench.books.open(100n))))).toBe('billing_unavailable');
+    frozen.bench.books.state = 'refusing';
+    expect(wordOf(await gateway.admission.admit(requestOf(frozen.bench.books.open(100n))))).toBe('billing_unavailable');
     expect(wordOf(await gateway.admission.admit(requestOf(known, { ...key, microUsd: 101n })))).toBe(
       'insufficient_funds',
     );
     expect(wordOf(await gateway.admission.admit(requestOf(known, { ...key, microUsd: 100n })))).toBe('ok');
-  });
-});
-
-describe('when Redis is back', () => {
-  it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
-    const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
-    const [first, second] = gateways;
-    freeze();
-    expect(wordOf(await first.admission.admit(make()))).toBe('ok');
-    second.answers = false;
-    thaw();
-    for (let time = 0; time < 30; time += 1) {
-      expect(first.admission.check(make())).toMatchObject({ ok: true });
-      // What the other one holds is not known either.
-      await expect(first.admission.heldMicroUsd(organizationId)).rejects.toMatchObject({ code: 'billing_unavailable' });
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    second.lives = false;
-    await isBack(first, make());
-    expect(await first.admission.admit(make({ microUsd: 90n }))).toMatchObject({ ok: true });
-  });
-
-  it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
-    const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
-    let admitted = 0;
-    let isOver = false;
-    const callers = Array.from({ length: 8 }, async (_, index) => {
-      const gateway = gateways[index % 2] as TestGateway;
-      while (!isOver) {
-        const request = make({ microUsd: 10n });
-        const result = await gateway.admission.admit(request);
-        await new Promise((resolve) => setTimeout(resolve, 1 + (index % 4)));
-        if (!result.ok) continue;
-        admitted += 1;
-        gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(1n)));
-      }
-    });
-    for (let time = 0; time < 4; time += 1) {
-      await new Promise((resolve) => setTimeout(resolve, 300));
-      freeze();
-      await new Promise((resolve) => setTimeout(resolve, 200 + 100 * time));
-      thaw();
-    }
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    isOver = true;
-    await Promise.all(callers);
-    await isBack(gateways[0], make());
-    await isBack(gateways[1], make());
-    await eventually(async () => (await heldOf(gateways[0], organizationId)) === 0n);
-    const left = 3000n - BigInt(admitted);
-    expect(bench.books.balance(organizationId)).toBe((left > 0n ? left : 0n) * 1_000_000n);
-    const result = await gateways[1].admission.check(make({ microUsd: 3001n }));
-    expect(result).toMatchObject({ balancePicoUsd: bench.books.balance(organizationId), heldMicroUsd: 0n });
-    expect(await gateways[1].admission.view(make())).toMatchObject({ requests: { remaining: 10_000 - admitted } });
   });
 });

@@ -1,0 +1,51 @@
+import { afterEach, beforeEach, expect } from 'vitest';
+import type { AdmitRequest } from '#core/admission/contract.ts';
+import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { AdmissionBench, requestOf, type Wanted } from './admission-bench.ts';
+
+/** A Redis of each test's own that can be frozen, with gateways that admit through it. */
+export function useFrozenRedis() {
+  let opened: { readonly redis: TestRedis; readonly bench: AdmissionBench } | null = null;
+  let isFrozen = false;
+
+  const open = () => {
+    if (opened === null) throw new Error('no test runs');
+    return opened;
+  };
+  const thaw = (): void => {
+    if (isFrozen) process.kill(open().redis.pid ?? 0, 'SIGCONT');
+    isFrozen = false;
+  };
+  beforeEach(async () => {
+    const redis = await startServer(findRedisServer() ?? 'redis-server');
+    opened = { redis, bench: new AdmissionBench(redis.url) };
+  });
+  afterEach(async () => {
+    thaw();
+    await open().bench.close();
+    await open().redis.stop();
+  });
+
+  return {
+    thaw,
+    freeze() {
+      process.kill(open().redis.pid ?? 0, 'SIGSTOP');
+      isFrozen = true;
+    },
+    get redis() {
+      return open().redis;
+    },
+    get bench() {
+      return open().bench;
+    },
+    /** Both gateways have asked Redis about the key once, and nothing of it runs. */
+    async openTwo(microUsd: bigint, wanted: Wanted, leaseMs = 30_000) {
+      const { bench } = open();
+      const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
+      const organizationId = bench.books.open(microUsd);
+      const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
+      for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
+      return { gateways, organizationId, make };
+    },
+  };
+}

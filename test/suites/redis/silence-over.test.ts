@@ -1,0 +1,98 @@
+import { describe, expect, it } from 'vitest';
+import type { AdmitRequest } from '#core/admission/contract.ts';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { heldOf, openLine, requestOf, type TestGateway, usedOf } from './admission-bench.ts';
+import { isBack, wordOf } from './asking.ts';
+import { useFrozenRedis } from './frozen-redis.ts';
+
+/** What gateways that decided in Redis' place do when it is back. */
+
+const frozen = useFrozenRedis();
+const { freeze, thaw, openTwo } = frozen;
+
+describe('when Redis is back', () => {
+  it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
+    const [first, second] = gateways;
+    freeze();
+    expect(wordOf(await first.admission.admit(make()))).toBe('ok');
+    second.answers = false;
+    thaw();
+    for (let time = 0; time < 30; time += 1) {
+      expect(first.admission.check(make())).toMatchObject({ ok: true });
+      // What the other one holds is not known either.
+      await expect(first.admission.heldMicroUsd(organizationId)).rejects.toMatchObject({ code: 'billing_unavailable' });
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    second.lives = false;
+    await isBack(first, make());
+    expect(await first.admission.admit(make({ microUsd: 90n }))).toMatchObject({ ok: true });
+  });
+
+  it('for one gateway before the other, no more is given than there is', async () => {
+    const line = await openLine(Number(new URL(frozen.redis.url).port));
+    const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
+    const [cut, other] = gateways;
+    const organizationId = frozen.bench.books.open(100n);
+    const make = (microUsd: bigint): AdmitRequest => requestOf(organizationId, { keyId: 'key', microUsd });
+    for (const { admission } of gateways) expect(await admission.check(make(1n))).toMatchObject({ ok: true });
+    line.lead(null);
+    expect(await cut.admission.admit(make(30n))).toMatchObject({ ok: true });
+    await frozen.redis.flush();
+    expect(wordOf(await other.admission.admit(make(70n)))).toBe('billing_unavailable');
+    line.lead(Number(new URL(frozen.redis.url).port));
+    // As soon as it has said what it holds, Redis gives all the rest.
+    await eventually(async () => wordOf(await other.admission.admit(make(70n))) === 'ok');
+    expect(wordOf(await cut.admission.admit(make(20n)))).not.toBe('ok');
+    line.close();
+  });
+
+  it('for one gateway, nothing is given by another one that does not know it yet', async () => {
+    const { gateways, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
+    const [first, late] = gateways;
+    freeze();
+    for (const { admission } of gateways) expect(await admission.admit(make())).toMatchObject({ ok: true });
+    late.hears = false;
+    thaw();
+    await isBack(first, make());
+    expect(await first.admission.admit(make({ microUsd: 80n }))).toMatchObject({ ok: true });
+    expect(wordOf(await late.admission.admit(make()))).toBe('billing_unavailable');
+    late.hears = true;
+    await isBack(late, make());
+    expect(wordOf(await late.admission.admit(make()))).toBe('insufficient_funds');
+  });
+
+  it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
+    const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
+    let admitted = 0;
+    let isOver = false;
+    const callers = Array.from({ length: 8 }, async (_, index) => {
+      const gateway = gateways[index % 2] as TestGateway;
+      while (!isOver) {
+        const request = make({ microUsd: 10n });
+        const result = await gateway.admission.admit(request);
+        await new Promise((resolve) => setTimeout(resolve, 1 + (index % 4)));
+        if (!result.ok) continue;
+        admitted += 1;
+        gateway.admission.settle(request.requestId, frozen.bench.books.book(request, usedOf(1n)));
+      }
+    });
+    for (let time = 0; time < 4; time += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      freeze();
+      await new Promise((resolve) => setTimeout(resolve, 200 + 100 * time));
+      thaw();
+    }
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    isOver = true;
+    await Promise.all(callers);
+    await isBack(gateways[0], make());
+    await isBack(gateways[1], make());
+    await eventually(async () => (await heldOf(gateways[0], organizationId)) === 0n);
+    const left = 3000n - BigInt(admitted);
+    expect(frozen.bench.books.balance(organizationId)).toBe((left > 0n ? left : 0n) * 1_000_000n);
+    const result = await gateways[1].admission.check(make({ microUsd: 3001n }));
+    expect(result).toMatchObject({ balancePicoUsd: frozen.bench.books.balance(organizationId), heldMicroUsd: 0n });
+    expect(await gateways[1].admission.view(make())).toMatchObject({ requests: { remaining: 10_000 - admitted } });
+  });
+});
