@@ -4,7 +4,7 @@ import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { html } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { openPage } from './layout.ts';
-import { RefusedError, type Refusal } from './visit.ts';
+import { RefusedError, type Refusal, retryAfterOf } from './visit.ts';
 
 const titles: Readonly<Record<number, string>> = {
   403: 'You may not do this',
@@ -20,13 +20,23 @@ const ofRoles = 'Your role in this organization does not allow this: ask one of 
 /** Every error as a page: what went wrong, what to do, and the id that the log has it under. */
 export function failurePage(error: unknown, context: HttpContext, log: Log): Response | Promise<Response> {
   const refusal = error instanceof RefusedError ? error.refusal : refusalOf(error, context, log);
-  const { status } = refusal;
+  const { status, retryAfter = null } = refusal;
   const message = refusal.message === ofKeys ? ofRoles : refusal.message;
   const body = html`<p class="lead">${message}</p>
-    ${status >= 500 ? html`<p>Loading the page again may help in a moment. The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}
+    ${whenAgain(status, retryAfter)}
+    ${status >= 500 ? html`<p>The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}
     <p class="buttons"><a class="button" href="/">To the overview</a></p>`;
+  if (retryAfter !== null) context.header('retry-after', String(retryAfter));
   const title = titles[status] ?? (status >= 500 ? 'Something went wrong' : 'That did not work');
   return openPage(context, { title, body, status: statusOf(refusal) });
+}
+
+/** Sending a form again is not advised where nobody said that nothing was done. */
+function whenAgain(status: number, seconds: number | null) {
+  if (seconds !== null) {
+    return html`<p>Try it again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.</p>`;
+  }
+  return status >= 500 ? html`<p>Loading the page again may help in a moment.</p>` : null;
 }
 
 function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
@@ -40,5 +50,5 @@ function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
     log.error({ ...fields, err: failure.cause ?? failure }, 'a page was answered with 5xx; err is its cause');
   }
   for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
-  return { status, message, problems: new Map() };
+  return { status, message, problems: new Map(), retryAfter: retryAfterOf(new Headers(failure.headers)) };
 }

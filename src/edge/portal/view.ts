@@ -43,7 +43,7 @@ export async function readView(
   const request = { method: 'GET', path: `/v1/organizations/${encodeURIComponent(id)}`, remoteAddress };
   const answer = await ask(principal, { ...request, requestId: context.get('requestId') });
   if (answer.status === 404) return null;
-  if (answer.status !== 200) throw new RefusedError(refusalOf(answer.status, answer.body));
+  if (answer.status !== 200) throw new RefusedError(refusalOf(answer, answer.body));
   const { id: known, name: shown } = answer.body as OrganizationAnswer;
   return { id: known, name: shown };
 }

@@ -17,6 +17,8 @@ export interface Refusal {
   readonly message: string;
   /** By the field that is at fault; empty where none is. */
   readonly problems: ReadonlyMap<string, string>;
+  /** Retry-After in seconds, where waiting helps. */
+  readonly retryAfter?: number | null;
 }
 
 /** A page that cannot be made because the API refuses what it shows. */
@@ -84,11 +86,17 @@ interface ErrorBody {
 }
 
 /** Both shapes of errors: OpenAI's names the first field in `param` and all of them in its message. */
-export function refusalOf(status: number, body: unknown): Refusal {
+export function refusalOf({ status, headers }: Pick<Response, 'status' | 'headers'>, body: unknown): Refusal {
   const { message = 'Something went wrong on our side.', param = null, details } = (body as ErrorBody).error ?? {};
   const problems =
     details?.map(({ field, message: text }): [string, string] => [field, text]) ?? fieldsOf(message, param);
-  return { status, message, problems: new Map(problems) };
+  return { status, message, problems: new Map(problems), retryAfter: retryAfterOf(headers) };
+}
+
+/** Whole seconds; null where the answer says none. */
+export function retryAfterOf(headers: Headers): number | null {
+  const said = headers.get('retry-after') ?? '';
+  return /^\d{1,6}$/.test(said) ? Number(said) : null;
 }
 
 function fieldsOf(message: string, param: string | null): [string, string][] {
@@ -122,7 +130,7 @@ export function createVisit(parts: VisitParts): Visit {
   const call = async <T>(method: string, path: string, body?: object): Promise<Outcome<T>> => {
     const answer = await ask(principal, { method, path: pathFor(path), body, ...from });
     if (answer.status < 400) return { ok: true, body: answer.body as T, isNew: answer.status === 201 };
-    return { ok: false, refusal: refusalOf(answer.status, answer.body) };
+    return { ok: false, refusal: refusalOf(answer, answer.body) };
   };
   return {
     context,
@@ -154,7 +162,7 @@ export function createVisit(parts: VisitParts): Visit {
     async open(path, headers) {
       const answer = await openApi(stillSignedIn, { method: 'GET', path: pathFor(path), headers, ...from });
       if (answer.status < 400) return answer;
-      throw new RefusedError(refusalOf(answer.status, await answer.json()));
+      throw new RefusedError(refusalOf(answer, await answer.json()));
     },
   };
 }

@@ -225,15 +225,17 @@ describe('an organization that is looked at', () => {
   it('and cannot be read just now gives the page of that error, and never the own pages in its place', async () => {
     const { id, cookie } = await openTenant('Not to be read');
     expect((await admin.get('/portal/keys', { cookie })).text).toContain('You look at <strong>Not to be read</strong>');
-    for (const [state, status] of [
-      ['57P03', 503],
-      ['22000', 500],
+    for (const [state, status, seconds] of [
+      ['57P03', 503, '1'],
+      ['22000', 500, undefined],
     ] as const) {
       const mend = await refuseReading(id, state);
       try {
         for (const path of ['/', '/portal/keys', '/portal/wallet']) {
           const shown = await admin.get(path, { cookie });
           expect([path, shown.status, shown.text.includes('name="form_token"')]).toEqual([path, status, false]);
+          expect(shown.headers['retry-after']).toBe(seconds);
+          expect(shown.text.includes('Try it again in a second')).toBe(seconds === '1');
         }
         const fields = { name: 'for the wrong one', scope: 'inference', expiry: 'never' };
         expect((await admin.post('/portal/keys', fields, { cookie })).status).toBe(status);
