@@ -21,8 +21,8 @@ let key: { readonly id: string; readonly name: string };
 const ask = async (path: string, options: object = {}): Promise<Body> =>
   JSON.parse(await (await bench.gateway.request(path, options)).text());
 
-async function applied(): Promise<Body> {
-  const run = await ask('/v1/stacks/words/apply', { key: mine.key, body: { cluster_id: clusterId, inputs: {} } });
+async function applied(to = clusterId): Promise<Body> {
+  const run = await ask('/v1/stacks/words/apply', { key: mine.key, body: { cluster_id: to, inputs: {} } });
   return eventually(async () => {
     const now = await ask(`/v1/runs/${run.id}`);
     return now.ended_at === null ? null : now;
@@ -64,6 +64,26 @@ describe('a run', () => {
       const place = new RegExp(`<a href="/portal/clusters/${clusterId}" title="${clusterId}"\\s*>named-site</a\\s*>`);
       expect(text).toMatch(place);
       expect((await visitor.get('/portal/runs')).text).toMatch(place);
+    }
+  });
+
+  it('names its cluster in the list, also where there are more clusters than can be chosen', async () => {
+    const first = await applied();
+    const nodes = [{ name: 'n-1', address: '10.9.8.6', hardware_profile: 'h100' }];
+    const others = Array.from({ length: 101 }, (_, index) => ({
+      name: `other-${index}`,
+      organization_id: mine.id,
+      nodes,
+    }));
+    for (const body of others) await ask('/v1/clusters', { body });
+    const { id } = await ask('/v1/clusters', { body: { ...others[0], name: 'last-site' } });
+    const last = await applied(id);
+    const { text } = await (await signInVisitor(bench.gateway)).get('/portal/runs');
+    for (const [run, name] of [
+      [first, 'named-site'],
+      [last, 'last-site'],
+    ]) {
+      expect(text).toMatch(new RegExp(`title="${run.cluster_id}"\\s*>${name}</a`));
     }
   });
 });

@@ -15,10 +15,24 @@ const clustersMax = 100;
 
 export const runPath = ({ id }: Pick<RunAnswer, 'id'>): string => `${path}/${id}`;
 
-/** Names of clusters by their ids, those of deleted ones too. */
-export async function clusterNames({ get }: Visit): Promise<ReadonlyMap<string, string>> {
+type Names = ReadonlyMap<string, string>;
+
+const named = ({ id, name, status }: ClusterSummaryAnswer): [string, string] => [
+  id,
+  status === 'archived' ? `${name} (deleted)` : name,
+];
+
+/** Names by their ids of the clusters that can be chosen, those of deleted ones too. */
+async function clusterNames({ get }: Visit): Promise<Names> {
   const list = await get<PageAnswer<ClusterSummaryAnswer>>(`/v1/clusters?status=all&limit=${clustersMax}`);
-  return new Map(list.data.map(({ id, name, status }) => [id, status === 'archived' ? `${name} (deleted)` : name]));
+  return new Map(list.data.map(named));
+}
+
+/** The same with those of these runs, and of the chosen cluster, where there are more than can be chosen. */
+async function withOthers(names: Names, { find }: Visit, ids: readonly string[]): Promise<Names> {
+  const missing = [...new Set(ids)].filter((id) => id !== '' && !names.has(id));
+  const others = await Promise.all(missing.map((id) => find<ClusterSummaryAnswer>(`/v1/clusters/${id}`)));
+  return new Map([...names, ...others.flatMap((other) => (other === null ? [] : [named(other)]))]);
 }
 
 export async function runsPage(visit: Visit): Promise<Response> {
@@ -30,11 +44,12 @@ export async function runsPage(visit: Visit): Promise<Response> {
     status: runStatuses.find((one) => one === asked('status')) ?? '',
   };
   const query = { ...chosen, page: pageNumber(asked('page')), limit: pageSize };
-  const [list, names, problem] = await Promise.all([
+  const [list, choices, problem] = await Promise.all([
     get<PageAnswer<RunAnswer>>(pathWith('/v1/runs', query)),
     clusterNames(visit),
     readRunnerProblem(visit),
   ]);
+  const names = await withOthers(choices, visit, [...list.data.map(({ cluster_id: id }) => id), chosen.cluster_id]);
   const isBusy = list.data.some(isUnfinished);
   const body = html`${problem}
     ${filterForm(path, [
