@@ -100,7 +100,7 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
     const { command, rest } = findCommand(all, typed);
     const { values, positionals } = parseWords(command, rest);
     if (values['help'] === true) {
-      out(json ? jsonText(commandList([command], [])) : commandHelp(command, terminal.columns));
+      out(json ? jsonText(commandList(all, command.name.split(' '))) : commandHelp(command, all, terminal.columns));
       return exitCodes.ok;
     }
     const config = readConfig();

@@ -19,14 +19,25 @@ function indented(text: string, indent: number, columns: number): string {
     .join('');
 }
 
-export function commandHelp({ name, usage, summary, options }: Command, columns: number | null): string {
+/** What a command does and which options it has, then the commands that begin as it does: `wallet ledger` of `wallet`. */
+export function commandHelp(
+  { name, usage, summary, options }: Command,
+  all: readonly Command[],
+  columns: number | null,
+): string {
   const width = widthOf(columns);
   const [first = '', ...more] = wrap(`headgate ${name} ${usage}`.trimEnd(), width - 2);
   const head = [first, ...more.map((line) => `  ${line}`)].join('\n');
-  const all = Object.entries({ ...options, ...globalOptions });
-  const lines = all.map(([option, about]) => optionLines(option, about, width));
-  return `${head}\n\n${indented(summary, 0, width)}\n${lines.join('')}`;
+  const lines = Object.entries({ ...options, ...globalOptions }).map(([option, about]) =>
+    optionLines(option, about, width),
+  );
+  const further = furtherOf(name, all);
+  const group = further.length === 0 ? '' : `\nAnd\n${inFull(further, width)}`;
+  return `${head}\n\n${indented(summary, 0, width)}\n${lines.join('')}${group}`;
 }
+
+const furtherOf = (name: string, all: readonly Command[]): readonly Command[] =>
+  all.filter((other) => other.name.startsWith(`${name} `));
 
 function optionLines(name: string, { type, short, choices, about }: CommandOption, columns: number): string {
   const value = type === 'boolean' ? '' : ` ${(choices ?? ['VALUE']).join('|')}`;

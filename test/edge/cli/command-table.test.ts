@@ -127,6 +127,19 @@ describe('every command of headgate', () => {
     }
   });
 
+  it('is in the help of a command that begins as it does', async () => {
+    const further = commands.filter(({ name: whole }) => commands.some(({ name }) => whole.startsWith(`${name} `)));
+    expect(further.map(({ name }) => name)).toContain('wallet ledger');
+    for (const { name } of further) {
+      const [first = ''] = name.split(' ');
+      const { code, stdout } = await say([first, '--help'], place());
+      expect([code, stdout.startsWith(`headgate ${first} `)]).toEqual([0, true]);
+      expect(stdout).toContain(`\n  ${name} `);
+      const { data } = JSON.parse((await say([first, '--help', '--json'], place())).stdout);
+      expect(data.map((one: { name: string }) => one.name)).toContain(name);
+    }
+  });
+
   it('is in the help, which is JSON for programs, and so is the version', async () => {
     const text = (await say(['help'], place())).stdout;
     for (const { name } of commands) expect(text).toContain(`  ${name} `);
