@@ -108,9 +108,23 @@ export async function askModel(
 
 type Draft = { -readonly [Member in keyof Omit<Answer, 'requestId' | 'isStopped'>]: Answer[Member] };
 
+/** Headers that the package makes itself; OPENAI_CUSTOM_HEADERS may name any, and is for another server. */
+const ofPackage = /^(?:accept|content-type|user-agent|x-stainless-[a-z-]+)$/;
+
+/** Sends what the package made, with these headers and with none from the environment. */
+const fetchWith =
+  (headers: Readonly<Record<string, string>>) =>
+  (url: string | URL | Request, init: RequestInit = {}): Promise<Response> => {
+    const made = [...new Headers(init.headers)].filter(([name]) => ofPackage.test(name));
+    return fetch(url, { ...init, headers: { ...Object.fromEntries(made), ...headers } });
+  };
+
 function open(config: ClientConfig, question: Question, signal: AbortSignal) {
+  const apiKey = keyOf(config);
+  const cap = question.maxCost === null ? {} : { 'x-headgate-max-cost': question.maxCost };
   const client = new OpenAI({
-    apiKey: keyOf(config),
+    apiKey,
+    fetch: fetchWith({ authorization: `Bearer ${apiKey}`, ...cap }),
     baseURL: `${config.url.replace(/\/+$/, '')}/v1`,
     // A model that starts takes longer than any limit here; Ctrl-C ends it. A refusal is shown, not waited out.
     timeout: 2_147_483_647,
@@ -118,12 +132,12 @@ function open(config: ClientConfig, question: Question, signal: AbortSignal) {
     organization: null,
     project: null,
     adminAPIKey: null,
+    webhookSecret: null,
     logLevel: 'off',
     // What is asked goes nowhere that nobody has named.
     fetchOptions: { redirect: 'manual' },
   });
-  const headers = question.maxCost === null ? {} : { 'x-headgate-max-cost': question.maxCost };
-  return client.chat.completions.create(bodyOf(question), { signal, headers }).withResponse();
+  return client.chat.completions.create(bodyOf(question), { signal }).withResponse();
 }
 
 /** @throws FailedError for what no gateway sends */

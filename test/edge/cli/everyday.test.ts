@@ -95,6 +95,21 @@ describe('headgate chat', () => {
     });
   });
 
+  it('asks this gateway with this key, whatever the environment says for another server', async () => {
+    const env = {
+      OPENAI_CUSTOM_HEADERS: 'Authorization: Bearer sk-other\nX-Headgate-Max-Cost: 0.0000000001',
+      OPENAI_API_KEY: 'sk-other',
+      OPENAI_ADMIN_KEY: 'sk-other',
+      OPENAI_BASE_URL: 'http://127.0.0.1:20001/v1',
+      OPENAI_ORG_ID: 'org_other',
+      OPENAI_PROJECT_ID: 'proj_other',
+      OPENAI_WEBHOOK_SECRET: 'whsec_other',
+    };
+    const answer = await run(['chat', '-m', 'standin-chat', 'x', '--json'], { env });
+    expect(answer).toMatchObject({ code: 0, stderr: '' });
+    expect(JSON.parse(answer.stdout).request_id).toBe((await newest()).id);
+  });
+
   it('keeps what a model thinks out of its answer', async () => {
     const { stdout, stderr } = await run(['chat', '-m', 'standin-reasoning', 'x']);
     expect(stderr).toMatch(/^thinking:\nThe question [^]+\n\nstandin-reasoning: /);

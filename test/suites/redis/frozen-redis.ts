@@ -26,26 +26,28 @@ export function useFrozenRedis() {
     await open().redis.stop();
   });
 
+  const freeze = (): void => {
+    process.kill(open().redis.pid ?? 0, 'SIGSTOP');
+    isFrozen = true;
+  };
+  /** Both gateways have asked Redis about the key once, and nothing of it runs. */
+  const openTwo = async (microUsd: bigint, wanted: Wanted, leaseMs = 30_000) => {
+    const { bench } = open();
+    const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
+    const organizationId = bench.books.open(microUsd);
+    const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
+    for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
+    return { gateways, organizationId, make };
+  };
   return {
+    freeze,
     thaw,
-    freeze() {
-      process.kill(open().redis.pid ?? 0, 'SIGSTOP');
-      isFrozen = true;
-    },
+    openTwo,
     get redis() {
       return open().redis;
     },
     get bench() {
       return open().bench;
-    },
-    /** Both gateways have asked Redis about the key once, and nothing of it runs. */
-    async openTwo(microUsd: bigint, wanted: Wanted, leaseMs = 30_000) {
-      const { bench } = open();
-      const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
-      const organizationId = bench.books.open(microUsd);
-      const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
-      for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
-      return { gateways, organizationId, make };
     },
   };
 }
