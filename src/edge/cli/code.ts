@@ -10,24 +10,19 @@ import { type ListedModel, readModels } from './models.ts';
 
 async function code(context: CommandContext): Promise<number> {
   const { config, words } = context;
-  checkJson(context);
+  checkFlags(context);
   const apiKey = keyOf(config);
   const models = (await readModels(context.api)).filter(({ task_type: task }) => codeTasks.includes(task));
   const model = chooseModel(context, models);
-  const home = createAgentHome(context.config);
-  const agent = textFlag(context, 'with') ?? 'pi';
   const setup = { url: `${config.url.replace(/\/+$/, '')}/v1`, models, model };
   // The key goes by the environment: no file of an agent holds it.
   const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
-  if (agent === 'opencode') {
-    const program = findProgram(config.environment, 'opencode');
-    if (program === null) {
-      const how = 'install it as https://opencode.ai says, or leave --with out: pi is installed on first use';
-      throw new FailedError(`there is no program opencode on this machine: ${how}`);
-    }
-    const settings = { OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)) };
-    return follow(spawn(program, [...words], { stdio: 'inherit', env: { ...environment, ...settings } }));
+  if (isOpenCode(context)) {
+    const program = findOpenCode(config.environment);
+    const args = [...runFlags(context), ...words];
+    return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...openCodeSettings(setup) } }));
   }
+  const home = createAgentHome(context.config);
   const program = await installPi(context, home);
   if (context.flags['install-only'] === true) {
     context.out(
@@ -52,12 +47,34 @@ const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
   ...(json ? ['--mode', 'json'] : []),
 ];
 
-/** What an agent shows on a terminal is no JSON; pi has a mode for scripts. @throws UsageError */
-function checkJson({ json, flags }: CommandContext): void {
-  if (!json || flags['install-only'] === true) return;
-  if (flags['print'] === true && flags['with'] !== 'opencode') return;
+const isOpenCode = (context: CommandContext): boolean => textFlag(context, 'with') === 'opencode';
+
+/** @throws FailedError saying how to install it */
+function findOpenCode(environment: CommandContext['config']['environment']): string {
+  const program = findProgram(environment, 'opencode');
+  if (program !== null) return program;
+  throw new FailedError(
+    'there is no program opencode on the PATH: "npm install --global opencode-ai" installs it, and without --with pi is ' +
+      'installed on first use',
+  );
+}
+
+/** Its words are a folder or a command of its own, unless it is told to run them. */
+const runFlags = ({ flags, json }: CommandContext): readonly string[] =>
+  flags['print'] === true ? ['run', ...(json ? ['--format', 'json'] : [])] : [];
+
+/** What an agent shows on a terminal is no JSON; both have a mode for scripts. @throws UsageError */
+function checkFlags(context: CommandContext): void {
+  const { json, flags } = context;
+  const installsOnly = flags['install-only'] === true;
+  if (installsOnly && isOpenCode(context)) {
+    throw new UsageError(
+      '--install-only installs pi, not opencode: leave --with out, or install opencode with "npm install --global opencode-ai"',
+    );
+  }
+  if (!json || installsOnly || flags['print'] === true) return;
   throw new UsageError(
-    '--json goes with --print of pi, which then prints a line of JSON for each event, or --install-only',
+    '--json goes with --print, with which the agent prints a line of JSON for each event, or with --install-only',
   );
 }
 
@@ -90,9 +107,13 @@ const outputMax = 16_384;
 /** An answer may take a quarter of what the model reads. */
 const answerTokens = ({ context_length: length }: ListedModel): number => Math.min(outputMax, Math.floor(length / 4));
 
+const perMillion = (perToken: string | undefined): number => Number(perToken ?? 0) * 1_000_000;
+
+const inputsOf = ({ task_type: task }: ListedModel): readonly string[] =>
+  task === 'vision' ? ['text', 'image'] : ['text'];
+
 /** https://github.com/earendil-works/pi, docs/models.md: prices in USD per million tokens, for its own sums. */
 function piModels({ url, models }: Setup): object {
-  const perMillion = (perToken: string | undefined): number => Number(perToken ?? 0) * 1_000_000;
   return {
     providers: {
       headgate: {
@@ -104,7 +125,7 @@ function piModels({ url, models }: Setup): object {
           name: one.name ?? one.id,
           contextWindow: one.context_length,
           maxTokens: answerTokens(one),
-          input: one.task_type === 'vision' ? ['text', 'image'] : ['text'],
+          input: inputsOf(one),
           cost: {
             input: perMillion(one.pricing?.prompt),
             output: perMillion(one.pricing?.completion),
@@ -119,21 +140,46 @@ function piModels({ url, models }: Setup): object {
   };
 }
 
-/** https://opencode.ai/docs/config */
+/** It asks no model but the gateway's, and nobody else for news. */
+const openCodeSettings = (setup: Setup): Readonly<Record<string, string>> => ({
+  // Read after its files, whose other settings stay.
+  OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)),
+  OPENCODE_DISABLE_AUTOUPDATE: '1',
+  OPENCODE_DISABLE_MODELS_FETCH: '1',
+});
+
+/** https://opencode.ai/docs/config: prices in USD per million tokens, for its own sums. */
 function openCodeConfig({ url, models, model }: Setup): object {
-  const limits = (one: ListedModel) => ({ context: one.context_length, output: answerTokens(one) });
+  const name = `headgate/${model.id}`;
   return {
-    model: `headgate/${model.id}`,
+    model: name,
+    // What it asks beside the work, such as a title, would go to another provider's model.
+    small_model: name,
+    enabled_providers: ['headgate'],
+    share: 'disabled',
     provider: {
       headgate: {
         npm: '@ai-sdk/openai-compatible',
         name: 'Headgate',
         options: { baseURL: url, apiKey: '{env:HEADGATE_API_KEY}' },
-        models: Object.fromEntries(models.map((one) => [one.id, { name: one.name ?? one.id, limit: limits(one) }])),
+        models: Object.fromEntries(models.map((one) => [one.id, openCodeModel(one)])),
       },
     },
   };
 }
+
+const openCodeModel = (one: ListedModel): object => ({
+  name: one.name ?? one.id,
+  limit: { context: one.context_length, output: answerTokens(one) },
+  attachment: one.task_type === 'vision',
+  modalities: { input: inputsOf(one), output: ['text'] },
+  cost: {
+    input: perMillion(one.pricing?.prompt),
+    output: perMillion(one.pricing?.completion),
+    cache_read: perMillion(one.pricing?.input_cache_read),
+    cache_write: perMillion(one.pricing?.prompt),
+  },
+});
 
 /** Until it ends. A terminal sends its Ctrl-C to both: the agent decides what it means. */
 function follow(child: ChildProcess): Promise<number> {

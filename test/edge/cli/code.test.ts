@@ -111,7 +111,10 @@ describe('headgate code', () => {
     expect(await sentence(['-m', 'nope'], {})).toMatch(/^2 .*there is no model "nope" that chats: coder/);
     expect(await sentence(['--with', 'vi'], {})).toMatch(/^2 .*--with must be one of pi, opencode/);
     expect(await sentence(['--with', 'opencode'], { PATH: '/nonexistent' })).toMatch(
-      /^1 .*no program opencode on this machine/,
+      /^1 .*no program opencode on the PATH: "npm install --global opencode-ai" installs it/,
+    );
+    expect(await sentence(['--with', 'opencode', '--install-only'], {})).toMatch(
+      /^2 .*--install-only installs pi, not opencode/,
     );
     const empty = { XDG_DATA_HOME: folders() };
     expect(await sentence([], { ...empty, PATH: '/nonexistent' })).toMatch(
@@ -156,17 +159,28 @@ describe('headgate code', () => {
       'opencode',
       'echo "$OPENCODE_CONFIG_CONTENT"; echo "key=$HEADGATE_API_KEY"; echo "words=$*"; exit 3',
     );
-    const { code, stdout } = await run(['--with', 'opencode', '--', 'run', '--help'], {
-      env: { PATH: `${fake}:/usr/bin:/bin` },
-    });
+    const env = { PATH: `${fake}:/usr/bin:/bin` };
+    const { code, stdout } = await run(['--with', 'opencode', '--', 'run', '--help'], { env });
     expect(code).toBe(1);
     const [config = '', ...rest] = stdout.trim().split('\n');
     expect(rest).toEqual([`key=${gateway.key}`, 'words=run --help']);
     expect(JSON.parse(config)).toMatchObject({
       model: 'headgate/coder',
-      provider: { headgate: { options: { baseURL: `${gateway.url}/v1`, apiKey: '{env:HEADGATE_API_KEY}' } } },
+      // No other provider sees anything of the code, not even for a title.
+      small_model: 'headgate/coder',
+      enabled_providers: ['headgate'],
+      share: 'disabled',
+      provider: {
+        headgate: {
+          options: { baseURL: `${gateway.url}/v1`, apiKey: '{env:HEADGATE_API_KEY}' },
+          models: { coder: { modalities: { input: ['text'], output: ['text'] }, attachment: false } },
+        },
+      },
     });
     expect(config).not.toContain(gateway.key);
+    // With --print it runs the words; alone they would be a folder.
+    const printed = await run(['--with', 'opencode', '-p', '--json', 'Be polite.', '--', '--auto'], { env });
+    expect(printed.stdout).toContain('words=run --format json Be polite. --auto\n');
   });
 
   it('installs pi and lets it edit a file through the gateway', { timeout: 300_000 }, async () => {
