@@ -9,6 +9,7 @@ import { requestsTable } from './requests-table.ts';
 import { type SnippetModel, snippetList, snippetsOf } from './snippets.ts';
 import { empty, figures } from './ui.ts';
 import type { PortalParts } from './parts.ts';
+import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway } from './runway.ts';
 import type { Visit } from './visit.ts';
 
@@ -18,7 +19,7 @@ const keysReadMax = 500;
 interface Seen {
   readonly summary: SummaryAnswer | null;
   readonly wallet: WalletAnswer | null;
-  /** Null without a wallet to be seen. */
+  /** Null without a wallet to be seen, and while it is not known. */
   readonly runway: Runway | null;
   readonly requests: readonly RequestAnswer[] | null;
   readonly keys: readonly KeyAnswer[] | null;
@@ -31,7 +32,7 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
   const usage = mayOwn('usage.read');
   const [summary, wallet, requests, keys, list] = await Promise.all([
     usage ? get<SummaryAnswer>('/v1/usage/summary?group_by=day') : null,
-    may('wallet.read') ? get<WalletAnswer>('/v1/wallet') : null,
+    may('wallet.read') ? readWallet(visit) : null,
     usage ? get<ListAnswer<RequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
     may('keys') ? get<ListAnswer<KeyAnswer>>(`/v1/keys?limit=${keysReadMax}`) : null,
     models(parseId('org', visit.organizationId) ?? ''),
@@ -51,12 +52,15 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
       hx-swap="outerHTML"
       hx-headers='{"X-Poll":"1"}'
     >
-      ${troubles}
-      ${seen.wallet === null || seen.runway === null ? null : balanceWarning(seen.wallet, seen.runway, visit.may('wallet.book'))}
-      ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
+      ${troubles} ${balance(visit, seen)} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
     </div>
     ${firstSteps(visit, seen)}`;
   return page(visit, { title: 'Overview', body });
+}
+
+function balance({ may }: Visit, { wallet, runway }: Seen): MaybeHtml {
+  if (wallet !== null && runway !== null) return balanceWarning(wallet, runway, may('wallet.book'));
+  return may('wallet.read') ? unknownBalance() : null;
 }
 
 function numbers({ summary, wallet }: Seen, nowMs: number): Html {

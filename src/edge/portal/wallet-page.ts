@@ -6,6 +6,7 @@ import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { otherOrganization } from './other-organization.ts';
 import type { PortalParts } from './parts.ts';
+import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './runway.ts';
 import { badge, empty, field, figures, formToken, notice, older, refused, table, tabs } from './ui.ts';
 import { pathWith, queryOf, RefusedError, type Refusal, type Visit } from './visit.ts';
@@ -56,18 +57,18 @@ async function walletPageOf(
   const mayBook = visit.may('wallet.book');
   const id = organization === '' ? visit.organizationId : organization;
   const [wallet, ledger, owner] = await Promise.all([
-    get<WalletAnswer>(pathWith('/v1/wallet', of)),
+    readWallet(visit, pathWith('/v1/wallet', of)),
     get<ListAnswer<LedgerEntryAnswer>>(pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize, ...of })),
     mayBook ? get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
   ]);
-  const runway = await readRunway(visit, wallet, { nowMs: clock.now(), organization });
+  const runway = wallet === null ? null : await readRunway(visit, wallet, { nowMs: clock.now(), organization });
   const said = notices[queryOf(context, 'notice')];
   const next =
     ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor, ...of });
   const body = html`${otherOrganization(organization, '/portal/wallet')}
-    ${said === undefined ? null : notice('good', said)} ${balanceWarning(wallet, runway, mayBook)}
-    ${amounts(wallet, runway)} ${owner === null ? null : bookingForms(visit, owner, typed)}
-    ${owner === null ? null : otherWallet()}
+    ${said === undefined ? null : notice('good', said)}
+    ${wallet === null || runway === null ? unknownBalance() : html`${balanceWarning(wallet, runway, mayBook)} ${amounts(wallet, runway)}`}
+    ${owner === null ? null : bookingForms(visit, owner, typed)} ${owner === null ? null : otherWallet()}
     <section aria-labelledby="ledger-title">
       <h2 id="ledger-title">Ledger</h2>
       ${tabs(

@@ -2,25 +2,34 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { type Line, openLine } from '../../support/tcp-line.ts';
 import { eventually } from '../inference/inference-gateway.ts';
 import { signInVisitor, type Shown, type Visitor } from './visitor.ts';
 
-/** What pages and forms do while PostgreSQL is away: nothing by half, and nobody is signed out for it. */
+/** What pages and forms do while PostgreSQL or Redis is away: nothing by half, and nobody is signed out for it. */
 
 let database: TestDatabase;
 let proxy: DatabaseProxy;
+let redis: TestRedis;
+let line: Line;
 let gateway: TestGateway;
 let admin: Visitor;
 
 beforeAll(async () => {
   database = await createTestDatabase();
   proxy = await startDatabaseProxy(database.url);
-  gateway = await startGateway({ databaseUrl: proxy.url });
+  redis = await startRedis();
+  line = await openLine(portOf(redis));
+  gateway = await startGateway({ databaseUrl: proxy.url, redisUrl: line.url });
   admin = await signInVisitor(gateway);
 });
 afterAll(async () => {
   proxy.restore();
+  line.lead(portOf(redis));
   await gateway.stop();
+  line.close();
+  await redis.stop();
   await proxy.close();
   await database.drop();
 });
@@ -28,6 +37,8 @@ beforeEach(async () => {
   proxy.restore();
   await eventually(async () => (await admin.get('/portal/keys')).status === 200);
 });
+
+const portOf = ({ url }: TestRedis): number => Number(new URL(url).port);
 
 const pages = [
   '/',
@@ -90,5 +101,29 @@ describe.each(['cut', 'silence'] as const)('while PostgreSQL is away (%s)', (how
     expect(await keysNamed(`made ${how}`)).toBe(0);
     expect((await admin.post('/portal/keys', newKey(`made ${how}`))).status).toBe(200);
     expect(await keysNamed(`made ${how}`)).toBe(1);
+  });
+});
+
+describe('while Redis is away', () => {
+  it('every page is there, but for a balance that nobody knows', async () => {
+    line.lead(null);
+    await eventually(async () => (await gateway.request('/v1/wallet')).status === 503);
+    for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
+    for (const path of ['/', '/portal/wallet']) {
+      expect((await admin.get(path)).text).toContain('The balance is not known just now');
+    }
+    line.lead(portOf(redis));
+    await eventually(async () => (await gateway.request('/v1/wallet')).status === 200);
+    for (const path of ['/', '/portal/wallet']) {
+      expect((await admin.get(path)).text).not.toContain('not known just now');
+    }
+  });
+
+  it('forms do what they do, once', async () => {
+    line.lead(null);
+    await eventually(async () => (await gateway.request('/v1/wallet')).status === 503);
+    expect((await admin.post('/portal/keys', newKey('made without Redis'))).status).toBe(200);
+    line.lead(portOf(redis));
+    expect(await keysNamed('made without Redis')).toBe(1);
   });
 });

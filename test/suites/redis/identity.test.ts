@@ -6,15 +6,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import {
-  AdmissionBench,
-  heldOf,
-  openLine,
-  requestOf,
-  type TestGateway,
-  usedOf,
-  type Wanted,
-} from './admission-bench.ts';
+import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+import { openLine } from '../../support/tcp-line.ts';
 
 /** A Redis that is no longer the one that was written to, or that has lost what was written. */
 
