@@ -225,7 +225,7 @@ describe('a stream that breaks off', () => {
 
 it('a wallet that is used up ends a stream with an event, and is never below zero', async () => {
   const { key } = await openOrganization(bench.gateway, '0.0006');
-  const answer = await ask({ output_tokens: 4000 }, { ...streamed, max_tokens: 5000 }, { key });
+  const answer = await ask({ output_tokens: 4000, tpot_ms: 2 }, { ...streamed, max_tokens: 5000 }, { key });
   const last = eventsOf(await answer.text()).at(-1);
   expect(last).toMatchObject({ type: 'error', error: { type: 'billing_error', code: 'insufficient_funds' } });
   expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'ended', usage_source: 'engine' });

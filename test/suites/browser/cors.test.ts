@@ -56,7 +56,13 @@ async function useSdk({ url, apiKey }: { url: string; apiKey: string }): Promise
 
 it('reaches a gateway that names its origin, and no other', async () => {
   const { page } = await browsers.open();
-  await page.goto(origin);
+  // On a busy machine one of the SDK's many files may come too late for the browser: nothing of the page runs then.
+  await expect
+    .poll(async () => {
+      await page.goto(origin);
+      return page.evaluate(() => 'OpenAI' in globalThis);
+    })
+    .toBe(true);
   const found = await page.evaluate(useSdk, { url: gateway.url, apiKey: gateway.key });
   expect(found).toMatchObject({ requestId: expect.stringMatching(/^[0-9a-f-]{36}$/), code: 'model_not_found' });
   expect((found as { chunks: number }).chunks).toBeGreaterThan(1);
