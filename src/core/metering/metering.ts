@@ -285,6 +285,7 @@ export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
+export { uncountedEndpoints } from './unsure-sequences.ts';
 export type { Edge, EdgeTokens, EndedLater, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
 export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

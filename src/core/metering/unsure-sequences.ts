@@ -6,6 +6,14 @@ export interface SequencesMax {
   readonly inputsMax: number;
 }
 
+/** Routes that a tokenizer answers: no engine counts anything of their requests, however they end. */
+export const uncountedEndpoints = ['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'] as const;
+
+/** Whether an engine's last word on a record `r` is not known: it may have counted more than the record has. */
+export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.status < 400 or r.status >= 499)
+      and r.endpoint not in (select code from usage_names
+        where name in (${uncountedEndpoints.map((path) => `'${path}'`).join(', ')})))`;
+
 /** Of an unsure record: how many prompts it had is not kept, so that it counts as many as it may have had. */
 export const sequencesOf = ({ sequencesMax, inputsMax }: SequencesMax): string => `
       sum(case (select name from usage_names where code = r.endpoint)

@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { ledgerUsageSql } from '#core/wallet/wallet.ts';
 import { holdPartitions, readFloorMs } from './partitions.ts';
-import { type SequencesMax, sequencesOf } from './unsure-sequences.ts';
+import { isUnsure, type SequencesMax, sequencesOf } from './unsure-sequences.ts';
 
 /** What is asked of the hours of a span. */
 export interface AskedOfHours {
@@ -136,7 +136,6 @@ type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 /** Milliseconds since the Unix epoch that an id carries in its first 48 bits. */
 const timeOfId = `('x' || substr(replace(r.id::text, '-', ''), 1, 12))::bit(48)::bigint`;
-const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.status < 400 or r.status >= 499))`;
 const promptTokens = 'r.input_tokens::bigint * coalesce(r.choices, 1)';
 
 interface HourRow {

@@ -268,6 +268,32 @@ describe('requests on record', () => {
     ]);
   });
 
+  it.each(['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'])(
+    'of %s make an engine count nothing, so that they explain nothing',
+    async (endpoint) => {
+      begin();
+      const free = { endpoint, usageSource: 'none', costPicoUsd: 0n } as const;
+      const nothing = { from: '10:10:00', seconds: 1, input: 0, output: 0 };
+      await use(
+        { ...nothing, more: free },
+        { ...nothing, more: { ...free, outcome: 'failed', status: 502 } },
+        { ...nothing, from: '10:59:59', more: { ...free, outcome: 'aborted', status: 499 } },
+      );
+      await run({
+        from: '10:00:00',
+        ...clean,
+        read: [
+          ['10:59:55', 30, 20],
+          ['11:30:00', 37, 27],
+        ],
+      });
+      expect(await compare('10:00:00', '12:00:00')).toEqual([
+        { hour: '10', state: 'unexplained', kinds: [], unexplained: [30, 20] },
+        { hour: '11', state: 'unexplained', kinds: [], unexplained: [7, 7] },
+      ]);
+    },
+  );
+
   it('of an engine without counters are held against the ledger alone', async () => {
     begin();
     await use({ from: '10:10:00', seconds: 5, input: 10, output: 20 });

@@ -1,5 +1,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { uncountedEndpoints } from '#core/metering/metering.ts';
+import { type Endpoint, endpoints } from '#edge/inference/endpoints.ts';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
 import { type Body, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
 import { claudeCode, errorOf, eventsOf } from './messages-client.ts';
@@ -350,6 +352,11 @@ describe('Claude Code', () => {
 });
 
 describe('what is free', () => {
+  it('is what no engine counts', () => {
+    const free = endpoints.filter(({ isFree }: Endpoint) => isFree === true);
+    expect(free.map(({ path: route }) => route)).toEqual(uncountedEndpoints);
+  });
+
   it.each<[string, object, object]>([
     [countPath, { messages: hello }, { input_tokens: expect.any(Number) }],
     ['/v1/tokenize', { prompt: 'Hello there' }, { count: 2, tokens: [expect.any(Number), expect.any(Number)] }],
