@@ -27,6 +27,7 @@ import {
   type KeyRef,
   type Settlement,
 } from './contract.ts';
+import { GivenOver } from './given-over.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks, Share } from './outage-books.ts';
@@ -99,17 +100,18 @@ export class Outage {
   readonly #options: OutageOptions;
   readonly #keys = new Map<string, LocalKey>();
   readonly #holds = new Map<string, LocalHold>();
-  /** Moments, on the monotonic clock, at which organizations were given over; under null: all of them. */
-  readonly #givenOver = new Map<string | null, number>();
+  readonly givenOver: GivenOver;
   #isOver = false;
 
   constructor(options: OutageOptions) {
     this.#options = options;
+    this.givenOver = new GivenOver(options);
   }
 
   admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
     const { books, known } = this.#options;
     if (known.isRevoked(request.keyId)) return { ok: false, code: 'unauthorized' };
+    if (this.givenOver.has(request.organizationId)) return this.#inItsTurn(request, deciding);
     const share = books.share(request.organizationId);
     const key = this.#keys.get(request.keyId);
     if (share === null || key === undefined || !this.#knowsMonth(key, request.limits)) {
@@ -127,7 +129,7 @@ export class Outage {
     try {
       const share = await books.read(hold.organizationId);
       if (this.#isOver || hold.isSettled) return null;
-      const mayGive = books.mayServe && !this.isGivenOver(hold.organizationId);
+      const mayGive = books.mayServe && !this.givenOver.has(hold.organizationId);
       const left = mayGive && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
@@ -166,27 +168,15 @@ export class Outage {
     if (key !== undefined) countAdmitted(key.use, this.#options.store.guessedNowMs);
   }
 
-  /**
-   * Redis, once it is told, decides for another gateway, which may give all that is left.
-   * @param organizationId null for every one
-   */
-  giveOver(organizationId: string | null): void {
-    this.#givenOver.set(organizationId, this.#options.clock.monotonicMs());
-  }
-
-  /**
-   * Nothing is decided here then, for as long as a lease lasts: the other gateway may be gone. Where Redis is silent once
-   * more, each of them has its part.
-   */
-  isGivenOver(organizationId: string): boolean {
-    const { store, clock, leaseMs } = this.#options;
-    const sinceMs = Math.max(this.#givenOver.get(organizationId) ?? 0, this.#givenOver.get(null) ?? 0);
-    return sinceMs > 0 && store.redis.answers && clock.monotonicMs() - sinceMs < leaseMs;
+  async #inItsTurn(request: AdmitRequest, deciding: Deciding): Promise<AdmitResult> {
+    await this.givenOver.turn(request.organizationId);
+    return this.#isOver ? this.#options.again(request, deciding) : unavailable;
   }
 
   /** Redis decides again: nothing more is decided here. */
   end(): void {
     this.#isOver = true;
+    this.givenOver.end();
   }
 
   /** Something was booked that is no request. */
@@ -299,7 +289,7 @@ export class Outage {
   }
 
   #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
-    if (this.isGivenOver(request.organizationId)) return unavailable;
+    if (this.givenOver.has(request.organizationId)) return unavailable;
     const { limits, estimatedTokens, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
     const divided = beside(key, limits, divideLimits(limits, share.gateways), nowMs);

@@ -5,6 +5,7 @@ import type { AdmissionStore } from './admission-store.ts';
 import type { AdmitRequest, AdmitResult } from './contract.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { Gathering } from './gathering.ts';
+import { turnMs } from './given-over.ts';
 import type { HoldLeases } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import { type Deciding, Outage } from './outage.ts';
@@ -40,8 +41,6 @@ const sureAfterMs = 2 * shortTimeoutMs;
 const lookAgainMs = 25;
 /** What is settled while Redis is told of it must be told anew. */
 const roundsMax = 10;
-/** A gateway that hears from another one that Redis is back waits so long for it before it decides alone again. */
-const gateMs = 1000;
 /** Leases that were not renewed for this part of their time are renewed before anything is admitted. */
 const renewedWithin = 0.8;
 
@@ -108,11 +107,12 @@ export class Outages {
   /** For other gateways. */
   async register(name: string): Promise<void> {
     if (name === oneMore) return void (await this.#countGateways());
-    if (name !== everything && this.#current !== null) {
-      this.#current.giveOver(name === everythingFinally ? null : name);
+    if (name === everythingFinally && this.#current !== null) {
       const { open } = this.#closeGate();
-      setTimeout(open, gateMs).unref();
+      setTimeout(open, turnMs).unref();
     }
+    // What is decided from now on would not be told.
+    if (name !== everything) this.#current?.givenOver.add(name === everythingFinally ? null : name);
     await this.tell(name);
   }
 

@@ -125,7 +125,7 @@ class SharedAdmission implements RedisAdmission {
   async extend(requestId: string, moreMicroUsd: bigint): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
-    if (this.#outages.current?.isGivenOver(hold.organizationId) === true) await this.#outages.gate;
+    await this.#outages.current?.givenOver.turn(hold.organizationId);
     const before = this.#outages.current;
     if (before !== null) return before.extend(hold, moreMicroUsd);
     try {
