@@ -2,6 +2,7 @@ import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import { costOf, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
+import type { ReplicaOutcome } from '#core/routing/routing.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
 import type { Call, InferenceRequest } from './call.ts';
@@ -17,25 +18,43 @@ import { noteRetried } from './unbilled.ts';
 
 /**
  * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
- * one could not be reached, that is the one that is started in its place.
+ * one could not be reached, that is the one that is started in its place. What two replicas fail at is the request's
+ * fault, or that of what they have in common: it is told of neither, or one caller could take replicas from all others.
  */
 export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { held, stop } = call;
   const startedMs = parts.clock.now();
-  const first = await relayOnce(parts, call, request, grant);
-  if (!first.retry || held.lease === null || stop.reason !== null) return first;
-  const exclude = new Set([held.lease.replica.id]);
+  const first = await attempt(parts, call, request, grant);
+  const isOpen = first.outcome.retry && stop.reason === null;
+  // Who is gone is replaced from now on.
+  if (!isOpen || first.said !== 'failed') report(parts, first, first.said);
+  if (!isOpen) return first.outcome;
+  const exclude = new Set([first.lease.replica.id]);
   const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call.endpoint, request) });
-  if (other === null && !first.unreachable) return first;
-  noteRetried(parts, call, request, { outcome: first, startedMs });
-  held.lease.release();
+  if (other === null && first.said === 'failed') report(parts, first, first.said);
+  if (other === null && !first.outcome.unreachable) return first.outcome;
+  noteRetried(parts, call, request, { outcome: first.outcome, startedMs });
+  first.lease.release();
   held.lease = other ?? (await waitForOther(parts, call, request, exclude));
-  if (held.lease === null) return first;
+  if (held.lease === null) return first.outcome;
   call.timings.retries += 1;
-  return relayOnce(parts, call, request, grant);
+  const second = await attempt(parts, call, request, grant);
+  const isShared = first.said === 'failed' && second.said === 'failed';
+  if (first.said === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
+  report(parts, second, isShared ? 'unknown' : second.said);
+  return second.outcome;
 }
 
-function relayOnce(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
+/** How a replica did with a request, and what that would say of it alone. */
+interface Attempt {
+  readonly lease: Lease;
+  readonly outcome: Outcome;
+  readonly said: ReplicaOutcome;
+}
+
+const report = ({ routing }: PathParts, { lease }: Attempt, said: ReplicaOutcome): void => routing.report(lease, said);
+
+function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Attempt> {
   const { held, stop, timings, trace } = call;
   const { lease } = held;
   if (lease === null) throw new Error('a request has no lease on a replica');
@@ -44,11 +63,10 @@ function relayOnce(parts: PathParts, call: Call, request: InferenceRequest, gran
     const sentMs = parts.clock.monotonicMs();
     const proxied = startRelay(parts, relayJob(parts, call, request, { grant, lease }), (outcome) => {
       stop.listen(null);
-      parts.routing.report(lease, replicaOutcome(outcome));
       if (request.model.engine.driver.type === 'external') noteRefusal(parts, call, lease, outcome);
       timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
       trace.engineEnded(outcome);
-      resolve(outcome);
+      resolve({ lease, outcome, said: replicaOutcome(outcome) });
     });
     stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
   });

@@ -107,6 +107,18 @@ describe('a model with several replicas', () => {
     expect(homes.size).toBeGreaterThan(1);
   });
 
+  it('asks all of them still, after requests at which every one fails', async () => {
+    const statuses: number[] = [];
+    for (let request = 0; request < 12; request += 1) {
+      statuses.push((await bench.chat({ messages: [says('user', `${request}`)], standin: { status: 500 } })).status);
+    }
+    expect(statuses).toEqual(statuses.map(() => 502));
+    const homes = await homesOf(() =>
+      Promise.all(Array.from({ length: 12 }, (_, at) => ask({ messages: [says('user', long(`after ${at}`))] }))),
+    );
+    expect(homes.size).toBe(replicas);
+  });
+
   it('answers on when one is killed, and brings its requests to the others', async () => {
     const messages = [says('user', long('before'))];
     const [home] = (await homesOf(() => ask({ messages }))).keys();

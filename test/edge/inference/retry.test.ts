@@ -9,7 +9,7 @@ const fake = vi.hoisted(() => ({
   replicas: [] as Replica[],
   taken: [] as string[],
   open: 0,
-  unreachable: [] as string[],
+  reported: [] as string[],
 }));
 
 // The fleet of this version runs one replica of an engine; the path is ready for several.
@@ -32,7 +32,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
     flex: () => Promise.reject(new Error('nobody asks for flex here')),
     coldStartMs: () => null,
     reportRefusal: () => undefined,
-    report: ({ replica }, outcome) => void (outcome === 'unreachable' && fake.unreachable.push(replica.id)),
+    report: ({ replica }, outcome) => void fake.reported.push(`${replica.id} ${outcome}`),
     close: () => {},
   }),
 }));
@@ -68,7 +68,7 @@ const bench = useInference(async () => {
 });
 afterAll(() => Promise.all(engines.map((engine) => engine.stop())));
 beforeEach(() => {
-  Object.assign(fake, { replicas: [], taken: [], open: 0, unreachable: [] });
+  Object.assign(fake, { replicas: [], taken: [], open: 0, reported: [] });
 });
 
 /** Puts a replica that fails in a way of its own before the good one. */
@@ -92,6 +92,7 @@ describe.each([
     expect(answer.status).toBe(200);
     await answer.text();
     expect(fake.taken).toEqual(['bad', 'good']);
+    expect(fake.reported).toEqual(['bad failed', 'good answered']);
     expect(fake.open).toBe(0);
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', output_tokens: 8 });
   });
@@ -101,15 +102,16 @@ describe.each([
     const answer = await bench.chat({ stream });
     expect(answer.status).toBe(200);
     await answer.text();
-    expect(fake.unreachable).toEqual(['gone']);
+    expect(fake.reported).toEqual(['gone unreachable', 'good answered']);
     expect(fake.open).toBe(0);
   });
 
-  it('of both replicas is an upstream_error after two tries', async () => {
+  it('of both replicas is an upstream_error after two tries, and told of neither', async () => {
     const bad = await startReplica(['--status', '500']);
     fake.replicas = ['one', 'two', 'three'].map((id) => replicaOf(id, bad));
     expect(await errorOf(await bench.chat({ stream }))).toMatchObject({ status: 502, code: 'upstream_error' });
     expect(fake.taken).toEqual(['one', 'two']);
+    expect(fake.reported).toEqual(['one unknown', 'two unknown']);
     expect(fake.open).toBe(0);
   });
 
@@ -123,6 +125,7 @@ describe.each([
     await failFirst(['--hang', 'before_headers']);
     expect((await bench.chat({ stream })).status).toBe(504);
     expect(fake.taken).toEqual(['bad']);
+    expect(fake.reported).toEqual(['bad failed']);
   });
 });
 
