@@ -48,6 +48,12 @@ export function atMost(membersMax: number): FieldRule {
   };
 }
 
+/** JSON can name the halves of a surrogate pair apart. vLLM answers 500 to one, as if that were its own fault. */
+function refuseHalves({ key }: JsonMember, texts: readonly unknown[]): void {
+  if (texts.every((text) => typeof text !== 'string' || text.isWellFormed())) return;
+  throw invalid(key, `"${key}" has half of a surrogate pair, which is no character.`);
+}
+
 const stopCharsMax = 256;
 
 /** Text is held back for as long as it may become a stop string: with it the counts by which a stream is billed. */
@@ -57,6 +63,7 @@ export const checkStop: FieldRule = (request, member) => {
   if (isLong(member) || texts.some((text) => typeof text === 'string' && text.length > stopCharsMax)) {
     throw refuse(member.key, `A "${member.key}" string may be at most ${stopCharsMax} characters long.`);
   }
+  refuseHalves(member, texts);
 };
 
 /**
@@ -74,6 +81,7 @@ export const checkBadWords: FieldRule = (request, member) => {
     const bounds = `at most ${badWordsMax} words of together ${badWordsBytesMax} bytes`;
     throw refuse('bad_words', `"bad_words" may have ${bounds}.`);
   }
+  refuseHalves(member, words);
 };
 
 const notInteger = (param: string): AppError => invalid(param, `"${param}" must be an integer.`);

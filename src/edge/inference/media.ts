@@ -109,7 +109,9 @@ class MediaFinder {
   }
 
   #part(at: number, depth = 0): void {
-    const members = this.#members(at).filter((member) => !this.#isNull(member));
+    const all = this.#members(at);
+    this.#checkSource(all);
+    const members = all.filter((member) => !this.#isNull(member));
     // The result of a tool is a list of parts.
     for (const { key, valueStart, valueEnd } of members) {
       if (key === 'content' && depth === 0) this.#each(valueStart, valueEnd, (start) => this.#part(start, depth + 1));
@@ -120,6 +122,16 @@ class MediaFinder {
     this.count += 1;
     this.params.any ??= this.#param;
     for (const member of members) this.#note(member);
+  }
+
+  /** Anthropic's pictures. vLLM answers 500 to one whose source is no object, as if that were its own fault. */
+  #checkSource(members: readonly JsonMember[]): void {
+    if (
+      !members.some(({ key, valueStart, valueEnd }) => key === 'type' && this.#string(valueStart, valueEnd) === 'image')
+    )
+      return;
+    const isOdd = ({ key, valueStart }: JsonMember): boolean => key === 'source' && this.#text[valueStart] !== '{';
+    if (members.some(isOdd)) throw this.#invalid('has a picture whose "source" is not an object');
   }
 
   #isMedia({ key, valueStart, valueEnd }: JsonMember): boolean {

@@ -66,6 +66,7 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
     [{ kv_transfer_params: { a: 1 } }, 'kv_transfer_params'],
     [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, 'tools'],
     [{ stop_sequences: ['x'.repeat(257)] }, 'stop_sequences'],
+    [{ stop_sequences: ['half of one: \ud83d'] }, 'stop_sequences'],
     [
       { output_config: { format: { type: 'json_schema', schema: { pattern: '(a{0,99}){0,99}' } } } },
       'output_config.format.schema',
@@ -84,6 +85,10 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
       },
       'messages',
     ],
+    ...['http://169.254.169.254/', [inside], null].map((source): [object, string] => [
+      { messages: [{ role: 'user', content: [{ type: 'tool_result', content: [{ type: 'image', source }] }] }] },
+      'messages',
+    ]),
   ])('%j', async (fields, param) => {
     const error = await errorOf(await ask({}, fields));
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param });

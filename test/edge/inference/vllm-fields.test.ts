@@ -181,6 +181,12 @@ it('beam search, and echo without log probabilities, are refused only where they
   }
 });
 
+it.each(['stop', 'bad_words'])('%s of half a character is refused: engines break on it', async (field) => {
+  const error = await errorOf(await post('/v1/chat/completions', { [field]: ['whole', 'half: \ud83d'] }));
+  expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: field });
+  expect((await post('/v1/chat/completions', { [field]: ['\u{1f600}'] })).status).toBe(200);
+});
+
 it('what a text is cut to says how long it may be', async () => {
   const embed = (input: unknown, tokens: number): Promise<Response> =>
     post('/v1/embeddings', { input, truncate_prompt_tokens: tokens });
