@@ -19,6 +19,12 @@ export interface Connections {
    * wait for a request whose body is still coming in.
    */
   afterAnswers(socket: Duplex, callback: (unanswered: ServerResponse | null) => void): void;
+  /**
+   * For a clock that ran out on a connection: what has come over it by now is read, and it calls back unless a request
+   * began with that. Node looks at its clocks first, so a process that was stopped for a while finds them run out
+   * before it has read what clients sent meanwhile. To be called from a timer.
+   */
+  unlessAsked(socket: Duplex, callback: () => void): void;
 }
 
 export interface ConnectionBounds {
@@ -36,12 +42,16 @@ export const unfinishedMax = 16;
 interface ConnectionState {
   /** Requests that are begun and not yet answered to the last byte. */
   unfinished: number;
+  /** Requests that ever began. */
+  begun: number;
   /** Requests that came after the one that was refused. */
   surplus: number;
   /** The answer of the newest request. */
   newest: ServerResponse | null;
   afterAnswers: ((unanswered: ServerResponse | null) => void) | null;
 }
+
+const newState = (): ConnectionState => ({ unfinished: 0, begun: 0, surplus: 0, newest: null, afterAnswers: null });
 
 /** Watches the connections of a server from now on. It takes over the server's `timeout`. */
 export function guardConnections(server: Server, bounds: ConnectionBounds): Connections {
@@ -52,7 +62,7 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
   function stateOf(socket: Duplex): ConnectionState {
     let state = states.get(socket);
     if (state === undefined) {
-      state = { unfinished: 0, surplus: 0, newest: null, afterAnswers: null };
+      state = newState();
       states.set(socket, state);
     }
     return state;
@@ -79,13 +89,15 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
   // Node calls this when no byte was read or written for the timeout.
   server.setTimeout(stallMs, (socket) => {
     // Otherwise the client waits for an answer that is being made, which has limits of its own.
-    if (socket.writableLength > 0 || stateOf(socket).unfinished === 0) socket.destroy();
+    if (socket.writableLength > 0) socket.destroy();
+    else if (stateOf(socket).unfinished === 0) onceRead(stateOf(socket), () => socket.destroy());
   });
 
   return {
     accept(incoming, outgoing) {
       const { socket } = incoming;
       const state = stateOf(socket);
+      state.begun += 1;
       if (state.unfinished > unfinishedMax) {
         state.surplus += 1;
         // Node holds what it has read until the connection ends: a few requests do no harm, a flood closes it.
@@ -100,14 +112,26 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
       return false;
     },
     upgraded(socket) {
-      stateOf(socket).unfinished += 1;
+      const state = stateOf(socket);
+      state.unfinished += 1;
+      state.begun += 1;
     },
     afterAnswers(socket, callback) {
       const state = stateOf(socket);
       state.afterAnswers = callback;
       callAfterAnswers(state);
     },
+    unlessAsked: (socket, callback) => onceRead(stateOf(socket), callback),
   };
+}
+
+/** Calls back unless a request begins with what has come by now. */
+function onceRead(state: ConnectionState, callback: () => void): void {
+  const { begun } = state;
+  // Immediates run behind the reading of what has come.
+  setImmediate(() => {
+    if (state.begun === begun) callback();
+  });
 }
 
 function callAfterAnswers(state: ConnectionState): void {

@@ -82,6 +82,37 @@ describe.each([
   });
 });
 
+it('an idle connection is closed when its time is over, but not while a request on it waits to be read', async () => {
+  const keepAliveTimeout = 1000;
+  const server = createServer({ keepAliveTimeout, keepAliveTimeoutBuffer: 0 });
+  const connections = guardConnections(server, {
+    connectionsMax: 100,
+    stallMs: 20_000,
+    refuse: (outgoing) => outgoing.destroy(),
+  });
+  server.on('request', (incoming, outgoing) => {
+    connections.accept(incoming, outgoing);
+    outgoing.end(incoming.url);
+  });
+  open.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const client = connect(typeof address === 'object' && address !== null ? address.port : 0, '127.0.0.1');
+  open.unshift(client);
+  const closed = new Promise((resolve) => client.on('error', () => undefined).on('close', resolve));
+  let text = '';
+  client.on('data', (chunk: Buffer) => {
+    text += chunk.toString('latin1');
+    if (!text.endsWith('/first')) return;
+    client.write('GET /second HTTP/1.1\r\nhost: a\r\n\r\n');
+    // Both sides are one process, which stands still: what was written lies on the wire for longer than the limit.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, keepAliveTimeout * 1.5);
+  });
+  client.write('GET /first HTTP/1.1\r\nhost: a\r\n\r\n');
+  await closed;
+  expect(text).toMatch(/\/first[^]*\/second$/);
+});
+
 it('what is open is not closed for the next connection: a websocket, an event stream, and none that is idle', async () => {
   const server = createServer();
   const connections = guardConnections(server, {

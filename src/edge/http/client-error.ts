@@ -5,8 +5,10 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { drainBody } from './drain-body.ts';
 
+const lateHead = 'ERR_HTTP_REQUEST_TIMEOUT';
+
 function toAppError(error: NodeJS.ErrnoException): AppError {
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+  if (error.code === lateHead) {
     return new AppError('request_timeout', { message: 'The request headers were not complete in time.' });
   }
   if (error.code === 'HPE_HEADER_OVERFLOW') {
@@ -27,9 +29,15 @@ const refusedSockets = new WeakSet<Duplex>();
 
 /**
  * Answers what Node's parser refuses, in the one envelope, and closes: nothing more can be understood after it.
- * Answers that are under way on the connection come first.
+ * Answers that are under way on the connection come first. Headers that have come whole and are not read yet are not
+ * late: their request is served.
  */
 export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
+  if (error.code === lateHead) connections.unlessAsked(socket, () => refuseClient(error, socket, connections));
+  else refuseClient(error, socket, connections);
+}
+
+function refuseClient(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
   // Node reports what was read together with the refused bytes part by part; one answer is enough.
   if (refusedSockets.has(socket)) return;
   if (!socket.writable || error.code === 'ECONNRESET') {
