@@ -112,8 +112,9 @@ class MessageMerger {
   /** Nulls are left out, as engines do in JSON. Null where it is not the whole of a message. */
   message(): Members | null {
     if (this.#message === null || this.#end === null || !this.#isWhole) return null;
-    const { content: _content, usage: _first, ...head } = this.#message;
-    const { cost: _cost, ...usage } = membersOf(this.#end['usage']);
+    const { content: _content, usage: first, ...head } = this.#message;
+    // Some engines tell the prompt's count at the start alone; what the end says of it is newer.
+    const { cost: _cost, ...usage } = { ...membersOf(first), ...membersOf(this.#end['usage']) };
     const content = [...this.#blocks.values()].map(wholeBlock);
     const whole = {
       ...head,

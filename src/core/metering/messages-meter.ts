@@ -140,8 +140,11 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   /** The count; engines that do not repeat the prompt's there have told it at the start. */
   #count(frame: Frame, members: Members): string {
     const json = valueOf(frame, members, 'usage');
-    const counted = { ...parseObject(this.#firstCount), ...parseObject(json) };
-    const usage = json === null ? null : parseMessageUsage(JSON.stringify(counted));
+    const last = parseObject(json);
+    const counted = { ...parseObject(this.#firstCount), ...last };
+    // What was seen is not taken back by a count that says nothing of it.
+    const isSilent = this.outputTokens > 0 && (last['output_tokens'] ?? null) === null;
+    const usage = json === null || isSilent ? null : parseMessageUsage(JSON.stringify(counted));
     if (usage !== null) {
       this.#finalUsage = usage;
       this.outputTokens = usage.outputTokens;
@@ -158,6 +161,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const member = members.find(({ key }) => key === 'usage');
     if (usage === null || member === undefined || this.#costText === null) return [];
     const range = { start: frame.start + member.valueStart, end: frame.start + member.valueEnd };
+    if (frame.text.charCodeAt(range.start) !== OPEN_BRACE) return [];
     return [costSplice(frame.text, range, this.#costText(usage))];
   }
 

@@ -2,7 +2,7 @@ import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/js
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
-import { noUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
+import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
 
 /**
  * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. The
@@ -143,7 +143,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
 
   #count(response: Frame, members: Members): readonly Splice[] {
     const json = valueOf(response, members, 'usage');
-    const usage = json === null ? null : parseUsage(json);
+    const parse = this.outputTokens > 0 ? parseLastUsage : parseUsage;
+    const usage = json === null ? null : parse(json);
     if (usage !== null) {
       this.#finalUsage = usage;
       this.outputTokens = usage.outputTokens;

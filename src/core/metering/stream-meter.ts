@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
-import { believable, noUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
+import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
 import {
   costSplice,
   findUsage,
@@ -152,7 +152,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   #usageChunk(frame: Frame, start: number, end: number): string {
     const { wantsUsage, costText } = this.#options;
     const json = frame.text.slice(start, end);
-    const usage = parseUsage(json);
+    const usage = this.outputTokens > 0 ? parseLastUsage(json) : parseUsage(json);
     if (usage === null && !isJson(json)) return this.fail('garbage');
     // A count that cannot be is told as it came, and counts for nothing.
     if (usage !== null) this.#count(usage);

@@ -22,14 +22,18 @@ export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0
 /** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
 const tokensMax = 1_000_000_000;
 
-/** Null for what no engine can have counted; it is then not known what the request used. */
+/** Null for what no engine can have counted; it is then not known what the request used. NaN is no count either. */
 export function believable(usage: Usage): Usage | null {
   return usage.inputTokens <= tokensMax && usage.outputTokens <= tokensMax ? usage : null;
 }
 
-function count(value: unknown): number {
-  return typeof value === 'number' && (Number.isInteger(value) || value > tokensMax) && value > 0 ? value : 0;
-}
+const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isInteger(value) && value >= 0;
+
+/** A part of a count; 0 where there is none. */
+const partOf = (value: unknown): number => (isCount(value) ? value : 0);
+
+/** A count of its own: absent it is 0, and NaN where something else stands there. */
+const wholeOf = (value: unknown): number => (isCount(value) ? value : (value ?? null) === null ? 0 : Number.NaN);
 
 function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
@@ -45,7 +49,7 @@ function either(value: unknown, chat: string, responses: string): unknown {
  * sends `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
  * parser); parts are never taken for more than their whole.
  * @param json the object's text
- * @returns null when the text is not a JSON object, or counts more than any request can use
+ * @returns null when the text is not a JSON object, or counts what no request can use
  */
 export function parseUsage(json: string): Usage | null {
   let value: unknown;
@@ -55,22 +59,29 @@ export function parseUsage(json: string): Usage | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
-  const inputTokens = count(either(value, 'prompt_tokens', 'input_tokens'));
-  const outputTokens = count(either(value, 'completion_tokens', 'output_tokens'));
+  const inputTokens = wholeOf(either(value, 'prompt_tokens', 'input_tokens'));
+  const outputTokens = wholeOf(either(value, 'completion_tokens', 'output_tokens'));
   const input = either(value, 'prompt_tokens_details', 'input_tokens_details');
   const output = either(value, 'completion_tokens_details', 'output_tokens_details');
   return believable({
     inputTokens,
-    cachedTokens: Math.min(inputTokens, count(member(input, 'cached_tokens'))),
+    cachedTokens: Math.min(inputTokens, partOf(member(input, 'cached_tokens'))),
     outputTokens,
-    reasoningTokens: Math.min(outputTokens, count(member(output, 'reasoning_tokens'))),
+    reasoningTokens: Math.min(outputTokens, partOf(member(output, 'reasoning_tokens'))),
   });
+}
+
+/** As `parseUsage`, of a stream that has brought output; null also where the count says nothing of that. */
+export function parseLastUsage(json: string): Usage | null {
+  const usage = parseUsage(json);
+  if (usage === null) return null;
+  return isCount(either(JSON.parse(json), 'completion_tokens', 'output_tokens')) ? usage : null;
 }
 
 /**
  * Reads a `usage` object as Anthropic writes it: the cached part of the prompt is counted beside the rest, not in it.
  * @param json the object's text
- * @returns null when the text is not a JSON object, or counts more than any request can use
+ * @returns null when the text is not a JSON object, or counts what no request can use
  */
 export function parseMessageUsage(json: string): Usage | null {
   let value: unknown;
@@ -80,12 +91,12 @@ export function parseMessageUsage(json: string): Usage | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
-  const cachedTokens = count(member(value, 'cache_read_input_tokens'));
-  const writtenTokens = count(member(value, 'cache_creation_input_tokens'));
+  const cachedTokens = wholeOf(member(value, 'cache_read_input_tokens'));
+  const writtenTokens = wholeOf(member(value, 'cache_creation_input_tokens'));
   return believable({
-    inputTokens: count(member(value, 'input_tokens')) + cachedTokens + writtenTokens,
+    inputTokens: wholeOf(member(value, 'input_tokens')) + cachedTokens + writtenTokens,
     cachedTokens,
-    outputTokens: count(member(value, 'output_tokens')),
+    outputTokens: wholeOf(member(value, 'output_tokens')),
     reasoningTokens: 0,
   });
 }

@@ -10,27 +10,8 @@ import { claudeCode, errorOf, eventsOf } from './messages-client.ts';
 
 const path = '/v1/messages';
 const countPath = '/v1/messages/count_tokens';
-let other: ByteServer;
 let bare: ByteServer;
-const frames = (events: readonly object[]): string =>
-  events.map((event) => `event: ${(event as Body).type}\ndata: ${JSON.stringify(event)}\n\n`).join('');
-const begun = (usage: object): object => ({
-  type: 'message_start',
-  message: { id: 'm', type: 'message', role: 'assistant', content: [], model: '/srv/llama', stop_reason: null, usage },
-});
-/** An engine of another make: with pings, the prompt's count at the start alone, and the index before the delta. */
-const foreign = frames([
-  begun({ input_tokens: 21, cache_read_input_tokens: 16, cache_creation_input_tokens: 2, output_tokens: 1 }),
-  { type: 'ping' },
-  { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
-  { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'Hi' } },
-  { type: 'content_block_stop', index: 0 },
-  { type: 'message_delta', delta: { stop_reason: 'end_turn', stop_sequence: null }, usage: { output_tokens: 5 } },
-  { type: 'message_stop' },
-]);
 const bench = useInference(async () => {
-  const answer = `HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: ${foreign.length}\r\n\r\n${foreign}`;
-  other = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(answer) });
   bare = await startByteServer({
     transport: 'tcp',
     answer: ({ socket }) =>
@@ -43,12 +24,11 @@ const bench = useInference(async () => {
     engines: {
       chat: standinFile('chat', { flags: [...flags, '--tool-call-parser', 'hermes', '--dev-mode'] }),
       thinker: standinFile('thinker', { flags: [...flags.slice(0, 2), '--reasoning-parser', 'deepseek_r1'] }),
-      other: externalFile('other', `http://127.0.0.1:${other.endpoint.port}`),
       bare: externalFile('bare', `http://127.0.0.1:${bare.endpoint.port}`),
     },
   };
 });
-afterAll(() => Promise.all([other.close(), bare.close()]));
+afterAll(() => bare.close());
 
 const hello = [{ role: 'user', content: 'Hello' }];
 const ask = (knobs: object, fields: object = {}, options: object = {}): Promise<Response> =>
@@ -178,18 +158,6 @@ describe('a message', () => {
       usage_source: 'engine',
       output_tokens: usage.output_tokens,
       stream: true,
-    });
-  });
-
-  it('of an engine of another make is billed by the counts at its start and end', async () => {
-    const answer = await ask({}, { ...streamed, model: 'other' });
-    const events = eventsOf(await answer.text());
-    expect(events[0].message.model).toBe('other');
-    expect(await bench.recordOf(answer)).toMatchObject({
-      input_tokens: 39,
-      input_cached_tokens: 16,
-      output_tokens: 5,
-      usage_source: 'engine',
     });
   });
 });

@@ -182,3 +182,107 @@ describe('an error that an engine tells under status 200', () => {
     expect(record).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 });
+
+describe('a message of an engine of another make', () => {
+  const events = (...all: readonly Body[]): string =>
+    all.map((event) => `event: ${event.type}\n${frame(event)}`).join('');
+  const begun = {
+    type: 'message_start',
+    message: {
+      id: 'm',
+      type: 'message',
+      role: 'assistant',
+      content: [],
+      model: '/srv/llama',
+      stop_reason: null,
+      usage: { input_tokens: 21, cache_read_input_tokens: 16, cache_creation_input_tokens: 2, output_tokens: 1 },
+    },
+  };
+  const block = { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } };
+  const text = (word: string): object => ({
+    type: 'content_block_delta',
+    index: 0,
+    delta: { type: 'text_delta', text: word },
+  });
+  const stop = { type: 'content_block_stop', index: 0 };
+  const counted = (count: unknown): object => ({
+    type: 'message_delta',
+    delta: { stop_reason: 'end_turn', stop_sequence: null },
+    usage: count,
+  });
+  const over = { type: 'message_stop' };
+  const whole = (count: unknown): string =>
+    events(begun, { type: 'ping' }, block, text('one'), text(' two'), text(' three'), stop, counted(count), over);
+  const askMessage = (script: object, body: object = {}, options: object = {}): Promise<Response> =>
+    bench.post(
+      '/v1/messages',
+      { model: 'team/odd', messages: [], stream: true, max_tokens: 9, ...body, script },
+      options,
+    );
+
+  it('is billed by the counts at its start and its end, and so is what is kept of it', async () => {
+    const fields = { name: 'cache', cache_responses: true };
+    const { secret: key }: Body = await (await bench.gateway.request('/v1/keys', { body: fields })).json();
+    const script = scripted(whole({ output_tokens: 5 }));
+    const answer = await askMessage(script, {}, { key });
+    expect(await answer.text()).toBe(whole({ output_tokens: 5 }).replace('/srv/llama', 'team/odd'));
+    expect(await bench.recordOf(answer)).toMatchObject({
+      input_tokens: 39,
+      input_cached_tokens: 16,
+      output_tokens: 5,
+      usage_source: 'engine',
+    });
+    const kept = await askMessage(script, { stream: false }, { key });
+    expect(kept.headers.get('x-headgate-cache')).toBe('hit');
+    expect(await kept.json()).toMatchObject({
+      content: [{ type: 'text', text: 'one two three' }],
+      usage: { ...begun.message.usage, output_tokens: 5 },
+    });
+  });
+
+  it.each([
+    ['null', null],
+    ['nothing', {}],
+    ['the prompt alone', { input_tokens: 21 }],
+    ['fewer than none', { input_tokens: 21, output_tokens: -5 }],
+    ['a part of one', { output_tokens: 0.5 }],
+    ['more than can be', { output_tokens: 1e15 }],
+    ['a text', { output_tokens: '5' }],
+    ['a number alone', 5],
+  ])('whose last count is %s is counted by its deltas, and never ends well', async (_, count) => {
+    const answer = await askMessage(scripted(whole(count)), { usage: { include: true } });
+    const last = (await answer.text()).trimEnd().split('\n').at(-1) ?? '';
+    expect(JSON.parse(last.slice('data: '.length))).toMatchObject({ type: 'error', error: { code: 'upstream_error' } });
+    expect(await bench.recordOf(answer)).toMatchObject({
+      outcome: 'failed',
+      usage_source: 'counted',
+      input_tokens: 39,
+      output_tokens: 3,
+    });
+  });
+});
+
+it.each([
+  ['nothing', {}],
+  ['the prompt alone', { prompt_tokens: 10 }],
+  ['fewer than none', { prompt_tokens: 10, completion_tokens: -5 }],
+  ['a part of one', { prompt_tokens: 10, completion_tokens: 0.5 }],
+])('a last count of %s is none: the one before it is billed', async (_, last) => {
+  const running = frame({ ...choice('x'), usage: { prompt_tokens: 10, completion_tokens: 4 } });
+  const { record } = await ask(scripted(running + chunks + frame({ id: 'x', choices: [], usage: last }) + done));
+  expect(record).toMatchObject({ outcome: 'completed', usage_source: 'last_seen', input_tokens: 10, output_tokens: 4 });
+});
+
+it.each([null, {}, { input_tokens: 10 }, { input_tokens: 10, output_tokens: -5 }])(
+  'a response whose last count is %j is counted by its deltas',
+  async (last) => {
+    const event = (type: string, more: object): string => `event: ${type}\n${frame({ ...more, type })}`;
+    const delta = (word: string): string => event('response.output_text.delta', { delta: word });
+    const response = { object: 'response', status: 'completed', model: 'team/odd', output: [], usage: last };
+    const body = delta('one') + delta('two') + event('response.completed', { response });
+    const script = scripted(body);
+    const answer = await bench.post('/v1/responses', { model: 'team/odd', input: 'x', stream: true, script });
+    await answer.text();
+    expect(await bench.recordOf(answer)).toMatchObject({ usage_source: 'counted', output_tokens: 2 });
+  },
+);
