@@ -1,6 +1,13 @@
-import { spliceText, type Splice } from '#base/json-scan.ts';
+import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { parseUsage, type Usage } from './usage.ts';
 import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
+
+/** The member of an answer that says whether its engine broke it off. */
+export interface BrokenSign {
+  readonly member: string;
+  /** @param json the member's value, null where it is absent */
+  readonly isBroken: (json: string | null) => boolean;
+}
 
 export interface JsonMeterOptions {
   /** Text of `usage.cost`, where the client asked for it. */
@@ -9,6 +16,8 @@ export interface JsonMeterOptions {
   readonly rename: string | null;
   /** Reads the text of a `usage` object; OpenAI's where nothing is said. */
   readonly readUsage?: (json: string) => Usage | null;
+  /** The finish reason of any choice where nothing is said. */
+  readonly brokenSign?: BrokenSign;
 }
 
 export type JsonMeterResult =
@@ -17,6 +26,13 @@ export type JsonMeterResult =
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
 export const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
+
+function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
+  if (sign === undefined) return abortedPattern.test(text);
+  const scan = scanDocument(text);
+  const member = scan.ok ? scan.members.find(({ key }) => key === sign.member) : undefined;
+  return sign.isBroken(member === undefined ? null : text.slice(member.valueStart, member.valueEnd));
+}
 
 /** Whether an answer without a count may pass: some engines tell of an error under status 200. */
 function isAnswer(text: string): boolean {
@@ -49,5 +65,5 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
     if (renaming === null) return { ok: false };
     splices.push(...renaming);
   }
-  return { ok: true, text: spliceText(text, splices), usage, aborted: abortedPattern.test(text) };
+  return { ok: true, text: spliceText(text, splices), usage, aborted: isBrokenOff(text, options.brokenSign) };
 }

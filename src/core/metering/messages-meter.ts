@@ -1,5 +1,6 @@
 import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
+import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
@@ -190,10 +191,8 @@ function parseObject(json: string | null): Readonly<Record<string, unknown>> {
   }
 }
 
-/** Whether a whole message as JSON has no reason for its end: its engine broke it off. Of a large one this is not asked. */
-export function isBrokenMessage(text: string): boolean {
-  const scan = scanDocument(text);
-  if (!scan.ok) return false;
-  const reason = valueOf({ text, start: 0, end: text.length }, scan.members, 'stop_reason');
-  return reason === null || reason === 'null';
-}
+/** A whole message as JSON has no reason for its end where its engine broke it off. */
+export const brokenMessage: BrokenSign = {
+  member: 'stop_reason',
+  isBroken: (json) => json === null || json === 'null',
+};

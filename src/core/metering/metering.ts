@@ -277,8 +277,8 @@ export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-m
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
 export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
 export type { StreamFailure } from './frame-meter.ts';
-export { createResponsesMeter, isBrokenResponse } from './responses-meter.ts';
-export { createMessagesMeter, isBrokenMessage } from './messages-meter.ts';
+export { brokenResponse, createResponsesMeter } from './responses-meter.ts';
+export { brokenMessage, createMessagesMeter } from './messages-meter.ts';
 export { costOf, noUsage, parseMessageUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
 export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';

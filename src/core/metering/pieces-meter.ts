@@ -22,21 +22,23 @@ export type PiecesMeterResult =
     }
   | { readonly ok: false };
 
-const wanted = new Set(['usage', 'model', 'error']);
+const wanted = ['usage', 'model', 'error'];
 /** A longer `usage` is none. */
 const valueCharsMax = 65_536;
 /** Less than the text of `abortedPattern` has, so that it is found across two pieces. */
 const overlapChars = 32;
 
 export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
-  const { readUsage = parseUsage } = options;
-  const pieces = new ObjectPieces(wanted, valueCharsMax);
+  const { readUsage = parseUsage, brokenSign } = options;
+  const names = brokenSign === undefined ? wanted : [...wanted, brokenSign.member];
+  const pieces = new ObjectPieces(new Set(names), valueCharsMax);
   let aborted = false;
   let overlap = '';
 
   return {
     feed(text) {
       pieces.feed(text);
+      if (brokenSign !== undefined) return;
       aborted ||= abortedPattern.test(overlap + text.slice(0, overlapChars)) || abortedPattern.test(text);
       overlap = text.length < overlapChars ? (overlap + text).slice(-overlapChars) : text.slice(-overlapChars);
     },
@@ -48,6 +50,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       const usage = member === undefined ? null : readUsage(member.text);
       // Some engines tell of an error under status 200.
       if (usage === null && (members.get('error')?.text ?? 'null') !== 'null') return { ok: false };
+      if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
       return { ok: true, splices: splicesOf(members, usage, options), usage, aborted };
     },
   };

@@ -1,5 +1,6 @@
 import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
+import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
@@ -167,10 +168,8 @@ function valueOf({ text, start }: Frame, members: Members, name: string): string
 
 const isError = (value: string | null): boolean => value !== null && value !== 'null';
 
-/** Whether a whole response as JSON says that its engine broke it off. Of a large one this is not asked. */
-export function isBrokenResponse(text: string): boolean {
-  const scan = scanDocument(text);
-  if (!scan.ok) return false;
-  const status = valueOf({ text, start: 0, end: text.length }, scan.members, 'status');
-  return status !== null && brokenStatus.has(status);
-}
+/** A whole response as JSON says by its status that its engine broke it off. */
+export const brokenResponse: BrokenSign = {
+  member: 'status',
+  isBroken: (json) => json !== null && brokenStatus.has(json),
+};

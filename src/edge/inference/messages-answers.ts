@@ -1,9 +1,9 @@
 import type { AppError } from '#base/errors.ts';
 import { makeMessageFrames, mergeMessageFrames } from '#core/cache/cache.ts';
 import {
+  brokenMessage,
   createMessagesMeter,
   createPiecesMeter,
-  isBrokenMessage,
   meterJson,
   parseMessageUsage,
 } from '#core/metering/metering.ts';
@@ -30,6 +30,8 @@ function errorBody({ status, message, code, param }: AppError): string {
   );
 }
 
+const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage };
+
 /** Answers of `/v1/messages`: events with names, the last of which is `message_stop`. There is no `[DONE]`. */
 export const messagesAnswers: AnswerFormat = {
   ...openaiAnswers,
@@ -37,11 +39,8 @@ export const messagesAnswers: AnswerFormat = {
   errorBody,
   errorFrames: (error) => `event: error\ndata: ${errorBody(error)}\n\n`,
   meterStream: createMessagesMeter,
-  meterJson(text, options) {
-    const metered = meterJson(text, { ...options, readUsage: parseMessageUsage });
-    return metered.ok ? { ...metered, aborted: isBrokenMessage(text) } : metered;
-  },
-  meterPieces: (options) => createPiecesMeter({ ...options, readUsage: parseMessageUsage }),
+  meterJson: (text, options) => meterJson(text, { ...options, ...read }),
+  meterPieces: (options) => createPiecesMeter({ ...options, ...read }),
   makeFrames: makeMessageFrames,
   mergeFrames: (text, { last }) => mergeMessageFrames(text + last),
 };

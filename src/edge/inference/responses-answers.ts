@@ -1,6 +1,6 @@
 import { errorEnvelope } from '#base/errors.ts';
 import { makeResponseFrames, mergeResponseFrames } from '#core/cache/cache.ts';
-import { createResponsesMeter, isBrokenResponse, meterJson } from '#core/metering/metering.ts';
+import { brokenResponse, createPiecesMeter, createResponsesMeter, meterJson } from '#core/metering/metering.ts';
 import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
 
 /**
@@ -18,10 +18,8 @@ export const responsesAnswers: AnswerFormat = {
     return `event: error\ndata: ${Buffer.from(JSON.stringify(event), 'utf8').toString('latin1')}\n\n`;
   },
   meterStream: createResponsesMeter,
-  meterJson(text, options) {
-    const metered = meterJson(text, options);
-    return metered.ok ? { ...metered, aborted: isBrokenResponse(text) } : metered;
-  },
+  meterJson: (text, options) => meterJson(text, { ...options, brokenSign: brokenResponse }),
+  meterPieces: (options) => createPiecesMeter({ ...options, brokenSign: brokenResponse }),
   makeFrames: makeResponseFrames,
   mergeFrames: (_text, { last }) => mergeResponseFrames(last),
 };

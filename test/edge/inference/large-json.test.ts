@@ -79,6 +79,27 @@ describe('a JSON answer of megabytes', () => {
     }
   });
 
+  const message = (bytes: number, more: object): string => {
+    const said = { finish_reason: 'abort', status: 'failed', stop_reason: null, text: 'x'.repeat(bytes) };
+    const output = [{ type: 'tool_use', id: 't', name: 'f', input: said }];
+    return JSON.stringify({ content: output, output, ...more, usage: { input_tokens: 10, output_tokens: 5 } });
+  };
+  it.each<[string, object, object]>([
+    ['/v1/messages', { stop_reason: 'tool_use' }, {}],
+    ['/v1/messages', { stop_reason: 'tool_use' }, { stop_reason: null }],
+    ['/v1/responses', { status: 'completed' }, {}],
+    ['/v1/responses', { status: 'completed' }, { status: 'cancelled' }],
+  ])('of %s %j %j is broken off where itself says so, and not where a call does', async (path, ended, broken) => {
+    const isBroken = Object.keys(broken).length > 0;
+    for (const bytes of [10_000, 1_100_000]) {
+      answerOf = () => message(bytes, { ...ended, ...broken });
+      const response = await bench.post(path, { model: 'chat', input: 'x', max_tokens: 9, ...fresh() });
+      expect(response.status).toBe(isBroken ? 502 : 200);
+      const record = await bench.recordOf(response);
+      expect([record.outcome, record.output_tokens]).toEqual(isBroken ? ['failed', 0] : ['completed', 5]);
+    }
+  });
+
   it.each(sizes)('of %d bytes is the same for a repetition and is stored up to the bound', async (bytes) => {
     answerOf = (count) => answer(bytes, '/srv/own.gguf', { count });
     const { chat, key } = await openReuse(bench, { store_requests: true });
