@@ -18,14 +18,15 @@ import { capError } from './spending.ts';
 
 /** What of a request decides its cost. */
 export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequest, 'fields' | 'model'>): RequestSize {
+  const isFree = endpoint.isFree === true;
   return {
     // What is free uses up no tokens.
-    bodyBytes: endpoint.isFree === true ? 0 : fields.text.length,
+    bodyBytes: isFree ? 0 : fields.text.length,
     hasMedia: fields.media.present,
     inputs: endpoint.inputs.kind,
     prompts: fields.prompts,
     choices: fields.choices,
-    outputTokensAsked: fields.outputTokensMax,
+    outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };
