@@ -12,10 +12,10 @@ const plan = planSuites(process.env, suiteHasTests);
 
 const cores = availableParallelism();
 /**
- * Most files wait most of their time: for an engine to start, for a lease to end. Five for two cores keep a small
+ * Most files wait most of their time: for an engine to start, for a lease to end. Three for each core keep a small
  * machine busy; a large one has its cores for the rest.
  */
-const filesAtOnce = Math.max(cores, Math.min(Math.floor(2.5 * cores), 12));
+const filesAtOnce = Math.max(cores, Math.min(3 * cores, 12));
 
 /** Starts PostgreSQL once for all projects that name it. */
 const globalSetup = ['test/support/global-setup.ts'];
