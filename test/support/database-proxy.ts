@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { freePort } from './free-port.ts';
 
 /** A TCP proxy before Postgres, so that a test can take the database away and give it back. */
 export interface DatabaseProxy {
@@ -86,11 +87,12 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
     else if (tls === undefined) carry(client);
     else void secure(client, tls).then(carry);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
+  // Where nobody listens for a while, nobody else may have got it meanwhile.
+  const port = await freePort();
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
   const proxied = new URL(databaseUrl);
   proxied.hostname = '127.0.0.1';
-  proxied.port = String(typeof address === 'object' && address !== null ? address.port : 0);
+  proxied.port = String(port);
 
   return {
     url: proxied.href,
@@ -108,7 +110,7 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
     },
     restore() {
       away = null;
-      if (!server.listening) server.listen(Number(proxied.port), '127.0.0.1');
+      if (!server.listening) server.listen(port, '127.0.0.1');
     },
     loseNextAnswer() {
       losing = true;

@@ -305,7 +305,10 @@ const connection = `connection {
     timeout     = "20s"
   }`;
 
-/** Prints 400 lines around a wait for the file `go`; `times` has a line for each time that it was applied. */
+/**
+ * Prints 400 lines around a wait for the file `go`; `times` has a line for each time that it was applied. It lives on
+ * behind the last: Terraform drops what it has not read of a program that has ended.
+ */
 export function waitingStack(more = ''): string {
   return `
 variable "folder" { type = string }
@@ -331,7 +334,7 @@ resource "terraform_data" "second" {
   provisioner "remote-exec" {
     inline = ["for i in $(seq 1 200); do echo \\"row $i.\\"; done",
       "until [ -e '\${self.input.folder}/go' ]; do sleep 0.1; done",
-      "for i in $(seq 201 400); do echo \\"row $i.\\"; done"]
+      "for i in $(seq 201 400); do echo \\"row $i.\\"; done", "sleep 1"]
   }
 }
 output "folder" { value = var.folder }
