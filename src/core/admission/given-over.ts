@@ -8,7 +8,10 @@ export interface GivenOverOptions {
   readonly clock: Clock;
 }
 
-/** A gateway that hears from another one that Redis is back waits so long for its own turn. */
+/**
+ * A gateway that hears from another one that Redis is back waits so long for its own turn, also where it does not see
+ * that itself: Redis is known to answer here again only some time after it was told.
+ */
 export const turnMs = 1000;
 
 /**
@@ -32,15 +35,15 @@ export class GivenOver {
 
   has(organizationId: string): boolean {
     const { store, leaseMs } = this.#options;
-    return store.redis.answers && this.#forMs(organizationId) < leaseMs;
+    const forMs = this.#forMs(organizationId);
+    return forMs < turnMs || (forMs < leaseMs && store.redis.answers);
   }
 
   /** Resolves when Redis decides here too, or when that takes too long. */
   async turn(organizationId: string): Promise<void> {
     const leftMs = turnMs - this.#forMs(organizationId);
-    if (leftMs > 0 && this.has(organizationId)) {
-      await Promise.race([this.#ended.promise, sleep(leftMs, undefined, { ref: false })]);
-    }
+    // A timer may be a millisecond early.
+    if (leftMs > 0) await Promise.race([this.#ended.promise, sleep(leftMs + 1, undefined, { ref: false })]);
   }
 
   end(): void {

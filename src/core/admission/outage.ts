@@ -170,7 +170,8 @@ export class Outage {
 
   async #inItsTurn(request: AdmitRequest, deciding: Deciding): Promise<AdmitResult> {
     await this.givenOver.turn(request.organizationId);
-    return this.#isOver ? this.#options.again(request, deciding) : unavailable;
+    if (this.#isOver) return this.#options.again(request, deciding);
+    return this.givenOver.has(request.organizationId) ? unavailable : this.admit(request, deciding);
   }
 
   /** Redis decides again: nothing more is decided here. */

@@ -10,6 +10,7 @@ import { openLine } from '../../support/tcp-line.ts';
 
 const frozen = useFrozenRedis();
 const { freeze, thaw, openTwo } = frozen;
+const [always, never] = [() => true, () => false];
 
 describe('when Redis is back', () => {
   it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
@@ -44,6 +45,23 @@ describe('when Redis is back', () => {
     line.lead(Number(new URL(frozen.redis.url).port));
     // As soon as it has said what it holds, Redis gives all the rest.
     await eventually(async () => wordOf(await other.admission.admit(make(70n))) === 'ok');
+    expect(wordOf(await cut.admission.admit(make(20n)))).not.toBe('ok');
+    line.close();
+  });
+
+  it('for one gateway that has only just said what it holds, no more is given than there is', async () => {
+    const line = await openLine(Number(new URL(frozen.redis.url).port));
+    const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
+    const [cut, other] = gateways;
+    const organizationId = frozen.bench.books.open(100n);
+    const make = (microUsd: bigint): AdmitRequest => requestOf(organizationId, { keyId: 'key', microUsd });
+    for (const { admission } of gateways) expect(await admission.check(make(1n))).toMatchObject({ ok: true });
+    line.lead(null);
+    expect(await cut.admission.admit(make(30n))).toMatchObject({ ok: true });
+    line.lead(Number(new URL(frozen.redis.url).port));
+    // It reaches Redis again before it has seen Redis answer.
+    while (!(await cut.admission.register(organizationId).then(always, never))) await new Promise(setImmediate);
+    expect(await other.admission.admit(make(70n))).toMatchObject({ ok: true });
     expect(wordOf(await cut.admission.admit(make(20n)))).not.toBe('ok');
     line.close();
   });
