@@ -19,6 +19,11 @@ export interface StreamHold {
    * @returns null where nothing must be waited for
    */
   cover(costPicoUsd: bigint): Promise<void> | null;
+  /**
+   * Holds what the request can cost at most, for while nobody counts what its engine makes.
+   * @returns whether that is paid for
+   */
+  coverMost(): Promise<boolean>;
 }
 
 export interface StreamHoldOptions {
@@ -93,11 +98,13 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
   const outputPrice = price.outputPerMTokMicroUsd;
   const stepTokens = choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
   const money = new HeldMoney(options, () => (paidTokens = countPaid()));
-  /** What the request can cost at most. */
-  const mostPicoUsd = options.promptTokensMax * promptTokenPrice(price) + BigInt(options.outputTokensMax) * outputPrice;
   let promptTokens = options.promptTokensMax;
   let promptKnown = false;
   let paidTokens = countPaid();
+
+  /** What the request can cost at most. */
+  const mostPicoUsd = (): bigint =>
+    promptTokens * promptTokenPrice(price) + BigInt(options.outputTokensMax) * outputPrice;
 
   /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
   function countPaid(): number {
@@ -117,6 +124,11 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
     money.extend(BigInt(tokens) * outputPrice);
   }
 
+  function cover(costPicoUsd: bigint): Promise<void> | null {
+    const isCovered = costPicoUsd <= money.picoUsd || money.isExhausted;
+    return isCovered && !money.isExtending ? null : money.cover(costPicoUsd);
+  }
+
   return {
     covers(inputTokens, outputTokens) {
       // With several prompts, a running count is of one of them.
@@ -131,9 +143,12 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
       return outputTokens < paidTokens || (money.isExtending && !money.isUnknown);
     },
     cover(costPicoUsd) {
-      const wanted = costPicoUsd < mostPicoUsd ? costPicoUsd : mostPicoUsd;
-      const isCovered = wanted <= money.picoUsd || money.isExhausted;
-      return isCovered && !money.isExtending ? null : money.cover(wanted);
+      const most = options.promptTokensMax * promptTokenPrice(price) + BigInt(options.outputTokensMax) * outputPrice;
+      return cover(costPicoUsd < most ? costPicoUsd : most);
+    },
+    async coverMost() {
+      await cover(mostPicoUsd());
+      return mostPicoUsd() <= money.picoUsd;
     },
     get isUnknown() {
       return money.isUnknown;

@@ -19,7 +19,8 @@ import { engineError } from './engine-error.ts';
 import type { SentRequest } from './sent-request.ts';
 import { LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
-import { clientLeft, type Stop } from './stop.ts';
+import { SlowReader } from './slow-reader.ts';
+import { clientLeft, outOfFunds, type Stop } from './stop.ts';
 
 export interface RelayParts {
   readonly client: EngineClient;
@@ -126,7 +127,6 @@ type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 /** The state of one request at one replica; it receives the answer as the sink of the call. */
 class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
-  readonly #stallMs: number;
   readonly #job: RelayJob;
   readonly #call: EngineCall;
   /** Null once the request is over. */
@@ -142,13 +142,17 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #large: LargeAnswer | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
-  #slowReader: NodeJS.Timeout | null = null;
+  readonly #reader: SlowReader;
 
   constructor(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void) {
     const { client, aborter, answerStallTimeoutMs } = parts;
     this.#aborter = aborter;
-    this.#stallMs = answerStallTimeoutMs;
     this.#job = job;
+    this.#reader = new SlowReader({
+      stallMs: answerStallTimeoutMs,
+      onStalled: () => this.#readerStalled(),
+      onUnread: () => void this.#coverUnread(),
+    });
     this.#conclude = onOutcome;
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
@@ -242,7 +246,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const conclude = this.#conclude;
     if (conclude === null) return;
     this.#conclude = null;
-    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    this.#reader.caughtUp();
     if (result.kind === 'completed') this.#place?.collected();
     else this.#place?.end();
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
@@ -293,7 +297,14 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #waitForReader(): void {
     this.#call.pause();
-    this.#slowReader ??= setTimeout(() => this.#readerStalled(), this.#stallMs);
+    this.#reader.waits();
+  }
+
+  /** What the engine makes while nothing of it is read is paid for beforehand, or is not made. */
+  async #coverUnread(): Promise<void> {
+    const { hold } = this.#job;
+    if (hold === null || (await hold.coverMost()) || this.#job.meter?.finished === true) return;
+    this.stop(outOfFunds(hold));
   }
 
   #readerStalled(): void {
@@ -302,8 +313,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #readerCaughtUp(): void {
-    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
-    this.#slowReader = null;
+    this.#reader.caughtUp();
     if (!this.#concluded && this.#place?.waits !== true) this.#call.resume();
   }
 
@@ -386,14 +396,4 @@ function wait(ms: number): Promise<'late'> {
   return new Promise((resolve) => {
     setTimeout(() => resolve('late'), ms).unref();
   });
-}
-
-/** Where nobody knows what the wallet has, a stream ends with its hold all the same. */
-function outOfFunds(hold: StreamHold | null): Stop {
-  if (hold?.isUnknown === true) {
-    const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
-    return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
-  }
-  const message = 'The balance is used up; the answer ends here.';
-  return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

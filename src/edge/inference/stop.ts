@@ -1,4 +1,5 @@
-import type { AppError } from '#base/errors.ts';
+import { AppError } from '#base/errors.ts';
+import type { StreamHold } from '#core/admission/admission.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 
 /** Why a request ends before its answer does. */
@@ -69,4 +70,14 @@ export class StopControl {
       this.listen(null);
     }
   }
+}
+
+/** Where nobody knows what the wallet has, a stream ends with its hold all the same. */
+export function outOfFunds(hold: StreamHold | null): Stop {
+  if (hold?.isUnknown === true) {
+    const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
+    return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
+  }
+  const message = 'The balance is used up; the answer ends here.';
+  return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

@@ -148,6 +148,24 @@ describe('a small wallet', () => {
     expect(await errorOf(await ask(heard))).toMatchObject({ status: 402, code: 'insufficient_funds' });
   });
 
+  it.each([
+    ['ends what its engine makes for a client that reads nothing', '0.002', 'ended', 'insufficient_funds'],
+    ['serves a client that reads nothing for a while where it pays for all', '0.02', 'completed', null],
+  ])('%s', async (_, balance, outcome, reason) => {
+    const { key } = await openOrganization(bench.gateway, balance);
+    // Frames of some kilobytes, which no buffer between takes all of.
+    const body = { stream: true, max_tokens: 8000, logprobs: true, top_logprobs: 20 };
+    const answer = await bench.chat({ ...body, standin: { output_tokens: 8000, tpot_ms: 1 } }, { key });
+    const socket = bench.socketOf('chat');
+    await eventually(async () => (await readMetric(socket, 'vllm:num_requests_running')) === 0);
+    const frames = framesOf(await answer.text());
+    expect(frames.at(-1)).toBe('[DONE]');
+    const record = await bench.recordOf(answer, key);
+    expect(record).toMatchObject({ outcome, reason, written_off: '0' });
+    expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
+    await expectNothingHeld(key);
+  });
+
   it('pays a long stream by and by: the hold grows with it', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const body = { stream: true, max_tokens: 6000, standin: { output_tokens: 6000 } };
