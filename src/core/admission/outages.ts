@@ -83,6 +83,7 @@ export class Outages {
   begin(): Outage {
     const { clock, log } = this.#options;
     this.#unsureMs = clock.monotonicMs();
+    this.#current?.givenOver.silent();
     if (this.#current !== null) return this.#current;
     if (this.#isClosed) return this.#make();
     log.warn({}, 'Redis is silent: limits and wallets are divided by the gateways');

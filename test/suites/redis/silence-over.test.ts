@@ -80,6 +80,30 @@ describe('when Redis is back', () => {
     await eventually(async () => wordOf(await late.admission.admit(make())) === 'insufficient_funds');
   });
 
+  it('for one gateway, nothing is given by another one that loses it for a moment', async () => {
+    const port = Number(new URL(frozen.redis.url).port);
+    const line = await openLine(port);
+    const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
+    const [late, first] = gateways;
+    const organizationId = frozen.bench.books.open(100n);
+    const make = (microUsd: bigint): AdmitRequest =>
+      requestOf(organizationId, { keyId: 'key', microUsd, limits: { requestsPerMinute: 100 } });
+    for (const { admission } of gateways) expect(await admission.check(make(1n))).toMatchObject({ ok: true });
+    freeze();
+    for (const { admission } of gateways) expect(await admission.admit(make(10n))).toMatchObject({ ok: true });
+    late.hears = false;
+    thaw();
+    await isBack(first, make(1n));
+    expect(await first.admission.admit(make(80n))).toMatchObject({ ok: true });
+    expect(wordOf(await late.admission.admit(make(10n)))).toBe('billing_unavailable');
+    line.lead(null);
+    while (late.store.answers) await new Promise(setImmediate);
+    const asked = late.admission.admit(make(10n));
+    line.lead(port);
+    expect(wordOf(await asked)).toBe('billing_unavailable');
+    line.close();
+  });
+
   it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
     const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
     let admitted = 0;
