@@ -106,3 +106,13 @@ export function valuesSql(sql: Sql, ids: readonly string[]) {
 export function nameCodeSql(sql: Sql, name: string | null) {
   return sql`(select code from usage_names where name = ${name})`;
 }
+
+/** The same of several names. */
+export function nameCodesSql(sql: Sql, names: readonly string[]) {
+  return sql`(select code from usage_names where name in (${textsSql(sql, names)}))`;
+}
+
+/** Texts as a query of theirs. */
+export function textsSql(sql: Sql, texts: readonly string[]) {
+  return sql`select value from json_array_elements_text(${JSON.stringify(texts)}::text::json)`;
+}

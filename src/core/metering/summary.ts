@@ -1,7 +1,7 @@
 import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import { idCodeSql, idCodesSql, valuesSql } from './codes.ts';
+import { idCodeSql, idCodesSql, nameCodesSql, textsSql, valuesSql } from './codes.ts';
 import { readFloorMs } from './partitions.ts';
 
 /** What sums may be grouped by; `day` and `hour` are of UTC. */
@@ -15,6 +15,8 @@ export interface SummaryRequest {
   readonly keyId: string | null;
   /** Only what these keys did; absent for all. */
   readonly ofKeys?: readonly string[];
+  /** Only what one of these was used by; absent for all. Ids are UUIDs. */
+  readonly only?: Readonly<Partial<Record<'key_id' | 'model' | 'project_id', readonly string[] | undefined>>>;
   /** Milliseconds since the Unix epoch, `fromMs` in, `toMs` not. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -193,11 +195,13 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
 }
 
 /** The owner where one is named, and the key where one is named, as codes. */
-function ownerSql(sql: Sql, { organizationId, keyId, ofKeys }: SummaryRequest) {
+function ownerSql(sql: Sql, { organizationId, keyId, ofKeys, only = {} }: SummaryRequest) {
   const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
-  const ofOwn = ofKeys === undefined ? sql`` : sql`AND key IN ${idCodesSql(sql, ofKeys)}`;
+  const among = (column: string, ids: readonly string[] | undefined) =>
+    ids === undefined ? sql`` : sql`AND ${sql(column)} IN ${idCodesSql(sql, ids)}`;
+  const ofModels = only.model === undefined ? sql`` : sql`AND model IN ${nameCodesSql(sql, only.model)}`;
   const owner = organizationId === null ? sql`true` : sql`organization = ${idCodeSql(sql, organizationId)}`;
-  return sql`${owner} ${ofKey} ${ofOwn}`;
+  return sql`${owner} ${ofKey} ${among('key', ofKeys)} ${among('key', only.key_id)} ${among('project', only.project_id)} ${ofModels}`;
 }
 
 function daysSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
@@ -225,14 +229,17 @@ function recordsSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
 }
 
 async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly RefusalRow[]> {
-  const { organizationId, keyId, ofKeys, groupBy } = request;
+  const { organizationId, keyId, ofKeys, groupBy, only = {} } = request;
+  const among = (column: string, ids: readonly string[] | undefined) =>
+    ids === undefined ? sql`` : sql`AND ${sql(column)} IN (${valuesSql(sql, ids)})`;
+  const ofModels = only.model === undefined ? sql`` : sql`AND model IN (${textsSql(sql, only.model)})`;
   const shown: ColumnOf = (_sql, dimension) => (dimension === 'day' ? shownDay(sql) : sql`${sql(dimension)}`);
   return sql<RefusalRow[]>`
     WITH refused AS (
       SELECT key_id, model, project_id, date_trunc('hour', minute, 'UTC') AS hour, code, count FROM usage_refusals
       WHERE ${organizationId === null ? sql`true` : sql`organization_id = ${organizationId}`}
         AND minute >= ${momentOf(request.fromMs)} AND minute < ${momentOf(request.toMs)} ${keyId === null ? sql`` : sql`AND key_id = ${keyId}`}
-        ${ofKeys === undefined ? sql`` : sql`AND key_id IN (${valuesSql(sql, ofKeys)})`}
+        ${among('key_id', ofKeys)} ${among('key_id', only.key_id)} ${among('project_id', only.project_id)} ${ofModels}
     ), by_code AS (
       SELECT ${groupColumns(sql, groupBy, refusedSql)} code, sum(count) AS total FROM refused
       GROUP BY ${sql.unsafe([...groupBy, 'code'].map((_, index) => index + 1).join(', '))}

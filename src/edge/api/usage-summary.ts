@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
-import { formatId } from '#base/id.ts';
+import { formatId, type IdPrefix, parseId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import {
   type History,
@@ -74,6 +74,33 @@ const groupBy = z
   .optional()
   .openapi({ type: 'string', example: 'key_id,day', description: `Any of ${summaryDimensions.join(', ')}` });
 
+const repeatedMax = 100;
+
+/** A parameter that may be repeated; each item as `read` has it, or a problem where that is null. */
+function anyOf(read: (text: string) => string | null, problem: string, description: string) {
+  return z
+    .union([z.string(), z.array(z.string())])
+    .transform((given, context): readonly string[] => {
+      const items = [given].flat();
+      const known = items.flatMap((text) => read(text) ?? []);
+      if (known.length === items.length && items.length <= repeatedMax) return known;
+      const message = known.length === items.length ? `may be given ${repeatedMax} times at most` : problem;
+      context.addIssue({ code: 'custom', message });
+      return z.NEVER;
+    })
+    .optional()
+    .openapi({ type: 'array', items: { type: 'string' }, maxItems: repeatedMax, description });
+}
+
+const anyId = (prefix: IdPrefix, what: string) =>
+  anyOf(
+    (text) => parseId(prefix, text),
+    `is not the id of ${what}, which begins with "${prefix}_"`,
+    `Only of ${what}, or of any of several where it is repeated`,
+  );
+
+const modelMax = 512;
+
 const summaryRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
@@ -91,6 +118,13 @@ const summaryRoute = (guards: Guards) =>
         from: timeBound('From this date (midnight UTC) or RFC 3339 time on'),
         to: timeBound('Until before this date or time'),
         group_by: groupBy,
+        key_id: anyId('key', 'an API key'),
+        project_id: anyId('proj', 'a project'),
+        model: anyOf(
+          (text) => (text === '' || text.length > modelMax ? null : text),
+          `must be a catalog id of 1 to ${modelMax} characters`,
+          'Only of this catalog id, or of any of several where it is repeated',
+        ),
         ...organizationQuery,
       }),
     },
@@ -130,6 +164,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
       organizationId,
       keyId: null,
       ...(own !== null && { ofKeys: own }),
+      only: { key_id: query.key_id, project_id: query.project_id, model: query.model },
       ...span,
       groupBy: dimensions,
       groupsMax,

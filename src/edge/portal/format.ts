@@ -21,20 +21,6 @@ export function usd(decimal: string): string {
   return `${isNegative ? '−' : ''}$${BigInt(whole).toLocaleString('en-US')}.${digits}`;
 }
 
-/** The sum of exact decimals, which is exact too. */
-export function sumOfUsd(decimals: readonly string[]): string {
-  const places = 12;
-  const total = decimals.reduce((sum, text) => {
-    const isNegative = text.startsWith('-');
-    const [whole = '0', fraction = ''] = (isNegative ? text.slice(1) : text).split('.');
-    const value = BigInt(whole + fraction.padEnd(places, '0'));
-    return isNegative ? sum - value : sum + value;
-  }, 0n);
-  const digits = (total < 0n ? -total : total).toString().padStart(places + 1, '0');
-  const fraction = digits.slice(-places).replace(/0+$/, '');
-  return `${total < 0n ? '-' : ''}${digits.slice(0, -places)}${fraction === '' ? '' : `.${fraction}`}`;
-}
-
 export function milliseconds(value: number): string {
   if (value < 1000) return `${value} ms`;
   return value < 60_000 ? `${(value / 1000).toFixed(2)} s` : `${(value / 60_000).toFixed(1)} min`;

@@ -7,7 +7,7 @@ import type { PortalParts } from './parts.ts';
 import { requestsTable } from './requests-table.ts';
 import { type Choice, empty, older, select } from './ui.ts';
 import { bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
-import { type Dimension, dimensions, type Names, overTime, totals } from './usage-sums.ts';
+import { type Dimension, dimensions, idsShown, type Names, overTime, type Sums, totals } from './usage-sums.ts';
 import { pathWith, queryOf, type Visit } from './visit.ts';
 
 const pageSize = 50;
@@ -78,17 +78,29 @@ function modelsOf(visit: Visit, { models }: PortalParts, { organization }: Filte
   return models(asked ?? visit.signedIn.principal.organizationId);
 }
 
+/** Sums of what the filters leave, whatever the outcome: each in one snapshot, and together no more rows than are shown. */
+async function readSums({ get }: Visit, range: Range, filters: Filters): Promise<Sums> {
+  const { outcome: _, ...asked } = requestsQuery(range, filters);
+  const { by } = filters;
+  const summary = (query: Readonly<Record<string, string>>): Promise<SummaryAnswer> =>
+    get<SummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
+  const [lines, buckets] = await Promise.all([summary({ group_by: by }), summary({ group_by: range.unit })]);
+  const shown = idsShown(lines, { by, measure: filters.measure });
+  const chosen = shown.map((id) => `&${new URLSearchParams({ [by]: id }).toString()}`).join('');
+  const { [by]: _own, ...others } = asked;
+  const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}` });
+  const series = shown.length === 0 ? { ...lines, data: [] } : await get<SummaryAnswer>(`${path}${chosen}`);
+  return { lines, buckets, series };
+}
+
 export async function usagePage(visit: Visit, parts: PortalParts): Promise<Response> {
   const { get, context } = visit;
   const filters = filtersOf(visit);
   const range = rangeOf(visit, parts.clock.now());
   const asked = requestsQuery(range, filters);
-  const { from, to, organization_id } = asked;
   const listed = { ...asked, limit: pageSize, cursor: queryOf(context, 'cursor') };
-  const [summary, requests, names, models] = await Promise.all([
-    get<SummaryAnswer>(
-      pathWith('/v1/usage/summary', { from, to, group_by: `${range.unit},${filters.by}`, organization_id }),
-    ),
+  const [sums, requests, names, models] = await Promise.all([
+    readSums(visit, range, filters),
     get<ListAnswer<RequestAnswer>>(pathWith('/v1/usage/requests', listed)),
     namesOf(visit, filters),
     modelsOf(visit, parts, filters),
@@ -106,7 +118,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
     ${filterForm(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
-      ${totals(summary)} ${overTime(summary, { by, measure, names, range, buckets: bucketsOf(range) })}
+      ${totals(sums.lines)} ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range) })}
       <section aria-labelledby="requests-title">
         <div class="heading">
           <h2 id="requests-title">Requests</h2>
@@ -114,7 +126,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
             <a class="button" href="${csv}" download>Download CSV</a>
           </div>
         </div>
-        ${isNarrowed(filters) ? html`<p class="quiet">The filters by model, key, project and outcome are for this list; the sums above are of everything in the range.</p>` : null}
+        ${filters.outcome === '' ? null : html`<p class="quiet">The filter by outcome is for this list: the sums above are of all outcomes.</p>`}
         ${requestList(requests, names, range, filters)} ${older(next)}
       </section>
     </div>`;

@@ -1,6 +1,6 @@
 import type { SummaryAnswer, SummaryGroupAnswer, SumsAnswer } from './answers.ts';
 import { barChart, mark } from './chart.ts';
-import { count, counted, sumOfUsd, usd } from './format.ts';
+import { count, counted, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { empty, figures, table } from './ui.ts';
 import { type Bucket, bucketKey, type Range } from './usage-range.ts';
@@ -52,13 +52,20 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
   ]);
 }
 
+/** The same usage three times. */
+export interface Sums {
+  /** By what is asked for, such as models. */
+  readonly lines: SummaryAnswer;
+  /** By day or hour. */
+  readonly buckets: SummaryAnswer;
+  /** By both, of the lines that the chart shows one by one. */
+  readonly series: SummaryAnswer;
+}
+
 interface Line {
+  readonly id: string;
   readonly name: string;
-  readonly days: ReadonlyMap<string, SummaryGroupAnswer>;
-  readonly cost: string;
-  readonly tokens: number;
-  readonly requests: number;
-  readonly refused: number;
+  readonly sums: SummaryGroupAnswer;
 }
 
 function nameOf(group: SummaryGroupAnswer, by: Dimension, { keys, projects }: Names): string {
@@ -69,31 +76,34 @@ function nameOf(group: SummaryGroupAnswer, by: Dimension, { keys, projects }: Na
 
 const refusedOf = ({ refusals }: SumsAnswer): number => Object.values(refusals).reduce((sum, value) => sum + value, 0);
 
-const tokensOf = ({ input_tokens, output_tokens }: SummaryGroupAnswer): number => input_tokens + output_tokens;
+const tokensOf = ({ input_tokens, output_tokens }: SumsAnswer): number => input_tokens + output_tokens;
 
-/** One for each model, key or project, that of the most spend first. */
-function linesOf({ data }: SummaryAnswer, by: Dimension, names: Names): readonly Line[] {
-  const groups = Map.groupBy(
-    data,
-    (group) => (by === 'model' ? group.model : by === 'key_id' ? group.key_id : group.project_id) ?? '',
-  );
-  return [...groups.values()]
-    .map((list): Line => {
-      const [first] = list;
-      return {
-        name: first === undefined ? '' : nameOf(first, by, names),
-        days: new Map(list.map((group) => [bucketKey(group), group])),
-        cost: sumOfUsd(list.map(({ cost }) => cost)),
-        tokens: list.reduce((sum, group) => sum + tokensOf(group), 0),
-        requests: list.reduce((sum, { num_model_requests }) => sum + num_model_requests, 0),
-        refused: list.reduce((sum, group) => sum + refusedOf(group), 0),
-      };
-    })
-    .toSorted((a, b) => Number(b.cost) - Number(a.cost) || b.tokens - a.tokens || b.requests - a.requests);
+const idOf = (group: SummaryGroupAnswer, by: Dimension): string =>
+  (by === 'model' ? group.model : by === 'key_id' ? group.key_id : group.project_id) ?? '';
+
+/** Groups of one model, key or project each, that of the most spend or tokens first. */
+function inOrder({ data }: SummaryAnswer, measure: SumsShown['measure']): readonly SummaryGroupAnswer[] {
+  const byCost = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => Number(b.cost) - Number(a.cost);
+  const byTokens = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => tokensOf(b) - tokensOf(a);
+  const [first, second] = measure === 'cost' ? [byCost, byTokens] : [byTokens, byCost];
+  return data.toSorted((a, b) => first(a, b) || second(a, b) || b.num_model_requests - a.num_model_requests);
 }
 
-export function overTime(summary: SummaryAnswer, { by, measure, names, range, buckets }: SumsShown): Html {
-  const lines = linesOf(summary, by, names);
+/** What the chart shows one by one: the most; all but refusals before a model was known, which have no id. */
+export function idsShown(lines: SummaryAnswer, { by, measure }: Pick<SumsShown, 'by' | 'measure'>): readonly string[] {
+  const ordered = inOrder(lines, measure);
+  const shown = ordered.length > seriesMax + 1 ? ordered.slice(0, seriesMax) : ordered;
+  return shown.map((group) => idOf(group, by)).filter((id) => id !== '');
+}
+
+/** What is in a bucket beside its series; never below nothing: the sums were read one after the other. */
+const beside = (all: number, shown: readonly number[]): number =>
+  Math.max(0, Number((all - shown.reduce((sum, value) => sum + value, 0)).toPrecision(12)));
+
+export function overTime(sums: Sums, { by, measure, names, range, buckets }: SumsShown): Html {
+  const lines = inOrder(sums.lines, measure).map((group): Line => {
+    return { id: idOf(group, by), name: nameOf(group, by, names), sums: group };
+  });
   if (lines.length === 0) {
     return empty(
       'No requests in this time',
@@ -101,10 +111,12 @@ export function overTime(summary: SummaryAnswer, { by, measure, names, range, bu
     );
   }
   const shown = lines.length > seriesMax + 1 ? lines.slice(0, seriesMax) : lines;
-  const rest = lines.slice(shown.length);
+  const rest = lines.length - shown.length;
   const valueOf = (group: SummaryGroupAnswer | undefined): number =>
     group === undefined ? 0 : measure === 'cost' ? Number(group.cost) : tokensOf(group);
-  const series = shown.map(({ name, days: own }) => {
+  const byId = Map.groupBy(sums.series.data, (group) => idOf(group, by));
+  const series = shown.map(({ id, name }) => {
+    const own = new Map((byId.get(id) ?? []).map((group) => [bucketKey(group), group]));
     const groups = buckets.map(({ key }) => own.get(key));
     return {
       name,
@@ -112,35 +124,49 @@ export function overTime(summary: SummaryAnswer, { by, measure, names, range, bu
       labels: groups.map((group) => (measure === 'cost' ? usd(group?.cost ?? '0') : counted(valueOf(group), 'token'))),
     };
   });
-  const others = buckets.map(({ key }) => rest.reduce((sum, line) => sum + valueOf(line.days.get(key)), 0));
+  const whole = new Map(sums.buckets.data.map((group) => [bucketKey(group), group]));
+  const others = buckets.map(({ key }, index) =>
+    beside(
+      valueOf(whole.get(key)),
+      series.map(({ values }) => values[index] ?? 0),
+    ),
+  );
   const all =
-    rest.length === 0
+    rest === 0
       ? series
       : [
           ...series,
           {
-            name: `${rest.length} others`,
+            name: `${rest} others`,
             values: others,
             labels: others.map((value) => (measure === 'cost' ? `about $${value}` : counted(value, 'token'))),
           },
         ];
   const scale = (value: number): string =>
     measure === 'cost' ? `$${Number(value.toPrecision(3))}` : shortCount(value);
-  const title = `${measure === 'cost' ? 'Spend' : 'Tokens'} by ${range.unit} and ${dimensions.find(({ value }) => value === by)?.label ?? by}; the table below has the numbers`;
+  const title = `${measure === 'cost' ? 'Spend' : 'Tokens'} by ${range.unit} and ${labelOf(by)}; the table below has the numbers`;
   return html`<section aria-labelledby="time-title">
     <h2 id="time-title">${measure === 'cost' ? 'Spend' : 'Tokens'} over time</h2>
     ${barChart({ title, bars: buckets.map(({ label }) => label), series: all, scale })}
-    ${sumTable(lines, shown.length, by, summary)} ${bucketTable(summary, range, buckets)}
+    ${sumTable(lines, shown.length, by, sums.lines)} ${bucketTable(sums.buckets, range, buckets)}
   </section>`;
 }
+
+const labelOf = (by: Dimension): string => dimensions.find(({ value }) => value === by)?.label ?? by;
 
 function shortCount(value: number): string {
   if (value >= 1_000_000) return `${Number((value / 1_000_000).toPrecision(3))}M`;
   return value >= 1000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
 }
 
-function sumTable(lines: readonly Line[], marked: number, by: Dimension, { totals: sums }: SummaryAnswer): Html {
-  const label = dimensions.find(({ value }) => value === by)?.label ?? by;
+function sumTable(lines: readonly Line[], marked: number, by: Dimension, { totals: all }: SummaryAnswer): Html {
+  const label = labelOf(by);
+  const numbers = (sums: SumsAnswer): string[] => [
+    count(sums.num_model_requests),
+    count(refusedOf(sums)),
+    count(tokensOf(sums)),
+    usd(sums.cost),
+  ];
   return table({
     caption: `Sums by ${label}`,
     columns: [
@@ -150,40 +176,19 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
       { title: 'Tokens', isNumber: true },
       { title: 'Spend', isNumber: true },
     ],
-    rows: lines.map(({ name, requests, refused, tokens, cost }, index) => [
-      html`${mark(Math.min(index, marked))}${name}`,
-      count(requests),
-      count(refused),
-      count(tokens),
-      usd(cost),
-    ]),
-    foot: [
-      'All',
-      count(sums.num_model_requests),
-      count(refusedOf(sums)),
-      count(sums.input_tokens + sums.output_tokens),
-      usd(sums.cost),
-    ],
+    rows: lines.map(({ name, sums }, index) => [html`${mark(Math.min(index, marked))}${name}`, ...numbers(sums)]),
+    foot: ['All', ...numbers(all)],
   });
 }
 
 /** The bars as numbers: a line for each day or hour that has any. */
 function bucketTable({ data }: SummaryAnswer, { unit }: Range, buckets: readonly Bucket[]): Html {
-  const byBucket = Map.groupBy(data, bucketKey);
+  const groups = new Map(data.map((group) => [bucketKey(group), group]));
   const rows = buckets.toReversed().flatMap(({ key, label }): MaybeHtml[][] => {
-    const groups = byBucket.get(key);
-    if (groups === undefined) return [];
-    const add = (read: (group: SummaryGroupAnswer) => number): string =>
-      count(groups.reduce((sum, group) => sum + read(group), 0));
-    return [
-      [
-        label,
-        add((group) => group.num_model_requests),
-        add((group) => group.input_tokens),
-        add((group) => group.output_tokens),
-        usd(sumOfUsd(groups.map(({ cost }) => cost))),
-      ],
-    ];
+    const group = groups.get(key);
+    if (group === undefined) return [];
+    const { num_model_requests, input_tokens, output_tokens, cost } = group;
+    return [[label, count(num_model_requests), count(input_tokens), count(output_tokens), usd(cost)]];
   });
   const first = unit === 'day' ? 'Day (UTC)' : 'Hour from';
   return html`<details class="fold">

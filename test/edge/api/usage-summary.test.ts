@@ -7,6 +7,7 @@ import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '
 const start = Date.parse('2026-05-04T00:00:00Z');
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
+const dayMs = 24 * hourMs;
 const iso = (timeMs: number): string => new Date(timeMs).toISOString();
 
 describe('GET /v1/usage/summary', () => {
@@ -36,6 +37,10 @@ describe('GET /v1/usage/summary', () => {
     ['group_by=', 'group_by', 'comma-separated'],
     ['group_by=hour&from=2025-01-01&to=2026-05-04', 'group_by', '400 days'],
     ['interval=day', 'interval', 'not known'],
+    ['key_id=key_1', 'key_id', 'begins with "key_"'],
+    ['project_id=', 'project_id', 'begins with "proj_"'],
+    ['model=', 'model', '1 to 512'],
+    [`model=a${'&model=a'.repeat(100)}`, 'model', '100 times'],
   ])('answers 400 that says how for %s', async (query, param, text) => {
     const { error } = await bench.ask(`/v1/usage/summary?${query}`, bench.gateway.key, 400);
     expect(error).toMatchObject({ code: 'invalid_request_error', param });
@@ -116,6 +121,39 @@ describe('GET /v1/usage/summary', () => {
       [formatId('proj', other.projectId), formatId('key', other.keyId)],
     ]);
     expect(byKey[0]).toMatchObject({ num_model_requests: 2, cost: '0.000006', input_tokens: 20 });
+  });
+
+  it('sums only what keys, projects and models that are named were used for, in days, hours and records', async () => {
+    const organization = await bench.openOrganization();
+    const stranger = await bench.openOrganization();
+    const other = { ...organization, keyId: uuidv7(), projectId: uuidv7() };
+    const at = [start - dayMs, start, start + hourMs, start + hourMs + minuteMs];
+    const records = at.flatMap((timeMs) => [
+      recordOf(organization, timeMs),
+      recordOf(organization, timeMs, { model: 'big' }),
+      recordOf(other, timeMs, { model: 'huge' }),
+    ]);
+    await Promise.all(records.map((record) => bench.metering.settle(record)));
+    await refuse(organization, start);
+    await refuse(organization, start, { model: 'big', code: 'unauthorized' });
+    const sums = async (query: string, by = organization): Promise<unknown[]> => {
+      const to = iso(start + hourMs + 2 * minuteMs);
+      const { totals } = await ask(by, `from=2026-05-03&to=${to}&group_by=key_id&${query}`);
+      return [totals.num_model_requests, totals.refusals];
+    };
+    const key = `key_id=${formatId('key', organization.keyId)}`;
+    const [project, otherProject] = [organization, other].map(
+      ({ projectId }) => `project_id=${formatId('proj', projectId)}`,
+    );
+    expect(await sums('')).toEqual([12, { insufficient_funds: 1, unauthorized: 1 }]);
+    expect(await sums(key)).toEqual([8, { insufficient_funds: 1, unauthorized: 1 }]);
+    expect(await sums(`${otherProject}`)).toEqual([4, {}]);
+    expect(await sums(`${project}&${otherProject}`)).toEqual([12, { insufficient_funds: 1, unauthorized: 1 }]);
+    expect(await sums('model=big')).toEqual([4, { unauthorized: 1 }]);
+    expect(await sums('model=big&model=huge')).toEqual([8, { unauthorized: 1 }]);
+    expect(await sums(`${key}&model=huge`)).toEqual([0, {}]);
+    expect(await sums(`model=none`)).toEqual([0, {}]);
+    expect(await sums(key, stranger)).toEqual([0, {}]);
   });
 
   it('counts a refusal in the span in which its minute begins, so that spans side by side add up', async () => {

@@ -75,6 +75,30 @@ describe('usage', () => {
     }
   });
 
+  it('draws the five keys of the most spend and all others together, lists each of them, and sums what the filters leave', async () => {
+    const names = Array.from({ length: 7 }, (_, index) => `drawn ${index}`);
+    const keys: Body[] = [];
+    for (const name of names) {
+      const key = await makeKey({ name });
+      keys.push(key);
+      await ask(key.secret);
+      await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' });
+    }
+    const { text } = await admin.get('/portal/usage?range=today&by=key_id');
+    expect(text).toMatch(/\d+ others/);
+    const rows = /Sums by key[\s\S]*?<\/table>/.exec(text)?.[0] ?? '';
+    for (const name of names) expect(rows).toContain(name);
+    const [cost, ...costs] = [...rows.matchAll(/\$(\d+\.\d+)\s*<\/td>\s*<\/tr>/g)]
+      .map(([, usd = '']) => parseDecimal(usd, PICO_DIGITS) ?? 0n)
+      .toReversed();
+    expect(costs.reduce((sum, one) => sum + one, 0n)).toBe(cost);
+    for (const query of [`key=${keys[0].id}`, `key=${keys[0].id}&by=key_id`, `key=${keys[0].id}&model=chat`])
+      expect((await admin.get(`/portal/usage?range=today&${query}`)).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
+    expect((await admin.get(`/portal/usage?range=today&key=${keys[0].id}&model=none`)).text).toContain(
+      'No requests in',
+    );
+  });
+
   it('is downloaded as the API exports it, by the filters of the page', async () => {
     const key = await makeKey({ name: 'for the export' });
     const record = await ask(key.secret);
