@@ -98,7 +98,7 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
     const group = bareGroup(all, typed);
     if (group !== null && !json) err(`${overview(all, [group], terminal.errorColumns)}\n`);
     const { command, rest } = findCommand(all, typed);
-    const { values, positionals } = parseWords(command, rest);
+    const { values, positionals, behindDashes } = parseWords(command, rest);
     if (values['help'] === true) {
       out(json ? jsonText(commandList(all, command.name.split(' '))) : commandHelp(command, all, terminal.columns));
       return exitCodes.ok;
@@ -110,6 +110,7 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
       err,
       api: createApiClient(config),
       words: positionals,
+      behindDashes,
       flags: values,
       json,
       terminal,

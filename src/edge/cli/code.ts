@@ -19,7 +19,7 @@ async function code(context: CommandContext): Promise<number> {
   const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
   if (isOpenCode(context)) {
     const program = findOpenCode(config.environment);
-    const args = [...runFlags(context), ...words];
+    const args = openCodeArguments(context);
     return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...openCodeSettings(setup) } }));
   }
   const home = createAgentHome(context.config);
@@ -59,9 +59,12 @@ function findOpenCode(environment: CommandContext['config']['environment']): str
   );
 }
 
-/** Its words are a folder or a command of its own, unless it is told to run them. */
-const runFlags = ({ flags, json }: CommandContext): readonly string[] =>
-  flags['print'] === true ? ['run', ...(json ? ['--format', 'json'] : [])] : [];
+/** Words of its own are a folder or a command: what it is asked is an option unless it is told to run it and end. */
+function openCodeArguments({ words, behindDashes, flags, json }: CommandContext): readonly string[] {
+  if (flags['print'] === true) return ['run', ...(json ? ['--format', 'json'] : []), ...words];
+  const asked = words.slice(0, words.length - behindDashes.length);
+  return [...(asked.length === 0 ? [] : [`--prompt=${asked.join(' ')}`]), ...behindDashes];
+}
 
 /** What an agent shows on a terminal is no JSON; both have a mode for scripts. @throws UsageError */
 function checkFlags(context: CommandContext): void {

@@ -53,6 +53,8 @@ export function findCommand(
 export interface ParsedWords {
   readonly values: Readonly<Record<string, Flag | undefined>>;
   readonly positionals: readonly string[];
+  /** The last of them: those behind `--`. */
+  readonly behindDashes: readonly string[];
 }
 
 /** @throws UsageError */
@@ -60,7 +62,7 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   const options = { ...globalOptions, ...command.options };
   let parsed;
   try {
-    parsed = parseArgs({ args: amountsLast(args), options, allowPositionals: true });
+    parsed = parseArgs({ args: amountsLast(args), options, allowPositionals: true, tokens: true });
   } catch (error) {
     const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\.(?: |$)/, 1);
     const [, unknown] = /^Unknown option '--([^']+)'/.exec(sentence) ?? [];
@@ -68,14 +70,17 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
     throw new UsageError(`${sentence}${meant}: headgate ${command.name} ${command.usage}`);
   }
   const values: ParsedWords['values'] = parsed.values;
-  if (values['help'] === true) return { values, positionals: parsed.positionals };
-  checkCount(command, parsed.positionals.length);
-  const [first] = parsed.positionals;
+  const { positionals, tokens } = parsed;
+  const end = tokens.findIndex(({ kind }) => kind === 'option-terminator');
+  const behindDashes = end === -1 ? [] : positionals.slice(positionals.length - (tokens.length - end - 1));
+  if (values['help'] === true) return { values, positionals, behindDashes };
+  checkCount(command, positionals.length);
+  const [first] = positionals;
   if (first !== undefined) checkChoice(JSON.stringify(first), first, command.choices);
   for (const [name, { choices }] of Object.entries(command.options)) {
     for (const value of [values[name] ?? []].flat()) checkChoice(`--${name}`, String(value), choices);
   }
-  return { values, positionals: parsed.positionals };
+  return { values, positionals, behindDashes };
 }
 
 /** `-2.50` is an amount and no option: none begins with a digit. */

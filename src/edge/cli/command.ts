@@ -15,6 +15,8 @@ export interface CommandContext extends CliOutput {
   readonly terminal: Terminal;
   /** Words after the command's name. */
   readonly words: readonly string[];
+  /** The last of them: those behind `--`. */
+  readonly behindDashes: readonly string[];
   readonly flags: Readonly<Record<string, Flag | undefined>>;
   /** Print JSON for scripts instead of words for people. */
   readonly json: boolean;

@@ -178,7 +178,11 @@ describe('headgate code', () => {
       },
     });
     expect(config).not.toContain(gateway.key);
-    // With --print it runs the words; alone they would be a folder.
+    // Plain words would be a folder.
+    const asked = await run(['--with', 'opencode', 'Be', 'polite.', '--', '--continue'], { env });
+    expect(asked.stdout).toContain('words=--prompt=Be polite. --continue\n');
+    const behind = await run(['--with', 'opencode', '--', 'folder'], { env });
+    expect(behind.stdout).toContain('words=folder\n');
     const printed = await run(['--with', 'opencode', '-p', '--json', 'Be polite.', '--', '--auto'], { env });
     expect(printed.stdout).toContain('words=run --format json Be polite. --auto\n');
   });
