@@ -67,7 +67,7 @@ describe('a run', () => {
     }
   });
 
-  it('names its cluster in the list, also where there are more clusters than can be chosen', async () => {
+  it('names its cluster in the list, and offers every one of more than a hundred', async () => {
     const first = await applied();
     const nodes = [{ name: 'n-1', address: '10.9.8.6', hardware_profile: 'h100' }];
     const others = Array.from({ length: 101 }, (_, index) => ({
@@ -78,7 +78,13 @@ describe('a run', () => {
     for (const body of others) await ask('/v1/clusters', { body });
     const { id } = await ask('/v1/clusters', { body: { ...others[0], name: 'last-site' } });
     const last = await applied(id);
-    const { text } = await (await signInVisitor(bench.gateway)).get('/portal/runs');
+    const visitor = await signInVisitor(bench.gateway);
+    const { text } = await visitor.get('/portal/runs');
+    const apply = await visitor.get(`/portal/stacks/${last.stack}/apply`);
+    for (const page of [text, apply.text]) {
+      for (const name of ['named-site', 'other-0', 'other-100', 'last-site'])
+        expect(page).toMatch(new RegExp(`<option[^>]*>\\s*${name}( \\(1 node\\))?\\s*</option>`));
+    }
     for (const [run, name] of [
       [first, 'named-site'],
       [last, 'last-site'],

@@ -4,7 +4,8 @@ import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
 import { empty, formToken, radios, refused } from '#edge/portal/ui.ts';
 import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
-import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer, PageAnswer, RunAnswer, StackAnswer } from './answers.ts';
+import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer, RunAnswer, StackAnswer } from './answers.ts';
+import { readClusters } from './cluster-choices.ts';
 import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { stackPath } from './stack-list.ts';
@@ -12,8 +13,6 @@ import { readStack } from './stack-page.ts';
 import { chooser, type Option, problemOf } from './widgets.ts';
 
 /** Applying a stack: where, and with which inputs. */
-
-const clustersMax = 100;
 
 interface Wanted {
   readonly cluster: string;
@@ -35,18 +34,14 @@ async function applyPageOf(
   wanted: Wanted,
   refusal: Refusal | null,
 ): Promise<Response> {
-  const [clusters, problem] = await Promise.all([
-    visit.get<PageAnswer<ClusterSummaryAnswer>>(`/v1/clusters?limit=${clustersMax}`),
-    readRunnerProblem(visit),
-  ]);
-  const asked =
-    wanted.cluster === '' ? (clusters.data.length === 1 ? clusters.data[0]?.id : undefined) : wanted.cluster;
+  const [clusters, problem] = await Promise.all([readClusters(visit), readRunnerProblem(visit)]);
+  const asked = wanted.cluster === '' ? (clusters.length === 1 ? clusters[0]?.id : undefined) : wanted.cluster;
   const cluster =
     asked === undefined ? null : await visit.get<ClusterAnswer>(`/v1/clusters/${encodeURIComponent(asked)}`);
   const title = `Apply ${stack.title}`;
   const status = refusal === null ? 200 : statusOf(refusal);
-  if (clusters.data.length === 0 && cluster === null) return page(visit, { title, body: noCluster(visit), status });
-  const body = html`${problem} ${clusters.data.length > 1 ? clusterForm(stack, clusters.data, cluster) : null}
+  if (clusters.length === 0 && cluster === null) return page(visit, { title, body: noCluster(visit), status });
+  const body = html`${problem} ${clusters.length > 1 ? clusterForm(stack, clusters, cluster) : null}
     <div id="results">
       ${cluster === null ? empty('Where to?', 'Choose a cluster above: its nodes and the inputs of the stack come then.') : form(visit, { stack, cluster, wanted, refusal })}
     </div>`;

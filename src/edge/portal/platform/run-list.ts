@@ -3,6 +3,7 @@ import { page } from '#edge/portal/layout.ts';
 import { empty, field, notice, select, table } from '#edge/portal/ui.ts';
 import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
 import { type ClusterSummaryAnswer, type PageAnswer, type RunAnswer, runStatuses } from './answers.ts';
+import { readClusters } from './cluster-choices.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { isUnfinished, statusBadge, statusText } from './run-words.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';
@@ -11,7 +12,6 @@ import { filterForm, moment, pageNumber, pager } from './widgets.ts';
 
 const path = '/portal/runs';
 const pageSize = 50;
-const clustersMax = 100;
 
 export const runPath = ({ id }: Pick<RunAnswer, 'id'>): string => `${path}/${id}`;
 
@@ -23,9 +23,8 @@ const named = ({ id, name, status }: ClusterSummaryAnswer): [string, string] => 
 ];
 
 /** Names by their ids of the clusters that can be chosen, those of deleted ones too. */
-async function clusterNames({ get }: Visit): Promise<Names> {
-  const list = await get<PageAnswer<ClusterSummaryAnswer>>(`/v1/clusters?status=all&limit=${clustersMax}`);
-  return new Map(list.data.map(named));
+async function clusterNames(visit: Visit): Promise<Names> {
+  return new Map((await readClusters(visit, 'all')).map(named));
 }
 
 /** The same with those of these runs, and of the chosen cluster, where there are more than can be chosen. */
