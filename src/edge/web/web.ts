@@ -60,10 +60,12 @@ const connectionsPerAddress = 256;
 /** Of the descriptors of this process; each connection has another one to its application. */
 const descriptorShare = 0.2;
 const keepAliveMs = 120_000;
+const connectionsCheckMs = 1000;
 /** What Node cannot read, by its names for it. */
+const lateHead = 'ERR_HTTP_REQUEST_TIMEOUT';
 const clientErrors: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
-  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+  [lateHead]: '408 Request Timeout',
 };
 const closeWaitMs = 5000;
 const closeLookMs = 50;
@@ -170,6 +172,7 @@ function openServer(
     // Bodies have a limit between two of their parts.
     requestTimeout: 0,
     keepAliveTimeout: keepAliveMs,
+    connectionsCheckingInterval: connectionsCheckMs,
     noDelay: true,
     requireHostHeader: false,
     insecureHTTPParser: false,
@@ -180,11 +183,17 @@ function openServer(
     refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
   });
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
-    const status = clientErrors[code] ?? '400 Bad Request';
-    if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
-    else socket.destroy();
+    // Headers that have come whole and are not read yet are not late.
+    if (code === lateHead) connections.unlessAsked(socket, () => refuseClient(socket, code));
+    else refuseClient(socket, code);
   });
   return { server, connections };
+}
+
+function refuseClient(socket: Duplex, code: string): void {
+  const status = clientErrors[code] ?? '400 Bad Request';
+  if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
+  else socket.destroy();
 }
 
 /** Everything else that wants to be upgraded, and what has a body, is none. */

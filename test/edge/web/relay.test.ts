@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { type IncomingMessage, type RequestListener, request } from 'node:http';
+import { connect } from 'node:net';
+import { text as textOf } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { useWebGateway } from './web-gateway.ts';
@@ -8,6 +11,7 @@ import { useWebGateway } from './web-gateway.ts';
 const firstByteMs = 1000;
 const web = useWebGateway({
   HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: String(firstByteMs / 1000),
+  HEADGATE_HEADERS_SECONDS: '1',
   HEADGATE_TRUSTED_PROXIES: '127.0.0.1',
 });
 
@@ -76,5 +80,30 @@ it('an application is told the whole address of its visitor, by the proxies that
   for (const [said, told] of addresses) {
     const { text } = await web.get(host, '/', { 'x-forwarded-for': said });
     expect([said, text]).toEqual([said, told]);
+  }
+});
+
+it('headers that do not end are 408, and what came whole while the process was stopped is served', async () => {
+  const { host } = await web.exposed(await web.application((_, outgoing) => outgoing.end('served')));
+  const request = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
+  for (;;) {
+    const beganMs = performance.now();
+    const sockets = [connect(web.webPort, '127.0.0.1'), connect(web.webPort, '127.0.0.1')];
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    // Connections are taken in their order: those above before the one of this request.
+    expect((await web.get(host, '/')).text).toBe('served');
+    // Later than that their second may be over, rightly.
+    if (performance.now() - beganMs > 500) {
+      for (const socket of sockets) socket.destroy();
+      continue;
+    }
+    sockets[0]?.write(request.slice(0, 20));
+    sockets[1]?.write(request);
+    // Gateway and clients are one process here: what is written lies on the wire, and nobody reads it.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1500);
+    const [half, whole] = await Promise.all(sockets.map((socket) => textOf(socket)));
+    expect(half).toMatch(/^HTTP\/1\.1 408 /);
+    expect(whole).toMatch(/^HTTP\/1\.1 200 /);
+    return;
   }
 });
