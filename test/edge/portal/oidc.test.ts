@@ -170,6 +170,17 @@ describe('who comes from the provider', () => {
     expect(rows).toHaveLength(1);
   });
 
+  it('comes in by the same browser and the same identity as soon as somebody has made the account', async () => {
+    const jar = new Map<string, string>();
+    const late = { email: `${uuidv7()}@example.com`, name: 'Late' };
+    provider.person = { sub: uuidv7(), email: late.email, email_verified: true };
+    expect((await signIn(closed, jar)).status).toBe(403);
+    const body = { ...late, password: passwordOf };
+    expect((await closed.request('/v1/users', { body })).status).toBe(201);
+    const shown = await signIn(closed, jar, '/');
+    expect([shown.status, /<h1[^>]*>([^<]*)/.exec(shown.text)?.[1]?.trim()]).toEqual([200, 'Overview']);
+  });
+
   it('ends the session that the browser had, and leaves nothing of the attempt', async () => {
     provider.person = { sub: uuidv7(), email: person.email, email_verified: true };
     const jar = new Map<string, string>();

@@ -124,7 +124,7 @@ it('an invitation: by mail, accepted by somebody new, then to a second organizat
   expect([...admin.complaints, ...person.complaints]).toEqual([]);
 });
 
-it('a provider: its button, and who has no account here', async () => {
+it('a provider: its button, who has no account here, and comes in once there is one', async () => {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const provider = await startOidcServer(`${url}/sign-in/oidc/callback`);
@@ -144,10 +144,16 @@ it('a provider: its button, and who has no account here', async () => {
     await page.goto(closed.url);
     await page.getByRole('link', { name: 'Sign in with Water & Co' }).waitFor();
     await expectPresentable(page, 'sign-in-oidc');
-    provider.person = { sub: randomUUID(), email: `${randomUUID()}@example.com`, email_verified: true };
+    const late = { email: `${randomUUID()}@example.com`, name: 'Late' };
+    provider.person = { sub: randomUUID(), email: late.email, email_verified: true };
     await page.getByRole('link', { name: 'Sign in with Water & Co' }).click();
     await page.getByText('You have no account here').waitFor();
     await expectPresentable(page, 'oidc-no-account');
+    const body = { ...late, password: 'long enough for 2 of us' };
+    expect((await closed.request('/v1/users', { body })).status).toBe(201);
+    await page.getByRole('link', { name: 'To the sign-in' }).click();
+    await page.getByRole('link', { name: 'Sign in with Water & Co' }).click();
+    await overview(person);
     expect(person.complaints).toEqual([]);
   } finally {
     await closed.stop();
