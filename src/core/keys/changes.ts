@@ -26,6 +26,7 @@ import {
 import { defaultKeyLimits } from './defaults.ts';
 import { keyWithId, selectHeldKey, selectKeyIds, unusedHeld } from './held-keys.ts';
 import type { KeyEvents } from './key-events.ts';
+import { requireFirst } from './once.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import { endFormerSecret, rotateKey } from './rotation.ts';
 import type { Verifier } from './verifier.ts';
@@ -75,6 +76,11 @@ async function makeKey(
   author: Author,
   { held, ...options }: KeyChangesOptions & { readonly held: boolean },
 ): Promise<MadeKey> {
+  if (input.once !== undefined) {
+    // Of two that come at once, the second finds what the first has made.
+    await options.accounts.lockOrganization(context.tx, input.organizationId);
+    await requireFirst(context.tx, input.organizationId, input.once);
+  }
   const allow = held ? requireOpen : requireKeyQuota;
   const { defaultLimits } = await allow(context, input, options);
   await requireActiveAuthor(context, author);

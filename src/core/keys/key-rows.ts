@@ -6,6 +6,7 @@ import type { Accounts, Organization, Scope } from '#core/accounts/accounts.ts';
 import { type Audit, type Author, keyIdOf } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
+import { idOnce } from './once.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
 
 /** When a key expires: at a time, or so long after it was made. */
@@ -24,6 +25,8 @@ export interface NewKey {
   readonly toggles: KeyToggles;
   /** Ids of models; null: all of the organization. */
   readonly models: readonly string[] | null;
+  /** A name of the caller's choice, under which the organization's key is made once. */
+  readonly once?: string | undefined;
 }
 
 /** What may be changed of a key; neither its scope nor its life. Absent and undefined stay as they are. */
@@ -185,7 +188,7 @@ export async function insertKey(
 ): Promise<KeyRow> {
   const { tx, now } = context;
   const row: KeyRow = {
-    id: uuidv7(now.getTime()),
+    id: input.once === undefined ? uuidv7(now.getTime()) : idOnce(input.organizationId, input.once),
     organizationId: input.organizationId,
     projectId: input.projectId,
     userId: input.userId,

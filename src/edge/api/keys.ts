@@ -59,6 +59,18 @@ const tags = ['Keys'];
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
+const onceHeaders = z.object({
+  'idempotency-key': z
+    .string()
+    .regex(/^[\x20-\x7e]{1,255}$/, 'must be 1 to 255 printable ASCII characters')
+    .optional()
+    .openapi({
+      description:
+        'Of your choice: with the same one an organization gets one key. What is sent again is 409, which names the key ' +
+        'that was made, whatever became of its answer.',
+    }),
+});
+
 /** A key as the API shows it. */
 function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
   return {
@@ -210,7 +222,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     summary: 'Make an API key; the answer alone holds its secret',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.jsonBody],
-    request: { query, body: jsonRequest(createKeySchema) },
+    request: { query, headers: onceHeaders, body: jsonRequest(createKeySchema) },
     responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret') },
   });
   app.openapi(route, async (context) => {
@@ -221,7 +233,8 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     const project = await projectOf(body, caller, accounts, organizationId);
     const userId = await userOf(caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
-    const created = await keys.create({ ...newKeyOf(body, project, nowMs), userId, models }, authorOf(context));
+    const once = context.req.valid('header')['idempotency-key'];
+    const created = await keys.create({ ...newKeyOf(body, project, nowMs), userId, models, once }, authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });
 }

@@ -54,12 +54,20 @@ export function createReadBody(
       if (reader === null) throw new AppError('unsupported_media_type');
       const read = reader.read(bytes, contentType);
       const { method, url } = context.req;
-      context.req.raw = new Request(url, { method, headers: { 'content-type': read.contentType }, body: read.body });
+      context.req.raw = new Request(url, { method, headers: headersOf(context, read.contentType), body: read.body });
       await next();
     } finally {
       hold.release();
     }
   };
+}
+
+/** Those that are of the body as it came are not of what was read of it. */
+function headersOf({ req }: HttpContext, contentType: string): Headers {
+  const headers = new Headers(req.raw.headers);
+  for (const name of ['content-length', 'content-encoding', 'transfer-encoding']) headers.delete(name);
+  headers.set('content-type', contentType);
+  return headers;
 }
 
 export const wrongBody = (message: string): ValidationError => new ValidationError([{ field: 'body', message }]);

@@ -98,6 +98,8 @@ const scopeHint =
   'whatever else you may do: programs need none.';
 
 export interface NewKeyFields extends KeyFields {
+  /** What the form is known by when it comes a second time. */
+  readonly once: string;
   readonly expiry: string;
   readonly scope: string;
   readonly projectId: string;

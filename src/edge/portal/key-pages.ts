@@ -1,4 +1,5 @@
-import { formatId, parseId } from '#base/id.ts';
+import { createHash } from 'node:crypto';
+import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import type {
   CreatedKeyAnswer,
   KeyAnswer,
@@ -41,6 +42,7 @@ async function formPage(
     readQuota(visit, parts),
   ]);
   const fields: NewKeyFields = typed ?? {
+    once: uuidv7(),
     name: '',
     limits: limitTexts(organization.default_limits),
     storeRequests: false,
@@ -56,7 +58,8 @@ async function formPage(
       organization begin with; each key may have its own.
     </p>
     <form class="form" method="post" action="/portal/keys">
-      ${formToken(visit)} ${createFields(fields, projects.data, refusal)}
+      ${formToken(visit)}
+      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects.data, refusal)}
       <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
     </form>`;
   return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -69,14 +72,36 @@ export function newKeyPage(visit: Visit, parts: PortalParts): Promise<Response> 
 export async function createKey(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
   const fields: NewKeyFields = {
     ...typedFields(form),
+    once: form.text('once'),
     expiry: form.text('expiry'),
     scope: form.text('scope'),
     projectId: form.text('project_id'),
   };
-  const { expiry, scope, projectId } = fields;
+  const { once, expiry, scope, projectId } = fields;
   const body = { ...toBody(fields), expiry, scope, ...(projectId !== '' && { project_id: projectId }) };
-  const made = await visit.send<CreatedKeyAnswer>('POST', '/v1/keys', body);
-  return made.ok ? madePage(visit, parts, made.body) : formPage(visit, parts, fields, made.refusal);
+  const headers = once === '' ? {} : { 'idempotency-key': onceOf(once, body) };
+  const made = await visit.send<CreatedKeyAnswer>('POST', '/v1/keys', body, headers);
+  if (made.ok) return madePage(visit, parts, made.body);
+  const before = made.refusal.status === 409 ? /\bkey_[0-9a-f]{32}\b/.exec(made.refusal.message)?.[0] : undefined;
+  return before === undefined ? formPage(visit, parts, fields, made.refusal) : madeBeforePage(visit, before);
+}
+
+/** The same form with other words in it is another one: a browser goes back to what it had. */
+const onceOf = (once: string, body: object): string =>
+  createHash('sha256')
+    .update(`${once}\n${JSON.stringify(body)}`)
+    .digest('hex');
+
+/** A form that came twice: its answer was lost, as where the gateway ended, or somebody sent it again. */
+function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> {
+  const body = html`${notice('plain', html`<p><strong>This form has made its key before, and nothing was done now.</strong> Its secret was in that answer alone.</p>`)}
+    <p>If you have not seen it, give the key another secret: it stays the same key.</p>
+    <p class="buttons">
+      <a class="button" href="/portal/keys/${id}">To the key</a>
+      <a class="button" href="/portal/keys/${id}/rotate">Another secret</a>
+      <a href="/portal/keys/new">Make another key</a>
+    </p>`;
+  return page(visit, { title: 'Made before', body, status: 409, returnTo: '/portal/keys' });
 }
 
 /** How a secret that was just made is used; null where the organization has no model. */

@@ -72,6 +72,7 @@ export interface Visit {
     method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
     body?: object,
+    headers?: Readonly<Record<string, string>>,
   ) => Promise<Outcome<T>>;
   /** Reads what is no JSON, or goes on, as the visitor; it ends with the session. @throws RefusedError */
   readonly open: (path: string, headers?: Readonly<Record<string, string>>) => Promise<Response>;
@@ -127,8 +128,13 @@ export function createVisit(parts: VisitParts): Visit {
   const { ask, openApi, stillSignedIn, context, signedIn, organizations, token, origin, viewed, pathFor } = parts;
   const { principal } = signedIn;
   const from = { requestId: context.get('requestId'), remoteAddress: context.env.incoming.socket.remoteAddress };
-  const call = async <T>(method: string, path: string, body?: object): Promise<Outcome<T>> => {
-    const answer = await ask(principal, { method, path: pathFor(path), body, ...from });
+  const call = async <T>(
+    method: string,
+    path: string,
+    body?: object,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<Outcome<T>> => {
+    const answer = await ask(principal, { method, path: pathFor(path), body, headers, ...from });
     if (answer.status < 400) return { ok: true, body: answer.body as T, isNew: answer.status === 201 };
     return { ok: false, refusal: refusalOf(answer, answer.body) };
   };

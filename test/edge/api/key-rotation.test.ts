@@ -177,3 +177,26 @@ describe('a key that is rotated', () => {
     for (const secret of [made.secret, body.secret]) expect(JSON.stringify(log)).not.toContain(secret);
   });
 });
+
+describe('a key that is asked for twice', () => {
+  it.each(['', 'x'.repeat(256), 'Schlüssel'])('refuses the Idempotency-Key %j', async (value) => {
+    const headers = { 'Idempotency-Key': Buffer.from(value).toString('latin1') };
+    const answer = await api().ask('/v1/keys', { body: { name: 'bad' }, headers });
+    expect([...refusal(answer), answer.body.error.param]).toEqual([400, 'invalid_request_error', 'idempotency-key']);
+  });
+
+  it('makes one for an Idempotency-Key of an organization, also when it is the last one that there may be', async () => {
+    const [mine, other] = [await api().organization(), await api().organization()];
+    for (let made = 1; made < 4; made += 1) await api().ask('/v1/keys', { key: mine.key, body: { name: 'before' } });
+    const once = (key: string) =>
+      api().ask('/v1/keys', { key, body: { name: 'once' }, headers: { 'Idempotency-Key': 'of my choice' } });
+    const answers = await Promise.all([once(mine.key), once(mine.key), once(mine.key)]);
+    const made = answers.filter(({ status }) => status === 201);
+    expect(made).toHaveLength(1);
+    for (const again of [...answers.filter(({ status }) => status !== 201), await once(mine.key)]) {
+      expect([...refusal(again), again.body.error.param]).toEqual([409, 'conflict', 'Idempotency-Key']);
+      expect(again.body.error.message).toContain(made[0]?.body.id);
+    }
+    expect((await once(other.key)).status).toBe(201);
+  });
+});

@@ -176,6 +176,22 @@ describe('another secret for a key', () => {
     expect([await models(secret), await models(next), await models(secretOn(last))]).toEqual([200, 401, 200]);
   });
 
+  it('of a key is made once by a form that is sent twice, whatever became of its answer', async () => {
+    const once = /name="once" value="([^"]+)"/.exec((await admin.get('/portal/keys/new')).text)?.[1] ?? '';
+    const fields = { name: 'form sent twice', scope: 'inference', expiry: 'never', once };
+    const [first, second] = await Promise.all([admin.post('/portal/keys', fields), admin.post('/portal/keys', fields)]);
+    const [made, again] = first.status === 200 ? [first, second] : [second, first];
+    expect([made.status, again.status, secretOn(again)]).toEqual([200, 409, '']);
+    expect(again.text).toContain('has made its key before');
+    const id = /\/portal\/keys\/(key_[0-9a-f]{32})\/rotate/.exec(again.text)?.[1] ?? '';
+    expect((await admin.get(`/portal/keys/${id}`)).text).toContain('form sent twice');
+    expect(await models(secretOn(made))).toBe(200);
+    const other = await admin.post('/portal/keys', { ...fields, name: 'form with other words' });
+    expect(other.status).toBe(200);
+    for (const name of [id, /\/portal\/usage\?key=(key_[0-9a-f]{32})/.exec(other.text)?.[1] ?? ''])
+      expect((await gateway.request(`/v1/keys/${name}`, { method: 'DELETE' })).status).toBe(200);
+  });
+
   it('is made once by a form that is sent twice', async () => {
     const { id, last4 } = await makeKey('sent twice');
     const fields = { last4, grace_seconds: '0' };
