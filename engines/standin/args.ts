@@ -6,6 +6,8 @@ export type StartFailure = 'oom' | 'bad-model' | 'error';
 export interface Options {
   model: string;
   servedNames: string[];
+  /** Paths of LoRA adapters by their names. */
+  adapters: Map<string, string>;
   host: string;
   port: number;
   uds: string | null;
@@ -34,6 +36,7 @@ export interface Options {
   journal: string | null;
   embeddingDimensions: number;
   matryoshka: boolean;
+  hideAdapters: boolean;
   startDelayMs: number;
   failStart: StartFailure | null;
   exitAfterMs: number | null;
@@ -113,6 +116,7 @@ const SWITCHES: Record<string, (options: Options) => void> = {
   '--access-log': (o) => (o.accessLog = true),
   '--dev-mode': (o) => (o.devMode = true),
   '--matryoshka': (o) => (o.matryoshka = true),
+  '--hide-adapters': (o) => (o.hideAdapters = true),
   '--ignore-sigterm': (o) => (o.ignoreSigterm = true),
 };
 
@@ -126,7 +130,9 @@ const IGNORED_WITH_VALUE = new Set(
   --compilation-config -O --fingerprint-mode --kv-events-config --allowed-media-domains
   --disable-access-log-for-endpoints --attention-backend --distributed-executor-backend --max-logprobs
   --cpu-offload-gb --speculative-config --structured-outputs-config --default-chat-template-kwargs
-  --served-model-id --middleware --allowed-origins --allowed-methods --allowed-headers`.split(/\s+/),
+  --max-loras --max-lora-rank --served-model-id --middleware --allowed-origins --allowed-methods --allowed-headers`.split(
+    /\s+/,
+  ),
 );
 
 const IGNORED_SWITCHES = new Set(
@@ -147,7 +153,7 @@ options of vLLM that it obeys:
   serve MODEL, --model, --served-model-name NAME [NAME ...], --host, --port, --uds, --api-key KEY [KEY ...],
   --max-model-len, --max-num-seqs, --block-size, --enable-force-include-usage, --enable-prompt-tokens-details,
   --enable-request-id-headers, --enable-server-load-tracking, --reasoning-parser, --enable-auto-tool-choice,
-  --tool-call-parser, --stream-interval, --runner pooling, --convert embed|classify, --root-path,
+  --lora-modules NAME=PATH [NAME=PATH ...], --tool-call-parser, --stream-interval, --runner pooling, --convert embed|classify, --root-path,
   --shutdown-timeout
 environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE=1, VLLM_HTTP_TIMEOUT_KEEP_ALIVE (seconds)
 
@@ -160,6 +166,7 @@ options of its own:
   --start-delay-ms N        refuses connections until then
   --fail-start KIND         oom | bad-model | error: exits 1 with such a log
   --exit-after-ms N         exits that long after it was ready, with --exit-code N (1)
+  --hide-adapters           knows no adapter, whatever a --lora-modules behind it says
   --ignore-sigterm          hangs on SIGTERM
 knobs, as flags for all requests or in a request body's "standin" object (there with underscores):
   ${KNOB_NAMES.map((name) => `--${name.replaceAll('_', '-')}`).join(' ')}
@@ -170,6 +177,7 @@ function defaults(env: Record<string, string | undefined>): Options {
   return {
     model: 'stand-in/not-a-model',
     servedNames: [],
+    adapters: new Map(),
     host: '0.0.0.0',
     port: 8000,
     uds: null,
@@ -197,6 +205,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     journal: null,
     embeddingDimensions: 384,
     matryoshka: false,
+    hideAdapters: false,
     startDelayMs: 0,
     failStart: null,
     exitAfterMs: null,
@@ -234,10 +243,21 @@ function knobName(flag: string): string {
   return flag.slice(2).replaceAll('-', '_');
 }
 
+/** vLLM's `name=path`; its JSON form is not known here. */
+function applyAdapters(options: Options, list: readonly string[]): string | null {
+  for (const item of list) {
+    const [name = '', path, ...more] = item.split('=');
+    if (path === undefined || more.length > 0) return `argument --lora-modules: invalid value: '${item}'`;
+    if (!options.hideAdapters) options.adapters.set(name, path);
+  }
+  return null;
+}
+
 function applyFlag(options: Options, flag: string, inline: string | undefined, words: string[]): string | null {
-  if (flag === '--served-model-name' || flag === '--api-key') {
+  if (flag === '--served-model-name' || flag === '--api-key' || flag === '--lora-modules') {
     const list = takeList(words, inline);
     if (list.length === 0) return `argument ${flag}: expected at least one argument`;
+    if (flag === '--lora-modules') return applyAdapters(options, list);
     if (flag === '--api-key') options.apiKeys = list;
     else options.servedNames = list;
     return null;

@@ -1,7 +1,7 @@
 import { encodeMessages } from './conversation.ts';
 import { randomHex } from './http.ts';
 import { chatLogprobs } from './logprobs.ts';
-import type { Body, Params } from './params.ts';
+import { answeredModel, type Body, type Params } from './params.ts';
 import type { Choice, Engine, Format, Part } from './run.ts';
 import { tokenId } from './tokenizer.ts';
 import type { ToolCall } from './tools.ts';
@@ -120,7 +120,7 @@ export function createPrinter(given: {
   const id = `chatcmpl-${given.requestId ?? randomHex()}`;
   const created = Math.floor(Date.now() / 1000);
   const start = (object: string): string =>
-    `{"id":${JSON.stringify(id)},"object":"${object}","created":${created},"model":${JSON.stringify(engine.options.servedNames[0] ?? '')},"choices":[`;
+    `{"id":${JSON.stringify(id)},"object":"${object}","created":${created},"model":${JSON.stringify(answeredModel(body, engine.options))},"choices":[`;
   const fingerprint = `,"system_fingerprint":"${engine.fingerprint}"`;
   const context: Context = {
     engine,

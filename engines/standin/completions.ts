@@ -3,6 +3,7 @@ import { randomHex, type Exchange } from './http.ts';
 import { mergeKnobs, textFor, type Knobs } from './knobs.ts';
 import { completionLogprobs } from './logprobs.ts';
 import {
+  answeredModel,
   COMPLETION_FIELDS,
   checkFields,
   checkLength,
@@ -123,11 +124,12 @@ function jsonChoice(context: Context, choice: Choice): string {
   return `{"index":${choice.index},"text":${JSON.stringify(text)},"logprobs":${logprobs},"finish_reason":"${choice.finish ?? 'stop'}","stop_reason":${JSON.stringify(choice.stopReason)},"token_ids":${idsOf(context, choice.tokens)},"prompt_logprobs":null,"prompt_token_ids":${promptIdsOf(context, choice)},"routed_experts":null}`;
 }
 
-function createFormat(given: { engine: Engine; accepted: Accepted; id: string; echo: boolean }): Format {
-  const { engine, accepted, id, echo } = given;
+function createFormat(given: { engine: Engine; accepted: Accepted; id: string; body: Body }): Format {
+  const { engine, accepted, id, body } = given;
+  const echo = body.echo === true;
   const { params, prompts } = accepted;
   const created = Math.floor(Date.now() / 1000);
-  const model = JSON.stringify(engine.options.servedNames[0] ?? '');
+  const model = JSON.stringify(answeredModel(body, engine.options));
   const head = `{"id":${JSON.stringify(id)},"object":"text_completion","created":${created},"model":${model},"choices":[`;
   const fingerprint = `,"system_fingerprint":"${engine.fingerprint}"`;
   const perChoice = <T>(read: (prompt: Prompt) => T): T[] =>
@@ -191,7 +193,7 @@ export function answerCompletion(engine: Engine, exchange: Exchange, body: Body)
   const { params, prompts } = accepted;
   const requestId = exchange.requestId ?? (typeof body.request_id === 'string' ? body.request_id : randomHex());
   const id = `cmpl-${requestId}`;
-  const format = createFormat({ engine, accepted, id, echo: body.echo === true });
+  const format = createFormat({ engine, accepted, id, body });
   const choices = choicesOf({ engine, accepted, id, knobs });
   const promptTokens = prompts.reduce((sum, prompt) => sum + prompt.scan.count, 0);
   // vLLM tells the cached tokens of the last prompt only, and none that were created.

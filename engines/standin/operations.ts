@@ -10,15 +10,20 @@ import { decode, encode } from './tokenizer.ts';
 
 export function answerModels(engine: Engine, exchange: Exchange): void {
   const created = Math.floor(Date.now() / 1000);
-  const { servedNames, model, maxModelLen } = engine.options;
-  const data = servedNames.map((id) => ({
+  const { servedNames, adapters, model, maxModelLen } = engine.options;
+  const [base = null] = servedNames;
+  const cards = [
+    ...servedNames.map((id) => ({ id, root: model, parent: null, length: maxModelLen })),
+    ...[...adapters].map(([id, root]) => ({ id, root, parent: base, length: null })),
+  ];
+  const data = cards.map(({ id, root, parent, length }) => ({
     id,
     object: 'model',
     created,
     owned_by: 'vllm',
-    root: model,
-    parent: null,
-    max_model_len: maxModelLen,
+    root,
+    parent,
+    max_model_len: length,
     permission: [
       {
         id: `modelperm-${randomHex()}`,

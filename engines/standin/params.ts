@@ -295,7 +295,7 @@ export function readParams(body: Body, options: Options): Params | Refused {
     logprobs: logprobs.count,
     streamInterval: Math.max(1, numberOf(body, 'stream_interval') ?? options.streamInterval),
     returnTokenIds: body.return_token_ids === true,
-    cacheSalt: typeof body.cache_salt === 'string' ? body.cache_salt : null,
+    cacheSalt: saltOf(body, options),
   };
 }
 
@@ -309,7 +309,18 @@ export function checkLength(prompt: PromptScan, maxTokens: number | null, maxMod
 export function checkModel(body: Body, options: Options): string | null {
   const { model } = body;
   if (typeof model !== 'string' || model === '' || options.servedNames.includes(model)) return null;
-  return model;
+  return options.adapters.has(model) ? null : model;
+}
+
+/** What keeps prompts apart in the prefix cache: what one adapter has made of a prompt serves no other. */
+function saltOf({ cache_salt: given, model }: Body, { adapters }: Options): string | null {
+  const salt = typeof given === 'string' ? given : null;
+  return typeof model === 'string' && adapters.has(model) ? `${model} ${salt ?? ''}` : salt;
+}
+
+/** What answers call the model: an adapter by its name, anything else by the first name of the base. */
+export function answeredModel({ model }: Body, { adapters, servedNames }: Options): string {
+  return typeof model === 'string' && adapters.has(model) ? model : (servedNames[0] ?? '');
 }
 
 /** Counts and hashes one plain text. */

@@ -136,9 +136,22 @@ function onSignals(app: App, options: Options): void {
   process.on('SIGINT', stop);
 }
 
+/** The first adapter that is not where the command line says; what stands for a repository is always found. */
+function lostAdapter({ adapters }: Options): string | null {
+  for (const [name, path] of adapters) {
+    if (path.startsWith('/') && !existsSync(`${path}/adapter_config.json`)) return name;
+  }
+  return null;
+}
+
 function serve(options: Options): void {
   const app = createApp(options, write);
   loaded();
+  const lost = lostAdapter(options);
+  if (lost !== null) {
+    write(`(APIServer pid=${process.pid}) ValueError: Loading lora ${lost} failed: No adapter found for <path>`);
+    process.exit(1);
+  }
   if (options.failStart !== null) {
     failure(options.failStart, options);
     process.exit(1);

@@ -167,9 +167,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   };
 }
 
-function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf'>, catalog: Catalog): Reconciler {
+function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'bases'>, catalog: Catalog): Reconciler {
   const contextLengthOf = (model: string): number | null => catalog.find(model)?.contextLength ?? null;
-  return createReconciler({ ...options, contextLengthOf });
+  return createReconciler({ ...options, contextLengthOf, bases: () => catalog.bases() });
 }
 
 function meteringPart(metering: Metering, { books }: BooksPlace): Part {

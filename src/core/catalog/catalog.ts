@@ -25,6 +25,7 @@ export {
   type EnginePricing,
   type ExternalDriverSettings,
   type GpuNeed,
+  type LoraAdapter,
   type ProcessDriverSettings,
   type ServiceTier,
   type StructuredOutputBounds,
@@ -63,6 +64,8 @@ export interface Catalog {
   list(): readonly Model[];
   /** The enabled models of one task type, in the order of their ids. */
   byTask(taskType: TaskType): readonly Model[];
+  /** Ids of bases by those of LoRA adapters, of all that files ever named. */
+  bases(): ReadonlyMap<string, string>;
   /** The price in force for a tier, `default` when absent; undefined when the engine's file has none. */
   price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
   /** A price that is or was in force, by the id that records have of it; null for none. */
@@ -78,18 +81,20 @@ export interface CatalogOptions {
 /** The models of a set of engine files. Until `sync` has run once, creation times are now and nothing has a price. */
 export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
   const startedAt = Math.floor(clock.now() / 1000);
-  let models: readonly Model[] = sortById(engines).map((engine) => toModel(engine, startedAt));
+  let models: readonly Model[] = toModels(engines, () => startedAt);
   let byName = indexByName(models);
   let prices: PriceTable = new Map();
+  let bases: ReadonlyMap<string, string> = new Map();
 
   async function prepare(next: readonly EngineDefinition[]): Promise<() => void> {
     const synced = await syncModels(db, clock, next);
-    const made = sortById(next).map((engine) => toModel(engine, synced.createdAt.get(engine.id) ?? startedAt));
+    const made = toModels(next, (id) => synced.createdAt.get(id) ?? startedAt);
     const names = indexByName(made);
     return () => {
       models = made;
       byName = names;
       prices = synced.prices;
+      bases = synced.bases;
     };
   }
 
@@ -102,18 +107,23 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
     find: (name) => byName.get(name.toLowerCase()),
     list: () => models,
     byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
+    bases: () => bases,
     price: (modelId, tier = 'default') => prices.get(modelId)?.[tier],
     priceVersion: (id) => readPriceVersion(db, id),
   };
 }
 
-function sortById(engines: readonly EngineDefinition[]): EngineDefinition[] {
-  return engines.toSorted((a, b) => (a.id < b.id ? -1 : 1));
-}
-
-function toModel(engine: EngineDefinition, createdAt: number): Model {
-  const { id, name, aliases, huggingFaceId, taskType, contextLength, enabled, ownedBy } = engine;
-  return { id, name, aliases, huggingFaceId, taskType, contextLength, enabled, createdAt, ownedBy, engine };
+/** The models of engines and their adapters, in the order of their ids. */
+function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): Model[] {
+  const models = engines.flatMap((engine) => {
+    const { taskType, contextLength, enabled } = engine;
+    const shared = { taskType, contextLength, enabled, engine };
+    return [null, ...engine.lora].map((adapter): Model => {
+      const { id, name, aliases, huggingFaceId, ownedBy } = adapter ?? engine;
+      return { id, name, aliases, huggingFaceId, ownedBy, createdAt: createdAtOf(id), ...shared, adapter };
+    });
+  });
+  return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));
 }
 
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {

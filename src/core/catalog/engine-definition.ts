@@ -169,6 +169,23 @@ export interface ContainerDriverSettings {
   readonly canaries: readonly Canary[];
 }
 
+/** An adapter that an engine's replicas serve beside its own model, as a model of its own. */
+export interface LoraAdapter {
+  readonly id: string;
+  readonly name: string;
+  readonly aliases: readonly string[];
+  /** Its repository, where it comes from one. */
+  readonly huggingFaceId: string | null;
+  readonly ownedBy: string;
+  /** A folder where the engine runs, or a repository; null where somebody else runs the engine. */
+  readonly path: string | null;
+  /** What an engine that somebody else runs calls it; null when it goes by the id. */
+  readonly upstreamModel: string | null;
+  /** Its own, or its base's; null as the engine's. */
+  readonly pricing: EnginePricing | null;
+  readonly flexPricing: EnginePricing | null;
+}
+
 /** One file of the engines folder, checked. Holds no secret: references to the environment stay references. */
 export interface EngineDefinition {
   /** `engines/name.yaml`, for messages to operators. */
@@ -205,5 +222,9 @@ export interface EngineDefinition {
   readonly hardwareProfile: string | null;
   /** UUID of the one in whose costs its GPU-hours stand; null for the first. */
   readonly organizationId: string | null;
+  readonly lora: readonly LoraAdapter[];
+  /** Adapters that may be at work at once, and their largest rank; null leaves that to vLLM. */
+  readonly lorasMax: number | null;
+  readonly loraRankMax: number | null;
   readonly driver: ProcessDriverSettings | ContainerDriverSettings | ExternalDriverSettings;
 }

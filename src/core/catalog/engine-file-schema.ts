@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { dockerFields, swarmFields } from './container-file-schema.ts';
 import { allowableFields, taskTypes } from './engine-definition.ts';
+import { loraFields } from './lora-fields.ts';
+import { aliasesField, externalPricingField, modelId, pricingField, pricingText, printable } from './model-fields.ts';
 import { resourceFields } from './process-resource-fields.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
@@ -9,40 +11,8 @@ import { environmentFields, replicasField, seconds, variableName } from './run-f
  * it, so a description here is what an operator reads while writing.
  */
 
-const pricePattern = /^\d{1,9}(\.\d{1,6})?$/;
-const multiplierPattern = /^(0(\.\d{1,6})?|1(\.0{1,6})?)$/;
-const multiplierText = 'expected a plain decimal from 0 to 1 with at most 6 decimals';
-const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
-const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
 const hostPattern = /^(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/;
 const organizationPattern = /^org_[0-9a-f]{32}$/;
-/** What a name that is shown to people and sent in headers and arguments may hold: no control characters. */
-const printablePattern = /^[^\p{Cc}\p{Cs}]+$/u;
-
-/** Reaches zod as the text of the file, never as a parsed number: binary fractions would not be exact. */
-const price = (what: string) =>
-  z
-    .string(priceText)
-    .regex(pricePattern, priceText)
-    .meta({
-      type: ['string', 'number'],
-      minimum: 0,
-      description: `${what}, USD per million tokens: a plain decimal, at most 6 decimals.`,
-    });
-
-/** As text, for the same reason. */
-const multiplier = z
-  .string(multiplierText)
-  .regex(multiplierPattern, multiplierText)
-  .meta({
-    type: ['string', 'number'],
-    minimum: 0,
-    maximum: 1,
-    description: 'Requests of service_tier "flex" cost this share of the prices; without it they are refused.',
-  });
-
-const printable = (max: number) =>
-  z.string().min(1).max(max).regex(printablePattern, 'control characters are not allowed here');
 
 const bound = (max: number, fallback: number, what: string) => z.int().min(1).max(max).default(fallback).describe(what);
 
@@ -61,36 +31,20 @@ const structuredOutputs = z
   .prefault({})
   .describe('How large the grammars may be that requests make the engine build; of all tools together four times so.');
 
-const prices = {
-  input_per_million: price('Prompt tokens'),
-  output_per_million: price('Generated tokens'),
-  flex_multiplier: multiplier.optional(),
-};
-const cachedPrice = price('Prompt tokens that the engine had cached');
-const pricingText = 'Without prices the model is listed, and its requests are refused.';
 const repositoryText = 'Repository on Hugging Face; requests may use it as well.';
 
 const common = {
   version: z.literal(1).describe('Version of this file format.'),
-  id: z
-    .string()
-    .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : beginning with a letter or digit')
-    .describe('Name of the model in the API. The answer of a request calls the model so.'),
+  id: modelId.describe('Name of the model in the API. The answer of a request calls the model so.'),
   name: printable(128).describe('Display name; requests may use it as well, without regard to case.'),
-  aliases: z
-    .array(printable(128))
-    .max(100)
-    .default([])
-    .describe('Further names that requests may use, without regard to case; answers call the model by its id.'),
+  aliases: aliasesField,
   hugging_face_id: printable(128).describe(repositoryText),
   task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
   context_length: z.int().min(1).max(1_000_000_000).describe('Longest prompt and answer together, in tokens.'),
   enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
   owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
-  pricing: z
-    .strictObject({ ...prices, cached_input_per_million: cachedPrice })
-    .optional()
-    .describe(pricingText),
+  pricing: pricingField.optional().describe(pricingText),
+  ...loraFields,
   kind: z
     .enum(['vllm', 'openai'])
     .optional()
@@ -170,8 +124,7 @@ const address = z
 const externalFields = {
   driver: z.literal('external').describe('Somebody else runs it.'),
   hugging_face_id: printable(128).optional().describe(repositoryText),
-  pricing: z
-    .strictObject({ ...prices, cached_input_per_million: cachedPrice.optional() })
+  pricing: externalPricingField
     .optional()
     .describe(`${pricingText} Cached prompt tokens cost what others do where no price for them stands here.`),
   url: address.optional().describe('Address of its API without /v1; http or https.'),

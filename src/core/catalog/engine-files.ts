@@ -9,10 +9,11 @@ import { externalProblems } from './external-checks.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
 import { imageReferenceFilled } from './image-reference.ts';
+import { loraProblems } from './lora-checks.ts';
 import { groupProblems, resourceProblems } from './process-resource-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
-import { keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
+import { eachItem, keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
 import { type FileProblem, issueProblems, located } from './zod-problems.ts';
 
 export type EngineFilesResult =
@@ -33,12 +34,8 @@ const fileBytesMax = 1_048_576;
 const enginesMax = 10_000;
 /** Files of the folder that describe no engine. */
 const otherFiles = new Set([dockerHostsFileName]);
-const decimalPaths = [
-  ['pricing', 'input_per_million'],
-  ['pricing', 'cached_input_per_million'],
-  ['pricing', 'output_per_million'],
-  ['pricing', 'flex_multiplier'],
-];
+const prices = ['input_per_million', 'cached_input_per_million', 'output_per_million', 'flex_multiplier'];
+const decimalPaths = [['pricing'], ['lora', eachItem, 'pricing']].flatMap((at) => prices.map((name) => [...at, name]));
 
 /**
  * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all
@@ -148,6 +145,7 @@ function readEngineText(text: string, file: string, options: TextOptions): ReadR
     ...externalProblems(parsed.data),
     ...resourceProblems(parsed.data),
     ...machineProblems(parsed.data),
+    ...loraProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
   ];
@@ -177,18 +175,37 @@ function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): F
 
 /** Ids, names, aliases and repositories are one name space for requests, whatever their case. */
 function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
-  const owners = new Map<string, EngineDefinition>();
-  const problems: EngineFileProblem[] = [];
-  for (const { definition, source } of read) {
-    for (const { field, path, value } of namesOf(definition)) {
-      const owner = owners.get(value.toLowerCase());
-      if (owner === undefined) owners.set(value.toLowerCase(), definition);
-      if (owner === undefined || owner === definition) continue;
-      const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
-      problems.push(located(definition.file, source, { path, message: `${taken}: ${mendOf(field)}` }));
-    }
-  }
-  return problems;
+  const owners = new Map<string, { readonly file: string; readonly model: Named }>();
+  const names = read.flatMap(({ definition, source }) =>
+    modelsOf(definition).flatMap(({ model, at, repositoryAt }) =>
+      namesOf(model, repositoryAt).map(({ path, ...name }) => {
+        return { ...name, model, file: definition.file, source, path: [...at, ...path] };
+      }),
+    ),
+  );
+  return names.flatMap(({ field, path, value, model, file, source }) => {
+    const owner = owners.get(value.toLowerCase());
+    if (owner === undefined) owners.set(value.toLowerCase(), { file, model });
+    if (owner === undefined || owner.model === model) return [];
+    const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
+    return [located(file, source, { path, message: `${taken}: ${mendOf(field)}` })];
+  });
+}
+
+type Named = Pick<EngineDefinition, 'id' | 'name' | 'aliases' | 'huggingFaceId'>;
+
+interface NamedAt {
+  readonly model: Named;
+  /** The place of its fields in the file. */
+  readonly at: readonly (string | number)[];
+  /** The field that names its repository. */
+  readonly repositoryAt: string;
+}
+
+/** The engine's own model and its adapters. */
+function modelsOf(engine: EngineDefinition): NamedAt[] {
+  const adapters = engine.lora.map((model, index) => ({ model, at: ['lora', index], repositoryAt: 'path' }));
+  return [{ model: engine, at: [], repositoryAt: 'hugging_face_id' }, ...adapters];
 }
 
 interface NameOf {
@@ -197,12 +214,12 @@ interface NameOf {
   readonly value: string;
 }
 
-function namesOf({ id, name, aliases, huggingFaceId }: EngineDefinition): NameOf[] {
+function namesOf({ id, name, aliases, huggingFaceId }: Named, repositoryAt: string): NameOf[] {
   return [
     { field: 'id', path: ['id'], value: id },
     { field: 'name', path: ['name'], value: name },
     ...aliases.map((value, index) => ({ field: 'aliases' as const, path: ['aliases', index], value })),
-    { field: 'hugging_face_id', path: ['hugging_face_id'], value: huggingFaceId ?? id },
+    { field: 'hugging_face_id', path: [repositoryAt], value: huggingFaceId ?? id },
   ];
 }
 

@@ -1,4 +1,4 @@
-import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
+import type { EngineDefinition, LoraAdapter, ServiceTier, TaskType } from './engine-definition.ts';
 
 /** A model that clients may name. */
 export interface Model {
@@ -14,7 +14,10 @@ export interface Model {
   /** Unix seconds at which the catalog first saw the id. */
   readonly createdAt: number;
   readonly ownedBy: string;
+  /** What serves it: for an adapter, the engine of its base. */
   readonly engine: EngineDefinition;
+  /** null for the engine's own model. */
+  readonly adapter: LoraAdapter | null;
 }
 
 /** A price as it held from a moment on; never changed, only followed by another version. */

@@ -7,6 +7,8 @@ const microUsdPerMTok = (name: string) => bigint(name, { mode: 'bigint' });
 export const models = pgTable('models', {
   id: text('id').primaryKey(),
   firstSeenAt: moment('first_seen_at').notNull(),
+  /** Of a LoRA adapter the model that it was last served with; a file that goes takes this along no more than the rest. */
+  baseId: text('base_id'),
 });
 
 /** Dated prices, one line of versions per model and tier: a change adds a row and never rewrites one. */

@@ -7,6 +7,7 @@ import {
   type EngineGroup,
   type EnginePricing,
   type ExternalDriverSettings,
+  type LoraAdapter,
   type ProcessDriverSettings,
   taskTypes,
 } from './engine-definition.ts';
@@ -92,6 +93,18 @@ const containerDriver: z.ZodType<ContainerDriverSettings, unknown> = z.object({
   canaries: z.array(canary),
 });
 
+const loraAdapter: z.ZodType<LoraAdapter, unknown> = z.object({
+  id: z.string(),
+  name: z.string(),
+  aliases: texts,
+  huggingFaceId: z.string().nullable(),
+  ownedBy: z.string(),
+  path: z.string().nullable(),
+  upstreamModel: z.string().nullable(),
+  pricing: pricing.nullable(),
+  flexPricing: pricing.nullable(),
+});
+
 const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   file: z.string(),
   id: z.string(),
@@ -123,6 +136,9 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   shareCache: z.boolean().default(false),
   hardwareProfile: z.string().nullable().default(null),
   organizationId: z.string().nullable().default(null),
+  lora: z.array(loraAdapter).default([]),
+  lorasMax: z.number().nullable().default(null),
+  loraRankMax: z.number().nullable().default(null),
   driver: z.union([processDriver, containerDriver, externalDriver]),
 });
 

@@ -1,4 +1,4 @@
-import { desc, eq, inArray } from 'drizzle-orm';
+import { desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
@@ -13,51 +13,72 @@ export interface SyncedModels {
   /** Unix seconds by model id. */
   readonly createdAt: ReadonlyMap<string, number>;
   readonly prices: PriceTable;
+  /** Ids of bases by those of adapters, of all that files ever named. */
+  readonly bases: ReadonlyMap<string, string>;
+}
+
+/** A model of the files as it is priced. */
+type Priced = Pick<EngineDefinition, 'id' | 'pricing' | 'flexPricing'> & { readonly baseId: string | null };
+
+function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
+  return engines.flatMap((engine) => [
+    { ...engine, baseId: null },
+    ...engine.lora.map((adapter) => ({ ...adapter, baseId: engine.id })),
+  ]);
 }
 
 /** Makes the database know the models of the files, and adds a price version for each price that changed. */
 export async function syncModels(db: Db, clock: Clock, engines: readonly EngineDefinition[]): Promise<SyncedModels> {
-  if (engines.length === 0) return { createdAt: new Map(), prices: new Map() };
+  const priced = pricedModels(engines);
   return db.orm.transaction(async (tx) => {
-    const ids = engines.map(({ id }) => id).toSorted();
+    const named = priced.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    const ids = named.map(({ id }) => id);
     const firstSeenAt = new Date(clock.now());
-    await tx
-      .insert(models)
-      .values(ids.map((id) => ({ id, firstSeenAt })))
-      .onConflictDoNothing();
+    if (named.length > 0) {
+      await tx
+        .insert(models)
+        .values(named.map(({ id, baseId }) => ({ id, firstSeenAt, baseId })))
+        .onConflictDoUpdate({ target: models.id, set: { baseId: sql`excluded.base_id` } });
+    }
     // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
     const newest = await newestPrices(tx, ids);
-    const added = engines.flatMap((engine) => {
+    const added = priced.flatMap((model) => {
       return serviceTiers.flatMap((tier) => {
-        const pricing = pricingOf(engine, tier);
-        const old = newest.get(nameOf(engine.id, tier));
+        const pricing = pricingOf(model, tier);
+        const old = newest.get(nameOf(model.id, tier));
         if (pricing === null || (old !== undefined && samePrice(old, pricing))) return [];
-        return [newVersion({ modelId: engine.id, tier, pricing, old }, clock)];
+        return [newVersion({ modelId: model.id, tier, pricing, old }, clock)];
       });
     });
     if (added.length > 0) await tx.insert(priceVersions).values(added);
     for (const version of added) newest.set(nameOf(version.modelId, version.tier), version);
     return {
       createdAt: new Map(rows.map((row) => [row.id, Math.floor(row.firstSeenAt.getTime() / 1000)])),
-      prices: priceTable(engines, newest),
+      prices: priceTable(priced, newest),
+      bases: await readBases(tx),
     };
   });
 }
 
 const nameOf = (modelId: string, tier: ServiceTier): string => `${tier} ${modelId}`;
 
-function pricingOf({ pricing, flexPricing }: EngineDefinition, tier: ServiceTier): EnginePricing | null {
+function pricingOf({ pricing, flexPricing }: Priced, tier: ServiceTier): EnginePricing | null {
   return tier === 'flex' ? flexPricing : pricing;
 }
 
-function priceTable(engines: readonly EngineDefinition[], newest: ReadonlyMap<string, PriceVersion>): PriceTable {
+function priceTable(priced: readonly Priced[], newest: ReadonlyMap<string, PriceVersion>): PriceTable {
   return new Map(
-    engines.map((engine) => {
-      const offered = serviceTiers.filter((tier) => pricingOf(engine, tier) !== null);
-      return [engine.id, Object.fromEntries(offered.map((tier) => [tier, newest.get(nameOf(engine.id, tier))]))];
+    priced.map((model) => {
+      const offered = serviceTiers.filter((tier) => pricingOf(model, tier) !== null);
+      return [model.id, Object.fromEntries(offered.map((tier) => [tier, newest.get(nameOf(model.id, tier))]))];
     }),
   );
+}
+
+async function readBases(tx: Transaction): Promise<Map<string, string>> {
+  const rows = await tx.select({ id: models.id, baseId: models.baseId }).from(models).where(isNotNull(models.baseId));
+  return new Map(rows.flatMap(({ id, baseId }) => (baseId === null ? [] : [[id, baseId]])));
 }
 
 /** By tier and model. */

@@ -4,12 +4,14 @@ import { engineKindOf, findFlag } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
 import { withAbsolutePaths } from './command-paths.ts';
 import { addressesOf } from './external-checks.ts';
+import { repositoryOf } from './lora-checks.ts';
 import { parseSize, parseVolume } from './container-file-schema.ts';
 import type {
   ContainerDriverSettings,
   EngineDefinition,
   EnginePricing,
   GpuNeed,
+  LoraAdapter,
   ProcessDriverSettings,
 } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
@@ -34,7 +36,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     taskType: engine.task_type,
     contextLength: engine.context_length,
     enabled: engine.enabled,
-    ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id ?? ''),
+    ownedBy: ownedBy(engine),
     pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
     flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
     concurrencyMax: engine.max_concurrent ?? null,
@@ -53,9 +55,32 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     shareCache: engine.share_cache,
     hardwareProfile: engine.hardware_profile ?? null,
     organizationId: engine.organization === undefined ? null : parseId('org', engine.organization),
+    lora: engine.lora.map((adapter) => toAdapter(adapter, engine, folder)),
+    lorasMax: engine.max_loras ?? null,
+    loraRankMax: engine.max_lora_rank ?? null,
     driver: toDriver(engine, folder),
   };
 }
+
+function toAdapter(adapter: EngineFile['lora'][number], engine: EngineFile, folder: string | null): LoraAdapter {
+  const { id, name = id, aliases, path = null, upstream_model: upstream = null } = adapter;
+  const repository = path === null ? null : repositoryOf(path);
+  const pricing = adapter.pricing ?? engine.pricing;
+  return {
+    id,
+    name,
+    aliases,
+    huggingFaceId: repository,
+    ownedBy: adapter.owned_by ?? (repository === null ? ownedBy(engine) : ownerOf(repository)),
+    path: path === null || folder === null ? path : (withAbsolutePaths([path], folder)[0] ?? path),
+    upstreamModel: upstream,
+    pricing: pricing === undefined ? null : toPricing(pricing),
+    flexPricing: pricing === undefined ? null : toFlexPricing(pricing),
+  };
+}
+
+const ownedBy = ({ owned_by: given, hugging_face_id: repository }: EngineFile): string =>
+  given ?? ownerOf(repository ?? '');
 
 function toDriver(engine: EngineFile, folder: string | null): EngineDefinition['driver'] {
   if (engine.driver === 'external') {

@@ -5,6 +5,7 @@ import {
   isMap,
   isNode,
   isScalar,
+  isSeq,
   Lexer,
   LineCounter,
   parseDocument,
@@ -80,11 +81,22 @@ export function readYaml(text: string, { merge = false, prepare }: YamlOptions =
 /** For `prepare`: keeps the numbers of fields as the text that the file has, since a parsed one may be rounded. */
 export function keepDecimals(paths: readonly (readonly string[])[]): (document: Document) => void {
   return (document) => {
-    for (const path of paths) {
+    for (const path of paths.flatMap((one) => itemPaths(document, one))) {
       const node = nodeAt(document, path);
       if (isScalar(node) && typeof node.value === 'number' && node.source !== undefined) node.value = node.source;
     }
   };
+}
+
+/** In a path of `keepDecimals`: every item of the list there. */
+export const eachItem = '*';
+
+function itemPaths(document: Document, path: readonly string[]): readonly (readonly PropertyKey[])[] {
+  const at = path.indexOf(eachItem);
+  if (at === -1) return [path];
+  const list = nodeAt(document, path.slice(0, at));
+  if (!isSeq(list)) return [];
+  return list.items.map((_, index) => [...path.slice(0, at), index, ...path.slice(at + 1)]);
 }
 
 /** What is read as YAML is walked through by functions that call themselves. */

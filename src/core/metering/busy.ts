@@ -4,7 +4,7 @@ import { readFloorMs } from './partitions.ts';
 
 /** For how long a replica had at least one request. */
 export interface ReplicaBusy {
-  /** Catalog id. */
+  /** Catalog id of one of the models that it served: several only where they are adapters of one base. */
   readonly model: string;
   readonly replicaId: string;
   readonly busyMs: number;
@@ -59,12 +59,12 @@ const busyText = `
     where id >= $3::text::uuid and id < $4::text::uuid and ${hasReplica}
   ), stretches as (
     select model, replica, since, until, max(until) over (
-      partition by model, replica order by since, until rows between unbounded preceding and 1 preceding) as covered
+      partition by replica order by since, until rows between unbounded preceding and 1 preceding) as covered
     from served where since < until
   ), sums as (
-    select model, encode(replica, 'hex') as replica, sum(greatest(0, until - greatest(since, coalesce(covered, since))))
+    select min(model) as model, encode(replica, 'hex') as replica, sum(greatest(0, until - greatest(since, coalesce(covered, since))))
       as busy_ms
-    from stretches group by 1, 2
+    from stretches group by 2
   )
   select n.name as model, substr(s.replica, 1, 6) || '-' || substr(s.replica, 7) as replica, s.busy_ms::text
   from sums s join usage_names n on n.code = s.model order by 1, 2`;

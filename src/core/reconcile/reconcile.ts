@@ -4,6 +4,7 @@ import { createSerial } from '#base/serial.ts';
 import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
+import { type Bases, underBases, withAdapters } from './adapters.ts';
 import { findEdges } from './edges.ts';
 import { compare } from './compare.ts';
 import type { Present, RequestsMax } from './known.ts';
@@ -29,6 +30,8 @@ export interface ReconcilerOptions {
   readonly limits: RequestsMax;
   /** Tokens that a model takes and makes in one sequence; null of one that is no longer known. */
   readonly contextLengthOf: (model: string) => number | null;
+  /** Ids of bases by those of LoRA adapters. */
+  readonly bases: () => Bases;
 }
 
 const hourMs = 3_600_000;
@@ -36,7 +39,7 @@ const hourMs = 3_600_000;
 export const spanMsMax = 31 * 24 * hourMs;
 
 export function createReconciler(options: ReconcilerOptions): Reconciler {
-  const { db, clock, metering, fleet, gateways, limits, contextLengthOf } = options;
+  const { db, clock, metering, fleet, gateways, limits, contextLengthOf, bases } = options;
   const readPresent = async (nowMs: number): Promise<Present> => {
     const live = await gateways.live();
     const running = new Map(fleet.list().map((engine) => [engine.engineId, engine.leases + engine.waiting]));
@@ -53,7 +56,9 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     // What a gateway that died later had under way was counted before.
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
-    const usage = await metering.reports.usageHours(span, { edges: edges.all, most: limits });
+    const known = bases();
+    const asked = { edges: withAdapters(edges.all, known), most: limits };
+    const usage = underBases(await metering.reports.usageHours(span, asked), edges.all, known);
     return compare({ span, history, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
   };
   // Each reads every record of its span: one at a time leaves the rest of the database to the others.

@@ -56,8 +56,9 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
   const flexQueues = new Map<string, FlexQueue>();
   const flexQueueOf = (model: Model): FlexQueue => {
     const acquire = (request: FlexRequest): Lease | null => now(model, request);
-    const queue = flexQueues.get(model.id) ?? new FlexQueue({ fleet, model, queueMax: flexQueueMax, acquire });
-    flexQueues.set(model.id, queue);
+    const queue = flexQueues.get(model.engine.id) ?? new FlexQueue({ fleet, model, queueMax: flexQueueMax, acquire });
+    // Adapters are on their base's replicas, and wait with it.
+    flexQueues.set(model.engine.id, queue);
     return queue;
   };
   return {

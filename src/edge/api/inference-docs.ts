@@ -163,6 +163,7 @@ const modelRecord = z
     object: z.literal('model'),
     created: unixSeconds,
     owned_by: z.string(),
+    parent: z.string().nullable().openapi({ description: 'Of a LoRA adapter the model that it adapts' }),
     name: z.string(),
     aliases: z.array(z.string()).openapi({ description: 'Further names that requests may use' }),
     hugging_face_id: z.string().nullable(),

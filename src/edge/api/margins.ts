@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
@@ -25,7 +26,7 @@ export interface MarginRoutesParts {
   readonly guards: Guards;
   readonly costs: Pick<Costs, 'replicaCosts'>;
   readonly history: Pick<History, 'summarize' | 'busy'>;
-  readonly catalog: Pick<Catalog, 'price'>;
+  readonly catalog: Pick<Catalog, 'price' | 'bases'>;
   /** How many GPUs each replica was given that was there within a span, by its id. */
   readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, number>>;
   readonly clock: Clock;
@@ -71,7 +72,9 @@ const modelSchema = z
       description: 'Of the GPU-hours held, together 1',
     }),
     cost_per_million_tokens: usdOrNull,
-    prices: z.object(priceFields).nullable().openapi({ description: 'As they are now' }),
+    prices: z.object(priceFields).nullable().openapi({
+      description: 'As they are now; null where adapters have others than their base',
+    }),
     break_even: z
       .object({ factor: ratio.nullable(), ...priceFields })
       .nullable()
@@ -106,7 +109,8 @@ export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): voi
     summary: 'What each model earns beside what the GPUs of its replicas cost',
     description:
       'Revenue goes by the admission of requests, as usage does. A replica is busy while it has a request of a client ' +
-      'that has ended since, starting until it can serve, and idle otherwise.',
+      'that has ended since, starting until it can serve, and idle otherwise. LoRA adapters count with their base, whose ' +
+      'replicas they are on.',
     security: bearerSecurity,
     middleware: [parts.guards.may('margins')],
     request: { query: windowQuery({}) },
@@ -150,21 +154,26 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
   const { costs, history, catalog } = parts;
   const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
   const held = await costs.replicaCosts({ window, asOfMs });
-  const usage = await readUsage(history, window);
+  const bases = catalog.bases();
+  const usedModels = await readUsage(history, window);
+  const usage = Map.groupBy(usedModels, ([model]) => bases.get(model) ?? model);
   // Nothing is busy that is not held: where nothing is, no record need be read.
   const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
   const gpus = held.size === 0 ? new Map<string, number>() : await parts.readReplicaGpus(span);
   const busyGpuMs = new Map<string, bigint>();
   for (const { model, replicaId, busyMs } of busy.replicas) {
     const more = BigInt(busyMs) * BigInt(gpus.get(replicaId) ?? 0);
-    busyGpuMs.set(model, (busyGpuMs.get(model) ?? 0n) + more);
+    const base = bases.get(model) ?? model;
+    busyGpuMs.set(base, (busyGpuMs.get(base) ?? 0n) + more);
   }
   const models = [...new Set([...usage.keys(), ...held.keys()])].toSorted();
   const margins = models.map((model): ModelMargin => {
-    const sums = usage.get(model);
-    const [tokens, prices] = [tokensOf(sums), pricesOf(catalog, model)];
+    const used = usage.get(model) ?? [];
+    const sums = used.map(([, one]) => one);
+    const [tokens, prices] = [tokensOf(sums), commonPrices(catalog, [model, ...used.map(([name]) => name)])];
     const ofModel = held.get(model) ?? null;
-    const revenuePicoUsd = sums?.costPicoUsd ?? 0n;
+    const revenuePicoUsd = sums.reduce((total, { costPicoUsd }) => total + costPicoUsd, 0n);
+    const requests = sums.reduce((total, one) => total + one.requests, 0);
     const margin = computeMargin({
       revenuePicoUsd,
       tokens,
@@ -172,7 +181,7 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
       held: ofModel,
       busyGpuMs: busyGpuMs.get(model) ?? 0n,
     });
-    return { model, requests: sums?.requests ?? 0, tokens, prices, unconverted: ofModel?.unconverted ?? [], margin };
+    return { model, requests, tokens, prices, unconverted: ofModel?.unconverted ?? [], margin };
   });
   return { margins, notBeforeMs: busy.keptFromMs > window.fromMs ? busy.keptFromMs : null };
 }
@@ -192,14 +201,19 @@ async function readUsage(history: Pick<History, 'summarize'>, window: Window): P
   return new Map(used.map(({ group, ...sums }) => [String(group.model), sums]));
 }
 
-function tokensOf(sums: UsageSums | undefined): TokenCounts {
-  if (sums === undefined) return { input: 0n, cachedInput: 0n, output: 0n };
-  const { inputTokens, inputCachedTokens, outputTokens } = sums;
+function tokensOf(sums: readonly UsageSums[]): TokenCounts {
+  const add = (read: (one: UsageSums) => number): bigint => sums.reduce((total, one) => total + BigInt(read(one)), 0n);
   return {
-    input: BigInt(inputTokens - inputCachedTokens),
-    cachedInput: BigInt(inputCachedTokens),
-    output: BigInt(outputTokens),
+    input: add(({ inputTokens, inputCachedTokens }) => inputTokens - inputCachedTokens),
+    cachedInput: add(({ inputCachedTokens }) => inputCachedTokens),
+    output: add(({ outputTokens }) => outputTokens),
   };
+}
+
+/** Of a base and its adapters; null where they differ: no proportions are those of all their tokens. */
+function commonPrices(catalog: Pick<Catalog, 'price'>, [base = '', ...others]: readonly string[]): TokenPrices | null {
+  const prices = pricesOf(catalog, base);
+  return others.every((model) => isDeepStrictEqual(pricesOf(catalog, model), prices)) ? prices : null;
 }
 
 function pricesOf(catalog: Pick<Catalog, 'price'>, model: string): TokenPrices | null {

@@ -26,7 +26,8 @@ const stickyBytesMax = 512;
 export function affinityOf(endpoint: Endpoint, { caller, fields, model }: RoutedRequest): Affinity {
   const { organizationId } = caller.key;
   return {
-    prompt: () => promptOf(fields, endpoint, keepsApart(model) ? organizationId : ''),
+    // What an engine has cached of a prompt for one adapter serves no other.
+    prompt: () => promptOf(fields, endpoint, `${keepsApart(model) ? organizationId : ''}${model.adapter?.id ?? ''}`),
     stickyKey: () => stickyKeyOf(fields, organizationId),
   };
 }

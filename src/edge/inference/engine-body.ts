@@ -38,8 +38,8 @@ export interface EngineBodyOptions {
   readonly requestId: string;
   readonly engine: EngineDefinition;
   readonly replica: Replica;
-  /** Catalog id. */
-  readonly model: string;
+  /** What the engine calls the model. */
+  readonly upstreamModel: string;
   /** Output tokens per choice that the wallet pays for, where that is less than what was asked. */
   readonly outputTokensMax: number | null;
   /** The salt of the prompt's cache; null leaves the client's own, or none. */
@@ -48,10 +48,9 @@ export interface EngineBodyOptions {
 
 /** The body that the engine gets, a string as latin1: the client's own bytes but for what must be different. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
-  const { endpoint, requestId, engine, replica, model, outputTokensMax, cacheSalt } = options;
+  const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt } = options;
   const splices: Splice[] = [];
-  const upstream = replica.upstreamModel ?? model;
-  if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
+  if (fields.model !== upstreamModel) splices.push(setMember(fields, 'model', latin1Json(upstreamModel)));
   const { streamOptionsKey, storeKey, idMember } = endpoint;
   if (fields.stream && !replica.forcedUsage && streamOptionsKey !== null) {
     splices.push(askForUsage(fields, streamOptionsKey));

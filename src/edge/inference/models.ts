@@ -25,6 +25,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
     object: 'model' as const,
     created: model.createdAt,
     owned_by: model.ownedBy,
+    parent: model.adapter === null ? null : model.engine.id,
     name: model.name,
     aliases: model.aliases,
     hugging_face_id: model.huggingFaceId,

@@ -1,5 +1,6 @@
 import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
+import type { Model } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import { costOf, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
 import type { ReplicaOutcome } from '#core/routing/routing.ts';
@@ -104,7 +105,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       requestId,
       engine: model.engine,
       replica,
-      model: model.id,
+      upstreamModel: upstreamModelOf(model, replica),
       outputTokensMax: grant.outputTokensMax,
       cacheSalt: cacheSaltOf(parts.cacheSalts, request),
     }),
@@ -137,6 +138,10 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     },
   };
 }
+
+/** An adapter has a name of its own beside that of its base. */
+const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): string =>
+  (adapter === null ? upstreamModel : adapter.upstreamModel) ?? id;
 
 /** Written out: a copy of the fields would keep the body for as long as the stream runs. */
 function meterOptions(

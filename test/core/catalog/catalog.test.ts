@@ -1,7 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
-import { type Catalog, createCatalog, type EngineDefinition, type EnginePricing } from '#core/catalog/catalog.ts';
+import {
+  type Catalog,
+  createCatalog,
+  type EngineDefinition,
+  type EnginePricing,
+  type LoraAdapter,
+} from '#core/catalog/catalog.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 
 let database: TestDatabase;
@@ -45,6 +51,9 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     shareCache: false,
     hardwareProfile: null,
     organizationId: null,
+    lora: [],
+    lorasMax: null,
+    loraRankMax: null,
     driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null },
     ...over,
   };
@@ -97,6 +106,33 @@ describe('a name', () => {
         .map(({ id }) => id),
     ).toEqual(['zeta']);
     expect(catalog().byTask('code')).toEqual([]);
+  });
+});
+
+describe('an adapter', () => {
+  const adapter: LoraAdapter = {
+    id: 'tuned',
+    name: 'Tuned',
+    aliases: [],
+    huggingFaceId: null,
+    ownedBy: 'Acme',
+    path: '/models/tuned',
+    upstreamModel: null,
+    pricing: { ...pricing, inputPerMTokMicroUsd: 1n },
+    flexPricing: null,
+  };
+
+  it('is a model with a price of its own, served by the engine of its base, which stays known once its file is gone', async () => {
+    const catalog = await synced([engine('base', { lora: [adapter] })]);
+    expect(catalog.list().map(({ id }) => id)).toEqual(['base', 'tuned']);
+    expect(catalog.find('TUNED')).toMatchObject({ adapter, engine: { id: 'base' }, taskType: 'chat', enabled: true });
+    expect(catalog.price('tuned')).toMatchObject({ modelId: 'tuned', inputPerMTokMicroUsd: 1n });
+    const later = await synced([engine('base')]);
+    expect(later.find('tuned')).toBeUndefined();
+    expect(later.price('tuned')).toBeUndefined();
+    expect([...later.bases()]).toContainEqual(['tuned', 'base']);
+    const own = await synced([engine('tuned')]);
+    expect([...own.bases()].map(([id]) => id)).not.toContain('tuned');
   });
 });
 

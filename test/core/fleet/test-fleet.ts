@@ -41,6 +41,9 @@ export function engineDefinition(
     shareCache: false,
     hardwareProfile: null,
     organizationId: null,
+    lora: [],
+    lorasMax: null,
+    loraRankMax: null,
     driver: {
       type: 'process',
       command: ['node', fixtureEngine, '{socket}', ...args],

@@ -36,6 +36,7 @@ driver: process
 kind: vllm
 command: [node, engines/standin/main.ts, --uds, "{socket}", --max-model-len, "8192", --tensor-parallel-size, "2"]
 gpus: { count: 2 }
+lora: [{ id: held-tuned, path: headgate/tuned, pricing: { input_per_million: 7, output_per_million: 8 } }]
 `;
 
 function start(): Promise<TestGateway> {
@@ -69,8 +70,8 @@ async function ask(
   return { status: response.status, body: await response.json() };
 }
 
-async function chat(): Promise<void> {
-  const body = { model: 'held', messages: [{ role: 'user', content: 'Hello!' }], max_tokens: 20 };
+async function chat(model = 'held'): Promise<void> {
+  const body = { model, messages: [{ role: 'user', content: 'Hello!' }], max_tokens: 20 };
   expect((await ask('/v1/chat/completions', { body })).status).toBe(200);
 }
 
@@ -144,5 +145,18 @@ describe('margins', () => {
     expect(rows.map(({ gpus, nodes }) => [gpus, nodes])).toEqual(rows.map(() => [2, 0]));
     expect(before).toMatchObject({ id: 'held', name: 'Held', source: 'replica', node_hours: 0 });
     expect((await cluster()).gpu_hours).toBeGreaterThan(before.gpu_hours);
+  });
+
+  it('have an adapter’s requests with its base, whose replicas it is on', async () => {
+    const before = (await ask(`/v1/billing/margins?${window()}`)).body.models[0];
+    await chat('held-tuned');
+    const { models, totals } = (await ask(`/v1/billing/margins?${window()}`)).body;
+    expect(models.map(({ model }: Json) => model)).toEqual(['held']);
+    expect(models[0]).toMatchObject({ requests: before.requests + 1, revenue: totals.revenue, prices: null });
+    const usage = (await ask(`/v1/usage/summary?from=${new Date(Date.now() - 3_600_000).toISOString()}`)).body.totals;
+    expect(models[0].revenue).toBe(usage.cost);
+    const { held, busy, idle, starting } = models[0].gpu_hours;
+    expect(busy + idle + starting).toBeCloseTo(held, 5);
+    expect(busy).toBeGreaterThan(before.gpu_hours.busy);
   });
 });

@@ -87,6 +87,7 @@ describe('GET /v1/models', () => {
       object: 'model',
       created: expect.any(Number),
       owned_by: 'the team',
+      parent: null,
       name: 'The team/Chat-Model',
       aliases: ['gpt-4', 'The Old One'],
       hugging_face_id: 'test/team/Chat-Model',

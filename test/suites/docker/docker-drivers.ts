@@ -44,6 +44,9 @@ export function containerEngine(
     shareCache: false,
     hardwareProfile: null,
     organizationId: null,
+    lora: [],
+    lorasMax: null,
+    loraRankMax: null,
     driver: {
       type: 'docker',
       image,

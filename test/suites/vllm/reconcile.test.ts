@@ -1,12 +1,20 @@
-import { describe, expect, it } from 'vitest';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
 import { reconcileAtRest, sendMix } from '../../core/reconcile/mixed-traffic.ts';
 import { runCli } from '../../edge/cli/run-cli.ts';
 import { type Body, eventually, useInference } from '../../edge/inference/inference-gateway.ts';
+import { writeAdapter } from './write-adapter.ts';
+
+const adapterFolder = mkdtempSync(join(tmpdir(), 'hg-lora-'));
+afterAll(() => rmSync(adapterFolder, { recursive: true, force: true }));
 
 const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
 
 function vllmFile(): string {
   const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
+  writeAdapter(adapterFolder, model);
   const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
   return [
     'version: 1',
@@ -19,6 +27,8 @@ function vllmFile(): string {
     'driver: process',
     'kind: vllm',
     `command: ${JSON.stringify([program, 'serve', model, ...size])}`,
+    `lora: [{ id: tuned, path: ${adapterFolder}, pricing: { input_per_million: 1, output_per_million: 4 } }]`,
+    'max_lora_rank: 8',
     'idle_seconds: 8',
     'start_timeout_seconds: 900',
     '',
@@ -30,9 +40,33 @@ function sumOf(found: Body, read: (line: Body) => number): number {
   return found.data.reduce((sum: number, line: Body) => sum + read(line), 0);
 }
 
+/** The adapter is asked what the base is, and says something else under its own name and at its own price. */
+async function sayOtherwise(): Promise<void> {
+  const said: string[] = [];
+  for (const [model, price] of [
+    ['chat', { input: 0.1, cached: 0.05, output: 0.4 }],
+    ['tuned', { input: 1, cached: 1, output: 4 }],
+  ] as const) {
+    const answer = await bench.chat({ model, temperature: 0, max_tokens: 12 });
+    const body: Body = await answer.json();
+    expect([answer.status, body.model]).toEqual([200, model]);
+    const record = await bench.recordOf(answer);
+    const { prompt_tokens: input, completion_tokens: output } = body.usage;
+    expect(record).toMatchObject({ model, input_tokens: input, output_tokens: output, usage_source: 'engine' });
+    const cached = body.usage.prompt_tokens_details?.cached_tokens ?? 0;
+    const microUsd = (input - cached) * price.input + cached * price.cached + output * price.output;
+    expect(Number(record.cost) * 1e6).toBeCloseTo(microUsd, 6);
+    said.push(body.choices[0].message.content);
+  }
+  expect(said[0]).not.toBe(said[1]);
+  const streamed = await bench.chat({ model: 'tuned', stream: true });
+  expect(await streamed.text()).toContain('"model":"tuned"');
+}
+
 describe('a real vLLM', () => {
-  it('counts to the token what the books have of a mix, and of our own probe', async () => {
+  it('counts to the token what the books have of a mix, of an adapter, and of our own probe', async () => {
     await sendMix(bench);
+    await sayOtherwise();
     const found = await reconcileAtRest(bench);
     expect(found, JSON.stringify(found)).toMatchObject({ balanced: true, ledger_differences: [] });
     for (const kind of ['prompt_tokens', 'completion_tokens']) {

@@ -7,6 +7,7 @@ export interface FailureCause {
 }
 
 export type FailureKind =
+  | 'adapter_missing'
   | 'bad_arguments'
   | 'canary_failed'
   | 'crashed'
@@ -38,6 +39,7 @@ export type FailureKind =
   | 'weights_not_found';
 
 const publicTexts: Record<FailureKind, string> = {
+  adapter_missing: 'A LoRA adapter of this model was not found.',
   bad_arguments: 'The engine of this model refused its settings.',
   canary_failed: 'The engine of this model does not answer as it should.',
   crashed: 'The engine of this model ended unexpectedly.',
@@ -76,6 +78,7 @@ export function failureCause(kind: FailureKind, detail = ''): FailureCause {
 
 /** Mended by whoever has the engine's file or the machine: another try ends the same. Any other may pass by itself. */
 const operatorsKinds: ReadonlySet<FailureKind> = new Set([
+  'adapter_missing',
   'bad_arguments',
   'held',
   'image_denied',

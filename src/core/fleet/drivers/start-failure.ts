@@ -30,6 +30,7 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
     'token',
     /GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|awaiting a review from the repo authors/,
   ],
+  ['adapter_missing', /LoRAAdapterNotFoundError|Loading lora .* failed: No adapter found/],
   [
     'weights_not_found',
     /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|LocalEntryNotFoundError|We couldn't connect to|Repo id must be in the form/,
@@ -47,7 +48,7 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'bad_arguments',
-    /error: unrecognized arguments|error: argument |error: the following arguments are required|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/,
+    /error: unrecognized arguments|error: argument |error: the following arguments are required|LoRA rank \d+ is greater than max_lora_rank|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/,
   ],
 ];
 

@@ -18,13 +18,26 @@ export const vllmEnvironment: Readonly<Record<string, string>> = {
  * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an
  * open JSON request, and the gateway has drained before it sends the signal.
  */
-export function vllmArguments({ id, name, huggingFaceId, mediaDomains }: EngineDefinition): VllmArgument[] {
+export function vllmArguments(engine: EngineDefinition): VllmArgument[] {
+  const { id, name, huggingFaceId, mediaDomains } = engine;
   const names = [...new Set([id, name, huggingFaceId ?? id])].filter((served) => !served.startsWith('-'));
   return [
     ['--served-model-name', names],
     ['--enable-force-include-usage', []],
     ['--enable-prompt-tokens-details', []],
     ...(mediaDomains.length === 0 ? [] : [['--allowed-media-domains', mediaDomains] as const]),
+    ...loraArguments(engine),
+  ];
+}
+
+function loraArguments({ lora, lorasMax, loraRankMax }: EngineDefinition): VllmArgument[] {
+  const modules = lora.flatMap(({ id, path }) => (path === null ? [] : [`${id}=${path}`]));
+  if (modules.length === 0) return [];
+  return [
+    ['--enable-lora', []],
+    ['--lora-modules', modules],
+    ...(lorasMax === null ? [] : [['--max-loras', [String(lorasMax)]] as const]),
+    ...(loraRankMax === null ? [] : [['--max-lora-rank', [String(loraRankMax)]] as const]),
   ];
 }
 

@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { Clock } from '#base/clock.ts';
 import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
@@ -19,11 +20,33 @@ export interface CheckedReplica {
   readonly clock: Clock;
 }
 
-/** Usage probe, then canaries. @returns null when all went well */
+/** Usage probe, adapters, then canaries. @returns null when all went well */
 export async function checkReplica(checked: CheckedReplica): Promise<FailureCause | null> {
   const { replica, definition } = checked;
   const probe = replica.kind === 'vllm' ? await probeUsage(checked) : null;
-  return probe ?? (await replayCanaries(checked, canariesOf(definition)));
+  return probe ?? (await findAdapters(checked)) ?? (await replayCanaries(checked, canariesOf(definition)));
+}
+
+/** An adapter that the engine does not list would be answered with "not found", one request after the other. */
+async function findAdapters({ replica, definition, timeoutMs }: CheckedReplica): Promise<FailureCause | null> {
+  if (definition.lora.length === 0) return null;
+  const answer = await askEngine(replica, { method: 'GET', path: '/v1/models', timeoutMs });
+  if (typeof answer === 'string') return failureCause('probe_failed', noAnswerText[answer]);
+  const served = servedIds(answer);
+  const missing = definition.lora.find(({ id }) => !served.has(id));
+  if (missing === undefined) return null;
+  return failureCause('adapter_missing', `GET /v1/models of the engine does not list the adapter ${missing.id}.`);
+}
+
+const modelList = z.object({ data: z.array(z.object({ id: z.string() })) });
+
+function servedIds({ status, text }: EngineAnswer): ReadonlySet<string> {
+  if (status !== 200) return new Set();
+  try {
+    return new Set(modelList.safeParse(JSON.parse(text)).data?.data.map(({ id }) => id));
+  } catch {
+    return new Set();
+  }
 }
 
 /** After an awakening: one prompt. */

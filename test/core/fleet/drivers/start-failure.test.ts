@@ -66,6 +66,14 @@ describe('the cause of an exit', () => {
           'pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, User-specified max_model_len (9999999) is greater',
       },
     ],
+    [
+      'adapter_missing',
+      {
+        logTail:
+          "FileNotFoundError: [Errno 2] No such file or directory: '/models/no-such/adapter_config.json'\nValueError: Loading lora style failed: No adapter found for <path>",
+      },
+    ],
+    ['bad_arguments', { logTail: 'ValueError: LoRA rank 64 is greater than max_lora_rank 16.' }],
     ['port_in_use', { logTail: 'Error: listen EADDRINUSE: address already in use' }],
     ['no_accelerator', { logTail: 'RuntimeError: Failed to infer device type, please set the environment variable' }],
     ['bad_arguments', { logTail: "KeyError: 'invalid tool call parser: nope (chose from { hermes })'" }],

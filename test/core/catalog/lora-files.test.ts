@@ -1,0 +1,136 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+
+let root: string;
+let folder: string;
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'hg-catalog-'));
+  folder = join(root, 'engines');
+  mkdirSync(folder);
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+const chat = `version: 1
+id: small-chat
+name: Small Chat
+hugging_face_id: Acme/Small-Chat
+task_type: chat
+context_length: 4096
+pricing:
+  input_per_million: 0.10
+  cached_input_per_million: "0.05"
+  output_per_million: 0.400000
+driver: process
+command: [serve-it, --socket, "{socket}"]
+`;
+
+const external = `version: 1
+id: far-chat
+name: Far Chat
+hugging_face_id: Acme/Far-Chat
+task_type: chat
+context_length: 4096
+driver: external
+url: https://engine.example/base/
+`;
+
+function write(name: string, text: string): void {
+  writeFileSync(join(folder, name), text);
+}
+
+function problems(): string[] {
+  const result = loadEngineFiles(folder);
+  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
+}
+
+function load(): readonly EngineDefinition[] {
+  const result = loadEngineFiles(folder);
+  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
+  return result.engines;
+}
+
+describe('LoRA adapters of an engine file', () => {
+  it('are refused where vLLM could not be told of them, nobody serves them, or their names are taken', () => {
+    const vllm = chat.replace('driver: process', 'driver: process\nkind: vllm');
+    const lora = (...items: string[]): string => `lora:\n${items.map((item) => `  - { ${item} }`).join('\n')}\n`;
+    const found = (text: string): string[] => {
+      write('chat.yaml', text);
+      return problems().map((problem) => problem.replace(/^engines\/chat.yaml:\d+: /, ''));
+    };
+    expect(found(`${chat}max_loras: 2\nmax_lora_rank: 64\n`)).toEqual([
+      'max_loras: only where lora lists adapters',
+      'max_lora_rank: only where lora lists adapters',
+    ]);
+    expect(found(chat + lora('id: a, path: /models/a'))).toEqual([
+      'lora: only vLLM serves adapters; kind: vllm says that the engine is one',
+    ]);
+    for (const [item, problem] of [
+      ['id: a', 'lora[0].path: this field is missing'],
+      ['id: a, path: models', 'lora[0].path: expected an absolute folder, or a repository as owner/name'],
+      ['id: a, path: /models/../etc', 'lora[0].path: expected an absolute folder without ..'],
+      ['id: a, path: "/models/a=b"', 'lora[0].path: vLLM cannot be told of a path with = , { or }'],
+      ['id: a, path: /a, upstream_model: b', 'lora[0].upstream_model: leave it out: the engine is told the id'],
+      [
+        'id: SMALL-chat, path: /a',
+        'lora[0].id: "SMALL-chat" is already the id, name, alias or repository of engines/chat.yaml: give one of the two another id',
+      ],
+      [
+        'id: a, path: acme/small-chat',
+        'lora[0].path: "acme/small-chat" is already the id, name, alias or repository of engines/chat.yaml: requests name a model by it, so leave it to one of the two files',
+      ],
+    ] as const) {
+      expect(found(vllm + lora(item)), item).toContain(problem);
+    }
+    expect(
+      found(vllm + lora('id: a, path: /a, pricing: { input_per_million: 0.1234567, output_per_million: 1 }')),
+    ).toEqual([expect.stringMatching(/^lora\[0\]\.pricing\.input_per_million: expected a plain decimal/)]);
+    const flagged = vllm.replace('serve-it,', 'serve-it, --lora-modules, a=b, --max-loras, "2",');
+    expect(found(flagged + lora('id: a, path: /a'))).toEqual([
+      'command[1]: --lora-modules: leave it out, Headgate makes it of lora',
+      'command[3]: --max-loras: leave it out and write max_loras',
+    ]);
+    expect(found(`${external}max_loras: 2\n${lora('id: a, path: /a')}`)).toEqual([
+      'max_loras: leave it out: whoever runs the engine loads its adapters',
+      'lora[0].path: leave it out: whoever runs the engine loads its adapters',
+    ]);
+  });
+
+  it('have the path that vLLM gets, and the prices of their base where they have none of their own', () => {
+    write(
+      'chat.yaml',
+      [
+        chat.replace('driver: process', 'driver: process\nkind: vllm'),
+        'lora:',
+        '  - { id: a, path: ./lora/a, pricing: { input_per_million: 0.30, output_per_million: 1.000001 } }',
+        '  - { id: b, path: Acme/b-lora, name: The B, aliases: [bee] }',
+      ].join('\n'),
+    );
+    const [engine] = load();
+    expect(engine?.lora).toMatchObject([
+      {
+        id: 'a',
+        name: 'a',
+        path: join(folder, 'lora/a'),
+        huggingFaceId: null,
+        ownedBy: 'Acme',
+        pricing: {
+          inputPerMTokMicroUsd: 300_000n,
+          cachedInputPerMTokMicroUsd: 300_000n,
+          outputPerMTokMicroUsd: 1_000_001n,
+        },
+      },
+      {
+        id: 'b',
+        name: 'The B',
+        aliases: ['bee'],
+        path: 'Acme/b-lora',
+        huggingFaceId: 'Acme/b-lora',
+        pricing: engine?.pricing,
+      },
+    ]);
+  });
+});
