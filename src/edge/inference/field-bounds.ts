@@ -180,6 +180,13 @@ const bytesPerTokenMax = 64;
  */
 export const checkCut: FieldRule = (request, member) => refuseLongCut(request, member, readInteger(request, member));
 
+/** vLLM answers most of them with an error of its own: 500, which would be told as its failure. */
+export const checkItems: FieldRule = ({ fields: { oddItem }, engine }) => {
+  if (oddItem === null || engine.kind !== 'vllm') return;
+  const message = `${oddItem}: models here read messages, function_call, function_call_output and reasoning in the clear. Leave it out.`;
+  throw new AppError('invalid_value', { message, param: 'input' });
+};
+
 /** What responses call it: `auto` cuts to what the context holds. */
 export const checkTruncation: FieldRule = (request, member) => {
   if (parseShort(request, member) !== 'disabled') refuseLongCut(request, member, request.engine.contextLength);

@@ -12,6 +12,7 @@ import {
   readString,
   requireOptions,
 } from './body-reader.ts';
+import { readOddItem } from './input-items.ts';
 import { checkSequences, countInputs, type InputBounds } from './inputs.ts';
 import { readMedia, type Media } from './media.ts';
 import { parseMember, valueText } from './member.ts';
@@ -43,6 +44,8 @@ export interface RequestFields {
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
   readonly media: Media;
+  /** Of /v1/responses, in words: the first item of the input that vLLM would fail on; null without one. */
+  readonly oddItem: string | null;
   /** What it asks for, hexadecimal; null where the response cache is not asked, and for a body that is no JSON. */
   meaning: string | null;
   /** SHA-256 of route and body, hexadecimal; null without an Idempotency-Key. */
@@ -171,6 +174,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     outputTokensMax,
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),
+    oddItem: readOddItem(reader, form.itemsKey),
     meaning: null,
     hash: null,
   };

@@ -115,8 +115,16 @@ class BodyThread implements LargeBodies {
 }
 
 /** The form alone of what may be a row with functions in it, which no message can carry. */
-function plainForm({ path, generates, inputs, choicesKey, limitKeys, streamOptionsKey }: RequestForm): RequestForm {
-  return { path, generates, inputs, choicesKey, limitKeys, streamOptionsKey };
+function plainForm({
+  path,
+  generates,
+  inputs,
+  choicesKey,
+  limitKeys,
+  streamOptionsKey,
+  itemsKey,
+}: RequestForm): RequestForm {
+  return { path, generates, inputs, choicesKey, limitKeys, streamOptionsKey, itemsKey };
 }
 
 /** Memory that nothing else lies in, which is what can be handed over. */

@@ -19,4 +19,6 @@ export interface RequestForm {
   readonly limitKeys: readonly string[];
   /** The member with the options by which a stream is asked for its usage; null where it has none. */
   readonly streamOptionsKey: string | null;
+  /** The member that may be a list of items as /v1/responses has them; null where there is none. */
+  readonly itemsKey: string | null;
 }

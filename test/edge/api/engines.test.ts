@@ -160,6 +160,7 @@ describe('an engine', () => {
       name: 'Plain',
       driver: 'process',
       file: 'engines/plain.yaml',
+      adapters: [],
       state: 'ready',
       since: 1_790_000_000,
       held: false,

@@ -112,6 +112,12 @@ function endEvent(body: Body, tokens: number, end: Script['end']): { type: strin
 
 const frameOf = (event: Body): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 
+/** vLLM 0.29 takes what OpenAI's schema has, and looks for a role in all that is not one of these. */
+function hasUnknownItem({ input }: Body): boolean {
+  const read = ['function_call', 'function_call_output', 'reasoning'];
+  return Array.isArray(input) && input.some(({ type, role }: Body) => role === undefined && !read.includes(type));
+}
+
 /** Events that vLLM sends as soon as it has taken a request. */
 const openings = 2;
 const wasCut = new Set<string>();
@@ -169,7 +175,11 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
       bodies.push(text);
       const body: Body = JSON.parse(text);
       const { script = {} } = body;
-      if (body.stream === true && (script.status ?? 200) === 200) await stream(body, script, answer);
+      // vLLM alone is given an id.
+      if (body.request_id !== undefined && hasUnknownItem(body)) {
+        const error = { message: "'role'", type: 'InternalServerError', param: null, code: 500 };
+        answer.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error }));
+      } else if (body.stream === true && (script.status ?? 200) === 200) await stream(body, script, answer);
       else json(body, script, answer);
     } else answer.writeHead(404).end();
   }

@@ -89,6 +89,53 @@ describe('is refused, and no engine sees it:', () => {
     expect(engine.bodies).toHaveLength(before);
   });
 
+  it.each([
+    [{ type: 'item_reference', id: 'msg_1' }, 'input[1] is of the type "item_reference"'],
+    [
+      { type: 'custom_tool_call_output', call_id: 'c', output: 'x' },
+      'input[1] is of the type "custom_tool_call_output"',
+    ],
+    [{ type: 'computer_call', id: 'c' }, 'input[1] is of the type "computer_call"'],
+    [{ type: null, role: 'user', content: 'x' }, 'input[1] is of the type null'],
+    [{ id: 'ws_1', status: 'completed' }, 'input[1] has neither a type nor a role'],
+    [{ type: 'reasoning', id: 'r', summary: [], encrypted_content: 'abc' }, 'input[1] has encrypted_content'],
+    [{ type: `r\u00fcck${'x'.repeat(100)}` }, 'input[1] is of the type "r??ckxxx'],
+  ])('an item of the input that vLLM fails on: %j', async (item, words) => {
+    const input = [{ role: 'user', content: 'Hi' }, item, { role: 'user', content: 'Go' }];
+    for (const fields of [{}, streamed]) {
+      const error = await errorOf(await ask({}, { input, ...fields }));
+      expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
+      expect(error.message).toContain(words);
+      expect(error.message).toContain('Leave it out.');
+    }
+    // Another make may know it.
+    expect((await ask({}, { model: 'other', input })).status).toBe(200);
+  });
+
+  it('none of the items that vLLM reads, nor an input without items', async () => {
+    const items = [
+      { role: 'user', content: 'Hi' },
+      { type: 'message', role: 'user', content: 'Hi' },
+      {
+        type: 'message',
+        id: 'm',
+        role: 'assistant',
+        status: 'completed',
+        content: [{ type: 'output_text', text: 'x' }],
+      },
+      { type: 'function_call', call_id: 'c', name: 'n', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'c', output: '{"type":"item_reference"}' },
+      {
+        type: 'reasoning',
+        id: 'r',
+        summary: [],
+        content: [{ type: 'reasoning_text', text: 'x' }],
+        encrypted_content: null,
+      },
+    ];
+    for (const input of [items, [], 'a text']) expect((await ask({}, { input })).status).toBe(200);
+  });
+
   it('a limit that is none, and a model of another kind', async () => {
     expect(await errorOf(await ask({}, { max_output_tokens: 'many' }))).toMatchObject({ param: 'max_output_tokens' });
     expect(await errorOf(await ask({}, { model: 'embed' }))).toMatchObject({ status: 400, code: 'model_not_found' });
