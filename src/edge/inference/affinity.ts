@@ -35,8 +35,10 @@ export function affinityOf(endpoint: Endpoint, { caller, fields, model }: Routed
 type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
 /** What an outcome says of the replica: not every failed request is the replica's fault. */
-export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOutcome {
+export function replicaOutcome({ kind, error, unreachable, isDoubtful }: Outcome): ReplicaOutcome {
   if (unreachable) return 'unreachable';
+  // Who repeats a request that fails anywhere would take replicas from all others. One that is broken also fails others.
+  if (isDoubtful) return 'unknown';
   if (kind === 'completed') return 'answered';
   if (kind !== 'failed') return 'unknown';
   return error?.code === 'upstream_error' ? 'failed' : 'answered';

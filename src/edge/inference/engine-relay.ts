@@ -287,7 +287,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
-    if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
+    const isTold = meter.failure === 'error_frame';
+    if (meter.failure !== null) this.#giveUp({ retry: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
       if (stopped === null)
         this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });

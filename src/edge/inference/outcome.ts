@@ -18,6 +18,8 @@ export interface Outcome {
   readonly unreachable: boolean;
   /** The status by which the engine refused a request that is not at fault; null: it did not. */
   readonly refusedWith: number | null;
+  /** The engine itself said that it failed, when a part had left and no other replica could show whose fault that is. */
+  readonly isDoubtful: boolean;
 }
 
 /** An outcome; what is not given is no answer, nothing counted, and nothing to be tried again. */
@@ -30,8 +32,9 @@ export function outcomeOf({
   retry = false,
   unreachable = false,
   refusedWith = null,
+  isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { kind, error, last, usage, usageSource, retry, unreachable, refusedWith };
+  return { kind, error, last, usage, usageSource, retry, unreachable, refusedWith, isDoubtful };
 }
 
 /** An answer that costs nothing and counts nothing. */

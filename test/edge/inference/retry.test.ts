@@ -149,5 +149,16 @@ describe('a failure after the first frame', () => {
     const frames = framesOf(await (await bench.chat({ stream: true })).text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
     expect(fake.taken).toEqual(['bad']);
+    expect(fake.reported).toEqual(['bad failed']);
+  });
+
+  it('that the engine tells of itself is told of no replica: it may be the request that fails anywhere', async () => {
+    await failFirst(['--error-after', '3', '--tpot-ms', '5']);
+    for (let request = 0; request < 5; request += 1) {
+      const frames = framesOf(await (await bench.chat({ stream: true })).text());
+      expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
+    }
+    expect(fake.taken).toEqual(Array.from({ length: 5 }, () => 'bad'));
+    expect(fake.reported).toEqual(Array.from({ length: 5 }, () => 'bad unknown'));
   });
 });
