@@ -98,7 +98,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     requestId,
     endpoint,
     prompts: fields.prompts,
-    sent: new SentRequest(endpoint, fields),
+    sent: new SentRequest(endpoint, fields, model.adapter !== null),
     replica,
     body: engineBody(fields, {
       endpoint,

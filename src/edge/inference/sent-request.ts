@@ -6,12 +6,15 @@ type SentEndpoint = Pick<Endpoint, 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'p
 
 /** The request that an engine refused, as far as it says which of its fields the engine meant. */
 export class SentRequest {
+  readonly isForAdapter: boolean;
   readonly #endpoint: SentEndpoint;
   readonly #fields: Pick<RequestFields, 'members' | 'text'>;
 
-  constructor(endpoint: SentEndpoint, fields: RequestFields) {
+  /** @param isForAdapter it names a LoRA adapter */
+  constructor(endpoint: SentEndpoint, fields: RequestFields, isForAdapter: boolean) {
     this.#endpoint = endpoint;
     this.#fields = fields;
+    this.isForAdapter = isForAdapter;
   }
 
   get mayBeUnserved(): boolean {

@@ -26,6 +26,16 @@ async function startFar(): Promise<string> {
       const usage = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 };
       const choices = [{ index: 0, message: { role: 'assistant', content: `asked ${asked}` }, finish_reason: 'stop' }];
       response.setHeader('content-type', 'application/json');
+      if (asked === 'far-lost') {
+        const error = {
+          message: 'The model `far-lost` does not exist.',
+          type: 'NotFoundError',
+          param: 'model',
+          code: 404,
+        };
+        response.writeHead(404).end(JSON.stringify({ error }));
+        return;
+      }
       response.end(
         JSON.stringify({ id: 'x', object: 'chat.completion', created: 1, model: '/models/x', choices, usage }),
       );
@@ -54,7 +64,10 @@ const bench = useInference(async () => ({
       lines: ['lora: [{ id: blind-tuned, path: test/blind-lora }]'],
     }),
     far: externalFile('far', await startFar(), {
-      lines: ['upstream_model: far-base', 'lora: [{ id: far-tuned, upstream_model: far-lora }, { id: far-plain }]'],
+      lines: [
+        'upstream_model: far-base',
+        'lora: [{ id: far-tuned, upstream_model: far-lora }, { id: far-plain }, { id: far-lost }]',
+      ],
     }),
   },
 }));
@@ -75,6 +88,12 @@ describe('an adapter', () => {
       expect(error.message).toMatch(/A LoRA adapter of this model was not found/);
       expect(error.message).not.toMatch(/nowhere|standin/);
     }
+  });
+
+  it('that somebody else’s engine has not loaded is told as that', async () => {
+    const error = await errorOf(await bench.chat({ model: 'far-lost' }));
+    expect(error).toMatchObject({ status: 502, code: 'upstream_error' });
+    expect(error.message).toContain('has not loaded this adapter');
   });
 
   it('is hidden from a key that may use its base alone, and its base from one that may use it alone', async () => {

@@ -64,7 +64,11 @@ async function startReplica(flags: readonly string[] = []): Promise<string> {
 let good = '';
 const bench = useInference(async () => {
   good = await startReplica();
-  return { engines: { chat: standinFile('chat') }, env: { HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '1' } };
+  const lora = 'lora: [{ id: tuned, path: test/tuned-lora }]';
+  return {
+    engines: { chat: standinFile('chat', { lines: [lora] }) },
+    env: { HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '1' },
+  };
 });
 afterAll(() => Promise.all(engines.map((engine) => engine.stop())));
 beforeEach(() => {
@@ -160,5 +164,26 @@ describe('a failure after the first frame', () => {
     }
     expect(fake.taken).toEqual(Array.from({ length: 5 }, () => 'bad'));
     expect(fake.reported).toEqual(Array.from({ length: 5 }, () => 'bad unknown'));
+  });
+});
+
+describe('an adapter that not every replica has yet', () => {
+  it('is busy where none has it, which is told of no replica', async () => {
+    fake.replicas = [replicaOf('one', good), replicaOf('two', good)];
+    const answer = await bench.chat({ model: 'tuned' });
+    expect(answer.headers.get('retry-after')).toBe('5');
+    const error = await errorOf(answer);
+    expect(error).toMatchObject({ status: 503, code: 'upstream_error' });
+    expect(error.message).toContain('is not renewed yet to serve this adapter');
+    expect(fake.reported).toEqual(['one unknown', 'two unknown']);
+  });
+
+  it.each([true, false])('is answered by the one that has it, streamed: %s', async (stream) => {
+    const renewed = await startReplica(['--lora-modules', 'tuned=test/tuned-lora']);
+    fake.replicas = [replicaOf('old', good), replicaOf('renewed', renewed)];
+    const answer = await bench.chat({ model: 'tuned', stream });
+    expect(await answer.text()).toContain('"model":"tuned"');
+    expect(fake.reported).toEqual(['old unknown', 'renewed answered']);
+    expect(await bench.recordOf(answer)).toMatchObject({ model: 'tuned', outcome: 'completed' });
   });
 });
