@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { DockerError } from '#base/docker/api.ts';
 import { notePullLine, percentOf } from '#base/docker/images.ts';
 import { demultiplex } from '#base/docker/logs.ts';
-import type { ContainerDriverSettings, EngineDefinition } from '#core/catalog/catalog.ts';
+import type { ContainerDriverSettings, EngineDefinition, LoraAdapter } from '#core/catalog/catalog.ts';
 import {
   containerArguments,
   containerEnvironment,
@@ -48,6 +48,27 @@ describe('the media that vLLM in a container may fetch', () => {
     expect(argumentsOf({ args: ['m'] })).not.toContain('--allowed-media-domains');
     const hash = (domains: string[]) => containerSpecHash(containerEngine({}, { mediaDomains: domains }), {}, 'secret');
     expect(hash(mediaDomains)).not.toBe(hash([]));
+  });
+});
+
+describe('the LoRA adapters of a container', () => {
+  const prices = { pricing: null, flexPricing: null };
+  const names = { aliases: [], huggingFaceId: null, ownedBy: 'acme', upstreamModel: null };
+  const adapter = (id: string, path: string): LoraAdapter => ({ id, name: id, path, ...names, ...prices });
+  const lora = [adapter('a', '/models/a'), adapter('b', 'acme/b-lora')];
+
+  it('are given to vLLM by their ids, with bounds where the file has them', () => {
+    const words = argumentsOf({ args: ['m'] }, { lora, lorasMax: 2, loraRankMax: 64 });
+    expect(words).toContain('--enable-lora --lora-modules a=/models/a b=acme/b-lora --max-loras 2 --max-lora-rank 64');
+    expect(argumentsOf({ args: ['m', '--enable-lora'] }, { lora })).toMatch(/^m --enable-lora (?!.*--enable-lora)/);
+    expect(argumentsOf({ args: ['m'] })).not.toContain('lora');
+  });
+
+  it('make another container where they change, and none where only what is told of them does', () => {
+    const hash = (adapters: readonly LoraAdapter[]) =>
+      containerSpecHash(containerEngine({}, { lora: adapters }), {}, 'secret');
+    expect(new Set([hash(lora), hash(lora.slice(1)), hash([])]).size).toBe(3);
+    expect(hash(lora.map((one) => ({ ...one, name: 'Other', ownedBy: 'us' })))).toBe(hash(lora));
   });
 });
 
