@@ -1,4 +1,6 @@
+import { createOpenAI } from '@ai-sdk/openai';
 import { ChatOpenAI } from '@langchain/openai';
+import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -75,4 +77,34 @@ it('LangChain with useResponsesApi invokes and streams', async () => {
   let text = '';
   for await (const chunk of await chat.stream('Hello')) text += chunk.text;
   expect(text).toBe('word word word ');
+});
+
+describe("the AI SDK's own OpenAI provider, by default", () => {
+  const model = () => createOpenAI({ baseURL: `${bench.gateway.url}/v1`, apiKey: bench.gateway.key })('chat');
+
+  it('generates, and goes on with what was said', async () => {
+    const first = await generateText({ model: model(), prompt: 'Hi', maxRetries: 0 });
+    expect(first).toMatchObject({ text: 'word word word ', usage: { inputTokens: 21, outputTokens: 3 } });
+    const messages = [
+      { role: 'user' as const, content: 'Hi' },
+      ...first.response.messages,
+      { role: 'user' as const, content: 'And?' },
+    ];
+    // It takes answers for stored, and refers to them.
+    const referring = generateText({ model: model(), messages, maxRetries: 0 });
+    await expect(referring).rejects.toMatchObject({
+      statusCode: 400,
+      message: expect.stringContaining('item_reference'),
+    });
+    const options = { openai: { store: false } };
+    const next = await generateText({ model: model(), messages, maxRetries: 0, providerOptions: options });
+    expect(next.text).toBe('word word word ');
+  });
+
+  it('streams', async () => {
+    const result = streamText({ model: model(), prompt: 'Hi', maxRetries: 0 });
+    let text = '';
+    for await (const part of result.textStream) text += part;
+    expect([text, (await result.usage).outputTokens]).toEqual(['word word word ', 3]);
+  });
 });
