@@ -18,6 +18,7 @@ import { createEngineOperations, createReloadPart, reloadQuietly } from './engin
 import { soleSlot, type WorkerSlot } from './engines.ts';
 import { createFoundation, type Foundation } from './foundation.ts';
 import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
+import { createLowBalancesPart } from './low-balances.ts';
 import { type Part, startParts } from './parts.ts';
 import { createPlatform, type Platform } from './platform.ts';
 
@@ -111,7 +112,11 @@ async function startOn(
   const edges = createEdges({ ...common, foundation, gateway, platform, observe });
   const bootstrap = createBootstrapPart(options, foundation, clock);
   const operating = { gateway, coordination: foundation.coordination, log };
-  const own = { bootstrap: bootstrap.part, reload: createReloadPart(operating) };
+  const own = {
+    bootstrap: bootstrap.part,
+    reload: createReloadPart(operating),
+    lowBalances: createLowBalancesPart({ ...common, foundation, gateway }),
+  };
   const parts = listParts({ foundation, gateway, platform, edges }, own, options);
   edges.mount(parts);
   const started = await startParts(parts, log);
@@ -136,6 +141,7 @@ interface Wings {
 interface OwnParts {
   readonly bootstrap: Part;
   readonly reload: Part;
+  readonly lowBalances: Part;
 }
 
 /** Every part of the gateway: started from above, stopped from below. */
@@ -161,6 +167,7 @@ function listParts(
     gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
+    own.lowBalances,
     gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,

@@ -10,6 +10,16 @@ export interface Letters {
   /** @returns null where it was sent, else the link for who made it. @throws AppError mail_unavailable */
   sendReset(link: ResetLink): Promise<string | null>;
   sendInvitation(made: MadeInvitation): Promise<string | null>;
+  /** Does nothing where no mail is sent. @throws AppError mail_unavailable */
+  sendLowBalance(low: LowBalance): Promise<void>;
+}
+
+/** Amounts are USD as they are shown. */
+export interface LowBalance {
+  readonly email: string;
+  readonly organizationName: string;
+  readonly balance: string;
+  readonly lowBalance: string;
 }
 
 export interface LettersOptions {
@@ -49,6 +59,16 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       const subject = `An invitation to ${organizationName}`;
       await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
       return null;
+    },
+    async sendLowBalance({ email, organizationName, balance, lowBalance }) {
+      if (mailer === null) return;
+      const text = [
+        `The wallet of the organization "${organizationName}" on Headgate has ${balance} USD left, less than the ${lowBalance} USD that you wanted to be told of.`,
+        'Requests that cost more than is left are refused. Whoever runs the gateway adds credit.',
+        `The wallet: ${publicUrl ?? ''}/portal/wallet`,
+      ];
+      const subject = `The balance of ${organizationName} is low`;
+      await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
     },
   };
 }

@@ -1,6 +1,7 @@
 import { eq } from 'drizzle-orm';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
+import { formatUsd } from '#base/money.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import type { DefaultLimits } from './organization-limits.ts';
@@ -15,13 +16,15 @@ export interface OrganizationPatch {
   readonly defaultLimits?: DefaultLimits | null | undefined;
   readonly maxActiveKeys?: number | null | undefined;
   readonly models?: readonly string[] | null | undefined;
+  /** In pico-dollars. */
+  readonly lowBalance?: bigint | null | undefined;
 }
 
 const conflict = (message: string, param?: string): AppError =>
   new AppError('conflict', { message, ...(param !== undefined && { param }) });
 
 /** What the audit keeps of an organization. */
-function auditView({ name, status, defaultLimits, maxActiveKeys, models }: Organization): AuditView {
+function auditView({ name, status, defaultLimits, maxActiveKeys, models, lowBalance }: Organization): AuditView {
   return {
     name,
     status,
@@ -33,6 +36,7 @@ function auditView({ name, status, defaultLimits, maxActiveKeys, models }: Organ
     },
     max_active_keys: maxActiveKeys,
     models,
+    wallet_alert_below: lowBalance === null ? null : formatUsd(lowBalance),
   };
 }
 
@@ -42,13 +46,15 @@ function actionOf(before: Organization, after: Organization): string {
 }
 
 function changedFields(before: Organization, patch: OrganizationPatch) {
-  const { name, status, defaultLimits, maxActiveKeys, models } = patch;
+  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance } = patch;
   return {
     name: name ?? before.name,
     status: status ?? before.status,
     defaultLimits: defaultLimits === null ? {} : { ...before.defaultLimits, ...defaultLimits },
     maxActiveKeys: maxActiveKeys === undefined ? before.maxActiveKeys : maxActiveKeys,
     models: models === undefined ? before.models : models,
+    // Another amount is told of anew.
+    ...(lowBalance !== undefined && lowBalance !== before.lowBalance && { lowBalance, lowBalanceToldAt: null }),
   };
 }
 

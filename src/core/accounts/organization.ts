@@ -21,6 +21,10 @@ export interface Organization extends OrganizationLimits {
   readonly isPlatform: boolean;
   readonly createdAtMs: number;
   readonly closedAtMs: number | null;
+  /** Pico-dollars: those who administer it are told once its balance is below. Null: nobody is. */
+  readonly lowBalance: bigint | null;
+  /** When they were told; null while the balance is not below. */
+  readonly lowBalanceToldAtMs: number | null;
 }
 
 export interface NewOrganization {
@@ -100,12 +104,13 @@ export async function insertOrganization(
 }
 
 export function toOrganization(row: typeof organizations.$inferSelect): Organization {
-  const { createdAt, closedAt, platform, ...fields } = row;
+  const { createdAt, closedAt, platform, lowBalanceToldAt, ...fields } = row;
   return {
     ...fields,
     isPlatform: platform,
     createdAtMs: createdAt.getTime(),
     closedAtMs: closedAt === null ? null : closedAt.getTime(),
+    lowBalanceToldAtMs: lowBalanceToldAt === null ? null : lowBalanceToldAt.getTime(),
   };
 }
 

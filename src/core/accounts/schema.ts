@@ -4,6 +4,7 @@ import {
   index,
   integer,
   jsonb,
+  numeric,
   pgTable,
   primaryKey,
   text,
@@ -33,6 +34,10 @@ export const organizations = pgTable('organizations', {
   maxActiveKeys: integer('max_active_keys'),
   /** Ids of models; null: all. */
   models: jsonb('models').$type<readonly string[]>(),
+  /** Pico-dollars; those who administer it are told once its balance is below. Null: nobody is. */
+  lowBalance: numeric('low_balance', { precision: 38, scale: 0, mode: 'bigint' }),
+  /** Null while its balance is not below, or nobody was told yet. */
+  lowBalanceToldAt: moment('low_balance_told_at'),
 });
 
 export const users = pgTable(

@@ -1,7 +1,9 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
+import { formatUsd } from '#base/money.ts';
 import type { DefaultLimits, Organization } from '#core/accounts/accounts.ts';
 import { defaultKeyLimits } from '#core/keys/keys.ts';
+import { amountText } from './amount-text.ts';
 import { limitFields, modelList, someLimits } from './key-schemas.ts';
 import { idText, nameText, toUnixSeconds, toUnixSecondsOrNull, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
@@ -26,6 +28,13 @@ const organizationFields = {
   closed_at: unixSecondsOrNull,
   default_limits: z.object(limitFields).openapi({ description: 'Of its new keys' }),
   ...limitsFields,
+  wallet_alert_below: z.string().nullable().openapi({
+    description: 'USD; its owners and admins get a mail once its balance is below. Null: they get none',
+    example: '5',
+  }),
+  wallet_alerted_at: unixSecondsOrNull.openapi({
+    description: 'When they were told; null while the balance is not below `wallet_alert_below`',
+  }),
 };
 
 export const organizationSchema = z.object(organizationFields).openapi('Organization');
@@ -50,6 +59,15 @@ export const patchSchema = z
     }),
     max_active_keys: limitsFields.max_active_keys.optional(),
     models: limitsFields.models.optional(),
+    wallet_alert_below: amountText({
+      isSigned: false,
+      example: '5',
+      description:
+        'USD: owners and admins get one mail when the balance is below, and another one when it is again after it was ' +
+        'not. Null ends that',
+    })
+      .nullable()
+      .optional(),
   })
   .openapi('PatchOrganization');
 
@@ -72,6 +90,8 @@ export function toAnswer(organization: Organization): z.infer<typeof organizatio
     },
     max_active_keys: organization.maxActiveKeys,
     models: organization.models === null ? null : [...organization.models],
+    wallet_alert_below: organization.lowBalance === null ? null : formatUsd(organization.lowBalance),
+    wallet_alerted_at: toUnixSecondsOrNull(organization.lowBalanceToldAtMs),
   };
 }
 

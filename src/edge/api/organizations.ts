@@ -109,13 +109,15 @@ function requireFields(caller: Caller, body: PatchOrganization): void {
 async function patchOf(
   { accounts, catalog }: OrganizationRoutesParts,
   id: string,
-  { name, status, default_limits: limits, max_active_keys: maxActiveKeys, models: names }: PatchOrganization,
+  body: PatchOrganization,
 ): Promise<OrganizationPatch> {
+  const { name, status, default_limits: limits, max_active_keys: maxActiveKeys, models: names } = body;
   const defaultLimits = limits === undefined || limits === null ? limits : limitsOf(limits);
-  if (names === undefined || names === null) return { name, status, defaultLimits, maxActiveKeys, models: names };
+  const patch = { name, status, defaultLimits, maxActiveKeys, lowBalance: body.wallet_alert_below };
+  if (names === undefined || names === null) return { ...patch, models: names };
   const kept = (await accounts.readOrganization(id))?.models ?? null;
   const models = readModelList(catalog, names, { within: null, kept });
-  return { name, status, defaultLimits, maxActiveKeys, models };
+  return { ...patch, models };
 }
 
 function registerChange(app: ApiApp, parts: OrganizationRoutesParts): void {
@@ -126,7 +128,7 @@ function registerChange(app: ApiApp, parts: OrganizationRoutesParts): void {
     tags,
     summary: 'Rename an organization; platform administrators suspend it and limit its keys',
     description:
-      'Holds on every gateway before this answers. The name is for management keys of the organization too. A suspended ' +
+      'Holds on every gateway before this answers. `name` and `wallet_alert_below` are for management keys of the organization too. A suspended ' +
       'organization is as it was once its `status` is `active` again. 409 for a closed one, and for suspending the one ' +
       "that the platform's administrators began with.",
     security: bearerSecurity,

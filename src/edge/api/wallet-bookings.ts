@@ -1,9 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import { formatUsd } from '#base/money.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { BookingResult, LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
+import { amountText } from './amount-text.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { entrySchema, toEntry } from './ledger-schemas.ts';
@@ -13,47 +14,6 @@ export interface WalletBookingParts {
   readonly guards: Guards;
   readonly wallet: Pick<Wallet, 'credit' | 'adjust'>;
   readonly accounts: Pick<Accounts, 'readOrganization'>;
-}
-
-/** Far above any payment, far below what the ledger's columns hold. */
-const usdMax = 1_000_000_000_000n;
-const picoUsdMax = usdMax * 10n ** BigInt(PICO_DIGITS);
-
-interface AmountRule {
-  /** Beside plain decimals, those with a minus. */
-  readonly isSigned: boolean;
-  readonly example: string;
-  readonly description: string;
-}
-
-/** An amount of USD as pico-dollars, never zero. */
-function amountText({ isSigned, example, description }: AmountRule) {
-  const wanted = `a string such as "${example}"`;
-  return z
-    .union([z.string(), z.number()], {
-      error: ({ input }) => (input === undefined ? 'is missing' : `must be ${wanted}`),
-    })
-    .transform((value, context): bigint => {
-      const problem = (message: string): never => {
-        context.addIssue({ code: 'custom', message });
-        return z.NEVER;
-      };
-      if (typeof value === 'number') return problem(`must be ${wanted}: a JSON number may lose digits`);
-      const picoUsd = parseDecimal(value, PICO_DIGITS);
-      if (picoUsd === null) {
-        return problem(`must be a plain decimal such as "${example}" with at most ${PICO_DIGITS} places`);
-      }
-      if (isSigned && picoUsd === 0n) return problem('must not be 0');
-      if (!isSigned && picoUsd <= 0n) return problem('must be above 0');
-      if (picoUsd > picoUsdMax) return problem(`must be at most ${usdMax}`);
-      return picoUsd >= -picoUsdMax ? picoUsd : problem(`must be at least -${usdMax}`);
-    })
-    .openapi({
-      type: 'string',
-      pattern: `^${isSigned ? '-?' : ''}[0-9]{1,40}(\\.[0-9]{1,12})?$`,
-      example,
-      description,
-    });
 }
 
 const organizationId = organizationQuery.organization_id;

@@ -33,6 +33,9 @@ describe('an organization cannot be changed', () => {
     [{ models: [] }, 'models', 'must name a model'],
     [{ models: 'model-a' }, 'models', 'array'],
     [{ models: ['model-a', 'other'] }, 'models.1', 'the model "other" does not exist'],
+    [{ wallet_alert_below: 5 }, 'wallet_alert_below', 'a JSON number may lose digits'],
+    [{ wallet_alert_below: '0' }, 'wallet_alert_below', 'above 0'],
+    [{ wallet_alert_below: '-1' }, 'wallet_alert_below', 'above 0'],
     [{ balance: '5' }, 'balance', 'not known'],
   ])('by %j', async (body, param, text) => {
     const { id } = await api().organization();

@@ -55,6 +55,8 @@ describe('organizations', () => {
       },
       max_active_keys: null,
       models: null,
+      wallet_alert_below: null,
+      wallet_alerted_at: null,
       management_key: expect.stringMatching(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/),
     });
     const key = body.management_key;

@@ -1,0 +1,32 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { createLowBalances } from '#core/accounts/accounts.ts';
+import type { Foundation } from './foundation.ts';
+import type { Gateway } from './gateway.ts';
+import type { Part } from './parts.ts';
+
+export interface LowBalancesParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly foundation: Pick<Foundation, 'letters'>;
+  readonly gateway: Pick<Gateway, 'wallet'>;
+}
+
+const lookMs = 2000;
+
+/** Puts accounts and wallet side by side: who is told, and of what. */
+export function createLowBalancesPart({ db, clock, log, foundation, gateway }: LowBalancesParts): Part {
+  const lowBalances = createLowBalances({
+    db,
+    clock,
+    log,
+    letters: foundation.letters,
+    balances: (organizationIds) => gateway.wallet.balances(db.sql, organizationIds),
+  });
+  return {
+    name: 'low balances',
+    jobs: [{ name: 'tell of low balances', everyMs: lookMs, where: 'one', run: () => lowBalances.look() }],
+  };
+}
