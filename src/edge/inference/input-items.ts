@@ -4,7 +4,7 @@ import { valueText } from './member.ts';
 
 /**
  * Items of the `input` of /v1/responses. vLLM 0.29 takes all that OpenAI's schema has and fails on most: it makes a chat
- * of these four types alone, and has no key for reasoning that another server has encrypted.
+ * of these four types alone, of answers with a text alone, and has no key for reasoning that another server encrypted.
  */
 const knownTypes: ReadonlySet<string> = new Set(['message', 'function_call', 'function_call_output', 'reasoning']);
 
@@ -40,9 +40,29 @@ function problemOf(text: string, members: readonly JsonMember[]): string | null 
   if (type === null) return valueOf('role') === null ? 'has neither a type nor a role' : null;
   const known = knownType(type);
   if (known === null) return `is of the type ${shown(type)}`;
+  if (known === 'message') return answerProblem(text, members);
   const encrypted = known === 'reasoning' ? valueOf('encrypted_content') : null;
   const isEncrypted = encrypted !== null && encrypted !== 'null' && encrypted !== '""';
   return isEncrypted ? 'has encrypted_content, which only the server that made it can read' : null;
+}
+
+/** What a model has said, as an answer has it: with an id and a status. vLLM reads the text of its first part. */
+function answerProblem(text: string, members: readonly JsonMember[]): string | null {
+  const last = (key: string): JsonMember | undefined => members.findLast((one) => one.key === key);
+  const [content, role] = [last('content'), last('role')];
+  if (content === undefined || role === undefined || valueText(text, role) !== '"assistant"') return null;
+  if (last('id') === undefined || last('status') === undefined) return null;
+  let parts = 0;
+  let isRefusal = false;
+  const end = forEachElement(text, content.valueStart, (start) => {
+    const scan = scanObject(text, start);
+    const type = scan.ok ? scan.members.findLast(({ key }) => key === 'type') : undefined;
+    isRefusal ||= type !== undefined && valueText(text, type) === '"refusal"';
+    parts += 1;
+    return !isRefusal;
+  });
+  if (isRefusal) return 'has a part of the type "refusal"';
+  return end !== -1 && parts === 0 ? 'has no content' : null;
 }
 
 /** Null for what is none of them, be it a string or not. */

@@ -99,6 +99,17 @@ describe('is refused, and no engine sees it:', () => {
     [{ type: null, role: 'user', content: 'x' }, 'input[1] is of the type null'],
     [{ id: 'ws_1', status: 'completed' }, 'input[1] has neither a type nor a role'],
     [{ type: 'reasoning', id: 'r', summary: [], encrypted_content: 'abc' }, 'input[1] has encrypted_content'],
+    [{ type: 'message', id: 'm', role: 'assistant', status: 'completed', content: [] }, 'input[1] has no content'],
+    [
+      {
+        type: 'message',
+        id: 'm',
+        role: 'assistant',
+        status: 'completed',
+        content: [{ type: 'refusal', refusal: 'No.' }],
+      },
+      'input[1] has a part of the type "refusal"',
+    ],
     [{ type: `r\u00fcck${'x'.repeat(100)}` }, 'input[1] is of the type "r??ckxxx'],
   ])('an item of the input that vLLM fails on: %j', async (item, words) => {
     const input = [{ role: 'user', content: 'Hi' }, item, { role: 'user', content: 'Go' }];
