@@ -80,8 +80,10 @@ async function edit(context: CommandContext): Promise<number> {
   const keysMax = numberOrNone(context, 'max-active-keys');
   const models = modelsOf(context);
   const limits = limitsOf(context);
+  const alertBelow = textFlag(context, 'wallet-alert-below');
   const body = {
     ...(name !== null && { name }),
+    ...(alertBelow !== null && { wallet_alert_below: alertBelow === 'none' ? null : alertBelow }),
     ...(keysMax !== undefined && { max_active_keys: keysMax }),
     ...(models !== undefined && { models }),
     ...(Object.keys(limits).length > 0 && { default_limits: limits }),
@@ -165,6 +167,10 @@ export const organizationCommands: readonly Command[] = [
     words: one,
     options: {
       name: { type: 'string', about: 'what it is called from now on' },
+      'wallet-alert-below': {
+        type: 'string',
+        about: 'below this balance in USD its owners and administrators are written to; none ends it',
+      },
       'max-active-keys': { type: 'string', about: 'active keys: a number, or none for the gateway’s own' },
       models: { type: 'string', about: 'models that its keys may use, by commas, or all' },
       ...limitOptions,

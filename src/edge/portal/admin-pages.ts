@@ -10,7 +10,7 @@ import {
   setStatus,
 } from './organization-page.ts';
 import { createOrganization, newOrganizationPage, organizationsPage } from './organizations-page.ts';
-import { ownOrganizationPage, renameOrganization } from './own-organization-page.ts';
+import { ownOrganizationPage, changeOwnOrganization } from './own-organization-page.ts';
 import {
   archivePage,
   archiveProject,
@@ -55,7 +55,7 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/users': (visit, _, form) => createUser(visit, form),
   '/portal/users/:id': (visit, _, form, param) => changeUser(visit, param('id'), form),
   '/portal/users/:id/remove': (visit, _, form, param) => removeUser(visit, param('id'), form),
-  '/portal/organization': renameOrganization,
+  '/portal/organization': changeOwnOrganization,
   '/portal/engines-reload': (visit, _, form) => reloadEngines(visit, form),
   '/portal/engines/:id/start': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'start'),
   '/portal/engines/:id/stop': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'stop'),

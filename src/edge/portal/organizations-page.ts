@@ -21,6 +21,8 @@ export interface FullOrganization extends OrganizationAnswer {
   readonly created_at: number;
   readonly closed_at: number | null;
   readonly models: readonly string[] | null;
+  /** USD; null for none. */
+  readonly wallet_alert_below: string | null;
 }
 
 export interface ReportedOrganization extends FullOrganization {

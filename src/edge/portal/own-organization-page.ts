@@ -19,22 +19,32 @@ export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<R
 async function ownOrganizationPageOf(
   visit: Visit,
   { maxActiveKeys }: PortalParts,
-  typed: string | null,
+  typed: Typed | null,
   refusal: Refusal | null,
 ): Promise<Response> {
   const organization = (await readOrganization(visit)) as FullOrganization;
   const said = queryOf(visit.context, 'notice') === 'saved';
-  const body = html`${said ? notice('good', 'The name is changed.') : null}
-  ${visit.may('organization.rename') ? nameForm(visit, typed ?? organization.name, refusal) : null}
+  const body = html`${said ? notice('good', 'It is kept.') : null}
+  ${visit.may('organization.rename') ? ownForm(visit, typed ?? typedOf(organization), refusal) : null}
   ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;
   return page(visit, { title: organization.name, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
-function nameForm(visit: Visit, name: string, refusal: Refusal | null): Html {
+/** The form as it was sent. */
+interface Typed {
+  readonly name: string;
+  /** USD; empty for none. */
+  readonly alertBelow: string;
+}
+
+const typedOf = ({ name, wallet_alert_below: below }: FullOrganization): Typed => ({ name, alertBelow: below ?? '' });
+
+function ownForm(visit: Visit, { name, alertBelow }: Typed, refusal: Refusal | null): Html {
   return html`<form class="form" method="post" action="/portal/organization">
     ${formToken(visit)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
-    <p class="buttons"><button class="primary">Rename</button></p>
+    ${field({ name: 'wallet_alert_below', label: 'Write when the balance falls below (USD)', value: alertBelow, refusal, hint: 'One e-mail to each owner and administrator, where this gateway sends any. Empty: none.', maxLength: 40 })}
+    <p class="buttons"><button class="primary">Save</button></p>
   </form>`;
 }
 
@@ -54,9 +64,13 @@ function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: num
     ])}`;
 }
 
-export async function renameOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
-  const name = form.text('name');
-  const renamed = await visit.send<FullOrganization>('PATCH', `/v1/organizations/${visit.organizationId}`, { name });
-  if (!renamed.ok) return ownOrganizationPageOf(visit, parts, name, renamed.refusal);
+export async function changeOwnOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  const [name, alertBelow] = [form.text('name'), form.text('wallet_alert_below').trim()];
+  const body = {
+    name,
+    ...(form.has('wallet_alert_below') && { wallet_alert_below: alertBelow === '' ? null : alertBelow }),
+  };
+  const changed = await visit.send<FullOrganization>('PATCH', `/v1/organizations/${visit.organizationId}`, body);
+  if (!changed.ok) return ownOrganizationPageOf(visit, parts, { name, alertBelow }, changed.refusal);
   return visit.context.redirect('/portal/organization?notice=saved', 303);
 }

@@ -45,8 +45,10 @@ describe('headgate orgs', () => {
     expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining('active; new keys have 7/min') });
     expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: 9 });
     expect((await run(['orgs', 'ls'])).stdout).toMatch(new RegExp(`^${id} +${name} +active +9 +7/min`, 'm'));
-    await run(['orgs', 'edit', id, '--max-active-keys', 'none']);
-    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: null });
+    await run(['orgs', 'edit', id, '--max-active-keys', 'none', '--wallet-alert-below', '2.50']);
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: null, wallet_alert_below: '2.5' });
+    await run(['orgs', 'edit', id, '--wallet-alert-below', 'none']);
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ wallet_alert_below: null });
 
     // Nobody can be asked here.
     expect(await run(['orgs', 'suspend', name])).toMatchObject({

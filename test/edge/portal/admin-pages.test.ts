@@ -120,6 +120,20 @@ describe('who may not', () => {
   });
 });
 
+it('administrators say below which balance they are written to, or that they are not', async () => {
+  await withRole('admin', async (visitor) => {
+    const { text } = await visitor.get('/portal/organization');
+    const name = /name="name"[^>]*value="([^"]*)"/.exec(text)?.[1] ?? '';
+    const save = (below: string) => visitor.post('/portal/organization', { name, wallet_alert_below: below });
+    const refused = await save('plenty');
+    expect([refused.status, refused.text.includes('value="plenty"')]).toEqual([400, true]);
+    expect((await save('7.25')).status).toBe(303);
+    expect((await visitor.get('/portal/organization')).text).toMatch(/name="wallet_alert_below"[^>]*value="7.25"/);
+    expect((await save(' ')).status).toBe(303);
+    expect((await visitor.get('/portal/organization')).text).toMatch(/name="wallet_alert_below"[^>]*value=""/);
+  });
+});
+
 describe('two organizations', () => {
   it('never see each other: keys, users, projects and audit of the other are not there', async () => {
     const other = await open('The Other One');
