@@ -7,5 +7,8 @@ import { notice } from './ui.ts';
  */
 export function otherOrganization(id: string, ownPath: string): MaybeHtml {
   if (id === '') return null;
-  return notice('plain', html`This is the organization <code>${id}</code>. <a href="${ownPath}">Back to your own</a>.`);
+  return notice(
+    'plain',
+    html`<p>This is the organization <code>${id}</code>. <a href="${ownPath}">Back to your own</a>.</p>`,
+  );
 }

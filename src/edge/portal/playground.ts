@@ -57,7 +57,7 @@ export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<
     models.length === 0
       ? empty('No chat model can be used yet', html`<a href="/portal/models">The models</a> say what there is.`)
       : html`<div id="needs-script">
-            ${notice('plain', html`The playground needs JavaScript. <a href="/portal/models">Every model's page</a> has the same request as lines to copy.`)}
+            ${notice('plain', html`<p>The playground needs JavaScript. <a href="/portal/models">Every model's page</a> has the same request as lines to copy.</p>`)}
           </div>
           ${form(visit, models)}`;
   return page(visit, { title: 'Playground', body, script: assets.playground });
