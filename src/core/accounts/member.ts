@@ -1,4 +1,4 @@
-import { and, asc, eq } from 'drizzle-orm';
+import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import type { OrganizationStatus } from './organization.ts';
 import type { OrganizationRole, PlatformRole } from './principal.ts';
@@ -11,6 +11,7 @@ export interface Member {
   readonly name: string;
   readonly platformRole: PlatformRole;
   readonly organizationRole: OrganizationRole;
+  readonly hasPassword: boolean;
   readonly organization: { readonly id: string; readonly name: string; readonly status: OrganizationStatus };
   /** Where keys are made when no other is named: the oldest one that is not archived, else the oldest. */
   readonly project: Project;
@@ -24,6 +25,7 @@ export async function readMember(db: Db, userId: string, organizationId: string)
       name: users.name,
       platformRole: users.platformRole,
       organizationRole: memberships.role,
+      hasPassword: sql<boolean>`${users.passwordHash} is not null`,
       organization: { id: organizations.id, name: organizations.name, status: organizations.status },
       project: projects,
     })

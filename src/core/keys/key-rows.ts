@@ -1,4 +1,4 @@
-import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, or, type SQL, sql } from 'drizzle-orm';
+import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lte, or, type SQL, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
@@ -297,6 +297,12 @@ export async function revokeAllKeys(
 
 export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
 
+/** The order of making: an id that was made of an Idempotency-Key says nothing of its time. */
+const newestFirst = [desc(apiKeys.createdAt), desc(apiKeys.id)];
+
+const madeBefore = (id: string): SQL =>
+  sql`(${apiKeys.createdAt}, ${apiKeys.id}) < (select k.created_at, k.id from ${apiKeys} k where k.id = ${id}::uuid)`;
+
 /** Newest first; one more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   return db.orm
@@ -305,14 +311,14 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
     .where(
       and(
         eq(apiKeys.organizationId, listing.organizationId),
-        listing.before === null ? undefined : lt(apiKeys.id, listing.before),
+        listing.before === null ? undefined : madeBefore(listing.before),
         listing.status === null ? undefined : withStatus(listing.status, now),
         listing.scope === undefined ? undefined : eq(apiKeys.scope, listing.scope),
         listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),
         listing.userId === null ? undefined : eq(apiKeys.userId, listing.userId),
       ),
     )
-    .orderBy(desc(apiKeys.id))
+    .orderBy(...newestFirst)
     .limit(listing.limit + 1);
 }
 

@@ -248,7 +248,7 @@ function marginOf({ margin }: Seen): Html {
   const share = ratio === null ? null : `${Math.round(ratio * 100)} % of the revenue`;
   const busy = hours.busy === null ? '' : `, ${hours.busy.toFixed(2)} of them busy`;
   return html`${figures([
-      { label: 'Revenue', value: usd(revenue), note: counted(requests, 'request') },
+      { label: 'Revenue', value: usd(revenue), note: `${counted(requests, 'request')}, failed ones too` },
       {
         label: 'Cost of its GPUs',
         value: usd(cost),

@@ -9,7 +9,7 @@ const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | '
   starting: ['busy', 'starting', 'Requests that come now wait until it is ready.'],
   draining: ['busy', 'stopping', 'It finishes what runs and takes nothing new.'],
   stopped: ['plain', 'stopped', 'Nothing runs. The next request starts it, and waits until it is ready.'],
-  failed: ['bad', 'failed', 'It could not be started. Requests are refused until it is tried again.'],
+  failed: ['bad', 'failed', 'It could not be started. Requests are refused until a start succeeds.'],
   held: [
     'plain',
     'held stopped',

@@ -15,7 +15,7 @@ import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedF
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 import { page, type PageOptions } from './layout.ts';
 import type { PortalParts } from './parts.ts';
-import { snippetList, snippetsOf } from './snippets.ts';
+import { sampleModel, snippetList, snippetsOf } from './snippets.ts';
 import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
@@ -52,8 +52,12 @@ async function formPage(
     // In another organization it is the first one, as for the API.
     projectId: visit.viewed === null ? formatId('proj', visit.signedIn.principal.project.id) : '',
   };
-  const body = html`${fullNotice(visit, quota)}
-    <p class="lead">
+  if (quota.active >= quota.max && typed === null) {
+    const none = html`${fullNotice(visit, quota)}
+      <p class="buttons"><a class="button" href="/portal/keys">To the keys</a></p>`;
+    return page(visit, { title: 'New key', body: none });
+  }
+  const body = html`<p class="lead">
       ${quota.active} of ${quota.max} active keys are taken. The limits below are those that new keys of this
       organization begin with; each key may have its own.
     </p>
@@ -107,7 +111,7 @@ function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> 
 /** How a secret that was just made is used; null where the organization has no model. */
 export async function readyToPaste(visit: Visit, { models }: PortalParts, secret: string): Promise<MaybeHtml> {
   const list = await models(parseId('org', visit.organizationId) ?? '');
-  const model = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
+  const model = sampleModel(list);
   if (model === undefined) return null;
   return html`<section aria-labelledby="use-title">
     <h2 id="use-title">Ready to paste</h2>

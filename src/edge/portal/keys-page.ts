@@ -5,7 +5,7 @@ import { count, timeOf } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
-import { badge, empty, notice, older, table, tabs } from './ui.ts';
+import { badge, empty, notice, older, records, tabs } from './ui.ts';
 import { pathWith, queryOf, type Visit } from './visit.ts';
 
 const statuses = ['active', 'expired', 'revoked'] as const;
@@ -114,21 +114,14 @@ export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
 }
 
 function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)[]): Html {
-  return table({
+  return records({
     caption: 'Keys and what is left of their limits',
-    columns: [
-      { title: 'Key' },
-      { title: 'It may' },
-      { title: 'Last used' },
-      { title: 'Expires' },
-      { title: 'Left of its limits' },
-      { title: 'Action' },
-    ],
+    columns: ['Key', 'It may', 'Last used', 'Expires', 'Limits left', 'Action'],
     rows: keys.map((key, index) => {
       const isActive = key.status === 'active';
       return [
         html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet">${key.prefix}…${key.last4}</code
-          >${key.held ? html` ${badge('plain', 'held by the gateway')}` : null}`,
+          >${key.held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}`,
         key.scope === 'management' ? badge('busy', 'manage') : badge('plain', 'use models'),
         timeOf(key.last_used_at, 'never'),
         timeOf(key.expires_at, 'never'),

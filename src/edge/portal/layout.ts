@@ -116,7 +116,11 @@ export function page(visit: Visit, options: PageOptions): Response | Promise<Res
   const { title, actions = null, body, status = 200 } = options;
   const content = html`<a class="skip" href="#main">Skip to the page</a>
     <div class="frame">
-      <header class="side">${brand}${menu(visit)}${account(visit)}</header>
+      <header class="side">
+        ${brand}
+        <button type="button" class="menu-button" popovertarget="pages">Menu</button>
+        <div id="pages" class="pages" popover>${menu(visit)}${account(visit)}</div>
+      </header>
       <main id="main">${viewBanner(visit)}${heading(title, actions)}${body}</main>
     </div>`;
   return visit.context.html(documentOf(options, content, aboutOf(visit)), status);

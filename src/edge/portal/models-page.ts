@@ -11,7 +11,7 @@ const words: Readonly<Record<ModelAnswer['status'], readonly ['good' | 'busy' | 
   ready: ['good', 'ready', 'It answers at once.'],
   starting: ['busy', 'starting', 'Its engine starts; a request that is sent now waits for it.'],
   cold: ['plain', 'cold', 'No engine runs for it. The first request starts one, and waits until it is there.'],
-  failed: ['bad', 'failed', 'Its engine could not be started. Requests are refused until it is tried again.'],
+  failed: ['bad', 'failed', 'Its engine could not be started. Requests are refused until a start succeeds.'],
 };
 
 export function modelStatus({ status }: ModelAnswer): Html {

@@ -6,7 +6,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import { modelStatus } from './models-page.ts';
 import { requestsTable } from './requests-table.ts';
-import { type SnippetModel, snippetList, snippetsOf } from './snippets.ts';
+import { isChat, sampleModel, snippetList, snippetsOf } from './snippets.ts';
 import { empty, figures } from './ui.ts';
 import type { PortalParts } from './parts.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
@@ -127,26 +127,35 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
   </section>`;
 }
 
-function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): MaybeHtml {
-  const model: SnippetModel | undefined = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
+const playgroundStep = html`<li>
+  <h3>A model’s answer</h3>
+  <p>Ask one here, without a key: its text as it comes, and what it costs.</p>
+  <p><a class="button" href="/portal/playground">To the playground</a></p>
+</li>`;
+
+/** Who came by the link of the first start has no other way in yet. */
+const passwordStep = html`<li>
+  <h3>A password</h3>
+  <p>You have none yet: with one you come back by your e-mail address, without another link.</p>
+  <p><a class="button" href="/portal/account">Set a password</a></p>
+</li>`;
+
+function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys }: Seen): MaybeHtml {
+  const model = sampleModel(list);
   if (model === undefined) return null;
-  const active = keys?.filter(({ status }) => status === 'active').length ?? 0;
+  const active = keys?.filter(({ status, held }) => status === 'active' && !held).length ?? 0;
   const key = may('keys')
     ? html`<li>
         <h3>A key for your program</h3>
         <p>
-          ${active === 0 ? 'There is none yet.' : `${counted(active, 'active key')}, of which each program should have one of its own.`}
-          Its secret is shown once, when it is made.
+          ${active === 0 ? 'There is none yet.' : `There ${active === 1 ? 'is' : 'are'} ${counted(active, 'active key')}.`}
+          Give each program one of its own: its secret is shown once, when it is made.
         </p>
         <p><a class="button" href="/portal/keys/new">Make a key</a></p>
       </li>`
     : html`<li>
-        <h3>A model’s answer</h3>
-        <p>
-          Keys for programs are made by the owners and administrators of this organization: ask one of them. The
-          playground takes none.
-        </p>
-        <p><a class="button" href="/portal/playground">To the playground</a></p>
+        <h3>A key for your program</h3>
+        <p>Keys for programs are made by the owners and administrators of this organization: ask one of them.</p>
       </li>`;
   const credit = may('wallet.book')
     ? html`<li>
@@ -158,7 +167,7 @@ function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): Maybe
   return html`<section class="steps" aria-labelledby="steps-title">
     <h2 id="steps-title">First steps</h2>
     <ol>
-      ${key}
+      ${list.some(isChat) ? playgroundStep : null} ${key}
       <li>
         <h3>Where the lines below find it</h3>
         <div class="code">
@@ -173,7 +182,7 @@ function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): Maybe
         </p>
         ${snippetList(snippetsOf({ origin, model, secret: null }).slice(0, 3))}
       </li>
-      ${credit}
+      ${credit} ${signedIn.member.hasPassword ? null : passwordStep}
     </ol>
     <p class="quiet">${count(list.length)} models, by their ids: ${list.map(({ id }) => id).join(', ')}</p>
   </section>`;

@@ -63,13 +63,6 @@ export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<
   return page(visit, { title: 'Playground', body, script: assets.playground });
 }
 
-const statusWords: Readonly<Record<ModelAnswer['status'], string>> = {
-  ready: 'ready',
-  starting: 'starting',
-  cold: 'cold',
-  failed: 'failed',
-};
-
 function modelChoice(name: string, label: string, models: readonly PlaygroundModel[], chosen: string | null): Html {
   return html`<div class="field">
     <label for="${name}">${label}</label>
@@ -78,8 +71,8 @@ function modelChoice(name: string, label: string, models: readonly PlaygroundMod
       ${models.map(({ id, status, price }) => {
         const costs =
           price === null ? '' : ` · ${usd(price.input_per_million)} in, ${usd(price.output_per_million)} out`;
-        return html`<option value="${id}" ${id === chosen ? html`selected` : null}>
-          ${id} · ${statusWords[status]}${costs}
+        return html`<option value="${id}" data-costs="${costs}" ${id === chosen ? html`selected` : null}>
+          ${id} · ${status}${costs}
         </option>`;
       })}
     </select>
@@ -126,12 +119,13 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     data-form-token="${visit.formToken}"
     data-origin="${visit.origin}"
     data-models="${JSON.stringify(models)}"
+    ${visit.may('engines') ? html`data-engines="/portal/engines/"` : null}
   >
     <p class="quiet">
       Each request is one like those of your programs: it is asked by a key of yours named “Playground”, made at the
       first one, and billed to the wallet of ${visit.signedIn.member.organization.name}. Prices are per million tokens.
     </p>
-    <div class="grid">
+    <div class="grid models">
       ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Beside it', models, null)}
     </div>
     <details class="fold">

@@ -66,7 +66,9 @@ export async function projectsPage(visit: Visit): Promise<Response> {
               html`<a href="/portal/projects/${project.id}">${project.name}</a
                 >${project.description === '' ? null : html`<br /><span class="quiet">${project.description}</span>`}`,
               project.visibility === 'public' ? 'everybody here' : 'administrators',
-              ...(keys === null ? [] : [count(keys.filter(({ project_id }) => project_id === project.id).length)]),
+              ...(keys === null
+                ? []
+                : [count(keys.filter(({ project_id, held }) => project_id === project.id && !held).length)]),
               time(Date.parse(project.created_at)),
               project.archived ? badge('plain', 'archived') : badge('good', 'open'),
             ]),
@@ -168,8 +170,9 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
   return table({
     caption: 'Active keys of the project',
     columns: [{ title: 'Key' }, { title: 'Last used' }, { title: 'Expires' }],
-    rows: keys.map(({ id, name, prefix, last4, last_used_at: used, expires_at: expires }) => [
-      html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code>`,
+    rows: keys.map(({ id, name, prefix, last4, held, last_used_at: used, expires_at: expires }) => [
+      html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code
+        >${held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}`,
       timeOf(used, 'never'),
       timeOf(expires, 'never'),
     ]),

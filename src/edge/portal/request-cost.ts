@@ -7,10 +7,10 @@ import { table } from './ui.ts';
 /** What a request cost, as the sum that it is: tokens times the price of each, to the pico-dollar. */
 
 const sources = {
-  engine: 'counted by the engine',
-  last_seen: "the engine's last count before it ended",
-  none: 'nothing was used',
-  counted: 'those that were seen before the engine was gone',
+  engine: 'The engine counted the tokens.',
+  last_seen: 'The tokens are what the engine counted last, before it ended.',
+  none: 'It used no tokens, and nothing is charged.',
+  counted: 'The tokens are those that were seen before the engine was gone.',
 } as const;
 
 interface Line {
@@ -67,7 +67,7 @@ export function costSection(request: RequestDetailAnswer): Html {
       foot: ['Charged', '', writtenOff, usd(request.cost)],
     })}
     <p class="quiet">
-      Tokens are ${sources[request.usage_source]}; the price is version
+      ${sources[request.usage_source]} The price is version
       <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}. Nothing is
       rounded.
     </p>

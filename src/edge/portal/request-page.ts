@@ -49,7 +49,7 @@ function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): 
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
-    { label: 'Time taken', value: milliseconds(request.timings_ms.total), note: timeOf(request.created_at, '') },
+    { label: 'Time taken', value: milliseconds(wholeMs(request)), note: timeNote(request) },
     {
       label: 'Model',
       value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
@@ -59,14 +59,25 @@ function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): 
   ]);
 }
 
-function timeline({ timeline: spans }: RequestDetailAnswer): Html {
+/** Until the last byte was sent, which waits for the books; without them where it is not known how long they took. */
+const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer): number =>
+  total + (spans?.committed ?? 0);
+
+function timeNote(request: RequestDetailAnswer): Html {
+  const { timings_ms: timings, created_at: at } = request;
+  const isMore = wholeMs(request) !== timings.total;
+  return html`${isMore ? html`${milliseconds(timings.total)} without the books, ` : null}${timeOf(at, '')}`;
+}
+
+function timeline(request: RequestDetailAnswer): Html {
+  const { timeline: spans } = request;
   if (spans === null) return html`<p class="quiet">What its time went to was not kept for this request.</p>`;
   const list = (Object.keys(spanNames) as SpanName[]).map((name): Span & { readonly why: string } => ({
     name: spanNames[name][0],
     why: spanNames[name][1],
     ms: spans[name] ?? 0,
   }));
-  const total = list.reduce((sum, { ms }) => sum + ms, 0);
+  const total = wholeMs(request);
   const share = (ms: number): string => (total === 0 ? '–' : `${((ms / total) * 100).toFixed(0)} %`);
   return html`<section aria-labelledby="time-title">
     <h2 id="time-title">Where the time went</h2>

@@ -1,4 +1,4 @@
-import type { TaskType } from './answers.ts';
+import type { ModelAnswer, TaskType } from './answers.ts';
 import { html, type Html } from './html.ts';
 import { copyable } from './ui.ts';
 
@@ -44,6 +44,18 @@ function callOf({ id: model, task_type }: SnippetModel): Call {
   }
 }
 
+const soonest: readonly ModelAnswer['status'][] = ['ready', 'starting', 'cold', 'failed'];
+
+/**
+ * The model that lines name where none is asked for: one that can answer before one whose engine failed, one that chats
+ * before others, one that is there before one that has to start; undefined where there is none.
+ */
+export function sampleModel(list: readonly ModelAnswer[]): ModelAnswer | undefined {
+  const rank = (model: ModelAnswer): number =>
+    (model.status === 'failed' ? 100 : 0) + (isChat(model) ? 0 : 10) + soonest.indexOf(model.status);
+  return list.toSorted((a, b) => rank(a) - rank(b))[0];
+}
+
 /** A word of a shell, whatever stands in it. */
 const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
@@ -57,7 +69,7 @@ export function curlSnippet({ origin, model, secret }: SnippetOptions): Snippet 
   return { id: 'curl', title: 'curl', text };
 }
 
-const isChat = ({ task_type }: SnippetModel): boolean => ['chat', 'vision', 'code'].includes(task_type);
+export const isChat = ({ task_type }: SnippetModel): boolean => ['chat', 'vision', 'code'].includes(task_type);
 
 function pythonSnippet({ origin, model, secret }: SnippetOptions): Snippet {
   const key = secret === null ? 'os.environ["HEADGATE_API_KEY"]' : JSON.stringify(secret);

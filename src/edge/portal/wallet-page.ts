@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import type { LedgerEntryAnswer, ListAnswer, OrganizationAnswer, WalletAnswer } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
@@ -109,7 +110,7 @@ const forms: readonly BookingForm[] = [
     title: 'Add credit',
     amountHint: 'What the balance gains.',
     example: '25.00',
-    noteLabel: 'Note',
+    noteLabel: 'Note (optional)',
     isNoteRequired: false,
     button: 'Book the credit',
   },
@@ -139,6 +140,10 @@ function bookingForms(visit: Visit, owner: OrganizationAnswer, typed: Typed): Ht
   return html`${forms.map((form) => bookingForm(visit, form, owner, form.which === typed.which ? typed : nothingTyped))}`;
 }
 
+/** One that is not taken: a form that is sent twice books once, and whoever has a number of an invoice puts that there. */
+const freshReference = (): string =>
+  `portal-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
+
 function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer, typed: Typed): Html {
   const { which, title, amountHint, example, noteLabel, isNoteRequired, button } = form;
   const { amount, reference, note, refusal } = typed;
@@ -150,7 +155,7 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
       <p>This is booked for <strong>${owner.name}</strong> <code>${owner.id}</code>.</p>
       <div class="grid">
         ${field({ id: id('amount'), name: 'amount', label: 'Amount in USD', value: amount, hint: amountHint, placeholder: example, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40 })}
-        ${field({ id: id('reference'), name: 'reference', label: 'Reference', value: reference, hint: 'Such as the number of an invoice: it is booked once, however often it is sent.', refusal, isRequired: true, maxLength: 200 })}
+        ${field({ id: id('reference'), name: 'reference', label: 'Reference', value: refusal === null ? freshReference() : reference, hint: 'It is booked once, however often it is sent. The number of an invoice does, too.', refusal, isRequired: true, maxLength: 200 })}
         ${field({ id: id(isNoteRequired ? 'reason' : 'note'), name: isNoteRequired ? 'reason' : 'note', label: noteLabel, value: note, refusal, isRequired: isNoteRequired })}
       </div>
       <p class="buttons"><button class="primary">${button}</button></p>

@@ -1,6 +1,15 @@
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { expectPresentable, type Person, signIn, useBrowsers, welcomeLink } from './browser.ts';
+import {
+  expectAccessible,
+  expectPresentable,
+  type Person,
+  screenshots,
+  signIn,
+  useBrowsers,
+  welcomeLink,
+} from './browser.ts';
 
 const browsers = useBrowsers();
 let gateway: TestGateway;
@@ -86,6 +95,31 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await show('/portal/models', 'models');
     await show('/portal/models/standin-chat', 'model');
     await show('/portal/sessions', 'sessions');
+    expect(person.complaints).toEqual([]);
+  });
+});
+
+describe('the menu', () => {
+  it('is one line on a narrow screen, opens without a script, and leads on', async () => {
+    const { page } = person;
+    await page.setViewportSize({ width: 360, height: 800 });
+    await page.goto(new URL('/portal/models', gateway.url).href);
+    const header = page.getByRole('banner');
+    const { height } = (await header.boundingBox()) ?? { height: Number.POSITIVE_INFINITY };
+    expect(height).toBeLessThan(80);
+    expect(await header.getByRole('link', { name: 'Usage' }).isVisible()).toBe(false);
+    await header.getByRole('button', { name: 'Menu' }).click();
+    await page.screenshot({ path: join(screenshots, 'menu-open-dark-360.png') });
+    await expectAccessible(page);
+    expect(await header.getByRole('button', { name: 'Sign out' }).isVisible()).toBe(true);
+    await page.keyboard.press('Escape');
+    expect(await header.getByRole('link', { name: 'Usage' }).isVisible()).toBe(false);
+    await header.getByRole('button', { name: 'Menu' }).click();
+    await header.getByRole('link', { name: 'Usage' }).click();
+    await page.waitForURL('**/portal/usage');
+    await page.setViewportSize({ width: 1280, height: 800 });
+    expect(await header.getByRole('link', { name: 'Models' }).isVisible()).toBe(true);
+    expect(await header.getByRole('button', { name: 'Menu' }).isVisible()).toBe(false);
     expect(person.complaints).toEqual([]);
   });
 });

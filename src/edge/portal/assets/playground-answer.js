@@ -169,6 +169,13 @@ export class AnswerView {
     this.numbers.textContent = parts.join(' · ');
   }
 
+  /** Where an operator reads why the engine failed. @param {string} engines */
+  linkTo(engines) {
+    const link = element('a', '', 'Why its engine failed');
+    link.href = `${engines}${encodeURIComponent(this.model.id)}`;
+    this.state.append(' ', link);
+  }
+
   /**
    * @param {string} text
    * @param {string | null} requestId

@@ -158,6 +158,12 @@ class Playground {
         model,
         data.find(({ id }) => id === model.id),
       );
+    /** @type {NodeListOf<HTMLOptionElement>} */
+    const options = this.form.querySelectorAll('.models option[data-costs]');
+    for (const option of options) {
+      const model = this.models.find(({ id }) => id === option.value);
+      if (model !== undefined) option.textContent = `${model.id} · ${model.status}${option.dataset['costs'] ?? ''}`;
+    }
   }
 
   async ask() {
@@ -252,8 +258,11 @@ class Playground {
       clearInterval(tick);
       clearInterval(look);
     }
+    await this.refreshModels().catch(() => undefined);
     const isRecorded = answer !== null && (answer.ok || answer.status >= 500);
     view.end(problem, answer?.headers.get('x-request-id') ?? null, isRecorded);
+    const { engines } = this.form.dataset;
+    if (engines !== undefined && view.model.status === 'failed') view.linkTo(engines);
   }
 
   /** @param {Record<string, unknown>} [body] */

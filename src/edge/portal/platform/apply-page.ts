@@ -41,9 +41,10 @@ async function applyPageOf(
   const title = `Apply ${stack.title}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   if (clusters.length === 0 && cluster === null) return page(visit, { title, body: noCluster(visit), status });
+  const place = cluster === null ? chooseFirst : cluster.nodes.length === 0 ? noNodes(visit, cluster) : null;
   const body = html`${problem} ${clusters.length > 1 ? clusterForm(stack, clusters, cluster) : null}
     <div id="results">
-      ${cluster === null ? empty('Where to?', 'Choose a cluster above: its nodes and the inputs of the stack come then.') : form(visit, { stack, cluster, wanted, refusal })}
+      ${cluster === null || place !== null ? place : form(visit, { stack, cluster, wanted, refusal })}
     </div>`;
   return page(visit, { title, body, status });
 }
@@ -55,6 +56,17 @@ function noCluster({ may }: Visit): Html {
       ? html`<a href="/portal/clusters/new">Make one</a> of the machines that you have: a name, and how SSH reaches its
           nodes.`
       : 'An administrator of the platform makes clusters of an organization. Ask for one.',
+  );
+}
+
+const chooseFirst = empty('Where to?', 'Choose a cluster above: its nodes and the inputs of the stack come then.');
+
+function noNodes({ may }: Visit, { id, name }: ClusterAnswer): Html {
+  return empty(
+    `The cluster ${name} has no nodes yet`,
+    may('clusters')
+      ? html`<a href="/portal/clusters/${id}/nodes/new">Add a node</a> first: a name, and how SSH reaches it.`
+      : 'An administrator of the platform adds nodes to a cluster. Ask for one.',
   );
 }
 
@@ -114,7 +126,7 @@ function nodeField(stack: StackAnswer, cluster: ClusterAnswer, chosen: string, r
   const { nodes, name } = cluster;
   const problem = problemOf(refusal, 'cluster_id', 'The cluster') ?? problemOf(refusal, 'node', 'The node');
   const others = nodes.filter((node) => !fits(stack, node));
-  const isWhole = nodes.length > 0 && others.length === 0;
+  const isWhole = others.length === 0;
   const whole = {
     value: '',
     label: `the whole cluster ${name} (${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'})`,
@@ -127,11 +139,9 @@ function nodeField(stack: StackAnswer, cluster: ClusterAnswer, chosen: string, r
   const first = options.find(({ isDisabled }) => isDisabled !== true)?.value ?? '';
   const profiles = stack.applicable_profiles?.join(', ') ?? '';
   const hint =
-    nodes.length === 0
-      ? 'The cluster has no nodes: nothing can be applied to it.'
-      : others.length === 0
-        ? null
-        : `The stack is for nodes of ${profiles}; ${others.length} of ${nodes.length} are others and cannot be chosen.`;
+    others.length === 0
+      ? null
+      : `The stack is for nodes of ${profiles}; ${others.length} of ${nodes.length} are others and cannot be chosen.`;
   return chooser({
     name: 'node',
     label: 'To',

@@ -61,7 +61,7 @@ function fields(typed: Typed, refusal: Refusal | null): Html {
   return html`${refused(refusal)}
     <div class="grid">
       ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, placeholder: 'gpu-1' })}
-      ${field({ name: 'hardware_profile', label: 'Hardware profile', value: typed.hardware_profile, refusal, isRequired: true, maxLength: 63, placeholder: 'h100-8x', hint: 'By which rate cards price its hours.' })}
+      ${field({ name: 'hardware_profile', label: 'Hardware profile', value: typed.hardware_profile, refusal, isRequired: true, maxLength: 63, placeholder: 'h100-8x', hint: 'Your own name for this kind of machine, the same for all that are alike: rate cards price its hours by it.' })}
       ${field({ name: 'gpus', label: 'GPUs', value: typed.gpus, refusal, inputMode: 'numeric', maxLength: 6 })}
     </div>
     <div class="grid">
