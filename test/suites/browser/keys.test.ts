@@ -134,12 +134,18 @@ describe('keys, by hand', () => {
     await page.getByText('All 5 active keys of this organization are taken').waitFor();
     expect(await page.getByRole('link', { name: 'New key' }).count()).toBe(0);
     await goto('/portal/keys/new');
+    await page.getByText('All 5 active keys of this organization are taken').waitFor();
+    expect(await page.getByLabel('Name').count()).toBe(0);
+    await deleteKey('number 5');
+    await goto('/portal/keys/new');
     await page.getByLabel('Name').fill('the sixth');
+    // Somebody else makes one while the form is open.
+    expect((await gateway.request('/v1/keys', { body: { name: 'meanwhile' } })).status).toBe(201);
     await page.getByRole('button', { name: 'Make the key' }).click();
     await page.getByRole('alert').getByText('revoke one').waitFor();
     expect(await page.getByLabel('Name').inputValue()).toBe('the sixth');
     expect(await keyNamed('the sixth')).toBeUndefined();
-    await deleteKey('number 5');
+    await deleteKey('meanwhile');
     await makeKey('the sixth');
     expect(await keyNamed('the sixth')).toMatchObject({ status: 'active' });
     expect(person.complaints).toEqual([]);
