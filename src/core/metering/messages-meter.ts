@@ -22,6 +22,9 @@ const deltaCharsMax = 160;
 const uncounted: ReadonlySet<string> = new Set(['signature_delta']);
 const OPEN_BRACE = 0x7b;
 
+/** Of what comes between the final count and the end: pings, and what nobody thought of. */
+const endingCharsMax = 1_048_576;
+
 type Members = readonly JsonMember[];
 
 /** The state of one stream. */
@@ -33,6 +36,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   readonly #publicName: PublicName | null;
   /** The first event, held back until there is something to show: until then another replica can be asked. */
   #opening = '';
+  #isStarted = false;
   /** What comes from the final count on leaves once the books have it. */
   #ending = '';
   /** The `usage` of the first event, as its text. */
@@ -79,15 +83,14 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const found = deltaAtStart.exec(head);
     if (found === null) return this.#scanned(frame);
     const [, kind = '', first] = found;
-    if (first !== '"' && !uncounted.has(kind)) this.outputTokens += 1;
-    return this.#shown(frame.text);
+    return first === '"' || uncounted.has(kind) ? this.#shown(frame.text) : this.#token(frame.text);
   }
 
   /** What the client gets of this frame, with what was held back before it. */
   #shown(text: string): string {
     if (this.#ending !== '') {
       this.#ending += text;
-      return '';
+      return this.#ending.length > endingCharsMax ? this.fail('garbage') : '';
     }
     const out = this.#opening + text;
     this.#opening = '';
@@ -108,17 +111,17 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
       case 'message_stop':
         return this.#end(frame.text);
       case 'content_block_delta':
-        this.#countDelta(valueOf(frame, scan.members, 'delta'));
-        return this.#shown(frame.text);
+        return isToken(valueOf(frame, scan.members, 'delta')) ? this.#token(frame.text) : this.#shown(frame.text);
       default:
         return this.#shown(frame.text);
     }
   }
 
-  #countDelta(json: string | null): void {
-    const { type, ...rest } = parseObject(json);
-    const isEmpty = Object.values(rest).every((value) => value === '');
-    if (!isEmpty && !uncounted.has(String(type))) this.outputTokens += 1;
+  /** A text behind the final count is one that nobody has counted. */
+  #token(text: string): string {
+    if (this.#ending !== '') return this.fail('garbage');
+    this.outputTokens += 1;
+    return this.#shown(text);
   }
 
   #start(frame: Frame, members: Members): string {
@@ -130,11 +133,15 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const end = frame.start + message.valueEnd;
     const scan = scanDocument(frame.text.slice(start, end));
     if (!scan.ok) return this.fail('garbage');
+    const isFirst = !this.#isStarted;
+    this.#isStarted = true;
     this.#firstCount = valueOf({ text: frame.text, start, end }, scan.members, 'usage') ?? '{}';
     this.inputTokens = parseMessageUsage(this.#firstCount)?.inputTokens ?? 0;
     const renaming = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
     if (renaming === null) return this.fail('garbage');
-    this.#opening += spliceText(frame.text, renaming);
+    const text = spliceText(frame.text, renaming);
+    if (!isFirst) return this.#shown(text);
+    this.#opening = text;
     return '';
   }
 
@@ -173,6 +180,11 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     this.done = true;
     return '';
   }
+}
+
+function isToken(delta: string | null): boolean {
+  const { type, ...rest } = parseObject(delta);
+  return !uncounted.has(String(type)) && Object.values(rest).some((value) => value !== '');
 }
 
 /** The JSON of a member of the object that begins at the frame's start. */

@@ -37,6 +37,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
   readonly #publicName: PublicName | null;
   /** Events that are held back until there is something to show: until then another replica can be asked. */
   #opening = '';
+  /** Kinds of events that were held back: an engine that repeats one is passed on. */
+  readonly #opened = new Set<string>();
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
@@ -111,7 +113,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
     const text = isObject ? this.#response(frame, response, isEnd) : frame.text;
     if (text === null) return this.failure === null ? this.fail('garbage') : '';
     if (isEnd) return this.#end(text);
-    if (!openings.has(type)) return this.#shown(text);
+    if (!openings.has(type) || this.#opened.has(type)) return this.#shown(text);
+    this.#opened.add(type);
     this.#opening += text;
     return '';
   }

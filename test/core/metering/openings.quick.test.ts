@@ -1,0 +1,73 @@
+import { describe, expect, it } from 'vitest';
+import { createMessagesMeter, createResponsesMeter } from '#core/metering/metering.ts';
+
+/** What is held back of a stream until there is something to show has an end, whatever the engine sends. */
+
+const options = {
+  wantsUsage: true,
+  wantsRunningUsage: false,
+  costText: null,
+  rename: null,
+  choices: 1,
+  prompts: 1,
+  mayCountOnFinish: false,
+};
+const frame = (event: { readonly type: string }): string => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+const times = (count: number, run: (index: number) => string): string =>
+  Array.from({ length: count }, (_, index) => run(index)).join('');
+
+describe('of a response', () => {
+  const opening = (type: string): string => frame({ response: { status: 'in_progress' }, type } as { type: string });
+  const begin = opening('response.created') + opening('response.in_progress');
+
+  it('each event that opens it is held back once', () => {
+    const meter = createResponsesMeter(options);
+    expect(meter.feed(begin)).toBe('');
+    expect(meter.isOpening).toBe(true);
+    const again = opening('response.in_progress');
+    expect(meter.feed(again)).toBe(begin + again);
+    expect(meter.isOpening).toBe(false);
+    expect(meter.feed(times(1000, () => again))).toBe(times(1000, () => again));
+    expect(meter.failure).toBeNull();
+  });
+});
+
+describe('of a message', () => {
+  const usage = { input_tokens: 4, output_tokens: 0 };
+  const start = frame({ type: 'message_start', message: { usage } } as { type: string });
+  const delta = frame({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'x' } } as {
+    type: string;
+  });
+  const count = frame({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 1 } } as {
+    type: string;
+  });
+  const stop = frame({ type: 'message_stop' });
+
+  it('the event that opens it is held back once', () => {
+    const meter = createMessagesMeter(options);
+    expect(meter.feed(start)).toBe('');
+    expect(meter.feed(start)).toBe(start + start);
+    expect(meter.isOpening).toBe(false);
+  });
+
+  it('a text behind its count is one that nobody counts: the stream is no good', () => {
+    const meter = createMessagesMeter(options);
+    expect(meter.feed(start + delta + count)).toBe(start + delta);
+    expect(meter.feed(delta)).toBe('');
+    expect(meter.failure).toBe('garbage');
+    expect(meter.usage()).toMatchObject({ source: 'engine', usage: { outputTokens: 1 } });
+  });
+
+  it('what comes between its count and its end is held back up to a bound', () => {
+    const meter = createMessagesMeter(options);
+    const ping = frame({ type: 'ping' });
+    meter.feed(start + delta + count + ping);
+    expect(meter.failure).toBeNull();
+    meter.feed(stop);
+    expect(meter.lastFrames).toBe(count + ping + stop);
+    const other = createMessagesMeter(options);
+    other.feed(start + delta + count);
+    for (let read = 0; read < 300 && other.failure === null; read += 1) other.feed(times(100, () => ping));
+    expect(other.failure).toBe('garbage');
+  });
+});
