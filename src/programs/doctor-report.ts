@@ -1,6 +1,6 @@
 import { ConfigError } from '#base/config.ts';
-import { type CommandContext, exitCodes, wrap } from '#edge/cli/cli.ts';
-import { type Finding, readPlace } from './doctor-checks.ts';
+import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli.ts';
+import { type Finding, note, ok, readPlace, wrong } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';
 
 /** What `headgate doctor` says: whether a gateway of this environment has what it needs, and what to do where it has not. */
@@ -36,10 +36,28 @@ export async function runDoctor(context: CommandContext): Promise<number> {
     progress.end();
     for (const one of finding) tell(name, one);
   }
-  const wrong = found.filter(({ state }) => state === 'wrong').length;
-  if (json) out(`${JSON.stringify({ object: 'doctor', healthy: wrong === 0, checks: found }, null, 2)}\n`);
-  else out(wrong === 0 ? '\nnothing is wrong\n' : `\n${wrong} of these are wrong\n`);
-  return wrong === 0 ? exitCodes.ok : exitCodes.failed;
+  const login = await lookAtLogin(context);
+  if (login !== null) tell('login', login);
+  const bad = found.filter(({ state }) => state === 'wrong').length;
+  if (json) out(`${JSON.stringify({ object: 'doctor', healthy: bad === 0, checks: found }, null, 2)}\n`);
+  else out(bad === 0 ? '\nnothing is wrong\n' : `\n${bad} of these are wrong\n`);
+  return bad === 0 ? exitCodes.ok : exitCodes.failed;
+}
+
+/** The gateway that commands of this user ask, which need not be of this machine; null where no login is kept. */
+async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | null> {
+  const { loginProblem, loginFile, keySource, url } = config;
+  if (loginProblem !== null) return wrong(loginProblem, `mend or remove ${loginFile}, then "headgate login"`);
+  if (keySource !== 'login') return null;
+  try {
+    await api.call('GET', '/v1/models');
+    return ok(`the gateway at ${url} takes the key of this login`);
+  } catch (error) {
+    if (!(error instanceof FailedError)) throw error;
+    const message = `the login at ${url} cannot be used: ${error.message}`;
+    // Whether a gateway elsewhere runs says nothing about one of this environment.
+    return error.isPassing ? note(message) : wrong(message, '"headgate login" keeps another gateway or key');
+  }
 }
 
 /** A check that fails in a way that it does not know is wrong, too. */

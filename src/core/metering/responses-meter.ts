@@ -113,7 +113,11 @@ class EventMeter extends FrameMeter implements StreamMeter {
     const text = isObject ? this.#response(frame, response, isEnd) : frame.text;
     if (text === null) return this.failure === null ? this.fail('garbage') : '';
     if (isEnd) return this.#end(text);
-    if (!openings.has(type) || this.#opened.has(type)) return this.#shown(text);
+    return openings.has(type) ? this.#opens(type, text) : this.#shown(text);
+  }
+
+  #opens(type: string, text: string): string {
+    if (this.#opened.has(type)) return this.#shown(text);
     this.#opened.add(type);
     this.#opening += text;
     return '';

@@ -112,9 +112,24 @@ export async function printOne({ api, json, out }: CommandContext, path: string,
   return exitCodes.ok;
 }
 
+/** Members of answers that are moments, in seconds since the Unix epoch. */
+const moment = /(?:^|_)(?:at|since|until)$/;
+const epochMin = 1_000_000_000;
+const epochMax = 100_000_000_000;
+
+function withTimes(name: string, value: unknown): unknown {
+  const isMoment = typeof value === 'number' && moment.test(name) && value >= epochMin && value < epochMax;
+  return isMoment ? `${timeText(value)} UTC` : value;
+}
+
+/** `2026-11-24 08:17:00`, of seconds since the Unix epoch. */
+export const timeText = (seconds: number): string =>
+  new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
+
 /** Nothing is broken into lines: keys are copied from here. */
 function yamlText(value: unknown): string {
-  return `${stringify(value, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
+  const shown: unknown = JSON.parse(JSON.stringify(value, withTimes));
+  return `${stringify(shown, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
 }
 
 /** @throws UsageError */

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { parseAnswer, pathOf, printList, queryText, readCursorList } from './answers.ts';
+import { parseAnswer, pathOf, printList, queryText, readCursorList, timeText } from './answers.ts';
 import { type Command, type CommandContext, textFlag } from './command.ts';
 import { FailedError } from './errors.ts';
-import { countFlag, timeText } from './wallet.ts';
+import { countFlag } from './wallet.ts';
 
 /** The command over /v1/audit. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -135,17 +135,18 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
   const args = ['install', '--prefix', folder, ...npmFlags, `${pi.name}@${pi.version}`];
   // The key is none of npm's business.
   const environment = { ...config.environment, HEADGATE_API_KEY: undefined };
-  const child = spawn(npm, args, { cwd: folder, env: environment, stdio: ['ignore', 'ignore', 'pipe'] });
-  const ended = new Promise<number | null>((resolve, reject) => {
-    child.on('error', reject);
-    child.on('close', resolve);
-  });
   let signals = 0;
   const end = (): void => {
     signals += 1;
     child.kill(signals === 1 ? 'SIGTERM' : 'SIGKILL');
   };
+  // Before npm begins: a signal that comes once it runs must not find nobody.
   for (const signal of endSignals) process.on(signal, end);
+  const child = spawn(npm, args, { cwd: folder, env: environment, stdio: ['ignore', 'ignore', 'pipe'] });
+  const ended = new Promise<number | null>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', resolve);
+  });
   const [code, said] = await Promise.all([ended, text(child.stderr)]).finally(() => {
     for (const signal of endSignals) process.off(signal, end);
   });

@@ -36,8 +36,11 @@ export function findCommand(
 ): { readonly command: Command; readonly rest: readonly string[] } {
   const matching = all.filter(({ name }) => name.split(' ').every((word, index) => args[index] === word));
   const [command] = matching.toSorted((a, b) => b.name.length - a.name.length);
-  if (command !== undefined) return { command, rest: args.slice(command.name.split(' ').length) };
   const [group = '', name] = args;
+  // What is one list alone is listed by its own name.
+  const alone = all.find((one) => one.name === group && one.words.max === 0);
+  if (alone !== undefined && name === 'ls') return { command: alone, rest: args.slice(2) };
+  if (command !== undefined) return { command, rest: args.slice(command.name.split(' ').length) };
   const siblings = all.filter((candidate) => candidate.name.startsWith(`${group} `));
   if (siblings.length === 0) {
     const first = [...new Set(all.map((one) => one.name.split(' ')[0] ?? ''))];
@@ -66,6 +69,8 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   } catch (error) {
     const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\.(?: |$)/, 1);
     const [, unknown] = /^Unknown option '--([^']+)'/.exec(sentence) ?? [];
+    const hint = unknown === undefined ? undefined : command.refused?.[unknown];
+    if (hint !== undefined) throw new UsageError(`${sentence}: ${hint}`);
     const meant = unknown === undefined ? '' : didYouMean(unknown, Object.keys(options), '--');
     throw new UsageError(`${sentence}${meant}: headgate ${command.name} ${command.usage}`);
   }

@@ -53,6 +53,8 @@ export interface Command {
   /** How many words it takes. */
   readonly words: { readonly min: number; readonly max: number };
   readonly options: Readonly<Record<string, CommandOption>>;
+  /** Options that it does not have, and what to do in their place. */
+  readonly refused?: Readonly<Record<string, string>>;
   /** What the first word may be; anything where absent. */
   readonly choices?: readonly string[];
   /** Names of the gateway's that a shell may offer for the first word. */

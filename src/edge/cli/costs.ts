@@ -67,7 +67,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
   if (organizations.length > 0) return '';
   try {
     const hint = await sayUnallocated(context, queryOf(context, ['org']));
-    return hint === null ? '' : `${hint}\n`;
+    return `${hint ?? 'costs begin with a cluster whose nodes are in use: "headgate clusters ls" lists the clusters'}\n`;
   } catch (error) {
     if (error instanceof FailedError) return '';
     throw error;
@@ -97,7 +97,7 @@ function textOf(
   columns: number | null,
 ): string {
   const { from, to, tz, as_of: asOf } = window;
-  const head = `${from} to ${to} (${tz}), as of ${asOf}\n`;
+  const head = `${minuteText(from, tz)} to ${minuteText(to, tz)} (${tz}), as of ${minuteText(asOf, tz)}\n`;
   const rows = organizations.flatMap((one) =>
     one.clusters.flatMap(({ name, running, line_items: items }) =>
       items.map((item) => [
@@ -116,6 +116,10 @@ function textOf(
   const total = `total: ${hoursText(totals.node_hours)} node-hours, ${hoursText(totals.gpu_hours)} GPU-hours, ${cost}\n`;
   return `${head}${table}${total}${warnings.map(warningText).join('')}`;
 }
+
+/** `2026-11-01 00:00`, in the zone of the report. */
+const minuteText = (time: string, tz: string): string =>
+  new Date(time).toLocaleString('sv-SE', { timeZone: tz, dateStyle: 'short', timeStyle: 'short' });
 
 const hoursText = (value: number): string => String(value);
 const amountText = ({ amount: value, currency }: z.output<typeof amount>): string => `${value} ${currency}`;

@@ -1,10 +1,9 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
 import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
-import { timeText } from './wallet.ts';
 
 /** The commands over /v1/keys. Fields that a newer gateway adds to its answers are ignored. */
 

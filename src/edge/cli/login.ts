@@ -82,6 +82,11 @@ function logout(context: CommandContext): Promise<number> {
 
 const urlOption = { url: { type: 'string', about: 'of the gateway, without /v1' } } as const;
 
+/** The words of a command are seen by everybody on the machine, and kept by shells. */
+const keyHint =
+  'a key among the words of a command is seen by others; it is asked for, or read from standard input: ' +
+  'headgate login URL < FILE';
+
 export const loginCommands: readonly Command[] = [
   {
     name: 'login',
@@ -89,6 +94,7 @@ export const loginCommands: readonly Command[] = [
     summary: 'Keep a gateway and a key for it; the key is asked for without showing it, or read from standard input.',
     words: { min: 0, max: 1 },
     options: urlOption,
+    refused: { key: keyHint, 'api-key': keyHint, token: keyHint },
     run: login,
   },
   {

@@ -35,7 +35,7 @@ const row = (one: Organization): string[] => [
   one.id,
   one.name,
   one.status,
-  one.max_active_keys === null ? 'as set' : String(one.max_active_keys),
+  one.max_active_keys === null ? 'default' : String(one.max_active_keys),
   limitsText({ ...one.default_limits, models: one.models }),
 ];
 

@@ -7,6 +7,7 @@ import { type Command, type CommandContext, type CommandOption, exitCodes, textF
 import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine } from './table.ts';
+import { nearest } from '#base/nearest.ts';
 
 /** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -43,7 +44,36 @@ async function list(context: CommandContext): Promise<number> {
   });
 }
 
-const show = (context: CommandContext): Promise<number> => printOne(context, stackPath(context.words[0]), stack);
+async function show(context: CommandContext): Promise<number> {
+  const [word = ''] = context.words;
+  try {
+    return await printOne(context, stackPath(word), stack);
+  } catch (error) {
+    if (!(error instanceof FailedError) || error.code.toLowerCase() !== 'not_found') throw error;
+    return showTitled(context, word, error);
+  }
+}
+
+/** Titles are what people see of a stack; two may have the same. */
+async function showTitled(context: CommandContext, word: string, error: FailedError): Promise<number> {
+  const all = await readList(context, { path: stacksPath, item: stack, query: new URLSearchParams() });
+  const titled = all.filter(({ title }) => title.toLowerCase() === word.toLowerCase());
+  const [first, ...others] = titled;
+  if (first !== undefined && others.length === 0) return printOne(context, stackPath(first.name), stack);
+  const within = all.filter(({ name, title }) => `${name} ${title}`.toLowerCase().includes(word.toLowerCase()));
+  const near =
+    within.length === 1
+      ? within[0]?.name
+      : nearest(
+          word.toLowerCase(),
+          all.flatMap(({ name, title }) => [name, title.toLowerCase()]),
+        );
+  const meant = all.find(({ name, title }) => name === near || title.toLowerCase() === near);
+  const names = titled.length > 1 ? titled.map(({ name }) => name).join(', ') : null;
+  const hint = names ?? (meant === undefined ? null : meant.name);
+  if (hint === null) throw error;
+  throw new FailedError(`there is no stack ${JSON.stringify(word)}; did you mean ${hint}?`, error);
+}
 
 /** What is never part of a stack, so that a folder in use need not be cleaned before it is packed. */
 const leftOut = /^(\.terraform|\.git|node_modules)$|\.tfstate(\.|$)|\.tfplan$/;

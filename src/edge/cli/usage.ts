@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { UsageError } from './errors.ts';
 import { findKeyId } from './keys.ts';
 import { renderTable } from './table.ts';
-import { countFlag, timeText } from './wallet.ts';
+import { countFlag } from './wallet.ts';
 
 /** The commands over /v1/usage. Fields that a newer gateway adds to its answers are ignored. */
 

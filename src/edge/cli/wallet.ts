@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList } from './answers.ts';
+import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
@@ -42,9 +42,6 @@ export function countFlag(
 }
 
 /** A moment in seconds since the Unix epoch, as people read it. */
-export const timeText = (seconds: number): string =>
-  `${new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ')}`;
-
 async function ledger(context: CommandContext): Promise<number> {
   const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
   const query = { type: textFlag(context, 'type'), ...organizationOf(context) };

@@ -54,7 +54,7 @@ describe('headgate costs', () => {
     const text = await run(['--month', '2026-03'], own.key);
     expect(text).toMatchObject({ code: 0, stderr: '' });
     const lines = text.stdout.split('\n');
-    expect(lines[0]).toMatch(/^2026-03-01T00:00:00.000Z to 2026-04-01T00:00:00.000Z \(UTC\), as of /);
+    expect(lines[0]).toMatch(/^2026-03-01 00:00 to 2026-04-01 00:00 \(UTC\), as of /);
     expect(lines[2]).toMatch(/^Water Works +pumps.* +h100 +2 +16 +65\.00 USD +end estimated$/);
     expect(lines[3]).toMatch(/ unrated +2 +16 +- +no price, end estimated$/);
     expect(lines[4]).toBe('total: 4 node-hours, 32 GPU-hours, 65.00 USD');

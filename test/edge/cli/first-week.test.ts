@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { standinFile, writeEngines } from '../inference/inference-gateway.ts';
+import { runCli, useFolders } from './run-cli.ts';
+import { say } from './in-process.ts';
+
+/** What somebody types who has `headgate` since a few days, and takes for granted. */
+
+const folders = useFolders();
+let gateway: TestGateway;
+beforeAll(async () => {
+  const broken = standinFile('broken').replace('main.ts', 'not-there.ts');
+  gateway = await startGateway({ enginesDir: writeEngines({ broken, chat: standinFile('chat') }) });
+});
+afterAll(() => gateway.stop());
+
+const words = (...args: string[]) => say(args, gateway);
+
+describe('what is refused says what to type instead', () => {
+  it('a key among the words of login', async () => {
+    for (const option of ['--key', '--api-key', '--token']) {
+      const { code, stderr, stdout } = await runCli(['login', gateway.url, option, gateway.key], {
+        env: { HOME: folders() },
+      });
+      expect([code, stdout]).toEqual([2, '']);
+      expect(stderr).toContain('read from standard input');
+      expect(stderr).not.toContain(gateway.key);
+    }
+  });
+
+  it('a stack by a word of its title', async () => {
+    const [first]: { name: string; title: string }[] = JSON.parse((await words('stacks', 'ls', '--json')).stdout).data;
+    expect(first).toBeDefined();
+    const { name = '', title = '' } = first ?? {};
+    expect((await words('stacks', 'show', title.toUpperCase())).stdout).toContain(`name: ${name}`);
+    const near = await words('stacks', 'show', `${name.slice(0, -1)}x`);
+    expect([near.code, near.stdout]).toEqual([1, '']);
+    expect(near.stderr).toContain(`did you mean ${name}?`);
+    const far = await words('stacks', 'show', 'zzzzzzzzzz');
+    expect(far.code).toBe(1);
+    expect(far.stderr).not.toContain('did you mean');
+  });
+});
+
+describe('what is shown is for people', () => {
+  it('times, of an engine as of a key', async () => {
+    const body = { model: 'broken', messages: [{ role: 'user', content: 'x' }] };
+    expect((await gateway.request('/v1/chat/completions', { body })).status).toBe(503);
+    const shown = await words('engines', 'show', 'broken');
+    expect(shown.stdout).toMatch(/since: \d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2} UTC/);
+    expect(shown.stdout).toMatch(/retry_at: (null|\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2} UTC)/);
+    expect(shown.stdout).not.toMatch(/: 1\d{9}(\.\d+)?$/m);
+    const json = JSON.parse((await words('engines', 'show', 'broken', '--json')).stdout);
+    expect(typeof json.since).toBe('number');
+  });
+
+  it('no list has a word where a number would be', async () => {
+    const { stdout } = await words('orgs', 'ls');
+    expect(stdout).not.toContain('as set');
+    expect(stdout).toMatch(/default/);
+  });
+
+  it('costs without any say when they begin, in the zone of the report', async () => {
+    const { stdout } = await words('costs', '--month', '2026-03', '--tz', 'Europe/Berlin');
+    expect(stdout).toContain('2026-03-01 00:00 to 2026-04-01 00:00 (Europe/Berlin)');
+    expect(stdout).toContain('nothing was used');
+    expect(stdout).toContain('headgate clusters ls');
+  });
+
+  it('ls lists what is one list alone', async () => {
+    expect((await words('audit', 'ls')).stdout).toBe((await words('audit')).stdout);
+    expect((await words('models', 'ls')).stdout).toContain('chat');
+    expect((await words('audit', 'sl')).code).toBe(2);
+  });
+});
+
+describe('headgate doctor', () => {
+  it('looks at the gateway that was logged in to', async () => {
+    const home = folders();
+    const env = { HOME: home, XDG_CONFIG_HOME: home, HEADGATE_DATA_DIR: folders() };
+    const kept = await runCli(['login', gateway.url], { env, input: gateway.key });
+    expect(kept.code).toBe(0);
+    const examined = async () =>
+      JSON.parse((await runCli(['doctor', '--json'], { env })).stdout).checks as {
+        name: string;
+        state: string;
+        message: string;
+      }[];
+    const found = async () => (await examined()).find(({ name }) => name === 'login');
+    expect(await found()).toMatchObject({ state: 'ok', message: expect.stringContaining(gateway.url) });
+    expect((await gateway.request(`/v1/keys/${await ownKey()}`, { method: 'DELETE' })).status).toBeLessThan(300);
+    expect(await found()).toMatchObject({ state: 'wrong', message: expect.stringContaining('cannot be used') });
+  });
+});
+
+async function ownKey(): Promise<string> {
+  const { data } = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: { id: string }[] };
+  return data[0]?.id ?? '';
+}
