@@ -103,6 +103,8 @@ function openPool(url: string, { poolMax = 10, purpose, limits = commonLimits }:
       application_name: purpose === undefined ? 'headgate' : `headgate ${purpose}`,
       statement_timeout: statementTimeoutMs,
       idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      // Compiling a statement takes longer than any of ours saves by it: 20 ms for a report of 15.
+      jit: false,
       ...(lockTimeoutMs !== null && { lock_timeout: lockTimeoutMs }),
     },
   });

@@ -33,7 +33,7 @@ export async function chargeSeeded(sql: Sql, { series, wallet, author, reference
     if (cost === 0n) continue;
     await wallet.credit({ organizationId, amountPicoUsd: cost + cost / 4n, reference, note: null, author });
     await sql.begin(async (tx) => {
-      await tx.unsafe("set local work_mem = '256MB'; set local jit = off");
+      await tx.unsafe("set local work_mem = '256MB'; set local jit = off; set local statement_timeout = 0");
       await tx.unsafe(chainText);
       await tx.unsafe(entriesText, [organizationId, keyIds]);
       await tx.unsafe(

@@ -140,7 +140,8 @@ export async function sumSeeded(sql: Sql, series: readonly Series[]): Promise<vo
   const keys = `(select code from usage_ids where id in (select json_array_elements_text($1::text::json)::uuid))`;
   const parameters = [JSON.stringify([...new Set(series.map(({ keyId }) => keyId))])];
   await sql.begin(async (tx) => {
-    await tx.unsafe("set local work_mem = '256MB'; set local jit = off");
+    // Ten million rows are summed in longer than a request may take.
+    await tx.unsafe("set local work_mem = '256MB'; set local jit = off; set local statement_timeout = 0");
     await tx.unsafe(
       `insert into usage_hourly (organization, hour, key, project, model, ${sumColumns})
       select organization, to_timestamp((('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint / 3600000) * 3600) as hour,

@@ -6,8 +6,18 @@ import { otherOrganization } from './other-organization.ts';
 import type { PortalParts } from './parts.ts';
 import { requestsTable } from './requests-table.ts';
 import { type Choice, empty, older, select } from './ui.ts';
-import { bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
-import { type Dimension, dimensions, idsShown, type Names, overTime, type Sums, totals } from './usage-sums.ts';
+import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
+import { addSums } from './add-sums.ts';
+import {
+  type Dimension,
+  dimensions,
+  idsShown,
+  isEachShown,
+  type Names,
+  overTime,
+  type Sums,
+  totals,
+} from './usage-sums.ts';
 import { pathWith, queryOf, type Visit } from './visit.ts';
 
 const pageSize = 50;
@@ -84,13 +94,31 @@ async function readSums({ get }: Visit, range: Range, filters: Filters): Promise
   const { by } = filters;
   const summary = (query: Readonly<Record<string, string>>): Promise<SummaryAnswer> =>
     get<SummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
-  const [lines, buckets] = await Promise.all([summary({ group_by: by }), summary({ group_by: range.unit })]);
+  const lines = await summary({ group_by: by });
+  if (isEachShown(lines)) {
+    const series = await summary({ group_by: `${range.unit},${by}` });
+    return { lines, buckets: sumByBucket(series), series };
+  }
   const shown = idsShown(lines, { by, measure: filters.measure });
   const chosen = shown.map((id) => `&${new URLSearchParams({ [by]: id }).toString()}`).join('');
   const { [by]: _own, ...others } = asked;
   const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}` });
-  const series = shown.length === 0 ? { ...lines, data: [] } : await get<SummaryAnswer>(`${path}${chosen}`);
+  const [buckets, series] = await Promise.all([
+    summary({ group_by: range.unit }),
+    shown.length === 0 ? { ...lines, data: [] } : get<SummaryAnswer>(`${path}${chosen}`),
+  ]);
   return { lines, buckets, series };
+}
+
+/** By day or hour, of what is by that and something else. */
+function sumByBucket(series: SummaryAnswer): SummaryAnswer {
+  const groups = Map.groupBy(series.data, bucketKey);
+  const data = [...groups.values()].flatMap(([first, ...others]) => {
+    if (first === undefined) return [];
+    const { day, hour } = first;
+    return [{ ...addSums([first, ...others]), ...(day !== undefined && { day }), ...(hour !== undefined && { hour }) }];
+  });
+  return { ...series, data };
 }
 
 export async function usagePage(visit: Visit, parts: PortalParts): Promise<Response> {

@@ -89,6 +89,9 @@ function inOrder({ data }: SummaryAnswer, measure: SumsShown['measure']): readon
   return data.toSorted((a, b) => first(a, b) || second(a, b) || b.num_model_requests - a.num_model_requests);
 }
 
+/** Whether the chart has a series for each line. */
+export const isEachShown = ({ data }: SummaryAnswer): boolean => data.length <= seriesMax + 1;
+
 /** What the chart shows one by one: the most; all but refusals before a model was known, which have no id. */
 export function idsShown(lines: SummaryAnswer, { by, measure }: Pick<SumsShown, 'by' | 'measure'>): readonly string[] {
   const ordered = inOrder(lines, measure);
