@@ -8,7 +8,7 @@ import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
-import { createApi } from '#edge/api/api.ts';
+import { absentOf, createApi } from '#edge/api/api.ts';
 import {
   createHeldKeys,
   createHttpGuards,
@@ -89,7 +89,7 @@ export function createEdges(options: EdgesOptions): Edges {
   app.route('/', inference.requests);
   app.route('/', watching.routes);
   app.use(observe.otherRequests);
-  installFallbacks(app, log);
+  installFallbacks(app, log, absentOf);
   const server = createHttpServer(config.http, routeFirst(app, inference.requests, log));
   return {
     url: () => server.url(),

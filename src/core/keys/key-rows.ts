@@ -39,8 +39,10 @@ type Changeable = KeyLimits & KeyToggles & { name: string; models: readonly stri
 export interface KeyListing {
   readonly organizationId: string;
   readonly limit: number;
-  /** Keys made before this one (its UUID); null for the newest. */
+  /** Keys behind this one (its UUID) in the order of the list; null from the first one on. */
   readonly before: string | null;
+  /** The oldest first. */
+  readonly isAscending?: boolean;
   readonly status: KeyStatus | null;
   /** Absent: of any. */
   readonly scope?: Scope;
@@ -299,11 +301,14 @@ export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, s
 
 /** The order of making: an id that was made of an Idempotency-Key says nothing of its time. */
 const newestFirst = [desc(apiKeys.createdAt), desc(apiKeys.id)];
+const oldestFirst = [asc(apiKeys.createdAt), asc(apiKeys.id)];
 
-const madeBefore = (id: string): SQL =>
-  sql`(${apiKeys.createdAt}, ${apiKeys.id}) < (select k.created_at, k.id from ${apiKeys} k where k.id = ${id}::uuid)`;
+function behind(id: string, isAscending: boolean): SQL {
+  const place = sql`(select k.created_at, k.id from ${apiKeys} k where k.id = ${id}::uuid)`;
+  return sql`(${apiKeys.createdAt}, ${apiKeys.id}) ${sql.raw(isAscending ? '>' : '<')} ${place}`;
+}
 
-/** Newest first; one more than `limit`, where there are more. */
+/** One more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   return db.orm
     .select()
@@ -311,14 +316,14 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
     .where(
       and(
         eq(apiKeys.organizationId, listing.organizationId),
-        listing.before === null ? undefined : madeBefore(listing.before),
+        listing.before === null ? undefined : behind(listing.before, listing.isAscending === true),
         listing.status === null ? undefined : withStatus(listing.status, now),
         listing.scope === undefined ? undefined : eq(apiKeys.scope, listing.scope),
         listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),
         listing.userId === null ? undefined : eq(apiKeys.userId, listing.userId),
       ),
     )
-    .orderBy(...newestFirst)
+    .orderBy(...(listing.isAscending === true ? oldestFirst : newestFirst))
     .limit(listing.limit + 1);
 }
 

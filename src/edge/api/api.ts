@@ -39,7 +39,10 @@ import { registerInvitationRoutes } from './invitations.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationReportRoute } from './organization-report.ts';
+import { absentOf, registerOrganizationAbsentRoutes } from './organization-absent.ts';
 import { registerOrganizationKeyRoutes } from './organization-keys.ts';
+import { registerOrganizationPeopleRoutes } from './organization-people.ts';
+import { registerOrganizationProjectRoutes } from './organization-projects.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerOrganizationUsageRoutes } from './organization-usage.ts';
 import { registerProjectRoutes } from './projects.ts';
@@ -58,6 +61,7 @@ import { registerWalletBookingRoutes } from './wallet-bookings.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
+export { absentOf } from './organization-absent.ts';
 
 export interface ApiOptions {
   readonly authenticator: Authenticator;
@@ -105,7 +109,7 @@ export function createApi(options: ApiOptions): ApiApp {
   const parts = { ...options, guards: createGuards(options) };
   app.use(requestId);
   for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
-  installFallbacks(app, options.log);
+  installFallbacks(app, options.log, absentOf);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);
   registerProjectRoutes(app, parts);
@@ -119,6 +123,9 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageContentRoutes(app, parts);
   registerOrganizationUsageRoutes(app, parts);
   registerOrganizationKeyRoutes(app, parts);
+  registerOrganizationProjectRoutes(app, parts);
+  registerOrganizationPeopleRoutes(app, parts);
+  registerOrganizationAbsentRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);

@@ -50,7 +50,7 @@ export interface KeyRoutesParts {
   readonly clock: Clock;
 }
 
-type KeyAccounts = Pick<Accounts, 'findProject' | 'listProjects' | 'readOrganization' | 'readOwner'>;
+export type KeyAccounts = Pick<Accounts, 'findProject' | 'listProjects' | 'readOrganization' | 'readOwner'>;
 
 const dayMs = 86_400_000;
 const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 365 * dayMs };
@@ -140,7 +140,7 @@ function newKeyOf(body: CreateKey, project: Project, nowMs: number): Omit<NewKey
  * rights of a platform administrator.
  * @throws AppError insufficient_scope where no user asks for it
  */
-async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
+export async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
   const userId = asked === organizationId ? userIdOf(actor) : await accounts.readOwner(asked);
   if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
   return userId;
@@ -159,7 +159,12 @@ function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
 }
 
 /** The project that a new key is made in: the body's, else the caller's, in another organization its first. */
-async function projectOf(body: CreateKey, caller: Caller, accounts: KeyAccounts, asked: string): Promise<Project> {
+export async function projectOf(
+  body: Pick<CreateKey, 'project_id'>,
+  caller: Caller,
+  accounts: KeyAccounts,
+  asked: string,
+): Promise<Project> {
   const project = await findProject(body, caller, accounts, asked);
   if (project === null) {
     throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
@@ -172,7 +177,7 @@ async function projectOf(body: CreateKey, caller: Caller, accounts: KeyAccounts,
 const oldest = { page: 1, limit: 1, sort: { by: 'created_at', descending: false } } as const;
 
 async function findProject(
-  { project_id: named }: CreateKey,
+  { project_id: named }: Pick<CreateKey, 'project_id'>,
   { organizationId, project }: Caller,
   accounts: KeyAccounts,
   asked: string,

@@ -1,15 +1,19 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { formatId, isUuid, parseId } from '#base/id.ts';
+import { formatId } from '#base/id.ts';
 import type { Accounts, Scope, User } from '#core/accounts/accounts.ts';
-import { type KeyRecord, type Keys, keyStatus } from '#core/keys/keys.ts';
+import { defaultKeyToggles, type KeyRecord, type Keys, keyStatus } from '#core/keys/keys.ts';
 import type { Clock } from '#base/clock.ts';
-import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { type KeyAccounts, projectOf as projectOfNewKey, userOf } from './keys.ts';
+import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
 import {
   bearerSecurity,
   idText,
   jsonAnswer,
+  jsonRequest,
+  nameText,
   notFound,
   organizationQuery,
   requireId,
@@ -23,24 +27,33 @@ import {
 
 export interface OrganizationKeyParts {
   readonly guards: Guards;
-  readonly keys: Pick<Keys, 'get' | 'list' | 'revoke'>;
-  readonly accounts: Pick<Accounts, 'findProject' | 'users'>;
+  readonly keys: Pick<Keys, 'create' | 'get' | 'list' | 'revoke'>;
+  readonly accounts: KeyAccounts & Pick<Accounts, 'users'>;
   readonly clock: Clock;
 }
 
 const tags = ['Organization'];
 
-const listQuery = z.strictObject({
-  ...organizationQuery,
-  limit: z
-    .string()
-    .regex(/^[1-9]\d{0,2}$/, 'must be a whole number of 1 or more')
-    .transform(Number)
-    .refine((limit) => limit <= 100, 'must be at most 100')
-    .default(20)
-    .openapi({ type: 'integer', minimum: 1, maximum: 100, default: 20 }),
-  after: z.string().optional().openapi({ description: '`last_id` of the page before' }),
+const adminListQuery = z.strictObject({ ...cursorListQuery, order: z.enum(['asc', 'desc']).default('desc') });
+const projectListQuery = z.strictObject({
+  ...cursorListQuery,
+  owner_project_access: z
+    .enum(['active', 'inactive', 'any'])
+    .default('active')
+    .openapi({ description: 'Owners of active keys have access: nothing is listed as `inactive`' }),
 });
+
+const secondsMax = 315_360_000;
+const createAdminKey = z
+  .strictObject({
+    name: nameText(),
+    expires_in_seconds: z
+      .int()
+      .min(1, 'must be 1 or more')
+      .max(secondsMax, `must be at most ${secondsMax}: ten years`)
+      .optional(),
+  })
+  .openapi('CreateOrganizationAdminApiKey');
 const query = z.strictObject(organizationQuery);
 
 const ownerSchema = z.object({
@@ -83,17 +96,7 @@ const adminKeySchema = z
   })
   .openapi('OrganizationAdminApiKey');
 
-function cursorPageOf<T extends z.ZodType>(item: T, name: string) {
-  const id = z.string().nullable();
-  return z
-    .object({ object: z.literal('list'), data: z.array(item), first_id: id, last_id: id, has_more: z.boolean() })
-    .openapi(name);
-}
-
-function toCursorPage<T extends { readonly id: string }>(data: T[], more: boolean) {
-  const [first, last] = [data[0]?.id ?? null, data.at(-1)?.id ?? null];
-  return { object: 'list' as const, data, first_id: first, last_id: last, has_more: more };
-}
+const createdAdminKeySchema = adminKeySchema.extend({ value: z.string() }).openapi('CreatedOrganizationAdminApiKey');
 
 function fieldsOf(key: KeyRecord) {
   return {
@@ -154,6 +157,7 @@ export function registerOrganizationKeyRoutes(app: ApiApp, parts: OrganizationKe
   registerLists(app, parts);
   registerProjectKey(app, parts);
   registerAdminKey(app, parts);
+  registerAdminKeyCreation(app, parts);
 }
 
 interface Where {
@@ -165,15 +169,20 @@ interface Where {
 async function readKeys(
   { guards, keys }: OrganizationKeyParts,
   context: HttpContext,
-  { limit, after }: { readonly limit: number; readonly after?: string | undefined },
+  { limit, after, order }: { readonly limit: number; readonly after?: string | undefined; readonly order?: string },
   where: Where,
 ) {
-  const before = after === undefined ? null : parseId('key', after);
-  if (after !== undefined && (before === null || !isUuid(before))) {
-    throw new ValidationError([{ field: 'after', message: 'must be the last_id of the page before' }]);
-  }
+  const before = readAfter('key', after);
   const organizationId = await guards.organizationOf(context);
-  return keys.list({ organizationId, limit, before, status: 'active', userId: null, ...where });
+  return keys.list({
+    organizationId,
+    limit,
+    before,
+    status: 'active',
+    userId: null,
+    isAscending: order === 'asc',
+    ...where,
+  });
 }
 
 /** The active key of a path. @throws AppError not_found for another scope or project, as for no key */
@@ -209,12 +218,14 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
     summary: 'List the active inference keys of a project, newest first',
     security: bearerSecurity,
     middleware,
-    request: { params: projectParams, query: listQuery },
+    request: { params: projectParams, query: projectListQuery },
     responses: { 200: jsonAnswer(cursorPageOf(projectKeySchema, 'OrganizationProjectApiKeyList'), 'A page of keys') },
   });
   app.openapi(ofProject, async (context) => {
     const projectId = await projectOf(parts, context, context.req.valid('param').id);
-    const page = await readKeys(parts, context, context.req.valid('query'), { scope: 'inference', projectId });
+    const { owner_project_access: access, ...asked } = context.req.valid('query');
+    if (access === 'inactive') return context.json(toCursorPage<z.infer<typeof projectKeySchema>>([], false), 200);
+    const page = await readKeys(parts, context, asked, { scope: 'inference', projectId });
     const owners = await ownersOf(parts, page.keys);
     const data = page.keys.map((key) => toProjectKey(key, owners));
     return context.json(toCursorPage(data, page.more), 200);
@@ -223,10 +234,10 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
     method: 'get',
     path: '/v1/organization/admin_api_keys',
     tags,
-    summary: 'List the active management keys of the organization, newest first',
+    summary: 'List the active management keys of the organization',
     security: bearerSecurity,
     middleware,
-    request: { query: listQuery },
+    request: { query: adminListQuery },
     responses: { 200: jsonAnswer(cursorPageOf(adminKeySchema, 'OrganizationAdminApiKeyList'), 'A page of keys') },
   });
   app.openapi(ofAdmins, async (context) => {
@@ -270,6 +281,42 @@ function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
     const { ref, key } = await read(context, context.req.valid('param'));
     await parts.keys.revoke(ref, authorOf(context));
     return context.json({ object, id: formatId('key', key.id), deleted: true as const }, 200);
+  });
+}
+
+function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): void {
+  const { guards, keys, accounts } = parts;
+  const create = createRoute({
+    method: 'post',
+    path: '/v1/organization/admin_api_keys',
+    tags,
+    summary: 'Make a management key; the answer alone holds its secret',
+    security: bearerSecurity,
+    middleware: [guards.may('keys'), guards.smallJsonBody],
+    request: { query, body: jsonRequest(createAdminKey) },
+    responses: { 200: jsonAnswer(createdAdminKeySchema, 'The key, with its secret as `value`') },
+  });
+  app.openapi(create, async (context) => {
+    const { name, expires_in_seconds: seconds } = context.req.valid('json');
+    const caller = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
+    const project = await projectOfNewKey({}, caller, accounts, organizationId);
+    const made = await keys.create(
+      {
+        organizationId,
+        projectId: project.id,
+        userId: await userOf(caller, accounts, organizationId),
+        name,
+        scope: 'management',
+        expires: seconds === undefined ? null : { afterMs: seconds * 1000 },
+        limits: {},
+        toggles: defaultKeyToggles,
+        models: null,
+      },
+      authorOf(context),
+    );
+    const shown = toAdminKey(made.key, await ownersOf(parts, [made.key]));
+    return context.json({ ...shown, value: made.secret }, 200);
   });
 }
 

@@ -61,6 +61,20 @@ export const usageQuery = z.strictObject({
   ...listParameter('group_by', ['project_id', 'api_key_id', 'model']),
 });
 
+/** Of what is not served: whatever it would be grouped by, there is nothing. */
+export const absentUsageQuery = z.strictObject({
+  ...shared,
+  bucket_width: z.enum(['1d', '1h']).default('1d'),
+  batch: z.enum(['true', 'false']).optional(),
+  ...listParameter('models'),
+  ...listParameter('user_ids'),
+  ...listParameter('sources'),
+  ...listParameter('sizes'),
+  ...listParameter('context_levels'),
+  ...listParameter('vector_store_ids'),
+  ...listParameter('group_by'),
+});
+
 export const costsQuery = z.strictObject({
   ...shared,
   bucket_width: z.enum(['1d']).default('1d'),

@@ -38,17 +38,24 @@ export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): H
 /**
  * Answers what no route of an app answers: 405 with `Allow` where the path is known for other methods, else 404; and
  * turns every thrown error into its envelope. To be called on the outermost app; routes may be added before and after.
+ * @param absentOf what is said of a path that is known and not served; null of others
  */
-export function installFallbacks(app: Hono<HttpEnv>, log: Log): void {
+export function installFallbacks(
+  app: Hono<HttpEnv>,
+  log: Log,
+  absentOf: (path: string) => AppError | null = () => null,
+): void {
   const fail = createFailureHandler(log);
   const routes = new Routes(app);
   app.onError((error, context) => fail(error, context));
   app.notFound((context) => {
     const { path, method } = context.req;
+    const absent = absentOf(path);
     const methods = routes.methodsAt(path);
-    if (methods.length === 0) return fail(nothingAt(path, routes), context);
+    if (methods.length === 0) return fail(absent ?? nothingAt(path, routes), context);
     const allow = methods.join(', ');
-    const message = `${method} is not answered here; allowed: ${allow}.`;
+    const why = absent === null ? '' : ` ${absent.message}`;
+    const message = `${method} is not answered here; allowed: ${allow}.${why}`;
     return fail(new AppError('method_not_allowed', { message, headers: { allow } }), context);
   });
 }

@@ -1,4 +1,5 @@
 import { formatId, uuidv7 } from '#base/id.ts';
+import { absentLists, absentUsage } from '#edge/api/organization-absent.ts';
 
 /** Every route of the API, who may ask it, and what those get who may. */
 
@@ -257,6 +258,23 @@ export const roleRows: readonly RoleRow[] = [
     ...row(`GET /v1/organization/${name}`, 'admin', 200),
     ask: at(`/v1/organization/${name}?start_time=0`),
   })),
+  ...absentUsage.map((path) => ({ ...row(`GET ${path}`, 'admin', 200), ask: at(`${path}?start_time=0`) })),
+  ...absentLists.map((path) => ({
+    ...row(`GET ${path}`, 'admin', 200),
+    ask: at(path.replaceAll(/\{\w+\}/g, () => uuidv7())),
+  })),
+  row('GET /v1/organization/projects', 'admin', 200),
+  {
+    ...row('POST /v1/organization/projects', 'admin', 200),
+    ask: () => ({ path: '/v1/organization/projects', body: { name: `p-${uuidv7()}` } }),
+  },
+  missing('GET /v1/organization/projects/{id}', 'admin', nobody('proj')),
+  missing('POST /v1/organization/projects/{id}', 'admin', nobody('proj'), { name: 'x' }),
+  missing('POST /v1/organization/projects/{id}/archive', 'admin', nobody('proj')),
+  row('GET /v1/organization/users', 'admin', 200),
+  missing('GET /v1/organization/users/{id}', 'admin', nobody('user')),
+  row('GET /v1/organization/invites', 'admin', 200),
+  row('POST /v1/organization/admin_api_keys', 'admin', 200, { name: 'Another' }),
   row('GET /v1/organization/admin_api_keys', 'admin', 200),
   missing('GET /v1/organization/admin_api_keys/{id}', 'admin', nobody('key')),
   missing('DELETE /v1/organization/admin_api_keys/{id}', 'admin', nobody('key')),

@@ -1,0 +1,82 @@
+import { z } from '@hono/zod-openapi';
+import { type IdPrefix, parseId } from '#base/id.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import { organizationQuery } from './schemas.ts';
+
+/** Lists as OpenAI's organization API pages them: from the newest on, `after` the last one of the page before. */
+
+export const cursorListQuery = {
+  ...organizationQuery,
+  limit: z
+    .string()
+    .regex(/^[1-9]\d{0,2}$/, 'must be a whole number of 1 or more')
+    .transform(Number)
+    .refine((limit) => limit <= 100, 'must be at most 100')
+    .default(20)
+    .openapi({ type: 'integer', minimum: 1, maximum: 100, default: 20 }),
+  after: z.string().optional().openapi({ description: '`last_id` of the page before' }),
+};
+
+export function cursorPageOf<T extends z.ZodType>(item: T, name: string) {
+  const id = z.string().nullable();
+  return z
+    .object({ object: z.literal('list'), data: z.array(item), first_id: id, last_id: id, has_more: z.boolean() })
+    .openapi(name);
+}
+
+export function toCursorPage<T extends { readonly id: string }>(data: T[], more: boolean) {
+  const [first, last] = [data[0]?.id ?? null, data.at(-1)?.id ?? null];
+  return { object: 'list' as const, data, first_id: first, last_id: last, has_more: more };
+}
+
+const notLastId = (): ValidationError =>
+  new ValidationError([{ field: 'after', message: 'must be the last_id of the page before' }]);
+
+/** The UUID behind `after`; null for the first page. @throws ValidationError */
+export function readAfter(prefix: IdPrefix, after: string | undefined): string | null {
+  if (after === undefined) return null;
+  const id = parseId(prefix, after);
+  if (id === null) throw notLastId();
+  return id;
+}
+
+export interface Numbered<T> {
+  readonly items: readonly T[];
+  readonly total: number;
+}
+
+/** Of one read of a list that is paged by numbers. */
+export const numberedLimit = 100;
+
+/**
+ * The same from a list that is paged by numbers from 1, `numberedLimit` at a time. What comes or goes between two reads
+ * moves the others: none is shown twice.
+ * @param after a UUID; null from the first one on
+ * @throws ValidationError where the list has no such item
+ */
+export async function readNumbered<T extends { readonly id: string }>(
+  read: (page: number) => Promise<Numbered<T>>,
+  {
+    after,
+    limit,
+    isWanted,
+  }: {
+    readonly after: string | null;
+    readonly limit: number;
+    readonly isWanted: (item: T) => boolean;
+  },
+): Promise<{ readonly items: readonly T[]; readonly more: boolean }> {
+  const found = new Map<string, T>();
+  let isBehind = after === null;
+  for (let page = 1; ; page += 1) {
+    const { items, total } = await read(page);
+    for (const item of items) {
+      if (isBehind && isWanted(item)) found.set(item.id, item);
+      isBehind ||= item.id === after;
+    }
+    if (found.size > limit || items.length === 0 || page * numberedLimit >= total) break;
+  }
+  if (!isBehind) throw notLastId();
+  const all = [...found.values()];
+  return { items: all.slice(0, limit), more: all.length > limit };
+}
