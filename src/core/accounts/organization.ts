@@ -1,4 +1,4 @@
-import { and, count, desc, eq, inArray, lt } from 'drizzle-orm';
+import { and, count, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
@@ -28,6 +28,8 @@ export interface Organization extends OrganizationLimits {
 }
 
 export interface NewOrganization {
+  /** A UUID; one of its own where absent. */
+  readonly id?: string;
   readonly name: string;
   /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
   readonly owner: NewOwner | null;
@@ -78,7 +80,7 @@ export async function insertOrganization(
   author: Author,
 ): Promise<OrganizationMade> {
   const { tx, audit, now } = context;
-  const fields = { id: uuidv7(now.getTime()), name: input.name, createdAt: now, platform: input.isFirst };
+  const fields = { id: input.id ?? uuidv7(now.getTime()), name: input.name, createdAt: now, platform: input.isFirst };
   const owner = input.owner ?? ownerWithoutAddress(fields.id);
   const ownerId = uuidv7(now.getTime());
   const [organization] = await tx.insert(organizations).values(fields).returning();
@@ -134,12 +136,17 @@ export async function readOwner(db: Db, organizationId: string): Promise<string 
   return row?.userId ?? null;
 }
 
+const openedBefore = (id: string) =>
+  sql`(${organizations.createdAt}, ${organizations.id}) < (
+    select o.created_at, o.id from ${organizations} o where o.id = ${id}::uuid)`;
+
 export async function listOrganizations(db: Db, limit: number, before: string | null): Promise<OrganizationPage> {
   const rows = await db.orm
     .select()
     .from(organizations)
-    .where(before === null ? undefined : lt(organizations.id, before))
-    .orderBy(desc(organizations.id))
+    .where(before === null ? undefined : openedBefore(before))
+    // An id that was made of an Idempotency-Key says nothing of its time.
+    .orderBy(desc(organizations.createdAt), desc(organizations.id))
     .limit(limit + 1);
   return { organizations: rows.slice(0, limit).map(toOrganization), more: rows.length > limit };
 }

@@ -365,7 +365,7 @@ export async function selectActiveKeysOf(
     .select()
     .from(apiKeys)
     .where(and(inArray(apiKeys.userId, [...userIds]), eq(apiKeys.scope, scope), withStatus('active', now)))
-    .orderBy(asc(apiKeys.id));
+    .orderBy(...oldestFirst);
 }
 
 /** All that a user ever had in an organization, active or not. */

@@ -7,6 +7,7 @@ import type { Organizations } from '#core/keys/keys.ts';
 import { authorOf, type Caller } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { onceHeaders } from './keys.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import { readModelList } from './model-list.ts';
 import {
@@ -50,11 +51,12 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
     summary: 'Make an organization with a project, a wallet and a management key of its own',
     security: bearerSecurity,
     middleware: [guards.may('organizations'), guards.jsonBody],
-    request: { body: jsonRequest(createSchema) },
+    request: { headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
   });
   app.openapi(route, async (context) => {
-    const opened = await organizations.open(context.req.valid('json').name, authorOf(context));
+    const once = context.req.valid('header')['idempotency-key'];
+    const opened = await organizations.open(context.req.valid('json').name, authorOf(context), once);
     return context.json({ ...toAnswer(opened.organization), management_key: opened.secret }, 201);
   });
 }

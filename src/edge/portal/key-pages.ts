@@ -91,7 +91,7 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
 }
 
 /** The same form with other words in it is another one: a browser goes back to what it had. */
-const onceOf = (once: string, body: object): string =>
+export const onceOf = (once: string, body: object): string =>
   createHash('sha256')
     .update(`${once}\n${JSON.stringify(body)}`)
     .digest('hex');

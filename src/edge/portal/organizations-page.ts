@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import type { PageAnswer } from './admin-answers.ts';
 import type { OrganizationAnswer } from './answers.ts';
 import { count, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { onceOf, statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { pager, sortColumn, sortOf } from './lists.ts';
 import { badge, copyable, empty, field, formToken, notice, refused, select, table } from './ui.ts';
@@ -101,12 +102,20 @@ function organizationTable(list: readonly ReportedOrganization[], { search, stat
 }
 
 export function newOrganizationPage(visit: Visit): Promise<Response> {
-  return newOrganizationPageOf(visit, '', null);
+  return newOrganizationPageOf(visit, { name: '', once: randomUUID() }, null);
 }
 
-async function newOrganizationPageOf(visit: Visit, name: string, refusal: Refusal | null): Promise<Response> {
+type MadeOrganization = FullOrganization & { readonly management_key: string };
+
+interface Typed {
+  readonly name: string;
+  /** What the form is known by when it comes a second time. */
+  readonly once: string;
+}
+
+async function newOrganizationPageOf(visit: Visit, { name, once }: Typed, refusal: Refusal | null): Promise<Response> {
   const body = html`<form class="form" method="post" action="/portal/organizations">
-    ${formToken(visit)} ${refused(refusal)}
+    ${formToken(visit)} <input type="hidden" name="once" value="${once}" /> ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: name, hint: 'It gets a project, a wallet without credit, and a management key of its own.', refusal, isRequired: true, maxLength: 200 })}
     <p class="buttons">
       <button class="primary">Open the organization</button> <a href="/portal/organizations">Cancel</a>
@@ -116,15 +125,32 @@ async function newOrganizationPageOf(visit: Visit, name: string, refusal: Refusa
 }
 
 export async function createOrganization(visit: Visit, form: Form): Promise<Response> {
-  const name = form.text('name');
-  const made = await visit.send<FullOrganization & { management_key: string }>('POST', '/v1/organizations', { name });
-  if (!made.ok) return newOrganizationPageOf(visit, name, made.refusal);
+  const [name, once] = [form.text('name'), form.text('once')];
+  const headers = once === '' ? {} : { 'idempotency-key': onceOf(once, { name }) };
+  const made = await visit.send<MadeOrganization>('POST', '/v1/organizations', { name }, headers);
+  if (!made.ok) {
+    const before = made.refusal.status === 409 ? /\borg_[0-9a-f]{32}\b/.exec(made.refusal.message)?.[0] : undefined;
+    return before === undefined
+      ? newOrganizationPageOf(visit, { name, once }, made.refusal)
+      : openedBefore(visit, before);
+  }
   const { id, name: given, management_key: secret } = made.body;
   const body = html`${notice('good', html`<p><strong>This is the only time that its management key is shown.</strong> Who has it makes keys, users and projects of this organization.</p>`)}
     ${copyable('secret', secret, 'Copy the key')}
     <p>It has no credit yet: the first request is refused with 402 until there is some.</p>
     <p class="buttons"><a class="button" href="/portal/organizations/${id}">To the organization</a></p>`;
   return page(visit, { title: given, body, returnTo: `/portal/organizations/${id}` });
+}
+
+/** A form that came twice: its answer was lost, as where the gateway ended, or somebody sent it again. */
+function openedBefore(visit: Visit, id: string): Response | Promise<Response> {
+  const body = html`${notice('plain', html`<p><strong>This form has opened its organization before, and nothing was done now.</strong> Its management key was in that answer alone.</p>`)}
+    <p>If you have not seen the key, look at the organization and make another one there.</p>
+    <p class="buttons">
+      <a class="button" href="/portal/organizations/${id}">To the organization</a>
+      <a href="/portal/organizations/new">Open another one</a>
+    </p>`;
+  return page(visit, { title: 'Opened before', body, status: 409, returnTo: '/portal/organizations' });
 }
 
 /** How many of a list stand in its page, and where the rest is. */

@@ -193,3 +193,30 @@ describe('applying a stack', () => {
     expect(page.text).not.toContain('cluster_id: has');
   });
 });
+
+describe('a form that came twice', () => {
+  it('opens one organization, and says where it is', async () => {
+    const fields = { name: `Twice ${randomUUID()}`, once: randomUUID() };
+    const first = await admin.post('/portal/organizations', fields);
+    expect(first.status).toBe(200);
+    const again = await admin.post('/portal/organizations', fields);
+    expect(again.status).toBe(409);
+    expect(textOf(again)).toContain('has opened its organization before');
+    const { data }: Body = await (await bench.gateway.request('/v1/organizations')).json();
+    const made = data.filter(({ name }: Body) => name === fields.name);
+    expect(made).toHaveLength(1);
+    expect(again.text).toContain(`/portal/organizations/${made[0].id}`);
+    expect(data[0].name).toBe(fields.name);
+    // Other words in the same form are another organization.
+    expect((await admin.post('/portal/organizations', { ...fields, name: `Not ${fields.name}` })).status).toBe(200);
+  });
+
+  it('opens one organization where both come at the same time', async () => {
+    const headers = { 'idempotency-key': randomUUID() };
+    const body = { name: 'At once' };
+    const answers = await Promise.all(
+      [1, 2, 3].map(() => bench.gateway.request('/v1/organizations', { body, headers })),
+    );
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409]);
+  });
+});
