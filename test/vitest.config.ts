@@ -62,7 +62,9 @@ export default defineConfig({
       }),
       ...plan.run.map((name) => {
         const include = [`test/suites/${name}/**/*.test.ts`, besides[name] ?? []].flat();
-        return waiting(name, { include, globalSetup: setups[name] ?? globalSetup, testTimeout: 1_800_000 });
+        const setupFiles = name.endsWith('vllm') ? ['test/support/patient-fetch.ts'] : [];
+        const options = { include, setupFiles, globalSetup: setups[name] ?? globalSetup, testTimeout: 1_800_000 };
+        return waiting(name, options);
       }),
     ],
   },

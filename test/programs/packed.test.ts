@@ -61,7 +61,7 @@ describe('the packed package', () => {
     const answers: readonly [words: string, answer: RegExp][] = [
       ['runs ls', /^no run; "headgate stacks apply" makes one\n$/],
       ['clusters ls', /^there is no cluster; "headgate clusters create" makes one\n$/],
-      ['costs', /^\S+ to \S+ \(UTC\), as of \S+\n(?:.*\n)*total: .* GPU-hours, /],
+      ['costs', /^[\d: -]+ to [\d: -]+ \(UTC\), as of [\d: -]+\n(?:.*\n)*total: .* GPU-hours, /],
       ['users ls', /^USER +E-MAIL .*\nuser_[0-9a-f]{32} +admin@localhost +admin +owner of org_[0-9a-f]{32} +Admin\n$/],
     ];
     for (const [words, answer] of answers) {
