@@ -12,12 +12,13 @@ type OrganizationName = Pick<Organization, 'id' | 'name'>;
 
 const pageSize = 500;
 
-export function createOrganizationDirectory(accounts: Pick<Accounts, 'listOrganizations'>): OrganizationDirectory {
+export function createOrganizationDirectory(
+  accounts: Pick<Accounts, 'listOrganizations' | 'readOrganization'>,
+): OrganizationDirectory {
   let firstId: string | null = null;
   const find = async (id: string): Promise<OrganizationName | null> => {
-    const next = idAfter(id);
-    const [found] = next === null ? [] : (await accounts.listOrganizations(1, next)).organizations;
-    return found?.id === id ? { id, name: found.name } : null;
+    const found = await accounts.readOrganization(id);
+    return found === null ? null : { id, name: found.name };
   };
   const findFirst = async (): Promise<OrganizationName | null> => {
     for (let before: string | null = null; ;) {
@@ -35,11 +36,4 @@ export function createOrganizationDirectory(accounts: Pick<Accounts, 'listOrgani
       return first;
     },
   };
-}
-
-/** The UUID that follows one; lists end before a given id. Null for the last. */
-function idAfter(id: string): string | null {
-  const digits = (BigInt(`0x${id.replaceAll('-', '')}`) + 1n).toString(16).padStart(32, '0');
-  if (digits.length > 32) return null;
-  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 }
