@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
+import { tags } from './support/needs.ts';
 import { createReporter } from './support/reporter.ts';
 import { WaitingFirst } from './support/sequencer.ts';
 import { planSuites, suiteHasTests } from './support/suites.ts';
@@ -33,7 +34,7 @@ function project(name: string, options: ProjectOptions): TestProjectInlineConfig
   // bounds end what hangs, the wait before its test, so that it says what it waited for.
   const bounds = { expect: { poll: { timeout: 120_000 } }, testTimeout: 600_000, hookTimeout: 600_000 };
   // Files of a worker share what they import, which costs more than most of them do.
-  const common = { ...bounds, isolate: false };
+  const common = { ...bounds, isolate: false, tags };
   return { root, test: { name, ...common, ...options } };
 }
 
@@ -52,6 +53,7 @@ function waiting(name: string, options: ProjectOptions): TestProjectInlineConfig
 export default defineConfig({
   root,
   test: {
+    tags,
     reporters: ['default', createReporter(plan)],
     sequence: { sequencer: WaitingFirst },
     projects: [

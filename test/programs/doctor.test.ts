@@ -93,7 +93,7 @@ describe('headgate doctor', () => {
     docker.close();
   });
 
-  it.runIf(process.geteuid?.() === 0)('finds a folder that keeps PostgreSQL from its data', async () => {
+  it('finds a folder that keeps PostgreSQL from its data', { tags: 'root' }, async () => {
     const closed = folders();
     chmodSync(closed, 0o700);
     const { wrong } = await examine({ HEADGATE_DATA_DIR: join(closed, 'data'), HEADGATE_ENGINES_DIR: folders() });

@@ -15,7 +15,7 @@ function commandOf({ pid }: Seen): string {
 }
 
 // Elsewhere than on Linux nothing is watched.
-describe.runIf(process.platform === 'linux')('npm test that is interrupted leaves nothing running', () => {
+describe('npm test that is interrupted leaves nothing running', { tags: 'linux' }, () => {
   it.each([
     ['Ctrl-C, twice', 'SIGINT', 'group', 2],
     ['SIGTERM to npm', 'SIGTERM', 'npm', 1],

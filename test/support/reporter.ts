@@ -1,11 +1,12 @@
 import type { SerializedError } from 'vitest';
 import type { Reporter, TestCase, TestModule, Vitest } from 'vitest/node';
+import { whyLeftOut } from './needs.ts';
 import type { SuitePlan } from './suites.ts';
 
 /**
- * Says before and after a run which suites it leaves out, and ends it with the line "N passed, N failed". What is not
- * a test's own failure counts as one too: a file that cannot be loaded, a required suite that cannot run, an error
- * outside of every test, a test that is switched off.
+ * Says before and after a run which suites it leaves out, and behind it which tests this machine cannot run; ends it
+ * with the line "N passed, N failed". What is not a test's own failure counts as one too: a file that cannot be loaded, a
+ * required suite that cannot run, an error outside of every test, a test that is switched off.
  */
 export function createReporter(plan: SuitePlan): Reporter {
   let whole = false;
@@ -22,15 +23,17 @@ export function createReporter(plan: SuitePlan): Reporter {
     },
     onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[]) {
       const results = countResults(modules);
+      const off = filteredByName ? { leftOut: [], switchedOff: [] } : findOff(modules);
       const problems = [
         ...(whole ? plan.problems : []),
-        ...(filteredByName ? [] : findSwitchedOff(modules)),
+        ...off.switchedOff,
         ...(results.passed + results.failed === 0 ? ['no test has run'] : []),
       ];
       passed = results.passed;
       failed = results.failed + problems.length + errors.length;
       // Behind all that was said in detail, which a log that is cut loses first.
-      for (const line of [...(whole ? plan.notes : []), ...problems, ...findFailed(modules)]) write(line);
+      for (const line of [...(whole ? plan.notes : []), ...off.leftOut, ...problems, ...findFailed(modules)])
+        write(line);
       if (failed > 0) process.exitCode = 1;
     },
   };
@@ -64,11 +67,20 @@ function findFailed(modules: readonly TestModule[]): string[] {
   );
 }
 
-function findSwitchedOff(modules: readonly TestModule[]): string[] {
-  return modules.flatMap((module) => {
-    const tests = [...module.children.allTests()].filter((test) => isSwitchedOff(test, module.state() === 'failed'));
-    return tests.map((test) => `switched off: ${module.relativeModuleId} > ${test.fullName}`);
-  });
+/** A line for each test that has not run: for what this machine lacks, or for no reason that a user would accept. */
+function findOff(modules: readonly TestModule[]): { leftOut: string[]; switchedOff: string[] } {
+  const leftOut: string[] = [];
+  const switchedOff: string[] = [];
+  for (const module of modules) {
+    for (const test of module.children.allTests()) {
+      if (!isSwitchedOff(test, module.state() === 'failed')) continue;
+      const name = `${module.relativeModuleId} > ${test.fullName}`;
+      const why = whyLeftOut(test.tags);
+      if (why === null) switchedOff.push(`switched off: ${name}`);
+      else leftOut.push(`left out: ${name} (${why})`);
+    }
+  }
+  return { leftOut, switchedOff };
 }
 
 /** Where a hook failed, which is counted, its tests are skipped without having been switched off. */

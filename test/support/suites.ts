@@ -28,6 +28,10 @@ const probes: Readonly<Record<string, Probe>> = {
     findValkeyServer(environment) === null
       ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
       : null,
+  shells: (environment) => {
+    const missing = ['zsh', 'fish'].find((name) => findProgram(name, environment) === null);
+    return missing === undefined ? null : `there is no ${missing} on PATH`;
+  },
   browser: (environment) => (findProgram('chromium', environment) === null ? 'there is no chromium on PATH' : null),
 };
 

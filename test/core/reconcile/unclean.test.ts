@@ -67,13 +67,13 @@ describe('a gateway', () => {
     const next = clientOf(await second.url());
     const found = await eventually(async () => {
       const answer = await next.get('/v1/admin/reconcile');
-      // What the engine has counted since is read when its run is known again.
-      return kindsOf(answer).includes('gateway_ended') && answer.data[0].state !== 'balanced' && answer;
+      // What the engine has counted since is read when its run is known again; the books are ahead of it until then.
+      const isRead = kindsOf(answer).includes('gateway_ended') && answer.data[0].difference.completion_tokens > 0;
+      return isRead && answer;
     });
     expect(found, JSON.stringify(found)).toMatchObject({ balanced: true });
     const [line] = found.data;
     expect(line).toMatchObject({ model: 'chat', state: 'explained' });
-    expect(line.difference.completion_tokens).toBeGreaterThan(0);
     const ended = line.explanations.find(({ kind }: Body) => kind === 'gateway_ended');
     const most = 10_000 * 2048 * 8192;
     expect(ended).toMatchObject({ prompt_tokens: most, completion_tokens: most });

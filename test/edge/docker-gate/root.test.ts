@@ -66,7 +66,7 @@ async function askPing({ PORT = '' }: Record<string, string>): Promise<{ status:
   return { status: answer.status, said: await answer.text() };
 }
 
-describe.runIf(process.geteuid?.() === 0)('the door to the Docker socket that starts as root', () => {
+describe('the door to the Docker socket that starts as root', { tags: 'root' }, () => {
   it.each([
     [0o600, 0, 'with mode 600: run chmod g+rw on it'],
     [0o660, 65_534, 'set userns_mode: host for the service docker-gate'],

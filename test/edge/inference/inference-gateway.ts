@@ -135,13 +135,14 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 }
 
 /** Waits until there is a value that is neither null nor false. */
-export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 120_000): Promise<T> {
+export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 300_000): Promise<T> {
   const untilMs = Date.now() + timeoutMs;
-  for (;;) {
+  // Whoever waits long asks less often: what is waited for needs the processor itself.
+  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 100)) {
     const value = await read();
     if (value !== null && value !== false) return value;
     if (Date.now() > untilMs) throw new Error('gave up waiting');
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
 }
 

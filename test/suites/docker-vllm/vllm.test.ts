@@ -85,5 +85,8 @@ it('starts in a container for the first request, is billed by its own count, and
     return (await floor.containers('real')).length === 0 && (await floor.networks('real')).length === 0;
   });
   expect(await engine('real')).toMatchObject({ state: 'stopped', last_failure: null });
-  expect(floor.events('real').find(({ action }) => action === 'die')?.exitCode).toBe('0');
+  // It is asked to end before anything else; how long it takes for that on a busy machine is not the gateway's.
+  const [asked] = floor.events('real').filter(({ action }) => action === 'kill');
+  expect(asked?.signal).toBe('15');
+  expect(floor.events('real').filter(({ action }) => action === 'die')).toHaveLength(1);
 });

@@ -55,6 +55,8 @@ export interface ContainerEvent {
   readonly atMs: number;
   readonly replica: string;
   readonly exitCode: string | undefined;
+  /** Number of the signal that a `kill` sent. */
+  readonly signal: string | undefined;
   readonly engine: string;
 }
 
@@ -212,7 +214,8 @@ function watchEvents(docker: TestDocker): WatchedEvents {
     const engine = about['headgate.engine'];
     const replica = about['headgate.replica'] ?? '';
     if (engine === undefined) return;
-    all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode: about['exitCode'] });
+    const { exitCode, signal } = about;
+    all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode, signal });
     // One that is gone already has no devices that a test could ask for.
     if (action === 'create') inspect(id).catch(() => undefined);
   }

@@ -17,7 +17,7 @@ import {
   clearHome,
   useProcesses,
 } from '../../programs/gateway-process.ts';
-import { printedBy } from './printed.ts';
+import { hasPrinted } from './printed.ts';
 import { SshServer } from './terraform.ts';
 
 /** Gateways as processes, with nodes that are OpenSSH servers on this machine, and modules that wait where a test wants. */
@@ -102,11 +102,13 @@ export class RunClient {
     return (await this.ask(`/v1/runs/${id}/logs?limit=10000`)).body.data;
   }
 
-  async prints(id: string, text: string): Promise<void> {
-    await eventually(async () => {
-      const log = await this.log(id);
-      return log.some(({ message }) => message.includes(text)) || printedBy(log).includes(text.replaceAll(' ', ''));
+  /** @returns false where it failed without having printed that */
+  async prints(id: string, text: string): Promise<boolean> {
+    const found = await eventually(async () => {
+      const [{ status }, log] = [await this.run(id), await this.log(id)];
+      return hasPrinted(log, text) ? 'printed' : status === 'FAILED' && 'failed';
     });
+    return found === 'printed';
   }
 }
 

@@ -6,7 +6,15 @@ import { isAlive } from '../../programs/gateway-process.ts';
 import { freePort } from '../../support/free-port.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { rowsOf } from './printed.ts';
-import { followLog, heldInInit, heldInPlan, type RunGateway, usePlace, waitingStack } from './run-gateway.ts';
+import {
+  followLog,
+  heldInInit,
+  heldInPlan,
+  type Place,
+  type RunGateway,
+  usePlace,
+  waitingStack,
+} from './run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);
@@ -94,7 +102,7 @@ describe('a stack that is applied over SSH', () => {
     const answer = await gateway.ask('/v1/stacks/scheduler/apply', {
       body: { cluster_id: cluster.id, inputs: { folder, slots: 1 } },
     });
-    expect([answer.status, answer.body.status]).toEqual([202, 'PENDING']);
+    expect([answer.status, answer.body.status], JSON.stringify(answer.body)).toEqual([202, 'PENDING']);
     const first = await followLog(gateway, answer.body.id, { enough: 3 });
     const rest = await followLog(gateway, answer.body.id, { lastId: first.lines.at(-1).id });
     expect(rest.end).toEqual({ status: 'APPLIED', failure_code: null });
@@ -321,6 +329,22 @@ describe('a cluster that is deleted in mid-apply', () => {
   });
 });
 
+/** A run that waits for ever; with more seconds for a machine that does not get that far within so many. */
+async function printedWithin(
+  place: Place,
+  folder: string,
+  seconds: number,
+): Promise<{ gateway: RunGateway; run: Body }> {
+  const gateway = await place.start({ env: { HEADGATE_RUN_SECONDS: String(seconds) } });
+  const { id } = await organization(gateway);
+  const cluster = await gateway.cluster(place.server, id);
+  await gateway.upload('waiting', waitingStack());
+  const run = await gateway.apply('waiting', cluster.id, { folder });
+  if (await gateway.prints(run.id, 'row 200.')) return { gateway, run };
+  await gateway.kill();
+  return printedWithin(place, folder, 2 * seconds);
+}
+
 describe('a node that dies in mid-apply', () => {
   it('fails the run, which says so', async () => {
     const place = await newPlace();
@@ -348,13 +372,8 @@ describe('a node that dies in mid-apply', () => {
 
   it('ends the run by its limit, when it hangs and says nothing', async () => {
     const place = await newPlace();
-    const gateway = await place.start({ env: { HEADGATE_RUN_SECONDS: '10' } });
-    const { id } = await organization(gateway);
-    const cluster = await gateway.cluster(place.server, id);
-    await gateway.upload('waiting', waitingStack());
     const folder = place.folder();
-    const run = await gateway.apply('waiting', cluster.id, { folder });
-    await gateway.prints(run.id, 'row 200.');
+    const { gateway, run } = await printedWithin(place, folder, 10);
     place.server.hang();
     const failed = await gateway.becomes(run.id, 'FAILED');
     expect([failed.failure_code, failed.failure_message]).toEqual([

@@ -182,7 +182,7 @@ async function findTerraform(setting: string | null): Promise<Terraform | string
   try {
     const env = { PATH: programsPath, CHECKPOINT_DISABLE: '1', HOME: '/nonexistent' };
     // Its JSON does not say which of the two it is.
-    const { stdout } = await run(path, ['version'], { env, timeout: 20_000 });
+    const { stdout } = await run(path, ['version'], { env, timeout: probeMs });
     const { product, version } = versionSchema.parse(
       /^(?<product>OpenTofu|Terraform) v(?<version>\S+)/.exec(stdout)?.groups,
     );
@@ -207,7 +207,8 @@ function isProgram(path: string): boolean {
   }
 }
 
-const probeMs = 20_000;
+/** What only takes long on a busy machine must not be told as missing. */
+const probeMs = 120_000;
 
 /** bubblewrap may be there and not be allowed to do anything: it is tried. @returns what is wrong, null when it works */
 async function sandboxProblem(terraform: string, { isRoot, user }: RunnerSearch): Promise<string | null> {
