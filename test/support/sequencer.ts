@@ -49,7 +49,7 @@ export const longest: readonly string[] = [
   'test/suites/browser/sessions.test.ts',
   'test/edge/api/run-readers.test.ts',
   'test/suites/browser/pages.test.ts',
-  'test/suites/vllm/responses.test.ts',
+  'test/suites/vllm/routes.test.ts',
   'test/suites/docker/faults.test.ts',
   'test/suites/terraform/unreachable-nodes.test.ts',
   'test/suites/docker/rollout.test.ts',

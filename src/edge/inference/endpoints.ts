@@ -38,6 +38,8 @@ export interface Endpoint extends RequestForm {
   readonly idMember: { readonly key: string; readonly value: string } | null;
   /** The member by which an engine is told to keep the answer, which it does unless told otherwise; null without one. */
   readonly storeKey: string | null;
+  /** Members whose null an engine takes and then fails at when it has made the answer, with what stands for it. */
+  readonly nullMembers: Readonly<Record<string, string>>;
   /** Engines that are otherwise well do not have it. */
   readonly mayBeUnserved: boolean;
   /** Members that say nothing of what is answered: requests that differ in them alone have one answer in the cache. */
@@ -64,6 +66,7 @@ const generating = {
   itemsKey: null,
   idMember: null,
   storeKey: null,
+  nullMembers: {},
   mayBeUnserved: false,
   formFields,
   toolForm: 'wrapped',
@@ -82,6 +85,7 @@ const reading = {
   engineRequestId: null,
   idMember: null,
   storeKey: null,
+  nullMembers: {},
   mayBeUnserved: false,
   formFields,
   toolForm: 'wrapped',
@@ -147,6 +151,7 @@ export const endpoints = [
     engineRequestId: 'resp_{id}_{turn}',
     idMember: { key: 'request_id', value: 'resp_{id}' },
     storeKey: 'store',
+    nullMembers: { background: 'false', truncation: '"disabled"' },
     mayBeUnserved: true,
     // An answer repeats the metadata and the user of its request.
     formFields: ['model', 'stream', 'stream_options', 'usage'],

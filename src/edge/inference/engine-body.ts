@@ -5,7 +5,7 @@ import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/proxy/proxy.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
-import { parseMember, valueText } from './member.ts';
+import { isNull, parseMember, valueText } from './member.ts';
 
 const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 
@@ -51,13 +51,17 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt } = options;
   const splices: Splice[] = [];
   if (fields.model !== upstreamModel) splices.push(setMember(fields, 'model', latin1Json(upstreamModel)));
-  const { streamOptionsKey, storeKey, idMember } = endpoint;
+  const { streamOptionsKey, storeKey, idMember, nullMembers } = endpoint;
   if (fields.stream && !replica.forcedUsage && streamOptionsKey !== null) {
     splices.push(askForUsage(fields, streamOptionsKey));
   }
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   // Absent, it is true for engines: only who asks for it by name has been let through.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
+  for (const [key, json] of Object.entries(nullMembers)) {
+    const member = fields.members.get(key);
+    if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
+  }
   if (idMember !== null && engine.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }

@@ -190,6 +190,12 @@ it('an engine that does not know the route is told apart from one that fails', a
 });
 
 describe('what the engine gets', () => {
+  it('is told what a null means that it fails at behind the answer', async () => {
+    const answer = await ask({}, { truncation: null, background: null, include: null });
+    expect(answer.status).toBe(200);
+    expect(sent()).toMatchObject({ truncation: 'disabled', background: false, include: null });
+  });
+
   it.each([{}, { store: null }, { store: false }])('is told not to store: %j', async (fields) => {
     const answer = await ask({}, fields);
     const id = answer.headers.get('x-request-id');

@@ -1,5 +1,6 @@
 import { createOpenAI } from '@ai-sdk/openai';
 import { ChatOpenAI } from '@langchain/openai';
+import { OpenAIResponses } from '@llamaindex/openai';
 import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
@@ -76,6 +77,21 @@ it('LangChain with useResponsesApi invokes and streams', async () => {
   expect(answer.text).toBe('word word word ');
   let text = '';
   for await (const chunk of await chat.stream('Hello')) text += chunk.text;
+  expect(text).toBe('word word word ');
+});
+
+it('LlamaIndex with OpenAIResponses chats and streams, with the nulls that it sends for what it does not set', async () => {
+  const llm = new OpenAIResponses({
+    model: 'chat',
+    apiKey: bench.gateway.key,
+    baseURL: `${bench.gateway.url}/v1`,
+    maxRetries: 0,
+  });
+  const messages = [{ role: 'user' as const, content: 'Hello' }];
+  const { message } = await llm.chat({ messages });
+  expect(message.content).toBe('word word word ');
+  let text = '';
+  for await (const { delta } of await llm.chat({ messages, stream: true })) text += delta;
   expect(text).toBe('word word word ');
 });
 

@@ -1,0 +1,113 @@
+import Anthropic from '@anthropic-ai/sdk';
+import { expect, it } from 'vitest';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { bench, counters, expectExact } from './real-engine.ts';
+
+const path = '/v1/messages';
+const ask = (fields: object, options: object = {}): Promise<Response> =>
+  bench.post(path, { model: 'chat', temperature: 0, ...fields }, options);
+const messages = [{ role: 'user' as const, content: 'What is the capital of France?' }];
+const question = { messages, max_tokens: 24 };
+const story = { messages: [{ role: 'user', content: 'Write a very long story about a river.' }], max_tokens: 1500 };
+
+/** `/v1/messages` of a real vLLM: what is billed is what its counters say. And the tokenizer's routes. */
+export function describeMessages(): void {
+  it('answers as JSON and counts tokens, and is billed as its engine counts', async () => {
+    // Starts the engine.
+    expect((await ask(question)).status).toBe(200);
+    const before = await counters();
+    const answer = await ask(question);
+    const body: Body = await answer.json();
+    expect(body).toMatchObject({ type: 'message', model: 'chat', stop_reason: 'end_turn' });
+    expect(body.content[0].text).toContain('Paris');
+    const record = await bench.recordOf(answer);
+    await expectExact(record, before, 'completed');
+    const counted: Body = await (await bench.post(`${path}/count_tokens`, { model: 'chat', messages })).json();
+    expect(counted.input_tokens).toBe(record.input_tokens);
+    const tokens: Body = await (await bench.post('/v1/tokenize', { model: 'chat', messages })).json();
+    expect(tokens.count).toBe(record.input_tokens);
+  });
+
+  it('streams to Anthropic’s SDK up to message_stop, and is billed as its engine counts', async () => {
+    const before = await counters();
+    const { url, key } = bench.gateway;
+    const client = new Anthropic({ baseURL: url, authToken: key, apiKey: null, maxRetries: 0 });
+    const stream = client.messages.stream({ model: 'chat', temperature: 0, ...question });
+    const final = await stream.finalMessage();
+    const [content] = final.content;
+    expect(content?.type === 'text' && content.text).toContain('Paris');
+    const id = stream.response?.headers.get('x-request-id') ?? '';
+    await expectExact(await bench.record(id), before, 'completed');
+  });
+
+  it('a limit on the output ends it so', async () => {
+    const before = await counters();
+    const answer = await ask({ ...story, max_tokens: 16 });
+    expect(await answer.json()).toMatchObject({ stop_reason: 'max_tokens', usage: { output_tokens: 16 } });
+    await expectExact(await bench.recordOf(answer), before, 'completed');
+  });
+
+  it.each([1, 2, 3])('a stream that its client leaves is billed as its engine counts, %d of 3', async (round) => {
+    const before = await counters();
+    const leaving = new AbortController();
+    const answer = await ask({ ...story, stream: true }, { signal: leaving.signal });
+    const reader = answer.body?.getReader();
+    let text = '';
+    while (text.split('text_delta').length < round * 6) {
+      const part = await reader?.read();
+      text += Buffer.from(part?.value ?? []).toString();
+    }
+    leaving.abort();
+    const record = await bench.recordOf(answer);
+    await expectExact(record, before, 'aborted');
+    expect(record.output_tokens).toBeLessThan(1500);
+  });
+
+  it.each([1, 2])('a JSON answer that its client leaves is billed as its engine counts, %d of 2', async (round) => {
+    const before = await counters();
+    const leaving = new AbortController();
+    const name = `left-${round}-${Date.now()}`;
+    const headers = { 'x-client-request-id': name };
+    const gone = ask(story, { signal: leaving.signal, headers }).catch(() => null);
+    await eventually(async () => (await counters()).output > before.output + 4);
+    leaving.abort();
+    await gone;
+    const record: Body = await eventually(async () => {
+      const list: Body = await (await bench.gateway.request('/v1/usage/requests')).json();
+      return list.data.find((one: Body) => one.client_request_id === name) ?? null;
+    });
+    await expectExact(record, before, 'aborted');
+    expect(record.output_tokens).toBeLessThan(1500);
+  });
+
+  it('reads a form that a schema gives', async () => {
+    const schema = {
+      type: 'object',
+      properties: { city: { type: 'string', enum: ['Paris'] } },
+      required: ['city'],
+      additionalProperties: false,
+    };
+    const outputConfig = { format: { type: 'json_schema', schema } };
+    const answer: Body = await (await ask({ ...question, output_config: outputConfig, max_tokens: 64 })).json();
+    expect(JSON.parse(answer.content[0].text)).toEqual({ city: 'Paris' });
+  });
+
+  it('what it refuses is told in Anthropic’s shape, without what was sent', async () => {
+    const answer = await ask({
+      messages: [{ role: 'user', content: [{ type: 'document', secret: 'river' }] }],
+      max_tokens: 4,
+    });
+    const text = await answer.text();
+    expect(answer.status).toBe(400);
+    expect(JSON.parse(text)).toMatchObject({ type: 'error', error: { type: 'invalid_request_error' } });
+    expect(text).not.toContain('river');
+  });
+
+  it('tokens are read back as their text', async () => {
+    const prompt = 'Water over the weir';
+    const { tokens }: Body = await (await bench.post('/v1/tokenize', { model: 'chat', prompt })).json();
+    const answer = await bench.post('/v1/detokenize', { model: 'chat', tokens });
+    expect(await answer.json()).toEqual({ prompt });
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', cost: '0' });
+  });
+}

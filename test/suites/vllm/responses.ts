@@ -1,0 +1,106 @@
+import { ChatOpenAI } from '@langchain/openai';
+import { OpenAIResponses } from '@llamaindex/openai';
+import { expect, it } from 'vitest';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { bench, counters, expectExact } from './real-engine.ts';
+
+const path = '/v1/responses';
+const ask = (fields: object, options: object = {}): Promise<Response> =>
+  bench.post(path, { model: 'chat', temperature: 0, ...fields }, options);
+const question = { input: 'What is the capital of France?', max_output_tokens: 24 };
+const story = { input: 'Tell a very long story.', ignore_eos: true, max_output_tokens: 1500 };
+
+/** `/v1/responses` of a real vLLM: what is billed is what its counters say. */
+export function describeResponses(): void {
+  it('answers as JSON, called by the request’s id, and is billed as its engine counts', async () => {
+    // Starts the engine.
+    expect((await ask(question)).status).toBe(200);
+    const before = await counters();
+    const answer = await ask(question);
+    const body: Body = await answer.json();
+    expect(body).toMatchObject({ object: 'response', model: 'chat', id: `resp_${answer.headers.get('x-request-id')}` });
+    expect(body.output[0].content[0].text).toContain('Paris');
+    await expectExact(await bench.recordOf(answer), before, 'completed');
+  });
+
+  it('streams events up to response.completed, and is billed as its engine counts', async () => {
+    const before = await counters();
+    const answer = await ask({ ...question, stream: true });
+    const text = await answer.text();
+    const events: Body[] = [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data));
+    expect(events.at(0)).toMatchObject({ type: 'response.created', sequence_number: 0 });
+    expect(events.at(-1)).toMatchObject({ type: 'response.completed', response: { model: 'chat' } });
+    expect(events.map(({ sequence_number: at }) => at)).toEqual(events.map((_, at) => at));
+    await expectExact(await bench.recordOf(answer), before, 'completed');
+  });
+
+  it('a limit on the output ends it as incomplete', async () => {
+    const before = await counters();
+    const answer = await ask({ ...story, max_output_tokens: 16 });
+    expect(await answer.json()).toMatchObject({ status: 'incomplete', usage: { output_tokens: 16 } });
+    await expectExact(await bench.recordOf(answer), before, 'completed');
+  });
+
+  it.each([1, 2, 3])('a stream that its client leaves is billed as its engine counts, %d of 3', async (round) => {
+    const before = await counters();
+    const leaving = new AbortController();
+    const answer = await ask({ ...story, stream: true }, { signal: leaving.signal });
+    const reader = answer.body?.getReader();
+    let text = '';
+    while (text.split('output_text.delta').length < round * 6) {
+      const part = await reader?.read();
+      text += Buffer.from(part?.value ?? []).toString();
+    }
+    leaving.abort();
+    const record = await bench.recordOf(answer);
+    await expectExact(record, before, 'aborted');
+    expect(record.output_tokens).toBeLessThan(1500);
+  });
+
+  it.each([1, 2])('a JSON answer that its client leaves is billed as its engine counts, %d of 2', async (round) => {
+    const before = await counters();
+    const leaving = new AbortController();
+    const name = `left-${round}-${Date.now()}`;
+    const headers = { 'x-client-request-id': name };
+    const gone = ask(story, { signal: leaving.signal, headers }).catch(() => null);
+    await eventually(async () => (await counters()).output > before.output + 4);
+    leaving.abort();
+    await gone;
+    const record: Body = await eventually(async () => {
+      const list: Body = await (await bench.gateway.request('/v1/usage/requests')).json();
+      return list.data.find((one: Body) => one.client_request_id === name) ?? null;
+    });
+    await expectExact(record, before, 'aborted');
+    expect(record.output_tokens).toBeLessThan(1500);
+  });
+
+  it('reads a form that a schema gives', async () => {
+    const schema = {
+      type: 'object',
+      properties: { city: { type: 'string', enum: ['Paris'] } },
+      required: ['city'],
+      additionalProperties: false,
+    };
+    const text = { format: { type: 'json_schema', name: 'place', schema, strict: true } };
+    const answer: Body = await (await ask({ ...question, text, max_output_tokens: 64 })).json();
+    expect(JSON.parse(answer.output[0].content[0].text)).toEqual({ city: 'Paris' });
+  });
+
+  it('LangChain and LlamaIndex ask it, with all that they send beside the question', async () => {
+    const base = { model: 'chat', apiKey: bench.gateway.key, maxRetries: 0, temperature: 0 };
+    const baseURL = `${bench.gateway.url}/v1`;
+    const said = 'What is the capital of France?';
+    const chat = new ChatOpenAI({ ...base, maxTokens: 24, useResponsesApi: true, configuration: { baseURL } });
+    expect((await chat.invoke(said)).text).toContain('Paris');
+    let text = '';
+    for await (const chunk of await chat.stream(said)) text += chunk.text;
+    expect(text).toContain('Paris');
+    // It sends no temperature.
+    const llm = new OpenAIResponses({ ...base, maxOutputTokens: 24, baseURL });
+    const messages = [{ role: 'user' as const, content: said }];
+    expect((await llm.chat({ messages })).message.content).not.toHaveLength(0);
+    let streamed = '';
+    for await (const { delta } of await llm.chat({ messages, stream: true })) streamed += delta;
+    expect(streamed).not.toBe('');
+  });
+}
