@@ -146,7 +146,8 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
     ${filterForm(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
-      ${totals(sums.lines)} ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range) })}
+      ${totals(sums.lines)}
+      ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range, sums.buckets.data) })}
       <section aria-labelledby="requests-title">
         <div class="heading">
           <h2 id="requests-title">Requests</h2>
