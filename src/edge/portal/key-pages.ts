@@ -1,13 +1,6 @@
 import { createHash } from 'node:crypto';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import type {
-  CreatedKeyAnswer,
-  KeyAnswer,
-  ListAnswer,
-  ProjectAnswer,
-  ProjectPageAnswer,
-  SummaryAnswer,
-} from './answers.ts';
+import type { CreatedKeyAnswer, KeyAnswer, ListAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -15,13 +8,13 @@ import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedF
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 import { page, type PageOptions } from './layout.ts';
 import type { PortalParts } from './parts.ts';
+import { readPages } from './read-pages.ts';
 import { sampleModel, snippetList, snippetsOf } from './snippets.ts';
 import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
 /** Making, changing and deleting a key. */
 
-const projectsMax = 100;
 const hourMs = 3_600_000;
 
 /** Statuses that a page has for a refusal of the API. */
@@ -37,7 +30,7 @@ async function formPage(
   refusal: Refusal | null,
 ): Promise<Response> {
   const [projects, organization, quota] = await Promise.all([
-    visit.get<ProjectPageAnswer>(`/v1/projects?limit=${projectsMax}`),
+    readPages<ProjectAnswer>(visit, '/v1/projects'),
     readOrganization(visit),
     readQuota(visit, parts),
   ]);
@@ -63,7 +56,7 @@ async function formPage(
     </p>
     <form class="form" method="post" action="/portal/keys">
       ${formToken(visit)}
-      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects.data, refusal)}
+      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects, refusal)}
       <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
     </form>`;
   return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });

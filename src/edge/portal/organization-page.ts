@@ -17,7 +17,7 @@ import {
 } from './organizations-page.ts';
 import type { PortalParts } from './parts.ts';
 import { empty, field, figures, formToken, notice, refused, table } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, type Refusal, type Visit } from './visit.ts';
 import { viewButtons } from './view.ts';
 
 /** One organization, as platform administrators see it, and as its own administrators do. */
@@ -68,7 +68,7 @@ async function organizationPageOf(visit: Visit, parts: PortalParts, { id, typed,
     visit.get<ListAnswer<KeyAnswer>>(pathWith('/v1/keys', { ...of, status: 'active', limit: shownMax })),
     visit.get<PageAnswer<UserAnswer>>(pathWith('/v1/users', { ...of, limit: shownMax })),
   ]);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
       ${organizationBadge(organization.status)} <code>${organization.id}</code>, since

@@ -7,7 +7,7 @@ import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
 const pageSize = 25;
 const sorts = ['created_at', 'name'] as const;
@@ -47,7 +47,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const path = pathWith('/v1/projects', { sort, limit: pageSize, page: queryOf(context, 'page') });
   const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), readKeys(visit)]);
   const sorted = { path: '/portal/projects', query: {}, sort };
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">A project keeps the keys and the usage of one thing together, such as a product or a team.</p>
     ${
@@ -134,7 +134,7 @@ async function projectPageOf(
   refusal: Refusal | null,
 ): Promise<Response> {
   const keys = await readKeys(visit, project.id);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const form = visit.may('projects')
     ? html`<form class="form" method="post" action="/portal/projects/${project.id}">
         ${formToken(visit)} ${fields(typed, refusal)}
