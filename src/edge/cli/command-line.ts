@@ -65,17 +65,20 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   const options = { ...globalOptions, ...command.options };
   let parsed;
   try {
-    parsed = parseArgs({ args: amountsLast(args), options, allowPositionals: true, tokens: true });
+    parsed = parseArgs({ args: markAmounts(args), options, allowPositionals: true, tokens: true });
   } catch (error) {
     const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\.(?: |$)/, 1);
     const [, unknown] = /^Unknown option '--([^']+)'/.exec(sentence) ?? [];
-    const hint = unknown === undefined ? undefined : command.refused?.[unknown];
+    const hint = unknown === undefined ? undefined : new Map(Object.entries(command.refused ?? {})).get(unknown);
     if (hint !== undefined) throw new UsageError(`${sentence}: ${hint}`);
     const meant = unknown === undefined ? '' : didYouMean(unknown, Object.keys(options), '--');
     throw new UsageError(`${sentence}${meant}: headgate ${command.name} ${command.usage}`);
   }
-  const values: ParsedWords['values'] = parsed.values;
-  const { positionals, tokens } = parsed;
+  const { tokens } = parsed;
+  const values: ParsedWords['values'] = Object.fromEntries(
+    Object.entries(parsed.values).map(([name, value]) => [name, unmarkedFlag(value)]),
+  );
+  const positionals = parsed.positionals.map(unmarked);
   const end = tokens.findIndex(({ kind }) => kind === 'option-terminator');
   const behindDashes = end === -1 ? [] : positionals.slice(positionals.length - (tokens.length - end - 1));
   if (values['help'] === true) return { values, positionals, behindDashes };
@@ -88,12 +91,25 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   return { values, positionals, behindDashes };
 }
 
-/** `-2.50` is an amount and no option: none begins with a digit. */
-function amountsLast(args: readonly string[]): string[] {
-  if (args.includes('--')) return [...args];
-  const isAmount = (word: string): boolean => /^-\d+(\.\d+)?$/.test(word);
-  const amounts = args.filter(isAmount);
-  return amounts.length === 0 ? [...args] : [...args.filter((word) => !isAmount(word)), '--', ...amounts];
+/** What no argument of a process can begin with. */
+const amountMark = '\0';
+
+/**
+ * `-2.50` is an amount and no option: none begins with a digit. It is marked for the parser, so that it stays where it was
+ * typed: "what is -3 + 5" is a sentence.
+ */
+function markAmounts(args: readonly string[]): string[] {
+  const end = args.indexOf('--');
+  return args.map((word, index) =>
+    (end === -1 || index < end) && /^-\d+(\.\d+)?$/.test(word) ? amountMark + word : word,
+  );
+}
+
+const unmarked = (word: string): string => (word.startsWith(amountMark) ? word.slice(amountMark.length) : word);
+
+function unmarkedFlag(value: Flag | undefined): Flag | undefined {
+  if (Array.isArray(value)) return value.map((one) => (typeof one === 'string' ? unmarked(one) : one));
+  return typeof value === 'string' ? unmarked(value) : value;
 }
 
 function checkCount({ name, usage, words: { min, max } }: Command, count: number): void {

@@ -5,7 +5,7 @@ import { html } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { field, formToken, notice, refused, table } from './ui.ts';
-import { queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
+import { noticeOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 /** One's own name, address and password. */
 
@@ -96,7 +96,7 @@ export function accountPage(visit: Visit): Promise<Response> {
 
 async function accountPageOf(visit: Visit, { name, email }: Typed, last: Refused | null): Promise<Response> {
   const refusalOf = (of: string): Refusal | null => (last?.of === of ? last.refusal : null);
-  const said = last === null ? notices[queryOf(visit.context, 'notice')] : undefined;
+  const said = last === null ? noticeOf(visit, notices) : undefined;
   const form = (of: string, title: string, fields: unknown, button: string) =>
     html`<section aria-labelledby="${of}-title">
       <h2 id="${of}-title">${title}</h2>

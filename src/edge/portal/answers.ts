@@ -50,10 +50,6 @@ export interface ProjectAnswer {
   readonly archived: boolean;
 }
 
-export interface ProjectPageAnswer {
-  readonly data: readonly ProjectAnswer[];
-}
-
 export interface WalletAnswer {
   readonly balance: string;
   readonly held: string;

@@ -12,7 +12,7 @@ import { page } from './layout.ts';
 import { facts, section } from './lists.ts';
 import type { PortalParts } from './parts.ts';
 import { badge, empty, figures, formToken, notice, table } from './ui.ts';
-import { pathWith, queryOf, type Visit } from './visit.ts';
+import { noticeOf, pathWith, type Visit } from './visit.ts';
 
 const dayMs = 86_400_000;
 const changesShown = 10;
@@ -79,7 +79,7 @@ async function read(visit: Visit, parts: PortalParts, id: string): Promise<Seen>
 export async function enginePage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
   const seen = await read(visit, parts, id);
   const { engine } = seen;
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const path = enginePath(id);
   const body = html`${said === undefined ? null : notice('good', said)}
     <div

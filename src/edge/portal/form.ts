@@ -68,9 +68,15 @@ export function requireFormToken(form: Form, token: string): void {
   });
 }
 
-/** A number field as the API takes it: empty is unlimited, and what is no number is refused there, by its name. */
+/**
+ * A field for a whole number as the API takes it: empty is unlimited, and what is no number is refused there, by its name.
+ * Groups are of three digits. A point is none of their marks, and no end of a whole number: some write "1.000" for a
+ * thousand, which must not become a limit of one.
+ */
 export function numberOf(text: string): number | string | null {
-  const trimmed = text.trim().replaceAll(/[\s,_']/g, '');
+  const trimmed = text.trim();
   if (trimmed === '') return null;
-  return /^-?\d{1,17}(?:\.\d{1,6})?$/.test(trimmed) ? Number(trimmed) : text;
+  const isWhole = /^-?(?:\d{1,17}|\d{1,3}(?:[\s,_']\d{3}){1,5})$/.test(trimmed);
+  if (isWhole) return Number(trimmed.replaceAll(/[\s,_']/g, ''));
+  return /^-?\d{1,17}\.\d{0,5}[1-9]$/.test(trimmed) ? Number(trimmed) : text;
 }

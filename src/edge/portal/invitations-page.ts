@@ -6,6 +6,7 @@ import { timeOf } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
+import { readPages } from './read-pages.ts';
 import { badge, copyable, empty, field, formToken, notice, older, refused, select, table } from './ui.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
@@ -36,7 +37,6 @@ interface Typed {
 }
 
 const roles = (['member', 'admin', 'owner'] as const).map((value) => ({ value, label: roleWords[value] }));
-const membersMax = 100;
 
 export function invitationsPage(visit: Visit): Promise<Response> {
   const said =
@@ -57,9 +57,7 @@ async function show(visit: Visit, { said = null, typed, refusal, resetRefusal, r
   const cursor = queryOf(visit.context, 'cursor');
   const [open, members] = await Promise.all([
     visit.get<ListAnswer<InvitationAnswer>>(pathWith('/v1/invitations', { cursor })),
-    visit.get<{ readonly data: readonly UserAnswer[] }>(
-      pathWith('/v1/users', { organization_id: visit.organizationId, limit: membersMax, sort: 'name' }),
-    ),
+    readPages<UserAnswer>(visit, '/v1/users', { organization_id: visit.organizationId, sort: 'name' }),
   ]);
   const next = open.next_cursor === null ? null : pathWith('/portal/invitations', { cursor: open.next_cursor });
   const body = html`${said}
@@ -72,7 +70,7 @@ async function show(visit: Visit, { said = null, typed, refusal, resetRefusal, r
       ${open.data.length === 0 ? empty('Nobody is invited', 'Who is stands here until the link is used, or for a week.') : invitationTable(visit, open.data)}
       ${older(next)}
     </section>
-    ${resetSection(visit, members.data, resetRefusal ?? null)}`;
+    ${resetSection(visit, members, resetRefusal ?? null)}`;
   const last = refusal ?? resetRefusal;
   const status = last === undefined ? 200 : statusOf(last);
   return page(visit, { title: 'Invitations', body, status, ...(returnTo !== undefined && { returnTo }) });

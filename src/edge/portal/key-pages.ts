@@ -1,27 +1,29 @@
 import { createHash } from 'node:crypto';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import type {
-  CreatedKeyAnswer,
-  KeyAnswer,
-  ListAnswer,
-  ProjectAnswer,
-  ProjectPageAnswer,
-  SummaryAnswer,
-} from './answers.ts';
+import type { CreatedKeyAnswer, KeyAnswer, ListAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedFields } from './key-form.ts';
+import {
+  createFields,
+  editFields,
+  type KeyFields,
+  limitTexts,
+  type NewKeyFields,
+  toBody,
+  typedFields,
+} from './key-form.ts';
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 import { page, type PageOptions } from './layout.ts';
 import type { PortalParts } from './parts.ts';
+import { readPages } from './read-pages.ts';
 import { sampleModel, snippetList, snippetsOf } from './snippets.ts';
 import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
 /** Making, changing and deleting a key. */
 
-const projectsMax = 100;
 const hourMs = 3_600_000;
 
 /** Statuses that a page has for a refusal of the API. */
@@ -37,7 +39,7 @@ async function formPage(
   refusal: Refusal | null,
 ): Promise<Response> {
   const [projects, organization, quota] = await Promise.all([
-    visit.get<ProjectPageAnswer>(`/v1/projects?limit=${projectsMax}`),
+    readPages<ProjectAnswer>(visit, '/v1/projects'),
     readOrganization(visit),
     readQuota(visit, parts),
   ]);
@@ -63,7 +65,7 @@ async function formPage(
     </p>
     <form class="form" method="post" action="/portal/keys">
       ${formToken(visit)}
-      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects.data, refusal)}
+      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects, refusal)}
       <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
     </form>`;
   return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -149,11 +151,21 @@ function formerOf({ status, former_secrets_end_at: end }: KeyAnswer): readonly F
 
 interface ShownKey {
   readonly key: KeyAnswer;
-  readonly fields: Parameters<typeof editFields>[0];
+  readonly fields: KeyFields;
+  /** The form that was refused. */
+  readonly form?: Form;
   readonly refusal: Refusal | null;
 }
 
-async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusal }: ShownKey): Promise<Response> {
+const fieldsOf = (key: KeyAnswer): KeyFields => ({
+  name: key.name,
+  limits: limitTexts(key),
+  storeRequests: key.store_requests,
+  cacheResponses: key.cache_responses,
+});
+
+async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Promise<Response> {
+  const { key, fields, refusal } = shown;
   const isActive = key.status === 'active';
   const [left, project] = await Promise.all([
     isActive ? parts.limitsLeft(parseId('org', visit.organizationId) ?? '', key) : null,
@@ -184,7 +196,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusa
   const form =
     key.status === 'active'
       ? html`<form class="form" method="post" action="/portal/keys/${key.id}">
-          ${formToken(visit)} ${editFields(fields, refusal)}
+          ${formToken(visit)} ${beganWith(toBody(fieldsOf(key)), shown.form ?? null)} ${editFields(fields, refusal)}
           <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
         </form>`
       : html`<p>It is ${key.status} and cannot be changed; its usage stays.</p>`;
@@ -194,17 +206,16 @@ async function keyPageOf(visit: Visit, parts: PortalParts, { key, fields, refusa
 
 export async function keyPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
   const key = await visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`);
-  const { name, store_requests: storeRequests, cache_responses: cacheResponses } = key;
-  const fields = { name, limits: limitTexts(key), storeRequests, cacheResponses };
-  return keyPageOf(visit, parts, { key, fields, refusal: null });
+  return keyPageOf(visit, parts, { key, fields: fieldsOf(key), refusal: null });
 }
 
 export async function changeKey(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
   const path = `/v1/keys/${encodeURIComponent(id)}`;
   const fields = typedFields(form);
-  const changed = await visit.send<KeyAnswer>('PATCH', path, toBody(fields));
-  if (changed.ok) return visit.context.redirect('/portal/keys?notice=saved', 303);
-  return keyPageOf(visit, parts, { key: await visit.get<KeyAnswer>(path), fields, refusal: changed.refusal });
+  const changes = changesIn(form, toBody(fields));
+  const changed = isEmpty(changes) ? null : await visit.send<KeyAnswer>('PATCH', path, changes);
+  if (changed === null || changed.ok) return visit.context.redirect('/portal/keys?notice=saved', 303);
+  return keyPageOf(visit, parts, { key: await visit.get<KeyAnswer>(path), fields, form, refusal: changed.refusal });
 }
 
 export async function deletePage(visit: Visit, { clock }: PortalParts, id: string): Promise<Response> {

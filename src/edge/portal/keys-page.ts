@@ -6,7 +6,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { badge, empty, notice, older, records, tabs } from './ui.ts';
-import { pathWith, queryOf, type Visit } from './visit.ts';
+import { noticeOf, pathWith, queryOf, type Visit } from './visit.ts';
 
 const statuses = ['active', 'expired', 'revoked'] as const;
 const activeReadMax = 500;
@@ -61,7 +61,7 @@ export async function keysPage(visit: Visit, parts: PortalParts): Promise<Respon
   const left = await Promise.all(
     list.data.map(async (key) => (key.status === 'active' ? parts.limitsLeft(organizationId, key) : null)),
   );
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const isFull = quota.active >= quota.max;
   const body = html`${said === undefined ? null : notice('good', said)} ${isFull ? fullNotice(visit, quota) : null}
   ${tabs(

@@ -1,6 +1,7 @@
 import { roleWords } from '#core/accounts/accounts.ts';
 import type { PageAnswer, UserAnswer } from './admin-answers.ts';
 import type { KeyAnswer, ListAnswer } from './answers.ts';
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count, counted, timeOf, usd } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -17,7 +18,7 @@ import {
 } from './organizations-page.ts';
 import type { PortalParts } from './parts.ts';
 import { empty, field, figures, formToken, notice, refused, table } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, type Refusal, type Visit } from './visit.ts';
 import { viewButtons } from './view.ts';
 
 /** One organization, as platform administrators see it, and as its own administrators do. */
@@ -52,6 +53,8 @@ export async function organizationPage(visit: Visit, parts: PortalParts, id: str
 interface Shown {
   readonly id: string;
   readonly typed: Texts | null;
+  /** The form that was refused. */
+  readonly form?: Form;
   readonly refusal: Refusal | null;
 }
 
@@ -60,7 +63,8 @@ async function readReported({ get }: Visit, id: string): Promise<ReportedOrganiz
   return (await get<PageAnswer<ReportedOrganization>>(path)).data[0] ?? null;
 }
 
-async function organizationPageOf(visit: Visit, parts: PortalParts, { id, typed, refusal }: Shown): Promise<Response> {
+async function organizationPageOf(visit: Visit, parts: PortalParts, shown: Shown): Promise<Response> {
+  const { id, typed, form = null, refusal } = shown;
   const organization = await visit.get<FullOrganization>(apiPath(id));
   const of = { organization_id: organization.id };
   const [reported, keys, users] = await Promise.all([
@@ -68,7 +72,7 @@ async function organizationPageOf(visit: Visit, parts: PortalParts, { id, typed,
     visit.get<ListAnswer<KeyAnswer>>(pathWith('/v1/keys', { ...of, status: 'active', limit: shownMax })),
     visit.get<PageAnswer<UserAnswer>>(pathWith('/v1/users', { ...of, limit: shownMax })),
   ]);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
       ${organizationBadge(organization.status)} <code>${organization.id}</code>, since
@@ -81,7 +85,7 @@ async function organizationPageOf(visit: Visit, parts: PortalParts, { id, typed,
       html`<p>Its own pages, with your rights as platform administrator.</p>
         ${viewButtons(visit, organization.id)}`,
     )}
-    ${organization.status === 'closed' ? null : section('limits', 'Name and limits', limitsForm(visit, parts, { organization, typed: typed ?? textsOf(organization), refusal }))}
+    ${organization.status === 'closed' ? null : section('limits', 'Name and limits', limitsForm(visit, parts, { organization, typed: typed ?? textsOf(organization), form, refusal }))}
     ${section('keys', 'Active keys', keyTable(keys.data))}
     ${moreOf(reported?.active_keys ?? 0, keys.data.length, 'by “Keys” above')}
     ${section('users', 'Users', userTable(users.data, organization.id))}
@@ -117,6 +121,7 @@ function actions(visit: Visit, { id, status }: FullOrganization): MaybeHtml {
 interface LimitsShown {
   readonly organization: FullOrganization;
   readonly typed: Texts;
+  readonly form: Form | null;
   readonly refusal: Refusal | null;
 }
 
@@ -136,7 +141,7 @@ function limitsForm(visit: Visit, { prices, maxActiveKeys }: PortalParts, shown:
   const problem = refusal?.problems.get('models') ?? null;
   const known = prices().map(({ model }) => model);
   return html`<form class="form" method="post" action="${pagePath(organization.id)}">
-    ${formToken(visit)} ${refused(refusal)}
+    ${formToken(visit)} ${beganWith(toPatch(textsOf(organization)), shown.form)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: typed['name'] ?? '', refusal, isRequired: true, maxLength: 200 })}
     ${field({ name: 'max_active_keys', label: 'Active keys at most', value: typed['max_active_keys'] ?? '', hint: `Empty: ${maxActiveKeys}, as the gateway is set (HEADGATE_MAX_ACTIVE_KEYS).`, refusal, inputMode: 'numeric', maxLength: 20 })}
     <fieldset class="limits">
@@ -202,7 +207,7 @@ function typedOf(form: Form): Texts {
   return Object.fromEntries(names.map((name) => [name, form.text(name)]));
 }
 
-function toPatch(typed: Texts): object {
+function toPatch(typed: Texts): Readonly<Record<string, unknown>> {
   const models = (typed['models'] ?? '')
     .split(/\s*[\r\n,]\s*/)
     .map((id) => id.trim())
@@ -217,8 +222,9 @@ function toPatch(typed: Texts): object {
 
 export async function changeOrganization(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
   const typed = typedOf(form);
-  const changed = await visit.send<FullOrganization>('PATCH', apiPath(id), toPatch(typed));
-  if (!changed.ok) return organizationPageOf(visit, parts, { id, typed, refusal: changed.refusal });
+  const changes = changesIn(form, toPatch(typed));
+  const changed = isEmpty(changes) ? null : await visit.send<FullOrganization>('PATCH', apiPath(id), changes);
+  if (changed?.ok === false) return organizationPageOf(visit, parts, { id, typed, form, refusal: changed.refusal });
   return visit.context.redirect(`${pagePath(id)}?notice=saved`, 303);
 }
 

@@ -1,3 +1,4 @@
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html } from './html.ts';
@@ -13,21 +14,20 @@ import { queryOf, type Refusal, type Visit } from './visit.ts';
 
 /** The organization as its own administrators see it: its name, and its limits as they are. */
 export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
-  return ownOrganizationPageOf(visit, parts, null, null);
+  return ownOrganizationPageOf(visit, parts, null);
 }
 
 async function ownOrganizationPageOf(
   visit: Visit,
   { maxActiveKeys }: PortalParts,
-  typed: Typed | null,
-  refusal: Refusal | null,
+  wrong: Refused | null,
 ): Promise<Response> {
   const organization = (await readOrganization(visit)) as FullOrganization;
   const said = queryOf(visit.context, 'notice') === 'saved';
   const body = html`${said ? notice('good', 'It is kept.') : null}
-  ${visit.may('organization.rename') ? ownForm(visit, typed ?? typedOf(organization), refusal) : null}
+  ${visit.may('organization.rename') ? ownForm(visit, organization, wrong) : null}
   ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;
-  return page(visit, { title: organization.name, body, status: refusal === null ? 200 : statusOf(refusal) });
+  return page(visit, { title: organization.name, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
 }
 
 /** The form as it was sent. */
@@ -39,9 +39,23 @@ interface Typed {
 
 const typedOf = ({ name, wallet_alert_below: below }: FullOrganization): Typed => ({ name, alertBelow: below ?? '' });
 
-function ownForm(visit: Visit, { name, alertBelow }: Typed, refusal: Refusal | null): Html {
+/** A form that was refused. */
+interface Refused {
+  readonly typed: Typed;
+  readonly form: Form;
+  readonly refusal: Refusal;
+}
+
+const toBody = ({ name, alertBelow }: Typed) => ({
+  name,
+  wallet_alert_below: alertBelow === '' ? null : alertBelow,
+});
+
+function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | null): Html {
+  const { form = null, refusal = null, typed = typedOf(organization) } = wrong ?? {};
+  const { name, alertBelow } = typed;
   return html`<form class="form" method="post" action="/portal/organization">
-    ${formToken(visit)} ${refused(refusal)}
+    ${formToken(visit)} ${beganWith(toBody(typedOf(organization)), form)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
     ${field({ name: 'wallet_alert_below', label: 'Write when the balance falls below (USD)', value: alertBelow, refusal, hint: 'One e-mail to each owner and administrator, where this gateway sends any. Empty: none.', maxLength: 40 })}
     <p class="buttons"><button class="primary">Save</button></p>
@@ -66,11 +80,11 @@ function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: num
 
 export async function changeOwnOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
   const [name, alertBelow] = [form.text('name'), form.text('wallet_alert_below').trim()];
-  const body = {
-    name,
-    ...(form.has('wallet_alert_below') && { wallet_alert_below: alertBelow === '' ? null : alertBelow }),
-  };
-  const changed = await visit.send<FullOrganization>('PATCH', `/v1/organizations/${visit.organizationId}`, body);
-  if (!changed.ok) return ownOrganizationPageOf(visit, parts, { name, alertBelow }, changed.refusal);
+  const changes = changesIn(form, form.has('wallet_alert_below') ? toBody({ name, alertBelow }) : { name });
+  const path = `/v1/organizations/${visit.organizationId}`;
+  const changed = isEmpty(changes) ? null : await visit.send<FullOrganization>('PATCH', path, changes);
+  if (changed?.ok === false) {
+    return ownOrganizationPageOf(visit, parts, { typed: { name, alertBelow }, form, refusal: changed.refusal });
+  }
   return visit.context.redirect('/portal/organization?notice=saved', 303);
 }

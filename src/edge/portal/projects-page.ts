@@ -1,5 +1,6 @@
 import type { PageAnswer } from './admin-answers.ts';
 import type { KeyAnswer, ListAnswer } from './answers.ts';
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count, time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -7,7 +8,7 @@ import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
 const pageSize = 25;
 const sorts = ['created_at', 'name'] as const;
@@ -47,7 +48,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const path = pathWith('/v1/projects', { sort, limit: pageSize, page: queryOf(context, 'page') });
   const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), readKeys(visit)]);
   const sorted = { path: '/portal/projects', query: {}, sort };
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">A project keeps the keys and the usage of one thing together, such as a product or a team.</p>
     ${
@@ -124,20 +125,25 @@ const apiPath = (id: string): string => `/v1/projects/${encodeURIComponent(id)}`
 
 export async function projectPage(visit: Visit, id: string): Promise<Response> {
   const project = await visit.get<FullProject>(apiPath(id));
-  return projectPageOf(visit, project, project, null);
+  return projectPageOf(visit, { project, typed: project, sent: null, refusal: null });
 }
 
-async function projectPageOf(
-  visit: Visit,
-  project: FullProject,
-  typed: Typed,
-  refusal: Refusal | null,
-): Promise<Response> {
+interface ShownProject {
+  readonly project: FullProject;
+  readonly typed: Typed;
+  /** The form that was refused. */
+  readonly sent: Form | null;
+  readonly refusal: Refusal | null;
+}
+
+const toBody = ({ name, description, visibility }: Typed) => ({ name, description, visibility });
+
+async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: ShownProject): Promise<Response> {
   const keys = await readKeys(visit, project.id);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const form = visit.may('projects')
     ? html`<form class="form" method="post" action="/portal/projects/${project.id}">
-        ${formToken(visit)} ${fields(typed, refusal)}
+        ${formToken(visit)} ${beganWith(toBody(project), sent)} ${fields(typed, refusal)}
         <p class="buttons"><button class="primary">Save</button> <a href="/portal/projects">Cancel</a></p>
       </form>`
     : facts([
@@ -181,9 +187,13 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
 
 export async function changeProject(visit: Visit, id: string, form: Form): Promise<Response> {
   const typed = typedOf(form);
-  const changed = await visit.send<FullProject>('PATCH', apiPath(id), typed);
-  if (!changed.ok) return projectPageOf(visit, await visit.get<FullProject>(apiPath(id)), typed, changed.refusal);
-  return visit.context.redirect(`/portal/projects/${changed.body.id}?notice=saved`, 303);
+  const changes = changesIn(form, toBody(typed));
+  const changed = isEmpty(changes) ? null : await visit.send<FullProject>('PATCH', apiPath(id), changes);
+  if (changed?.ok === false) {
+    const project = await visit.get<FullProject>(apiPath(id));
+    return projectPageOf(visit, { project, typed, sent: form, refusal: changed.refusal });
+  }
+  return visit.context.redirect(`/portal/projects/${encodeURIComponent(id)}?notice=saved`, 303);
 }
 
 export async function archivePage(visit: Visit, id: string): Promise<Response> {
@@ -219,5 +229,5 @@ export async function archiveProject(visit: Visit, id: string, form: Form): Prom
     return visit.context.redirect(`/portal/projects/${changed.body.id}?notice=${said}`, 303);
   }
   const project = await visit.get<FullProject>(apiPath(id));
-  return projectPageOf(visit, project, project, changed.refusal);
+  return projectPageOf(visit, { project: project, typed: project, sent: null, refusal: changed.refusal });
 }

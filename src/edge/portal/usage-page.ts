@@ -1,9 +1,10 @@
 import { parseId } from '#base/id.ts';
-import type { KeyAnswer, ListAnswer, ModelAnswer, ProjectPageAnswer, RequestAnswer, SummaryAnswer } from './answers.ts';
+import type { KeyAnswer, ListAnswer, ModelAnswer, ProjectAnswer, RequestAnswer, SummaryAnswer } from './answers.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import { otherOrganization } from './other-organization.ts';
 import type { PortalParts } from './parts.ts';
+import { readPages } from './read-pages.ts';
 import { requestsTable } from './requests-table.ts';
 import { type Choice, empty, older, select } from './ui.ts';
 import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
@@ -67,18 +68,17 @@ function requestsQuery({ fromMs, toMs }: Range, filters: Filters): Readonly<Reco
   return { from, to, model, key_id: key, project_id: project, outcome, organization_id: organization };
 }
 
-async function namesOf({ get, may }: Visit, { organization }: Filters): Promise<Names> {
+async function namesOf(visit: Visit, { organization }: Filters): Promise<Names> {
+  const { get, may } = visit;
   const [keys, projects] = await Promise.all([
     may('keys')
       ? get<ListAnswer<KeyAnswer>>(pathWith('/v1/keys', { limit: 500, organization_id: organization }))
       : null,
-    may('projects')
-      ? get<ProjectPageAnswer>(pathWith('/v1/projects', { limit: 100, organization_id: organization }))
-      : null,
+    may('projects') ? readPages<ProjectAnswer>(visit, '/v1/projects', { organization_id: organization }) : null,
   ]);
   return {
     keys: new Map(keys?.data.map(({ id, name }) => [id, name])),
-    projects: new Map(projects?.data.map(({ id, name }) => [id, name])),
+    projects: new Map(projects?.map(({ id, name }) => [id, name])),
   };
 }
 
@@ -146,7 +146,8 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
     ${filterForm(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
-      ${totals(sums.lines)} ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range) })}
+      ${totals(sums.lines)}
+      ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range, sums.buckets.data) })}
       <section aria-labelledby="requests-title">
         <div class="heading">
           <h2 id="requests-title">Requests</h2>

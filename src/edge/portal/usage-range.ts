@@ -46,15 +46,19 @@ function dateMs(text: string): number | null {
   return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? null : ms;
 }
 
-/** The span that a page's query names; what makes no sense is the last 30 days. Days that are named count whole. */
+/**
+ * The span that a page's query names; what makes no sense is the last 30 days. Days that are named count whole, and it
+ * ends today: of days to come there is nothing.
+ */
 export function rangeOf({ context }: Visit, nowMs: number): Range {
   const asked = queryOf(context, 'range').trim();
   const name = ranges.find(({ value }) => value === asked)?.value ?? '30';
   const [from, until] = [queryOf(context, 'from').trim(), queryOf(context, 'until').trim()];
   if (name !== 'dates') return { name, ...spanOf(name, nowMs), from: '', until: '' };
   const [fromMs, untilMs] = [dateMs(from), dateMs(until)];
-  const last = untilMs ?? startOfDay(nowMs);
-  if (fromMs === null || fromMs > last || fromMs > nowMs) return { name: '30', ...spanOf('30', nowMs), from, until };
+  const today = startOfDay(nowMs);
+  const last = Math.min(untilMs ?? today, today);
+  if (fromMs === null || fromMs > last) return { name: '30', ...spanOf('30', nowMs), from, until };
   return { name, fromMs, toMs: last + dayMs, from, until, unit: last === fromMs ? 'hour' : 'day' };
 }
 
@@ -72,15 +76,27 @@ function spanOf(name: Exclude<RangeName, 'dates'>, nowMs: number): Pick<Range, '
   return { fromMs: tomorrow - Number(name) * dayMs, toMs: tomorrow, unit: 'day' };
 }
 
-export function bucketsOf({ fromMs, toMs, unit }: Range): readonly Bucket[] {
+/** A longer span begins with the first day that has any usage: somebody may ask for all days since 1970. */
+const emptyBarsMax = 400;
+
+/** The bars of a span, of which these groups have something. */
+export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly SummaryGroupAnswer[]): readonly Bucket[] {
   const stepMs = unit === 'hour' ? hourMs : dayMs;
-  return Array.from({ length: Math.round((toMs - fromMs) / stepMs) }, (_, index): Bucket => {
-    const ms = fromMs + index * stepMs;
+  const isLong = (toMs - fromMs) / stepMs > emptyBarsMax;
+  const beginMs = isLong ? Math.max(fromMs, firstDayMs(groups) ?? toMs) : fromMs;
+  return Array.from({ length: Math.round((toMs - beginMs) / stepMs) }, (_, index): Bucket => {
+    const ms = beginMs + index * stepMs;
     const text = new Date(ms).toISOString();
     return unit === 'hour'
       ? { key: String(ms / 1000), label: `${text.slice(11, 16)} UTC` }
       : { key: text.slice(0, 10), label: text.slice(0, 10) };
   });
+}
+
+/** Null where none of them is a day. */
+function firstDayMs(groups: readonly SummaryGroupAnswer[]): number | null {
+  const [first] = groups.flatMap(({ day }) => (day === undefined ? [] : [day])).toSorted();
+  return first === undefined ? null : dateMs(first);
 }
 
 /** Which bar a group belongs to. */

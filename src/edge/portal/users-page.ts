@@ -9,7 +9,7 @@ import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { badge, type Choice, empty, field, formToken, notice, refused, select, table } from './ui.ts';
-import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
 const pageSize = 25;
 const sorts = ['created_at', 'name', 'email'] as const;
@@ -57,7 +57,7 @@ export async function usersPage(visit: Visit): Promise<Response> {
   const list = await visit.get<PageAnswer<UserAnswer>>(path);
   const query = { sort, of: seesAll ? 'all' : '' };
   const sorted = { path: '/portal/users', query: { of: query.of }, sort };
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
   ${may('organizations') && viewed === null ? whose(seesAll) : null}
   ${
@@ -164,7 +164,7 @@ async function userPageOf(visit: Visit, id: string, refusal: Refusal | null): Pr
   const user = await readUser(visit, id);
   const names = await organizationNames(visit, user);
   const isSelf = user.id === selfOf(visit);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
   ${facts([
     ['E-mail', user.email],
@@ -259,18 +259,23 @@ export async function changeUser(visit: Visit, id: string, form: Form): Promise<
   return visit.context.redirect(`/portal/users/${encodeURIComponent(id)}?notice=changed`, 303);
 }
 
+/** Of an account that leaves one organization. Who administers that one does not learn whether there are others. */
+function whatBecomes(visit: Visit, { memberships }: UserAnswer): string {
+  if (memberships.length > 1) return ' and stays in the others';
+  return visit.may('organizations')
+    ? ', and the account is deleted: it is in no other organization'
+    : ', and the account is deleted unless it is in another organization';
+}
+
 export async function removeUserPage(visit: Visit, id: string): Promise<Response> {
   const user = await readUser(visit, id);
   const asked = queryOf(visit.context, 'organization_id');
   const organizationId = asked === '' ? visit.organizationId : asked;
   const [names, keys] = await Promise.all([organizationNames(visit, user), activeKeys(visit, id, organizationId)]);
   const name = names.get(organizationId) ?? 'the organization';
-  const isLast = user.memberships.length === 1;
   const body = html`<div class="confirm">
     <p>
-      <strong>${user.name}</strong> (${user.email}) leaves
-      <strong>${name}</strong
-      >${isLast ? ', and the account is deleted: it is in no other organization' : ' and stays in the others'}. What was
+      <strong>${user.name}</strong> (${user.email}) leaves <strong>${name}</strong>${whatBecomes(visit, user)}. What was
       used stays in the books and in the audit log.
     </p>
     ${

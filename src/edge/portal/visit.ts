@@ -181,6 +181,12 @@ export function queryOf({ req }: Context<HttpEnv>, name: string): string {
   return req.query(name) ?? '';
 }
 
+/** What a page says of the change that led to it, by the word in its query; undefined for a word that it does not know. */
+export function noticeOf<T>({ context }: Pick<Visit, 'context'>, notices: Readonly<Record<string, T>>): T | undefined {
+  const word = queryOf(context, 'notice');
+  return Object.hasOwn(notices, word) ? notices[word] : undefined;
+}
+
 /** A path with those of the parameters that say something. */
 export function pathWith(path: string, query: Readonly<Record<string, string | number | null | undefined>>): string {
   const said = Object.entries(query).flatMap(([name, value]): [string, string][] =>

@@ -10,7 +10,7 @@ import type { PortalParts } from './parts.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './runway.ts';
 import { badge, empty, field, figures, formToken, notice, older, refused, table, tabs } from './ui.ts';
-import { pathWith, queryOf, RefusedError, type Refusal, type Visit } from './visit.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 const types = ['credit', 'usage', 'adjustment'] as const;
 const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Corrections' } as const;
@@ -63,7 +63,7 @@ async function walletPageOf(
     mayBook ? get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
   ]);
   const runway = wallet === null ? null : await readRunway(visit, wallet, { nowMs: clock.now(), organization });
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const next =
     ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor, ...of });
   const body = html`${otherOrganization(organization, '/portal/wallet')}

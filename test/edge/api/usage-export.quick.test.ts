@@ -69,4 +69,21 @@ describe('the body of an export', () => {
     const [, ...lines] = (await answer.text()).split('\r\n');
     expect(lines).toEqual([`"'=HYPERLINK(""http://evil.example"")",'@x`, "'+1+1,'-cmd", `'\tx,"'\rx"`, '-2.50,-3', '']);
   });
+
+  it('keeps one that splits at semicolons from running what stands behind them', async () => {
+    const texts = {
+      'a;=1+1': "a;'=1+1",
+      "a; =cmd|' /C calc'!A0": "a; '=cmd|' /C calc'!A0",
+      'a;"@x': `"a;""'@x"`,
+      '-3;+4': "'-3;'+4",
+      '＝1+1': "'＝1+1",
+      'plain; text - or = not': 'plain; text - or = not',
+      '-0.00000042': '-0.00000042',
+    };
+    async function* pages(): AsyncGenerator<{ a: string }[]> {
+      yield Object.keys(texts).map((a) => ({ a }));
+    }
+    const answer = await exportAnswer({ pages: pages(), toLine: (item) => item, heading: ['a'] }, 'csv');
+    expect((await answer.text()).split('\r\n').slice(1, -1)).toEqual(Object.values(texts));
+  });
 });

@@ -95,6 +95,23 @@ describe('headgate chat', () => {
     });
   });
 
+  it('asks what was typed in the order in which it was typed, numbers below zero too', async () => {
+    const key = (await (
+      await gateway.request('/v1/keys', { body: { name: 'kept', store_requests: true } })
+    ).json()) as Json;
+    const asked = await run(['chat', '-m', 'standin-chat', 'what', 'is', '-3', '+', '5', '--json'], {
+      env: { HEADGATE_API_KEY: key.secret },
+    });
+    const { request_id: id } = JSON.parse(asked.stdout);
+    const { request } = await read(`/v1/usage/requests/${id}/content`);
+    expect(request.messages).toEqual([{ role: 'user', content: 'what is -3 + 5' }]);
+    const cold = await run(['chat', '-m', 'standin-chat', 'x', '--temperature', '-1']);
+    expect(cold).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--temperature must be a number such as 0.7'),
+    });
+  });
+
   it('asks this gateway with this key, whatever the environment says for another server', async () => {
     const env = {
       OPENAI_CUSTOM_HEADERS: 'Authorization: Bearer sk-other\nX-Headgate-Max-Cost: 0.0000000001',

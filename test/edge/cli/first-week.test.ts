@@ -26,6 +26,12 @@ describe('what is refused says what to type instead', () => {
       expect(stderr).toContain('read from standard input');
       expect(stderr).not.toContain(gateway.key);
     }
+    for (const nothing of ['--constructor', '--toString']) {
+      const { code, stderr } = await words('audit', nothing);
+      expect([code, stderr]).toEqual([2, expect.not.stringContaining('native code')]);
+      const login = await runCli(['login', nothing], { env: { HOME: folders() } });
+      expect([login.code, login.stderr]).toEqual([2, expect.not.stringContaining('native code')]);
+    }
   });
 
   it('a stack by a word of its title', async () => {

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parseId } from '#base/id.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import { passwordOf, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
 
 let gateway: TestGateway;
 let admin: Visitor;
@@ -170,6 +171,24 @@ describe('two organizations', () => {
     });
     expect(await json(`/v1/projects/${project.id}`, { key })).toMatchObject({ archived: false });
   });
+});
+
+it('a page that removes a person tells of no other organization, neither by a word nor by a wrong one', async () => {
+  const tenant = await open('One of two');
+  const other = await open('The second of two');
+  const person = { name: 'Both', email: 'both@example.com', password: passwordOf };
+  const both = await json<{ id: string }>('/v1/users', { key: tenant.management_key, body: person });
+  const path = `/portal/users/${both.id}/remove?organization_id=${tenant.id}`;
+  expect((await admin.get(path)).text).toContain('and the account is deleted: it is in no other organization');
+  const { sql } = gateway.db;
+  await sql`insert into memberships (user_id, organization_id, role, created_at)
+    select user_id, ${parseId('org', other.id)}, 'member', now() from memberships where user_id = ${parseId('user', both.id)}`;
+  expect((await admin.get(path)).text).toContain('and stays in the others');
+  const boss = { name: 'Boss', email: 'boss@example.com', password: passwordOf, role: 'admin' };
+  await json('/v1/users', { key: tenant.management_key, body: boss });
+  const { text } = await (await signInPerson(gateway, boss.email)).get(path);
+  expect(text).toContain('and the account is deleted unless it is in another organization');
+  expect(text).not.toContain('second of two');
 });
 
 describe('looking at another organization', () => {

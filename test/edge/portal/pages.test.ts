@@ -202,6 +202,30 @@ describe('another secret for a key', () => {
   });
 });
 
+it('a limit is what was typed, or refused: a thousand that is written with a point is no limit of one', async () => {
+  const made = await gateway.request('/v1/keys', { body: { name: 'limited' } });
+  const { id } = (await made.json()) as { id: string };
+  const limit = async (text: string): Promise<readonly unknown[]> => {
+    const { status } = await admin.post(`/portal/keys/${id}`, { name: 'limited', requests_per_minute: text });
+    const key = (await (await gateway.request(`/v1/keys/${id}`)).json()) as { requests_per_minute: number | null };
+    return [text, status, key.requests_per_minute];
+  };
+  expect(await limit('2,000,000')).toEqual(['2,000,000', 303, 2_000_000]);
+  for (const wrong of ['1.000', '60.0', '1,5', '60,5', '1.000.000', '1,00,000', '1.5', '1e3', '0x10', '٣']) {
+    expect(await limit(wrong)).toEqual([wrong, 400, 2_000_000]);
+  }
+  expect(await limit(' 1 000 ')).toEqual([' 1 000 ', 303, 1000]);
+});
+
+it('a page says nothing of changes that it does not know', async () => {
+  for (const word of ['constructor', '__proto__', 'toString', 'nope']) {
+    for (const path of ['/portal/keys', '/portal/wallet', '/portal/account', '/portal/costs', '/portal/clusters']) {
+      const { status, text } = await admin.get(`${path}?notice=${word}`);
+      expect([path, word, status, text.includes('class="notice good"')]).toEqual([path, word, 200, false]);
+    }
+  }
+});
+
 it('behind a proxy with TLS the cookie is bound to its host and to TLS', async () => {
   const proxied = { host: 'gateway.example', origin: 'https://gateway.example', 'x-forwarded-proto': 'https' };
   const opened = await useLink(gateway.url, await makeLink(gateway), proxied);

@@ -1,3 +1,4 @@
+import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form } from '#edge/portal/form.ts';
 import { counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
@@ -86,15 +87,25 @@ export async function createCluster(visit: Visit, form: Form): Promise<Response>
   return visit.context.redirect(`${clusterPath(made.body)}?notice=made`, 303);
 }
 
-async function editPageOf(
-  visit: Visit,
-  cluster: ClusterAnswer,
-  typed: Typed,
-  refusal: Refusal | null,
-): Promise<Response> {
+const textsOf = ({ name, organization_id: organization, public_domain: domain, access }: ClusterAnswer): Typed => ({
+  name,
+  organization,
+  domain: domain ?? '',
+  access,
+});
+
+/** A form that was refused. */
+interface Refused {
+  readonly form: Form;
+  readonly refusal: Refusal;
+}
+
+async function editPageOf(visit: Visit, cluster: ClusterAnswer, refused: Refused | null): Promise<Response> {
+  const { form = null, refusal = null } = refused ?? {};
+  const typed = form === null ? textsOf(cluster) : typedIn(form);
   const hint = 'Moving it takes its runs along: what is allocated is metered for the new organization from then on.';
   const body = html`<form class="form" method="post" action="${clusterPath(cluster)}">
-    ${formToken(visit)} ${await fields(visit, typed, refusal, hint)}
+    ${formToken(visit)} ${beganWith(toBody(textsOf(cluster)), form)} ${await fields(visit, typed, refusal, hint)}
     <p class="buttons"><button class="primary">Save</button> <a href="${clusterPath(cluster)}">Cancel</a></p>
   </form>`;
   return page(visit, { title: `Edit ${cluster.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -104,15 +115,15 @@ export async function editClusterPage(visit: Visit, id: string): Promise<Respons
   const cluster = await readCluster(visit, id);
   const refusedBody = requireRight(visit);
   if (refusedBody !== null) return page(visit, { title: cluster.name, body: refusedBody, status: 403 });
-  const { name, organization_id: organization, public_domain: domain, access } = cluster;
-  return editPageOf(visit, cluster, { name, organization, domain: domain ?? '', access }, null);
+  return editPageOf(visit, cluster, null);
 }
 
 export async function changeCluster(visit: Visit, id: string, form: Form): Promise<Response> {
   const cluster = await readCluster(visit, id);
-  const typed = typedIn(form);
-  const changed = await visit.send<ClusterAnswer>('PATCH', `/v1/clusters/${cluster.id}`, toBody(typed));
-  if (!changed.ok) return editPageOf(visit, cluster, typed, changed.refusal);
+  const changes = changesIn(form, toBody(typedIn(form)));
+  const path = `/v1/clusters/${cluster.id}`;
+  const changed = isEmpty(changes) ? null : await visit.send<ClusterAnswer>('PATCH', path, changes);
+  if (changed?.ok === false) return editPageOf(visit, cluster, { form, refusal: changed.refusal });
   return visit.context.redirect(`${clusterPath(cluster)}?notice=saved`, 303);
 }
 

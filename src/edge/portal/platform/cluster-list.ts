@@ -2,7 +2,7 @@ import { counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, empty, notice, select, table } from '#edge/portal/ui.ts';
-import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
 import type { ClusterSummaryAnswer, HostAnswer, PageAnswer } from './answers.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';
@@ -28,7 +28,7 @@ export async function clustersPage(visit: Visit): Promise<Response> {
     readOrganizationNames(visit),
     may('engines') ? get<{ readonly data: readonly HostAnswer[] }>('/v1/admin/hosts') : null,
   ]);
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const statuses = [
     { value: 'active', label: 'In use' },
     { value: 'archived', label: 'Deleted' },

@@ -2,7 +2,7 @@ import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, copyable, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
-import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { ClusterAnswer, NodeAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath, clusterState } from './cluster-list.ts';
 import { amountsText, type CostReportAnswer } from './cost-answers.ts';
@@ -66,7 +66,7 @@ export async function clusterPage(
   const path = clusterPath(cluster);
   const isOpen = cluster.status === 'active';
   const operates = isOpen && visit.may('clusters');
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const actions = html`${isOpen && visit.may('runs') ? html`<a class="button primary" href="/portal/stacks">Apply a stack</a>` : null}
   ${operates ? html`<a class="button" href="${path}/edit">Edit</a> <a class="button danger" href="${path}/delete">Delete</a>` : null}`;
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}

@@ -2,8 +2,9 @@ import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, empty, figures, formToken, notice, refused, table, tabs } from '#edge/portal/ui.ts';
-import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
 import type { Form } from '#edge/portal/form.ts';
+import { readPages } from '#edge/portal/read-pages.ts';
 import {
   amountsText,
   amountText,
@@ -14,7 +15,6 @@ import {
   type HoursAnswer,
   type OrganizationCostsAnswer,
 } from './cost-answers.ts';
-import type { PageAnswer } from './answers.ts';
 import { type Asked, askedWindow, windowForm, windowQuery } from './cost-window.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { chooser, hoursText, moment, problemOf } from './widgets.ts';
@@ -57,7 +57,7 @@ export async function costsPage(visit: Visit, nowMs: number, formRefusal: Refusa
   const asked = askedWindow(visit, nowMs);
   const [found, names] = await Promise.all([readReport(visit, asked), readOrganizationNames(visit)]);
   const refusal = isRefusal(found) ? found : null;
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const choices = [
     { value: '', label: 'All organizations' },
     ...[...names].map(([value, label]) => ({ value, label })),
@@ -201,20 +201,12 @@ interface CurrencyAnswer {
   readonly name: string;
 }
 
-/** All of them: a chooser has no pages. */
-async function readCurrencies(visit: Visit): Promise<readonly CurrencyAnswer[]> {
-  const read = (page: number) => visit.get<PageAnswer<CurrencyAnswer>>(`/v1/billing/currencies?page=${page}&limit=100`);
-  const { data, pagination } = await read(1);
-  const others = await Promise.all(Array.from({ length: pagination.pages - 1 }, (_, index) => read(index + 2)));
-  return [...data, ...others.flatMap((page) => page.data)];
-}
-
 /** Of the visitor's own organization, for who may say it. */
 async function currencySection(visit: Visit, refusal: Refusal | null): Promise<MaybeHtml> {
   if (!visit.may('costs.currency')) return null;
   const id = formatId('org', visit.signedIn.principal.organizationId);
   const [data, { currency }] = await Promise.all([
-    readCurrencies(visit),
+    readPages<CurrencyAnswer>(visit, '/v1/billing/currencies'),
     visit.get<{ readonly currency: string | null }>(`/v1/orgs/${id}/billing-currency`),
   ]);
   const options = [

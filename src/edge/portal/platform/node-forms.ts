@@ -1,3 +1,4 @@
+import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import { type Form, numberOf } from '#edge/portal/form.ts';
 import { html, type Html } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
@@ -57,6 +58,9 @@ const toBody = (typed: Typed): Readonly<Record<string, unknown>> => ({
   gpus: numberOf(typed.gpus) ?? 0,
 });
 
+const namedOf = (body: Readonly<Record<string, unknown>>, chosen: readonly (keyof Typed)[] = names) =>
+  Object.fromEntries(chosen.map((name) => [name, body[name]]));
+
 function fields(typed: Typed, refusal: Refusal | null): Html {
   return html`${refused(refusal)}
     <div class="grid">
@@ -107,10 +111,11 @@ async function readNode(visit: Visit, id: string, nodeId: string): Promise<Found
   return { cluster, node };
 }
 
-function editPageOf(visit: Visit, { cluster, node }: Found, typed: Typed, refusal: Refusal | null) {
+function editPageOf(visit: Visit, { cluster, node }: Found, form: Form | null, refusal: Refusal | null) {
+  const typed = form === null ? textsOf(node) : typedIn(form);
   const back = clusterPath(cluster);
   const body = html`<form class="form" method="post" action="${back}/nodes/${node.id}">
-    ${formToken(visit)} ${fields(typed, refusal)}
+    ${formToken(visit)} ${beganWith(namedOf(toBody(textsOf(node))), form)} ${fields(typed, refusal)}
     <p class="buttons"><button class="primary">Save</button> <a href="${back}">Cancel</a></p>
   </form>`;
   return page(visit, { title: `Edit ${node.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -126,19 +131,18 @@ const textsOf = (node: NodeAnswer): Typed => ({
 
 export async function editNodePage(visit: Visit, id: string, nodeId: string): Promise<Response> {
   const found = await readNode(visit, id, nodeId);
-  return editPageOf(visit, found, textsOf(found.node), null);
+  return editPageOf(visit, found, null, null);
 }
 
 export async function changeNode(visit: Visit, id: string, nodeId: string, form: Form): Promise<Response> {
   const found = await readNode(visit, id, nodeId);
   const [before, typed] = [textsOf(found.node), typedIn(form)];
   // Profile and GPUs of an allocated node are refused even where they are the same.
-  const body = toBody(typed);
-  const changes = Object.fromEntries(
-    names.filter((name) => typed[name] !== before[name]).map((name) => [name, body[name]]),
-  );
-  const changed = await visit.send<NodeAnswer>('PATCH', `/v1/clusters/${found.cluster.id}/nodes/${nodeId}`, changes);
-  if (!changed.ok) return editPageOf(visit, found, typed, changed.refusal);
+  const others = names.filter((name) => typed[name] !== before[name]);
+  const changes = changesIn(form, namedOf(toBody(typed), others));
+  const path = `/v1/clusters/${found.cluster.id}/nodes/${nodeId}`;
+  const changed = isEmpty(changes) ? null : await visit.send<NodeAnswer>('PATCH', path, changes);
+  if (changed?.ok === false) return editPageOf(visit, found, form, changed.refusal);
   return visit.context.redirect(`${clusterPath(found.cluster)}?notice=saved`, 303);
 }
 

@@ -1,16 +1,14 @@
-import type { ListAnswer, OrganizationAnswer } from '#edge/portal/answers.ts';
+import type { OrganizationAnswer } from '#edge/portal/answers.ts';
+import { readOnward } from '#edge/portal/read-pages.ts';
 import type { Visit } from '#edge/portal/visit.ts';
-
-const organizationsMax = 100;
 
 export interface OrganizationChoice extends OrganizationAnswer {
   readonly status: 'active' | 'suspended' | 'closed';
 }
 
 /** All of them for administrators of the platform, newest first; nothing for others. */
-export async function readOrganizations({ get, may }: Visit): Promise<readonly OrganizationChoice[]> {
-  if (!may('organizations')) return [];
-  return (await get<ListAnswer<OrganizationChoice>>(`/v1/organizations?limit=${organizationsMax}`)).data;
+export async function readOrganizations(visit: Visit): Promise<readonly OrganizationChoice[]> {
+  return visit.may('organizations') ? readOnward(visit, '/v1/organizations') : [];
 }
 
 /** Names by ids. */

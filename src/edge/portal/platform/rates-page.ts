@@ -3,7 +3,7 @@ import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, checkbox, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
-import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer } from './answers.ts';
 import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';
@@ -31,11 +31,13 @@ interface Refused {
 export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | null = null): Promise<Response> {
   const { context, get, may } = visit;
   const asked = (name: string): string => pageNumber(queryOf(context, name));
+  // Two lists on one page: each goes on by itself.
+  const [cardsAt, conversionsAt] = [asked('cards'), asked('conversions')];
   const [cards, conversions] = await Promise.all([
-    get<PageAnswer<RateCardAnswer>>(`/v1/billing/rate-cards?limit=${pageSize}&page=${asked('page')}`),
-    get<PageAnswer<ConversionRateAnswer>>(`/v1/billing/conversion-rates?limit=${pageSize}`),
+    get<PageAnswer<RateCardAnswer>>(`/v1/billing/rate-cards?limit=${pageSize}&page=${cardsAt}`),
+    get<PageAnswer<ConversionRateAnswer>>(`/v1/billing/conversion-rates?limit=${pageSize}&page=${conversionsAt}`),
   ]);
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const mayChange = may('rates');
   const ofKind = (kind: Kind): Refused | null => (wrong?.kind === kind ? wrong : null);
   const body = html`${costTabs(visit, 'rates')} ${said === undefined ? null : notice('good', said)}
@@ -44,12 +46,14 @@ export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | nu
       <h2 id="cards-title">Rate cards</h2>
       <p class="hint">What an hour of a node and of a GPU costs, by hardware profile.</p>
       ${cards.data.length === 0 ? empty('No rate cards yet', mayChange ? 'Without one all hours count as unrated. Add the first below.' : 'Without one all hours count as unrated. An administrator of the platform adds them.') : cardTable(visit, cards.data, nowMs)}
-      ${pager(path, {}, cards)} ${mayChange ? cardForm(visit, ofKind('cards')) : null}
+      ${pager(path, { conversions: conversionsAt }, cards, 'cards')}
+      ${mayChange ? cardForm(visit, ofKind('cards')) : null}
     </section>
     <section aria-labelledby="conversions-title">
       <h2 id="conversions-title">Conversion rates</h2>
       <p class="hint">What a currency is worth in another one. The way back is a rate of its own.</p>
       ${conversions.data.length === 0 ? empty('No conversion rates yet', 'Costs stand in the currencies of their rate cards.') : conversionTable(visit, conversions.data, nowMs)}
+      ${pager(path, { cards: cardsAt }, conversions, 'conversions')}
       ${mayChange ? conversionForm(visit, ofKind('conversions')) : null}
     </section>`;
   return page(visit, { title: 'Rates', body, status: wrong === null ? 200 : statusOf(wrong.refusal) });

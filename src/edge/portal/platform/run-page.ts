@@ -6,7 +6,7 @@ import { page } from '#edge/portal/layout.ts';
 import { badge, copyable, notice, refused, table } from '#edge/portal/ui.ts';
 import type { UserAnswer } from '#edge/portal/admin-answers.ts';
 import type { KeyAnswer } from '#edge/portal/answers.ts';
-import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import type { ClusterAnswer, RunAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
@@ -52,7 +52,7 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
     readAuthorName(visit, run),
   ]);
   const path = runPath(run);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   // What is live is asked for again by itself; the log below follows by itself, too.
   const polls = html`hx-get="${path}" hx-select="#live" hx-trigger="every 2s, log-ended from:body" hx-swap="outerHTML"
   hx-headers='{"X-Poll":"1"}'`;

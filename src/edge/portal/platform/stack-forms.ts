@@ -1,3 +1,4 @@
+import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form, UploadForm } from '#edge/portal/form.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
@@ -124,16 +125,30 @@ const visibilities = [
   { value: 'private', label: 'Its owner alone' },
 ] as const;
 
-function editPageOf(
-  visit: Visit,
-  stack: StackAnswer,
-  typed: Said & { readonly visibility: string },
-  refusal: Refusal | null,
-) {
+type Edited = Said & { readonly visibility: string };
+
+const textsOf = ({ title, description, category, icon, visibility }: StackAnswer): Edited => ({
+  title,
+  description,
+  category: category ?? '',
+  icon: icon ?? '',
+  visibility,
+});
+
+const typedIn = (form: Form): Edited => ({ ...saidIn(form), visibility: form.text('visibility') });
+
+const toBody = ({ category, icon, ...others }: Edited) => ({
+  ...others,
+  category: category === '' ? null : category,
+  icon: icon === '' ? null : icon,
+});
+
+function editPageOf(visit: Visit, stack: StackAnswer, form: Form | null, refusal: Refusal | null) {
+  const typed = form === null ? textsOf(stack) : typedIn(form);
   const back = stackPath(stack);
   const isAdmin = visit.signedIn.principal.platformRole === 'admin';
   const body = html`<form class="form" method="post" action="${back}">
-    ${formToken(visit)} ${refused(refusal)} ${saidFields(typed, refusal)}
+    ${formToken(visit)} ${beganWith(toBody(textsOf(stack)), form)} ${refused(refusal)} ${saidFields(typed, refusal)}
     ${isAdmin ? chooser({ name: 'visibility', label: 'Who sees it', options: visibilities, chosen: typed.visibility, hint: 'What is for everybody can be applied by every organization.', problem: problemOf(refusal, 'visibility', 'Who sees it') }) : null}
     <p class="buttons"><button class="primary">Save</button> <a href="${back}">Cancel</a></p>
   </form>`;
@@ -142,24 +157,18 @@ function editPageOf(
 
 export async function editStackPage(visit: Visit, name: string): Promise<Response> {
   const stack = await readStack(visit, name);
-  const { title, description, category, icon, visibility } = stack;
-  return editPageOf(visit, stack, { title, description, category: category ?? '', icon: icon ?? '', visibility }, null);
+  return editPageOf(visit, stack, null, null);
 }
 
 export async function changeStack(visit: Visit, name: string, form: Form): Promise<Response> {
   const stack = await readStack(visit, name);
-  const typed = { ...saidIn(form), visibility: form.text('visibility') };
-  const { title, description, category, icon, visibility } = typed;
-  const body = {
-    title,
-    description,
-    category: category === '' ? null : category,
-    icon: icon === '' ? null : icon,
-    // Whoever may not say it has no such field.
-    ...(visibility !== '' && visibility !== stack.visibility && { visibility }),
-  };
-  const changed = await visit.send<StackAnswer>('PATCH', `/v1/stacks/${stack.id}`, body);
-  if (!changed.ok) return editPageOf(visit, stack, typed, changed.refusal);
+  const { visibility, ...said } = toBody(typedIn(form));
+  // Whoever may not say it has no such field.
+  const isSaid = visibility !== '' && visibility !== stack.visibility;
+  const changes = changesIn(form, { ...said, ...(isSaid && { visibility }) });
+  const path = `/v1/stacks/${stack.id}`;
+  const changed = isEmpty(changes) ? null : await visit.send<StackAnswer>('PATCH', path, changes);
+  if (changed?.ok === false) return editPageOf(visit, stack, form, changed.refusal);
   return visit.context.redirect(`${stackPath(stack)}?notice=saved`, 303);
 }
 

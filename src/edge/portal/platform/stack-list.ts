@@ -1,7 +1,7 @@
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, empty, field, notice, select } from '#edge/portal/ui.ts';
-import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer, StackAnswer } from './answers.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { filterForm, pageNumber, pager } from './widgets.ts';
@@ -47,7 +47,7 @@ export async function stacksPage(visit: Visit): Promise<Response> {
     get<PageAnswer<StackAnswer>>(`/v1/stacks?limit=${categoriesFrom}`),
     readRunnerProblem(visit),
   ]);
-  const said = notices[queryOf(context, 'notice')];
+  const said = noticeOf(visit, notices);
   const actions = may('stacks') ? html`<a class="button primary" href="${path}/new">Upload a stack</a>` : null;
   const body = html`${said === undefined ? null : notice('good', said)} ${problem}
     <p class="lead">

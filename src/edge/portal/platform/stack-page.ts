@@ -2,7 +2,7 @@ import { count, counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, notice, records } from '#edge/portal/ui.ts';
-import { queryOf, type Visit } from '#edge/portal/visit.ts';
+import { noticeOf, type Visit } from '#edge/portal/visit.ts';
 import type { InputAnswer, StackAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
 import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';
@@ -28,7 +28,7 @@ export function mayChange({ may, signedIn }: Visit, { visibility, owner_id: owne
 export async function stackPage(visit: Visit, name: string): Promise<Response> {
   const stack = await readStack(visit, name);
   const path = stackPath(stack);
-  const said = notices[queryOf(visit.context, 'notice')];
+  const said = noticeOf(visit, notices);
   const changes = mayChange(visit, stack);
   const actions = html`${visit.may('runs') ? html`<a class="button primary" href="${path}/apply">Apply</a>` : null}
     <a class="button" href="${path}/download">Download</a>

@@ -150,10 +150,13 @@ export function pager<T>(
   path: string,
   query: Readonly<Record<string, string>>,
   { pagination: { page, pages } }: PageAnswer<T>,
+  name = 'page',
 ): MaybeHtml {
   if (pages <= 1) return null;
   const link = (to: number, text: string): MaybeHtml =>
-    to < 1 || to > pages ? null : html`<a class="button" href="${pathWith(path, { ...query, page: to })}">${text}</a>`;
+    to < 1 || to > pages
+      ? null
+      : html`<a class="button" href="${pathWith(path, { ...query, [name]: to })}">${text}</a>`;
   return html`<nav class="pager buttons" aria-label="Pages of the list">
     ${link(page - 1, 'Back')} ${link(page + 1, 'Further')} <span class="quiet">Page ${page} of ${pages}</span>
   </nav>`;

@@ -1,0 +1,31 @@
+import type { PageAnswer } from './admin-answers.ts';
+import type { ListAnswer } from './answers.ts';
+import { pathWith, type Visit } from './visit.ts';
+
+/** Lists of the API as a form or a table of names can hold them: whole, of up to 1000, in the API's order. */
+
+const pageSize = 100;
+const pagesMax = 10;
+
+type Query = Readonly<Record<string, string | undefined>>;
+
+/** One whose pages have numbers. @throws RefusedError */
+export async function readPages<T>({ get }: Visit, path: string, query: Query = {}): Promise<readonly T[]> {
+  const read = (page: number): Promise<PageAnswer<T>> => get(pathWith(path, { ...query, page, limit: pageSize }));
+  const first = await read(1);
+  const others = Math.min(first.pagination.pages, pagesMax) - 1;
+  const rest = await Promise.all(Array.from({ length: Math.max(0, others) }, (_, index) => read(index + 2)));
+  return [first, ...rest].flatMap(({ data }) => data);
+}
+
+/** One that goes on at a cursor. @throws RefusedError */
+export async function readOnward<T>({ get }: Visit, path: string, query: Query = {}): Promise<readonly T[]> {
+  const all: T[][] = [];
+  let cursor: string | null = null;
+  do {
+    const list: ListAnswer<T> = await get(pathWith(path, { ...query, limit: pageSize, cursor }));
+    all.push([...list.data]);
+    cursor = list.next_cursor;
+  } while (cursor !== null && all.length < pagesMax);
+  return all.flat();
+}
