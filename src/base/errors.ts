@@ -86,6 +86,10 @@ function defaultHeaders(status: number, lasting: boolean): Record<string, string
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};
 }
 
+/** What `insufficient_scope` says where a management key alone is not enough. */
+export const needsPlatformAdmin =
+  'This API key may not do this: it takes a management key of a platform administrator.';
+
 /** A refusal or failure with a code, and a text that may be shown to anybody. */
 export class AppError extends Error {
   readonly code: ErrorCode;

@@ -39,7 +39,7 @@ export const welcomeCommand: Command = {
     context.out(
       context.json
         ? `${JSON.stringify(body, null, 2)}\n`
-        : `Open this in a browser to sign in as ${link.email}; it works once, until ${expiresAt}:\n\n  ${address}\n`,
+        : `Open this in a browser to sign in as ${link.email}; it works once, within ten minutes, until ${expiresAt.slice(0, 19).replace('T', ' ')} UTC:\n\n  ${address}\n`,
     );
     return exitCodes.ok;
   },

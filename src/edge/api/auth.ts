@@ -1,5 +1,5 @@
 import type { MiddlewareHandler, Next } from 'hono';
-import { AppError } from '#base/errors.ts';
+import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
 import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from '#core/accounts/accounts.ts';
 import {
@@ -57,9 +57,7 @@ function requireExtent(caller: Caller, action: Action, least: 'own' | 'organizat
   const extent = extentOf(caller, action);
   if (extent !== 'none' && (extent !== 'own' || least === 'own')) return extent;
   if (!isOfPlatform(action)) throw new AppError('insufficient_scope');
-  throw new AppError('insufficient_scope', {
-    message: 'This API key may not do this: it takes a management key of a platform administrator.',
-  });
+  throw new AppError('insufficient_scope', { message: needsPlatformAdmin });
 }
 
 /** Who calls, where the hourly limits have found it out. @throws AppError what they refused with */

@@ -1,5 +1,5 @@
 import type { MiddlewareHandler } from 'hono';
-import { AppError } from '#base/errors.ts';
+import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Caller, HttpContext, HttpEnv } from '#edge/http/http.ts';
@@ -12,10 +12,7 @@ export function isOperator({ platformRole, scope }: Caller): boolean {
   return platformRole === 'admin' && scope === 'management';
 }
 
-const operatorsOnly = (): AppError =>
-  new AppError('insufficient_scope', {
-    message: 'This API key may not do this: it takes a management key of a platform administrator.',
-  });
+const operatorsOnly = (): AppError => new AppError('insufficient_scope', { message: needsPlatformAdmin });
 
 /**
  * The UUID of a cluster in a path that the caller may see.

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, printOne, readCursorList } from './answers.ts';
+import { jsonText, parseAnswer, pathOf, printList, printOne, readCursorList, readList } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, type Ending, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
@@ -29,13 +29,23 @@ const created = z.looseObject({ ...organization.shape, management_key: z.string(
 
 const collection = '/v1/organizations';
 
-const headings = ['ORGANIZATION', 'NAME', 'STATUS', 'KEYS AT MOST', 'NEW KEYS HAVE'];
+/** Amounts are exact decimals, in USD. */
+const reported = z.looseObject({
+  ...organization.shape,
+  balance: z.string(),
+  spent_30_days: z.string(),
+  active_keys: z.number(),
+});
 
-const row = (one: Organization): string[] => [
+const headings = ['ORGANIZATION', 'NAME', 'STATUS', '$ LEFT', '$ IN 30 DAYS', 'KEYS', 'NEW KEYS HAVE'];
+
+const row = (one: z.output<typeof reported>): string[] => [
   one.id,
   one.name,
   one.status,
-  one.max_active_keys === null ? 'default' : String(one.max_active_keys),
+  one.balance,
+  one.spent_30_days,
+  one.max_active_keys === null ? String(one.active_keys) : `${one.active_keys} of ${one.max_active_keys}`,
   limitsText({ ...one.default_limits, models: one.models }),
 ];
 
@@ -43,7 +53,9 @@ const readAll = (context: CommandContext): Promise<readonly Organization[]> =>
   readCursorList(context, { path: collection, item: organization, query: {}, limit: Infinity, parameter: 'cursor' });
 
 async function list(context: CommandContext): Promise<number> {
-  const found = (await readAll(context)).filter(({ status }) => context.flags['all'] === true || status !== 'closed');
+  const query = new URLSearchParams({ sort: '-created_at' });
+  const all = await readList(context, { path: '/v1/admin/organizations', item: reported, query });
+  const found = all.filter(({ status }) => context.flags['all'] === true || status !== 'closed');
   return printList(context, found, { headings, row, none: 'no organization' });
 }
 
@@ -139,7 +151,8 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs ls',
     usage: '[--all]',
-    summary: 'List the organizations, newest first: status, how many keys they may have, what new keys are limited to.',
+    summary:
+      'List the organizations, newest first: status, what they have left and spent, keys, what new keys are limited to.',
     words: { min: 0, max: 0 },
     options: { all: { type: 'boolean', about: 'closed ones too' } },
     run: list,

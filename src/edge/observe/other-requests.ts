@@ -10,6 +10,9 @@ import type { RequestMetrics } from './request-metrics.ts';
 /** The label of a path that is none of ours: what a client made up is no label. */
 const noRoute = 'other';
 
+/** Files of the pages, which say nothing of who did what. */
+const assetRoute = '/portal/assets/:hash/:name';
+
 /**
  * Middleware before all routes but those of inference: counts and logs their requests. The label is the pattern that a
  * request matched, never its path.
@@ -40,6 +43,7 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
       organizationId: idOf('org', known.caller?.organizationId ?? null),
       totalMs,
     };
-    log.info(fields, 'api request');
+    // A page has five of these: they would push what the first start has printed out of its terminal.
+    log[route === assetRoute && status === 200 ? 'debug' : 'info'](fields, 'api request');
   };
 }

@@ -23,20 +23,23 @@ const notices: Readonly<Record<string, string>> = {
   name: 'Your name is changed.',
   email: 'Your address is changed: sign in with it from now on. Links to a new password that were open are void.',
   identity: 'The link is removed: this account of the provider opens yours no more.',
-  password: 'Your password is changed. Your other sessions have ended, here and everywhere.',
+  password: 'Your password is set: sign in with it and your address from now on. Your other sessions have ended.',
 };
 
-const currentPassword = (of: string, refusal: Refusal | null) =>
-  field({
-    name: `${of}_current_password`,
-    label: 'Current password',
-    value: '',
-    type: 'password',
-    autocomplete: 'current-password',
-    hint: 'Empty where the account has none yet.',
-    refusal: renamed(refusal, 'current_password', `${of}_current_password`),
-    maxLength: 1024,
-  });
+/** Nothing for an account that has none, such as that of the first start. */
+const currentPassword = (visit: Visit, of: string, refusal: Refusal | null) =>
+  visit.signedIn.member.hasPassword
+    ? field({
+        name: `${of}_current_password`,
+        label: 'Current password',
+        value: '',
+        type: 'password',
+        autocomplete: 'current-password',
+        refusal: renamed(refusal, 'current_password', `${of}_current_password`),
+        isRequired: true,
+        maxLength: 1024,
+      })
+    : null;
 
 /** The API's problem with a field, at the field of this page. */
 function renamed(refusal: Refusal | null, from: string, to: string): Refusal | null {
@@ -118,8 +121,8 @@ async function accountPageOf(visit: Visit, { name, email }: Typed, last: Refused
   });
   const body = html`${said === undefined ? null : notice('good', said)}
   ${form('name', 'Name', field({ name: 'name', label: 'Name', value: name, refusal: refusalOf('name'), isRequired: true, autocomplete: 'name', maxLength: 100 }), 'Change the name')}
-  ${form('email', 'Address', [field({ name: 'email', label: 'E-mail address', value: email, type: 'email', refusal: refusalOf('email'), isRequired: true, autocomplete: 'email', maxLength: 254 }), currentPassword('email', refusalOf('email'))], 'Change the address')}
-  ${form('password', 'Password', [password, currentPassword('password', refusalOf('password'))], 'Change the password')}
+  ${form('email', 'Address', [field({ name: 'email', label: 'E-mail address', value: email, type: 'email', refusal: refusalOf('email'), isRequired: true, autocomplete: 'email', maxLength: 254 }), currentPassword(visit, 'email', refusalOf('email'))], 'Change the address')}
+  ${form('password', 'Password', [password, currentPassword(visit, 'password', refusalOf('password'))], `${visit.signedIn.member.hasPassword ? 'Change' : 'Set'} the password`)}
   ${await identitiesSection(visit)}`;
   return page(visit, { title: 'Account', body, status: last === null ? 200 : statusOf(last.refusal) });
 }

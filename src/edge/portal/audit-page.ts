@@ -2,12 +2,12 @@ import type { AuditAnswer } from './admin-answers.ts';
 import type { ListAnswer } from './answers.ts';
 import { actorNames } from './audit-names.ts';
 import { auditActions, sentenceOf } from './audit-words.ts';
-import { timeOf } from './format.ts';
+import { timeToSecond } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { type Choice, empty, notice, older, select, table } from './ui.ts';
-import { pathWith, queryOf, type Visit } from './visit.ts';
+import { pathWith, queryOf, RefusedError, type Visit } from './visit.ts';
 
 const pageSize = 50;
 
@@ -37,6 +37,8 @@ export async function auditPage(visit: Visit): Promise<Response> {
     actorNames(visit, visit.organizationId),
     visit.send<ListAnswer<AuditAnswer>>('GET', path),
   ]);
+  // Filters that are wrong are said above them; who may not read it has nothing to filter.
+  if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
   const body = html`<p class="lead">Who changed what, newest first; never a secret. Days are those of UTC.</p>
     ${form(filters, names)} ${list.ok ? entries(list.body, filters, names) : notice('bad', list.refusal.message)}`;
   return page(visit, { title: 'Audit log', body, status: list.ok ? 200 : statusOf(list.refusal) });
@@ -75,7 +77,7 @@ function entries(list: ListAnswer<AuditAnswer>, filters: Filters, names: Readonl
   return html`${table({
     caption: 'Changes, newest first',
     columns: [{ title: 'What' }, { title: 'Time' }, { title: 'Details' }],
-    rows: list.data.map((entry) => [sentenceOf(entry, names), timeOf(entry.created_at, ''), details(entry)]),
+    rows: list.data.map((entry) => [sentenceOf(entry, names), timeToSecond(entry.created_at * 1000), details(entry)]),
   })}
   ${older(next)}`;
 }

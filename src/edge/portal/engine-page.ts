@@ -5,7 +5,7 @@ import { actorNames } from './audit-names.ts';
 import { sentenceOf } from './audit-words.ts';
 import { isAbout, readReloads } from './engine-changes.ts';
 import { duration, engineBadge, enginePath, expectedStartMs, needs, stateWords } from './engine-words.ts';
-import { count, counted, timeOf, usd } from './format.ts';
+import { count, counted, timeOf, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
@@ -123,7 +123,7 @@ function failure(visit: Visit, engine: EngineAnswer): MaybeHtml {
   const again =
     last.retry_at === null
       ? 'It is not tried again by itself.'
-      : html`It is tried again by itself at ${timeOf(last.retry_at, '')}.`;
+      : html`It is tried again by itself at ${timeToSecond(last.retry_at * 1000)}.`;
   return notice(
     'bad',
     html`<p><strong>${last.message}</strong></p>

@@ -128,6 +128,7 @@ function engineTable(engines: readonly EngineAnswer[]): Html {
         remark(engine),
       ];
     }),
+    isPaired: true,
   });
 }
 

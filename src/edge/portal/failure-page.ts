@@ -1,4 +1,4 @@
-import { AppError } from '#base/errors.ts';
+import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { html } from './html.ts';
@@ -17,11 +17,16 @@ const titles: Readonly<Record<number, string>> = {
 const ofKeys = new AppError('insufficient_scope').message;
 const ofRoles = 'Your role in this organization does not allow this: ask one of its owners or administrators.';
 
+const forPeople: ReadonlyMap<string, string> = new Map([
+  [ofKeys, ofRoles],
+  [needsPlatformAdmin, 'This is for administrators of the platform: your role in this organization does not allow it.'],
+]);
+
 /** Every error as a page: what went wrong, what to do, and the id that the log has it under. */
 export function failurePage(error: unknown, context: HttpContext, log: Log): Response | Promise<Response> {
   const refusal = error instanceof RefusedError ? error.refusal : refusalOf(error, context, log);
   const { status, retryAfter = null } = refusal;
-  const message = refusal.message === ofKeys ? ofRoles : refusal.message;
+  const message = forPeople.get(refusal.message) ?? refusal.message;
   const body = html`<p class="lead">${message}</p>
     ${whenAgain(status, retryAfter)}
     ${status >= 500 ? html`<p>The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}

@@ -34,6 +34,12 @@ export function time(ms: number): Html {
   return html`<time datetime="${new Date(ms).toISOString()}" title="${shown}">${shown.slice(0, 16)} UTC</time>`;
 }
 
+/** The same with its seconds, for what is looked up in a log or waited for. */
+export function timeToSecond(ms: number): Html {
+  const shown = utcText(ms);
+  return html`<time datetime="${new Date(ms).toISOString()}" title="${shown}" data-seconds>${shown}</time>`;
+}
+
 /** The same of the API's seconds; `none` where there is no such moment. */
 export function timeOf(seconds: number | null, none: string): Html {
   return seconds === null ? html`<span class="quiet">${none}</span>` : time(seconds * 1000);

@@ -8,6 +8,7 @@ import { onceOf, statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { pager, sortColumn, sortOf } from './lists.ts';
 import { badge, copyable, empty, field, formToken, notice, refused, select, table } from './ui.ts';
+import { viewButtons } from './view.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
 /** Who of the tenants spends what, for platform administrators. */
@@ -137,8 +138,12 @@ export async function createOrganization(visit: Visit, form: Form): Promise<Resp
   const { id, name: given, management_key: secret } = made.body;
   const body = html`${notice('good', html`<p><strong>This is the only time that its management key is shown.</strong> Who has it makes keys, users and projects of this organization.</p>`)}
     ${copyable('secret', secret, 'Copy the key')}
-    <p>It has no credit yet: the first request is refused with 402 until there is some.</p>
-    <p class="buttons"><a class="button" href="/portal/organizations/${id}">To the organization</a></p>`;
+    <p>
+      It has no credit yet: the first request is refused with 402 until there is some. Its people come in by an
+      invitation.
+    </p>
+    ${viewButtons(visit, id, ['/portal/wallet?open=credits', '/portal/invitations'])}
+    <p><a href="/portal/organizations/${id}">To the organization</a></p>`;
   return page(visit, { title: given, body, returnTo: `/portal/organizations/${id}` });
 }
 

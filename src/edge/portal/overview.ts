@@ -1,7 +1,7 @@
 import { parseId } from '#base/id.ts';
 import type { KeyAnswer, ListAnswer, ModelAnswer, RequestAnswer, SummaryAnswer, WalletAnswer } from './answers.ts';
 import { engineTroubles } from './engine-troubles.ts';
-import { count, counted, usd } from './format.ts';
+import { counted, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import { modelStatus } from './models-page.ts';
@@ -11,7 +11,7 @@ import { empty, figures } from './ui.ts';
 import type { PortalParts } from './parts.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway } from './runway.ts';
-import type { Visit } from './visit.ts';
+import { pathWith, type Visit } from './visit.ts';
 
 const requestsShown = 8;
 const keysReadMax = 500;
@@ -44,17 +44,19 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
   const [seen, troubles] = await Promise.all([read(visit, parts), engineTroubles(visit)]);
-  const body = html`<div
-      id="live"
-      hx-get="/"
-      hx-select="#live"
-      hx-trigger="every 15s"
-      hx-swap="outerHTML"
-      hx-headers='{"X-Poll":"1"}'
-    >
-      ${troubles} ${balance(visit, seen)} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
-    </div>
-    ${firstSteps(visit, seen)}`;
+  const live = html`<div
+    id="live"
+    hx-get="/"
+    hx-select="#live"
+    hx-trigger="every 15s"
+    hx-swap="outerHTML"
+    hx-headers='{"X-Poll":"1"}'
+  >
+    ${troubles} ${balance(visit, seen)} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
+  </div>`;
+  // Whoever has asked nothing yet came for the steps, and the rest is empty.
+  const body =
+    seen.requests?.length === 0 ? html`${firstSteps(visit, seen)} ${live}` : html`${live} ${firstSteps(visit, seen)}`;
   return page(visit, { title: 'Overview', body });
 }
 
@@ -116,7 +118,7 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
   const names = new Map(keys?.map(({ id, name }) => [id, name]));
   const body =
     list.length === 0
-      ? empty('No requests yet', 'The lines below make one. It then stands here, with what it cost.')
+      ? empty('No requests yet', 'The first steps make one. It then stands here, with what it cost.')
       : requestsTable(list, (id) => names.get(id) ?? html`<span class="quiet">${id}</span>`);
   return html`<section aria-labelledby="requests-title">
     <div class="heading">
@@ -127,20 +129,29 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
   </section>`;
 }
 
-const playgroundStep = html`<li>
-  <h3>A model’s answer</h3>
-  <p>Ask one here, without a key: its text as it comes, and what it costs.</p>
-  <p><a class="button" href="/portal/playground">To the playground</a></p>
-</li>`;
+const firstQuestion = 'What is a headgate? Answer in one sentence.';
+
+const playgroundStep = (isFirst: boolean): Html =>
+  html`<li>
+    <h3>A model’s answer</h3>
+    <p>Ask one here, without a key: its text as it comes, what it cost to the last digit, and why.</p>
+    <p>
+      <a
+        class="${isFirst ? 'button primary' : 'button'}"
+        href="${pathWith('/portal/playground', { message: isFirst ? firstQuestion : '' })}"
+        >${isFirst ? 'Ask a model' : 'To the playground'}</a
+      >
+    </p>
+  </li>`;
 
 /** Who came by the link of the first start has no other way in yet. */
 const passwordStep = html`<li>
   <h3>A password</h3>
   <p>You have none yet: with one you come back by your e-mail address, without another link.</p>
-  <p><a class="button" href="/portal/account">Set a password</a></p>
+  <p><a class="button" href="/portal/account#password-title">Set a password</a></p>
 </li>`;
 
-function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys }: Seen): MaybeHtml {
+function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys, requests: asked }: Seen): MaybeHtml {
   const model = sampleModel(list);
   if (model === undefined) return null;
   const active = keys?.filter(({ status, held }) => status === 'active' && !held).length ?? 0;
@@ -161,13 +172,13 @@ function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys }: Se
     ? html`<li>
         <h3>Credit</h3>
         <p>Requests are paid from the balance, and refused once it is used up.</p>
-        <p><a class="button" href="/portal/wallet">Add credit</a></p>
+        <p><a class="button" href="/portal/wallet?open=credits">Add credit</a></p>
       </li>`
     : null;
   return html`<section class="steps" aria-labelledby="steps-title">
     <h2 id="steps-title">First steps</h2>
     <ol>
-      ${list.some(isChat) ? playgroundStep : null} ${key}
+      ${list.some(isChat) ? playgroundStep(asked?.length === 0) : null} ${key}
       <li>
         <h3>Where the lines below find it</h3>
         <div class="code">
@@ -184,6 +195,5 @@ function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys }: Se
       </li>
       ${credit} ${signedIn.member.hasPassword ? null : passwordStep}
     </ol>
-    <p class="quiet">${count(list.length)} models, by their ids: ${list.map(({ id }) => id).join(', ')}</p>
   </section>`;
 }

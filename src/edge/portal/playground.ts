@@ -14,6 +14,9 @@ import { queryOf, type Visit } from './visit.ts';
 
 /** Models, asked from a page: by a key of who is signed in, that only the gateway holds. */
 
+/** Of a message that a link brings along; it is sent by the person alone. */
+const messageMax = 2000;
+
 /** How often it is asked whether a session still lasts while its answer streams: half of the second that is promised. */
 const sessionLookMs = 500;
 
@@ -85,9 +88,10 @@ interface AreaOptions {
   readonly rows: number;
   readonly placeholder: string;
   readonly hint?: string;
+  readonly value?: string;
 }
 
-function area({ id, label, rows, placeholder, hint }: AreaOptions): Html {
+function area({ id, label, rows, placeholder, hint, value = '' }: AreaOptions): Html {
   return html`<div class="field">
     <label for="${id}">${label}</label>
     <textarea
@@ -96,7 +100,8 @@ function area({ id, label, rows, placeholder, hint }: AreaOptions): Html {
       placeholder="${placeholder}"
       spellcheck="false"
       ${hint === undefined ? null : html`aria-describedby="${id}-hint"`}
-    ></textarea>
+    >
+${value}</textarea>
     ${hint === undefined ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
   </div>`;
 }
@@ -130,15 +135,17 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     </div>
     <details class="fold">
       <summary>System prompt, limits, tools</summary>
-      ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
-      <div class="grid">
-        ${numberField('temperature', 'Temperature', 'as the model has it')}
-        ${numberField('max-tokens', 'Most output tokens', `up to ${count(4096)} are usual`)}
+      <div class="fold-body">
+        ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
+        <div class="grid">
+          ${numberField('temperature', 'Temperature', 'as the model has it')}
+          ${numberField('max-tokens', 'Most output tokens', `up to ${count(4096)} are usual`)}
+        </div>
+        ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'As the API takes them, a JSON array. Calls are shown; nothing is called.' })}
       </div>
-      ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'As the API takes them, a JSON array. Calls are shown; nothing is called.' })}
     </details>
     <ol id="turns" class="turns" aria-live="polite"></ol>
-    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Ask something', hint: 'Ctrl and Enter send it.' })}
+    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Ask something', hint: 'Ctrl and Enter send it.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
     <div class="field" id="image-field" hidden>
       <label for="image">Image</label>
       <input type="file" id="image" accept="image/png,image/jpeg,image/webp,image/gif" />

@@ -1,6 +1,6 @@
 import type { ContentAnswer, LimitsAnswer, RequestDetailAnswer } from './answers.ts';
 import { mark, type Span, timelineChart } from './chart.ts';
-import { count, milliseconds, timeOf, usd } from './format.ts';
+import { count, milliseconds, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { readKeyNames } from './key-pages.ts';
 import { page } from './layout.ts';
@@ -49,6 +49,7 @@ function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): 
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
+    { label: 'When', value: timeToSecond(request.created_at * 1000) },
     { label: 'Time taken', value: milliseconds(wholeMs(request)), note: timeNote(request) },
     {
       label: 'Model',
@@ -63,10 +64,9 @@ function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): 
 const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer): number =>
   total + (spans?.committed ?? 0);
 
-function timeNote(request: RequestDetailAnswer): Html {
-  const { timings_ms: timings, created_at: at } = request;
-  const isMore = wholeMs(request) !== timings.total;
-  return html`${isMore ? html`${milliseconds(timings.total)} without the books, ` : null}${timeOf(at, '')}`;
+function timeNote(request: RequestDetailAnswer): string | undefined {
+  const { total } = request.timings_ms;
+  return wholeMs(request) === total ? undefined : `${milliseconds(total)} without the books`;
 }
 
 function timeline(request: RequestDetailAnswer): Html {
@@ -97,6 +97,7 @@ function timeline(request: RequestDetailAnswer): Html {
         share(ms),
       ]),
       foot: ['All of it', '', milliseconds(total), ''],
+      isPaired: true,
     })}
   </section>`;
 }

@@ -1,5 +1,5 @@
 import type { RequestAnswer } from './answers.ts';
-import { count, milliseconds, time, usd } from './format.ts';
+import { count, milliseconds, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { badge, table } from './ui.ts';
 import { pathWith } from './visit.ts';
@@ -32,7 +32,7 @@ export function requestsTable(
     ],
     rows: requests.map((request) => [
       html`<a href="${pathWith(`/portal/usage/${request.id}`, { organization_id: organization })}"
-        >${time(request.created_at * 1000)}</a
+        >${timeToSecond(request.created_at * 1000)}</a
       >`,
       request.model,
       keyName(request.key_id),
@@ -42,5 +42,6 @@ export function requestsTable(
       milliseconds(request.timings_ms.total),
       usd(request.cost),
     ]),
+    isPaired: true,
   });
 }

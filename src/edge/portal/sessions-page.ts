@@ -1,4 +1,5 @@
 import { formatId, parseId } from '#base/id.ts';
+import { browserName } from './browser-name.ts';
 import type { Form } from './form.ts';
 import { time } from './format.ts';
 import { html } from './html.ts';
@@ -27,7 +28,7 @@ export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Pro
         time(createdAtMs),
         time(lastSeenAtMs),
         html`<code>${address}</code>`,
-        html`<span class="wrap">${userAgent}</span>`,
+        html`<span class="wrap" title="${userAgent}">${browserName(userAgent) ?? userAgent}</span>`,
         id === session.id
           ? badge('good', 'this one')
           : html`<form method="post" action="/portal/sessions/end">

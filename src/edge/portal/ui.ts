@@ -46,6 +46,8 @@ export interface TableOptions {
   readonly columns: readonly Column[];
   readonly rows: readonly (readonly MaybeHtml[])[];
   readonly foot?: readonly MaybeHtml[];
+  /** On narrow screens each row stands as a block, two cells a line, and nothing has to be scrolled to; not sorted. */
+  readonly isPaired?: boolean;
 }
 
 export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
@@ -76,8 +78,10 @@ export function records({ caption, columns, rows }: RecordsOptions): Html {
   </div>`;
 }
 
-/** A dense table; on narrow screens it scrolls by itself, by keyboard too. */
-export function table({ caption, columns, rows, foot }: TableOptions): Html {
+/** A dense table; on narrow screens it scrolls by itself, by keyboard too, where its rows are not paired. */
+export function table(options: TableOptions): Html {
+  if (options.isPaired === true) return pairedTable(options);
+  const { caption, columns, rows, foot } = options;
   const cells = (row: readonly MaybeHtml[], tag: 'td' | 'th'): Html[] =>
     row.map((cell, index) => {
       const numeric = columns[index]?.isNumber === true ? 'number' : '';
@@ -107,6 +111,34 @@ export function table({ caption, columns, rows, foot }: TableOptions): Html {
               <tr>
                 ${cells(foot, 'td')}
               </tr>
+            </tfoot>`
+      }
+    </table>
+  </div>`;
+}
+
+/** The roles are said for the reason that `records` has. */
+function pairedTable({ caption, columns, rows, foot }: TableOptions): Html {
+  const numeric = (index: number): string => (columns[index]?.isNumber === true ? 'number' : '');
+  const rowOf = (row: readonly MaybeHtml[]): Html =>
+    html`<tr role="row">
+      ${row.map((cell, index) => html`<td role="cell" class="${numeric(index)}" data-title="${columns[index]?.title}">${cell}</td>`)}
+    </tr>`;
+  return html`<div class="table records paired" tabindex="0" role="region" aria-label="${caption}">
+    <table role="table">
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map(({ title }, index) => html`<th role="columnheader" scope="col" class="${numeric(index)}">${title}</th>`)}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        ${rows.map(rowOf)}
+      </tbody>
+      ${
+        foot === undefined
+          ? null
+          : html`<tfoot role="rowgroup">
+              ${rowOf(foot)}
             </tfoot>`
       }
     </table>

@@ -70,7 +70,20 @@ export function isOfOtherPage(visit: Visit): boolean {
 }
 
 /** Where a look at an organization begins. */
-const entrances = ['/portal/keys', '/portal/usage', '/portal/wallet', '/portal/users', '/portal/projects'] as const;
+const entrances = {
+  '/portal/keys': 'Keys',
+  '/portal/usage': 'Usage',
+  '/portal/wallet': 'Wallet, credit and corrections',
+  '/portal/users': 'Users',
+  '/portal/invitations': 'Invitations',
+  '/portal/projects': 'Projects',
+  '/portal/audit': 'Audit log',
+  '/portal/wallet?open=credits': 'Add credit',
+} as const;
+
+type Entrance = keyof typeof entrances;
+
+const isEntrance = (path: string): path is Entrance => Object.hasOwn(entrances, path);
 
 /** `organization_id`: whom to look at; empty for one's own. */
 export async function changeView(visit: Visit, { isSecure }: PortalParts, form: Form): Promise<Response> {
@@ -84,8 +97,8 @@ export async function changeView(visit: Visit, { isSecure }: PortalParts, form: 
   if (!visit.may('organizations')) throw new AppError('insufficient_scope');
   const { id: known } = await visit.get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`);
   setCookie(context, nameOf(place), `${known}.${proofOf(visit.formToken, known)}`, attributes(place));
-  const to = entrances.find((path) => path === form.text('to')) ?? '/';
-  return context.redirect(to, 303);
+  const to = form.text('to');
+  return context.redirect(isEntrance(to) ? to : '/', 303);
 }
 
 /** Stands on every page while another organization is looked at. */
@@ -102,17 +115,20 @@ export function viewBanner(visit: Visit): MaybeHtml {
   </div>`;
 }
 
+const lookedAt = [
+  '/portal/keys',
+  '/portal/usage',
+  '/portal/wallet',
+  '/portal/users',
+  '/portal/invitations',
+  '/portal/projects',
+  '/portal/audit',
+] as const satisfies readonly Entrance[];
+
 /** Buttons that lead to the pages of an organization. */
-export function viewButtons(visit: Visit, organizationId: string): MaybeHtml {
-  const titles = {
-    keys: 'Keys',
-    usage: 'Usage',
-    wallet: 'Wallet, credit and corrections',
-    users: 'Users',
-    projects: 'Projects',
-  };
+export function viewButtons(visit: Visit, organizationId: string, paths: readonly Entrance[] = lookedAt): MaybeHtml {
   return html`<form class="buttons" method="post" action="/portal/view">
     ${formToken(visit)} <input type="hidden" name="organization_id" value="${organizationId}" />
-    ${Object.entries(titles).map(([name, title]) => html`<button name="to" value="/portal/${name}">${title}</button>`)}
+    ${paths.map((path) => html`<button name="to" value="${path}">${entrances[path]}</button>`)}
   </form>`;
 }

@@ -148,7 +148,8 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
   const { which, title, amountHint, example, noteLabel, isNoteRequired, button } = form;
   const { amount, reference, note, refusal } = typed;
   const id = (name: string): string => `${which}-${name}`;
-  return html`<details class="fold" ${refusal === null ? null : html`open`}>
+  const isAsked = refusal !== null || queryOf(visit.context, 'open') === which;
+  return html`<details class="fold" ${isAsked ? html`open` : null}>
     <summary>${title}</summary>
     <form class="form" method="post" action="${pathWith(`/portal/wallet/${which}`, { organization_id: owner.id })}">
       ${formToken(visit)} <input type="hidden" name="organization_id" value="${owner.id}" /> ${refused(refusal)}
@@ -189,6 +190,7 @@ function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string
       usd(entry.amount),
       usd(entry.balance_after),
     ]),
+    isPaired: true,
   });
 }
 

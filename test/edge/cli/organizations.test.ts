@@ -44,7 +44,9 @@ describe('headgate orgs', () => {
     const edited = await run(['orgs', 'edit', name, '--max-active-keys', '9', '--requests-per-minute', '7']);
     expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining('active; new keys have 7/min') });
     expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: 9 });
-    expect((await run(['orgs', 'ls'])).stdout).toMatch(new RegExp(`^${id} +${name} +active +9 +7/min`, 'm'));
+    await run(['wallet', 'credit', '3.5', '--reference', id, '--org', id]);
+    const line = new RegExp(`^${id} +${name} +active +3.5 +0 +1 of 9 +7/min`, 'm');
+    expect((await run(['orgs', 'ls'])).stdout).toMatch(line);
     await run(['orgs', 'edit', id, '--max-active-keys', 'none', '--wallet-alert-below', '2.50']);
     expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: null, wallet_alert_below: '2.5' });
     await run(['orgs', 'edit', id, '--wallet-alert-below', 'none']);

@@ -197,6 +197,17 @@ describe('a request', () => {
     expect(await linesOf(idOf(nowhere))).toMatchObject([line]);
   });
 
+  it('for a file of the pages has one for debugging alone: each page has five', async () => {
+    const [, style = ''] =
+      /href="([^"]*\.css)"/.exec(await (await fetch(bench.gateway.url, { headers: { accept: 'text/html' } })).text()) ??
+      [];
+    expect(await linesOf(idOf(await fetch(new URL(style, bench.gateway.url))))).toMatchObject([
+      { level: 20, status: 200 },
+    ]);
+    const gone = await fetch(new URL('/portal/assets/none/none.css', bench.gateway.url));
+    expect(await linesOf(idOf(gone))).toMatchObject([{ level: 30, status: 404 }]);
+  });
+
   it('to an address that is none of ours has one with the path, cut and escaped, without query and keys', async () => {
     const key = `sk-${'a'.repeat(40)}`;
     for (const [path, shown] of [

@@ -119,10 +119,57 @@ describe('the overview', () => {
     const overview = await admin.get('/');
     const steps = overview.text.slice(overview.text.indexOf('steps-title'));
     expect(steps).toContain('href="/portal/playground"');
-    expect(steps).toContain('href="/portal/account"');
+    expect(steps).toContain('href="/portal/account#password-title"');
     const { owner } = await openOwned();
     const theirs = await owner.get('/');
     expect(theirs.text.slice(theirs.text.indexOf('steps-title'))).not.toContain('A password');
+  });
+
+  it('begins with the first steps for who has asked nothing yet, and with the numbers from then on', async () => {
+    const { owner, key } = await openOwned();
+    const isFirst = ({ text }: Shown): boolean => text.indexOf('steps-title') < text.indexOf('id="live"');
+    const fresh = await owner.get('/');
+    expect(isFirst(fresh)).toBe(true);
+    const [, link = ''] = /class="button primary"\s+href="([^"]*)"/.exec(fresh.text) ?? [];
+    expect(link).toMatch(/^\/portal\/playground\?message=/);
+    const message = new URLSearchParams(link.slice(link.indexOf('?'))).get('message') ?? '';
+    const playground = await owner.get(link);
+    expect(/<textarea[^>]*id="prompt"[^>]*>([^<]*)/.exec(playground.text)?.[1]?.trim()).toBe(message);
+    await (await bench.chat({}, { key })).text();
+    await eventually(async () => !isFirst(await owner.get('/')));
+    expect((await owner.get('/')).text).toContain('href="/portal/playground"');
+  });
+
+  it('has no message of a link read as HTML, and none that has no end', async () => {
+    const query = new URLSearchParams({ message: `</textarea><b id="planted">${'x'.repeat(5000)}` });
+    const { text } = await admin.get(`/portal/playground?${query.toString()}`);
+    expect(text).not.toContain('<b id="planted">');
+    expect(text).toContain('&lt;/textarea&gt;');
+    expect(text).not.toContain('x'.repeat(2001));
+  });
+});
+
+describe('an account', () => {
+  it('that has no password is asked for none, and one that has is', async () => {
+    const without = await admin.get('/portal/account');
+    expect(without.text).not.toContain('current-password');
+    expect(textOf(without)).toContain('Set the password');
+    const { owner } = await openOwned();
+    const having = await owner.get('/portal/account');
+    expect(having.text.match(/autocomplete="current-password"/g)).toHaveLength(2);
+    expect(textOf(having)).toContain('Change the password');
+  });
+});
+
+describe('what only administrators of the platform may see', () => {
+  it('is refused in words for people, who have no key', async () => {
+    const { owner } = await openOwned();
+    for (const path of ['/portal/engines', '/portal/organizations']) {
+      const page = await owner.get(path);
+      expect([path, page.status]).toEqual([path, 403]);
+      expect(textOf(page)).toContain('administrators of the platform');
+      expect(textOf(page)).not.toMatch(/API key|management key/);
+    }
   });
 });
 
@@ -172,6 +219,44 @@ describe('credit', () => {
     ];
     expect(first).toMatch(/^portal-\d{4}-\d{2}-\d{2}-[0-9a-f]{8}$/);
     expect(second).not.toBe(first);
+  });
+
+  it('has its form open where a page leads to it, and that form alone', async () => {
+    const openForms = async (path: string): Promise<(string | undefined)[]> =>
+      [...(await admin.get(path)).text.matchAll(/<details class="fold"\s+open\s*>\s*<summary>([^<]*)/g)].map(
+        ([, title]) => title,
+      );
+    expect(await openForms('/portal/wallet')).toEqual([]);
+    expect(await openForms('/portal/wallet?open=anything')).toEqual([]);
+    expect((await admin.get('/')).text).toContain('href="/portal/wallet?open=credits"');
+    expect(await openForms('/portal/wallet?open=credits')).toEqual(['Add credit']);
+  });
+});
+
+describe('an organization that is new', () => {
+  it('is led from to its credit and its invitations, and to no address that a form names', async () => {
+    const made = await admin.post('/portal/organizations', { name: `Led ${randomUUID()}`, once: randomUUID() });
+    const [id = ''] = /org_[0-9a-f]{32}/.exec(made.text) ?? [];
+    const buttons = [...made.text.matchAll(/name="to" value="([^"]*)"/g)].map(([, to]) => to);
+    expect(buttons).toEqual(['/portal/wallet?open=credits', '/portal/invitations']);
+    const entered = async (to: string) =>
+      (await admin.post('/portal/view', { organization_id: id, to })).headers['location'];
+    for (const elsewhere of ['https://evil.example', '//evil.example', '/portal/wallet?open=adjustments', 'toString']) {
+      expect([elsewhere, await entered(elsewhere)]).toEqual([elsewhere, '/']);
+    }
+    for (const to of buttons) expect(await entered(to ?? '')).toBe(to);
+  });
+});
+
+describe('the audit log', () => {
+  it('tells of invitations and links in sentences, and they can be chosen', async () => {
+    const { owner } = await openOwned();
+    const email = `${randomUUID()}@example.com`;
+    expect((await owner.post('/portal/invitations', { email, role: 'member' })).status).toBe(200);
+    const text = textOf(await owner.get('/portal/audit'));
+    expect(text).toContain(`invited ${email}`);
+    expect(text).not.toContain(': invitation.created');
+    expect((await owner.get('/portal/audit')).text).toContain('<option value="invitation.created"');
   });
 });
 

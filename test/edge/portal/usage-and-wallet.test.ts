@@ -156,7 +156,7 @@ describe('usage', () => {
     const pico = (written = ''): bigint => parseDecimal(written, PICO_DIGITS) ?? -1n;
     const rows = [
       ...table.matchAll(
-        /<td class="number">([\d,]+)<\/td>\s*<td class="number">× \$([\d.]+)<\/td>\s*<td class="number">= \$([\d.]+)</g,
+        /<td [^>]*class="number"[^>]*>([\d,]+)<\/td>\s*<td [^>]*>× \$([\d.]+)<\/td>\s*<td [^>]*>= \$([\d.]+)</g,
       ),
     ];
     expect(rows).toHaveLength(3);

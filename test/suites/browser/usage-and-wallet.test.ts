@@ -53,6 +53,23 @@ describe('usage and wallet, by hand', () => {
     await page.getByText('No request matches').waitFor();
   });
 
+  it('has what each request cost in sight on a narrow screen, without scrolling sideways', async () => {
+    const id = await ask('on the phone');
+    const narrow = await browsers.open({ viewport: { width: 360, height: 740 } });
+    await signIn(narrow.page, gateway);
+    for (const [path, table, title] of [
+      ['/', 'Requests, newest first', 'Cost'],
+      ['/portal/wallet', 'Ledger, newest first', 'Balance after'],
+      [`/portal/usage/${id}`, 'Tokens of this request, times their price', 'Amount'],
+    ] as const) {
+      await narrow.page.goto(new URL(path, gateway.url).href);
+      const cells = narrow.page.getByRole('region', { name: table }).locator(`tbody td[data-title="${title}"]`);
+      await cells.first().waitFor();
+      const box = await cells.first().boundingBox();
+      expect([path, (box?.x ?? 360) + (box?.width ?? 360) <= 360]).toEqual([path, true]);
+    }
+  });
+
   it('shows what a request asked and cost, and deletes what is stored of it', async () => {
     const { page } = person;
     const id = await ask('storing');

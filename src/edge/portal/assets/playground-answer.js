@@ -160,7 +160,7 @@ export class AnswerView {
     if (this.usage !== null) {
       const { prompt_tokens: input, completion_tokens: output } = this.usage;
       if (this.firstMs !== null && output > 1 && now > this.firstMs) {
-        parts.push(`${(((output - 1) / (now - this.firstMs)) * 1000).toFixed(1)} tokens/s`);
+        parts.push(`${speed((output - 1) / ((now - this.firstMs) / 1000))}`);
       }
       parts.push(`${input} in, ${output} out`);
       const cost = this.#cost();
@@ -188,7 +188,8 @@ export class AnswerView {
     this.showNumbers();
     if (requestId === null) return;
     if (!isRecorded) {
-      this.numbers.append(' · request ', element('code', '', requestId));
+      if (this.numbers.textContent !== '') this.numbers.append(' · ');
+      this.numbers.append('request ', element('code', '', requestId));
       return;
     }
     const link = element('a', '', `why: request ${requestId}`);
@@ -203,6 +204,9 @@ function padded(decimal) {
   const [whole = '0', fraction = ''] = decimal.split('.');
   return `${whole}.${fraction.padEnd(2, '0')}`;
 }
+
+/** @param {number} tokens per second */
+const speed = (tokens) => `${tokens.toFixed(tokens < 100 ? 1 : 0)} tokens/s`;
 
 /** @param {ToolCall} call */
 function callView({ function: { name, arguments: given } }) {

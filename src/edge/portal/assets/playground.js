@@ -72,6 +72,8 @@ class Playground {
     });
     byId('code', HTMLDetailsElement).addEventListener('toggle', () => void this.showCode());
     this.showImageField();
+    this.prompt.focus();
+    this.prompt.setSelectionRange(this.prompt.value.length, this.prompt.value.length);
   }
 
   clear() {

@@ -2,20 +2,24 @@
  * Every page works without this: times in the reader's own zone, buttons that copy, what is shown once.
  */
 (() => {
-  const shown = new Intl.DateTimeFormat(undefined, {
+  /** @type {Intl.DateTimeFormatOptions} */
+  const toMinute = {
     year: 'numeric',
     month: 'short',
     day: 'numeric',
     hour: '2-digit',
     minute: '2-digit',
-  });
+  };
+  const shown = new Intl.DateTimeFormat(undefined, toMinute);
+  const shownToSecond = new Intl.DateTimeFormat(undefined, { ...toMinute, second: '2-digit' });
 
   /** @param {Element | Document} root */
   const prepare = (root) => {
     /** @type {NodeListOf<HTMLTimeElement>} */
     const times = root.querySelectorAll('time[datetime]:not([data-local])');
     for (const time of times) {
-      time.textContent = shown.format(new Date(time.dateTime));
+      const format = time.dataset['seconds'] === undefined ? shown : shownToSecond;
+      time.textContent = format.format(new Date(time.dateTime));
       time.dataset['local'] = '';
     }
     /** @type {NodeListOf<HTMLButtonElement>} */
