@@ -45,7 +45,7 @@ export interface RelayJob {
   readonly outlivesClient: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
-  /** What takes in a JSON answer of any size; null where that depends on its size. */
+  /** What takes in a part of a JSON answer, whatever its size; null for a whole answer. */
   readonly collect: (() => AnswerCollector) | null;
   readonly hold: StreamHold | null;
   readonly costText: ((usage: Usage) => string) | null;
@@ -208,7 +208,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   onFault(fault: EngineFault): void {
-    const retry = !(fault.bodySeen && this.hasBegun()) && fault.kind !== 'first_byte_timeout';
+    // Of a part nothing leaves before all parts are here.
+    const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
+    const retry = !isLost && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
   }
 
@@ -361,6 +363,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.#onOver = resolve;
     });
     const isPatient = this.#stopped === clientLeft;
+    // An answer of which nothing can be ended any more: all of it was computed, and its end says how much that was.
+    if (isPatient && this.#job.collect !== null && this.#firstByteSeen) await Promise.race([over, wait(patientWaitMs)]);
     const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
     for (let tries = 0; tries < triesMax && !this.#concluded; tries += 1) {
       if ((await this.#abort(waitMs)) !== 'sent') break;

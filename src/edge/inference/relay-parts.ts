@@ -66,6 +66,8 @@ class SentPart implements CallPart {
 
   collect(): PartAnswer {
     const { answers } = this.call.endpoint;
+    // What came of a try that failed is not kept.
+    this.#whole.bytes -= this.answer?.ownBytes ?? 0;
     this.answer = new PartAnswer({ part: this.input, whole: this.#whole, answers });
     return this.answer;
   }
@@ -74,9 +76,14 @@ class SentPart implements CallPart {
     return this.outcome?.kind === 'completed';
   }
 
-  /** An engine had it, and has not said what it has counted until it was told to end. */
+  /** An engine has said what it has counted, also where that came too late. */
+  get isCounted(): boolean {
+    return this.outcome?.usageSource === 'engine';
+  }
+
+  /** An engine had it, and was told to end before it had said what it has counted. */
   get isCutOff(): boolean {
-    return this.outcome !== null && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
+    return !this.isCounted && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
   }
 }
 
@@ -203,20 +210,20 @@ class PartsRelay {
     const joined = joinAnswers(answered, call.endpoint.answers, termsOf(request));
     if (!joined.ok) return failedBy(new AppError('upstream_error', { reason: 'engine_answer' }));
     const { last, usage } = joined;
-    const isCounted = this.#sent.every(({ outcome }) => outcome?.usageSource === 'engine');
+    const isCounted = this.#sent.every((part) => part.isCounted);
     if (usage === null) return outcomeOf({ kind: 'completed', error: null, last });
     return outcomeOf({ kind: 'completed', error: null, last, usage, usageSource: isCounted ? 'engine' : 'last_seen' });
   }
 
   /** What the engines have counted is paid by who has left or was ended, and by nobody where it failed. */
   #breakOff(ended: Outcome): Outcome {
-    const answered = this.#sent.filter(({ isAnswered }) => isAnswered);
+    const counted = this.#sent.filter(({ isCounted }) => isCounted);
     const cutOff = this.#sent.filter(({ isCutOff }) => isCutOff);
     const isPaid = ended.kind !== 'failed';
     // The record of one whose client has left says itself that it may lack something.
-    if (ended.kind !== 'aborted') this.#noteUnpaid(isPaid ? cutOff : [...answered, ...cutOff]);
-    if (!isPaid || answered.length === 0) return ended;
-    const usage = answered.map(({ outcome }) => outcome?.usage ?? noUsage).reduce(plusUsage);
+    if (ended.kind !== 'aborted') this.#noteUnpaid(isPaid ? cutOff : [...counted, ...cutOff]);
+    if (!isPaid || counted.length === 0) return ended;
+    const usage = counted.map(({ outcome }) => outcome?.usage ?? noUsage).reduce(plusUsage);
     return { ...ended, usage, usageSource: cutOff.length === 0 ? 'engine' : 'last_seen' };
   }
 
