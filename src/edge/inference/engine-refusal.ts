@@ -27,15 +27,18 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
-    say: ([, limit, output, input], _, sent, name = sent.longText(Number(limit))) => ({
-      param: name ?? sent.inputKey,
-      code: 'context_length_exceeded',
-      // An embedding asks for none.
-      message:
-        output === '0'
-          ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
-          : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
-    }),
+    say: ([, limit, output, input], _, sent) => {
+      const name = sent.longText(Number(limit));
+      return {
+        param: name ?? sent.inputKey,
+        code: 'context_length_exceeded',
+        // An embedding asks for none.
+        message:
+          output === '0'
+            ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
+            : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
+      };
+    },
   },
   {
     matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
@@ -47,11 +50,12 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /maximum context length(?: is)? (\d+)/i,
-    say: ([, limit], _, sent) => ({
-      param: sent.longText(Number(limit)) ?? sent.inputKey,
-      code: 'context_length_exceeded',
-      message: `The request is longer than this model's context of ${limit} tokens.`,
-    }),
+    say: ([, limit], _, sent) => {
+      const name = sent.longText(Number(limit));
+      const what = name === null ? 'The request' : nameOf(name);
+      const message = `${what} is longer than this model's context of ${limit} tokens.`;
+      return { code: 'context_length_exceeded', message, param: name ?? sent.inputKey };
+    },
   },
   {
     matches: /tool choice requires|tool-call-parser/,

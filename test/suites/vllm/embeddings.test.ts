@@ -73,18 +73,24 @@ it('its counters and the books differ by what it was asked past the gateway, and
 });
 
 it.each([
-  ['an empty text', texts.with(222, ''), 'input[222]'],
-  ['a text that is too long', texts.with(222, 'far too long '.repeat(2000)), 'input[222]'],
+  ['an empty text', texts.with(222, ''), 'input[222]', '"input[222]"'],
+  ['a text that is too long', texts.with(222, 'far too long '.repeat(2000)), 'input[222]', '"input[222]"'],
   [
     'too many token ids',
     texts.map((_, at) => (at === 222 ? Array.from({ length: 2049 }, () => 9) : [at])),
     'input[222]',
+    '"input[222]"',
   ],
-  ['a token id that it does not have', texts.map((_, at) => (at === 222 ? [99_999_999] : [at])), 'input'],
-])('what it refuses of many texts is told with its place: %s', async (_, input, param) => {
+  [
+    'a token id that it does not have',
+    texts.map((_, at) => (at === 222 ? [99_999_999] : [at])),
+    'input',
+    '"input[200]" to "input[299]"',
+  ],
+])('what it refuses of many texts is told with its place: %s', async (_, input, param, says) => {
   const error = await errorOf(await embed({ input }));
   expect(error).toMatchObject({ status: 400, param });
-  if (param === 'input') expect(error.message).toContain('"input[200]" to "input[299]"');
+  expect(error.message).toContain(says);
 });
 
 it('what it had computed of these, before they were ended, is explained', async () => {
