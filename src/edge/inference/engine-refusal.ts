@@ -93,11 +93,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /'type': 'json_invalid', 'loc': \('body', (\d+)\)/,
-    say: ([, offset]) => ({
-      code: 'invalid_request_error',
-      message: `The request body is not valid JSON at character ${offset}.`,
-      param: null,
-    }),
+    say: ([, offset], _, sent) => {
+      const param = sent.splitKey;
+      const where = param === null ? `The request body is not valid JSON at character ${offset}.` : notJson(param);
+      return { code: 'invalid_request_error', message: where, param };
+    },
   },
   {
     matches: /'type': 'missing', 'loc': \('body',\)/,
@@ -329,7 +329,8 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
     const { says, isMissing } = problem;
     const name = sent.nameInWhole(problem.param);
     if (isMissing) return toError('invalid_request_error', `The field "${name}" is missing.`, name);
-    return toError('invalid_value', says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`, name);
+    const said = says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`;
+    return toError('invalid_value', said + sent.placeInWhole(name), name);
   }
   const field = asSent(param ?? leadingParam(message), sent);
   for (const { matches, say } of patterns) {
@@ -342,6 +343,8 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
   const name = sent.nameInWhole(field);
   return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);
 }
+
+const notJson = (name: string): string => `The value of "${name}" is not valid JSON.`;
 
 const notValid = (name: string): string => `The value of "${name}" is not valid for this model.`;
 

@@ -168,13 +168,20 @@ class PartsRelay {
 
   /** What ends the whole request, now that a part of it has ended so. */
   #errorAfter({ kind, error }: Outcome): AppError | null {
-    if (kind !== 'completed' && this.#whole.bytes <= answerBytesMax) return error;
+    const { key } = this.#job.split;
+    if (kind !== 'completed') return this.#whole.bytes > answerBytesMax ? tooLarge(key) : error;
+    const bytes = this.#foreseenBytes();
+    if (bytes > answerBytesMax) return tooLarge(key);
+    this.#room.expect(bytes);
+    return null;
+  }
+
+  /** Vectors are of one length: the first part shows how large the whole will be. */
+  #foreseenBytes(): number {
     const answered = this.#sent.filter(({ isAnswered }) => isAnswered);
     const bytes = sum(answered, ({ answer }) => answer?.ownBytes ?? 0);
     const texts = sum(answered, ({ input }) => input.count);
-    // Vectors are of one length: the first part of an answer that will be too large shows it.
-    const bytesMax = (answerBytesMax * texts) / sum(this.#job.split.parts, ({ count }) => count);
-    return kind !== 'completed' || bytes > bytesMax ? tooLarge(this.#job.split.key) : null;
+    return Math.ceil((bytes / texts) * sum(this.#job.split.parts, ({ count }) => count));
   }
 
   #end(outcome: Outcome, reason: Stop): void {

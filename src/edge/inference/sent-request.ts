@@ -60,21 +60,24 @@ export class SentRequest {
     return sent.find((key) => isEmpty(this.value(key))) ?? sent[0] ?? null;
   }
 
+  /** The member of which a part was sent; null for a whole request. */
+  get splitKey(): string | null {
+    return this.#part === null ? null : (this.#fields.split?.key ?? null);
+  }
+
   /** The name of a field in the whole request, by its name in the part that the engine got. */
   nameInWhole(param: string): string {
     const [, key, index, rest = ''] = /^(\w+)\[(\d+)\](.*)$/.exec(param) ?? [];
-    if (this.#part === null || key !== this.#fields.split?.key) return param;
+    if (this.#part === null || key !== this.splitKey) return param;
     return `${key}[${this.#part.first + Number(index)}]${rest}`;
   }
 
   /** In words, to follow a sentence on a field: which texts it may be about. */
   placeInWhole(param: string | null): string {
-    const { split } = this.#fields;
-    if (this.#part === null || split === null || param !== split.key) return '';
+    if (this.#part === null || param === null || param !== this.splitKey) return '';
     const { first, count } = this.#part;
-    return count === 1
-      ? ` It is "${split.key}[${first}]".`
-      : ` It is one of "${split.key}[${first}]" to "${split.key}[${first + count - 1}]".`;
+    const last = count === 1 ? '' : ` to "${param}[${first + count - 1}]"`;
+    return ` It is ${count === 1 ? '' : 'one of '}"${param}[${first}]"${last}.`;
   }
 
   /** The first text of a part that is empty; null also where all texts were sent. */

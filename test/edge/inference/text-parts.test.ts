@@ -279,6 +279,15 @@ describe('what is wrong with one of many texts', () => {
     expect(error.message).toContain('"input[375]" to "input[499]"');
   });
 
+  it('is told as the field’s mistake where it is no JSON, and not by a place in what the engine got', async () => {
+    const at = "{'type': 'json_invalid', 'loc': ('body', 77), 'msg': 'JSON decode error'}";
+    refuse(444, JSON.stringify({ error: { message: `1 validation error:\n  ${at}`, param: null, code: 400 } }));
+    const error = await errorOf(await bench.embed({ input: textsOf(500) }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_request_error', param: 'input' });
+    expect(error.message).toContain('"input[375]" to "input[499]"');
+    expect(error.message).not.toContain('77');
+  });
+
   it('is told by the engine’s own number, counted from the whole', async () => {
     const at = "{'type': 'int_parsing', 'loc': ('body', 'input', 'list[list[int]]', 7, 1), 'msg': 'Input should be'}";
     refuse(444, JSON.stringify({ error: { message: `1 validation error:\n  ${at}`, param: 'body.input', code: 400 } }));

@@ -42,14 +42,13 @@ export function useTexts(): TextsBench {
     three?.reset();
     one?.reset();
   });
-  const { socketOf, post, chat, record, recordOf, wallet } = bench;
   return {
-    socketOf,
-    post,
-    chat,
-    record,
-    recordOf,
-    wallet,
+    socketOf: (engineId) => bench.socketOf(engineId),
+    post: (path, body, options) => bench.post(path, body, options),
+    chat: (body, options) => bench.chat(body, options),
+    record: (requestId, key) => bench.record(requestId, key),
+    recordOf: (answer, key) => bench.recordOf(answer, key),
+    wallet: (key) => bench.wallet(key),
     get gateway() {
       return bench.gateway;
     },
@@ -59,7 +58,7 @@ export function useTexts(): TextsBench {
     get single() {
       return started(one);
     },
-    embed: (fields, options = {}) => post(embeddingsPath, { model: 'three', ...fields }, options),
+    embed: (fields, options = {}) => bench.post(embeddingsPath, { model: 'three', ...fields }, options),
   };
 }
 
