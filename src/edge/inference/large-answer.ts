@@ -59,8 +59,10 @@ export class TextBlocks {
   /** To be called once all of it was added. */
   end(): Buffer[] {
     const last = this.#blocks.pop();
-    if (last !== undefined) this.#blocks.push(last.subarray(0, this.#used));
-    return this.#blocks;
+    if (last === undefined) return this.#blocks;
+    const used = last.subarray(0, this.#used);
+    // A block that is mostly empty would be kept for as long as the answer is.
+    return [...this.#blocks, this.#used < last.length / 2 ? Buffer.from(used) : used];
   }
 
   /** @returns how much of it had a place in the last block */

@@ -215,7 +215,7 @@ class PartsRelay {
       around: answer?.around ?? '',
     }));
     const joined = joinAnswers(answered, call.endpoint.answers, termsOf(request));
-    if (!joined.ok) return failedBy(new AppError('upstream_error', { reason: 'engine_answer' }));
+    if (!joined.ok) return this.#breakOff(failedBy(new AppError('upstream_error', { reason: 'engine_answer' })));
     const { last, usage } = joined;
     const isCounted = this.#sent.every((part) => part.isCounted);
     if (usage === null) return outcomeOf({ kind: 'completed', error: null, last });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { makeKey } from '../../core/cache/caching-key.ts';
 import { answerText } from './embedding-servers.ts';
 import { type Body, errorOf, openOrganization } from './inference-gateway.ts';
 import { costOf, embeddingsPath, expectWhole, partsOf, textsMax, textsOf, useTexts } from './texts-bench.ts';
@@ -34,6 +35,16 @@ describe('a list of texts that is wrong', () => {
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
     expect(error.message).toContain(String(textsMax));
     expectWhole(await (await bench.embed({ input: textsOf(textsMax) })).json(), textsMax);
+  });
+
+  it('is not sent where another one has used up the tokens of its key', async () => {
+    const { key: managementKey } = await openOrganization(bench.gateway, '1');
+    const { secret: key } = await makeKey(bench, managementKey, { tokens_per_minute: 600 });
+    expectWhole(await (await bench.embed({ input: textsOf(300) }, { key })).json(), 300);
+    bench.servers.reset();
+    const refused = await bench.embed({ input: textsOf(300) }, { key });
+    expect(await errorOf(refused)).toMatchObject({ status: 429, code: 'tokens_limit_exceeded' });
+    expect(bench.servers.asked).toEqual([]);
   });
 
   it('is not sent for who cannot pay for all of it', async () => {

@@ -11,7 +11,7 @@ import { serveCustomer, tell, until, useVictim } from './attacked-gateway.ts';
 /**
  * An engine that answers 100 MB, as 1,200 inputs make with a model of 4,096 dimensions, under a name of its own. Asked
  * for `half` of it, it tells when all of that is sent and then goes silent, and breaks the connection where it is told.
- * Asked for several texts, it answers them.
+ * Asked for several texts, it answers them, unless one of them is `silent`.
  */
 const engineProgram = `
 const { createServer } = require('node:http');
@@ -50,6 +50,7 @@ const server = createServer(async (incoming, answer) => {
   answer.writeHead(200, { 'content-type': 'application/json' });
   if (incoming.method !== 'POST') answer.end('{"data":[]}');
   else if (body.includes('half')) half(answer);
+  else if (body.includes('silent')) return;
   else if (JSON.parse(body).input.length > 1) Readable.from(several(JSON.parse(body).input.length)).pipe(answer);
   else Readable.from(whole()).pipe(answer);
 });
@@ -233,6 +234,24 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     const next = readWhole(1);
     expect(await Promise.all(halves.map(({ status }) => status))).toEqual([504, 504]);
     expect(await next).toEqual([whole]);
+  });
+
+  it('while the rest of it is computed', async () => {
+    const { key } = victim().attacker;
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const texts = (last: string): string[] => Array.from({ length: 500 }, (_, at) => (at < 499 ? 'whole' : last));
+    const leaving = new AbortController();
+    const ask = (last: string) => {
+      const body = JSON.stringify({ model: 'large', input: texts(last) });
+      return fetch(new URL('/v1/embeddings', victim().url), { method: 'POST', headers, body, signal: leaving.signal });
+    };
+    const slow = ask('silent');
+    // Whichever comes to its turn first, the other one gets it after that.
+    const next = await ask('whole');
+    expect(((await next.json()) as Body).data).toHaveLength(500);
+    expect(await readWhole(1)).toEqual([whole]);
+    leaving.abort();
+    await expect(slow).rejects.toThrow('aborted');
   });
 
   it('when its key is revoked', async () => {
