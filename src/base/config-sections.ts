@@ -231,9 +231,10 @@ export interface LimitsConfig {
   readonly bodyBytesPerSecondMin: number;
   readonly inFlightMax: number;
   readonly choicesMax: number;
-  /** Prompts times choices of one request that generates, and inputs of one that does not. */
+  /** Prompts times choices of one request that generates; inputs of one that does not, and those that are texts. */
   readonly sequencesMax: number;
   readonly inputsMax: number;
+  readonly textsMax: number;
   /** How long the end of an answer waits for the books. */
   readonly settleTimeoutMs: number;
 }
@@ -251,6 +252,7 @@ export const limits = section(
     HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
     HEADGATE_MAX_SEQUENCES: whole(1, 65_536, 128),
     HEADGATE_MAX_INPUTS: whole(1, 1_048_576, 2048),
+    HEADGATE_MAX_TEXTS: whole(1, 1_048_576, 8192),
     HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   },
   (read): LimitsConfig => ({
@@ -262,6 +264,7 @@ export const limits = section(
     choicesMax: read.HEADGATE_MAX_CHOICES,
     sequencesMax: read.HEADGATE_MAX_SEQUENCES,
     inputsMax: read.HEADGATE_MAX_INPUTS,
+    textsMax: read.HEADGATE_MAX_TEXTS,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
   }),
 );

@@ -1,3 +1,4 @@
+import { NextMark, StringEnds } from './json-marks.ts';
 import { skipLiteral } from './json-scan.ts';
 
 /**
@@ -31,7 +32,6 @@ type State =
   | 'broken';
 
 const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
 const OPEN_BRACE = 0x7b;
@@ -66,10 +66,7 @@ export class ObjectPieces {
   #marks = new NextMark('');
   /** Whether it stands in a string of an array or object. */
   #inString = false;
-  /** Whether the string that is being read goes on in the next piece. */
-  #stringGoesOn = false;
-  /** Whether the next character of a string stands behind a backslash. */
-  #escaped = false;
+  readonly #strings = new StringEnds();
 
   /** @param valueCharsMax characters that are kept of a value */
   constructor(wanted: ReadonlySet<string>, valueCharsMax: number) {
@@ -152,7 +149,6 @@ export class ObjectPieces {
   #begin(keptMax: number): void {
     this.#kept = '';
     this.#keptMax = keptMax;
-    this.#escaped = false;
   }
 
   #take(text: string, from: number, to: number): void {
@@ -161,36 +157,19 @@ export class ObjectPieces {
   }
 
   #readKey(text: string, at: number): number {
-    const end = this.#findStringEnd(text, at);
+    const end = this.#strings.find(text, at);
     this.#take(text, at, end);
-    if (this.#stringGoesOn) return end;
+    if (this.#strings.goesOn) return end;
     this.#key = this.#kept.length < keyCharsMax ? decodeKey(this.#kept) : '';
     this.#state = 'colon';
     return end;
   }
 
   #readString(text: string, at: number): number {
-    const end = this.#findStringEnd(text, at);
+    const end = this.#strings.find(text, at);
     this.#take(text, at, end);
-    if (!this.#stringGoesOn) this.#endValue(end);
+    if (!this.#strings.goesOn) this.#endValue(end);
     return end;
-  }
-
-  /** Offset after the string that `from` stands in, or the end of the piece. */
-  #findStringEnd(text: string, from: number): number {
-    let quote = text.indexOf('"', from);
-    while (quote !== -1 && this.#isEscaped(text, from, quote)) quote = text.indexOf('"', quote + 1);
-    this.#stringGoesOn = quote === -1;
-    this.#escaped = quote === -1 && this.#isEscaped(text, from, text.length);
-    return quote === -1 ? text.length : quote + 1;
-  }
-
-  /** Whether `at` stands behind an odd number of backslashes; `from` is where the string begins in this piece. */
-  #isEscaped(text: string, from: number, at: number): boolean {
-    let first = at;
-    while (first > from && text.charCodeAt(first - 1) === BACKSLASH) first -= 1;
-    const carried = first === from && this.#escaped ? 1 : 0;
-    return (at - first + carried) % 2 === 1;
   }
 
   #readNested(text: string, from: number): number {
@@ -205,8 +184,8 @@ export class ObjectPieces {
     let at = from;
     while (at < text.length) {
       if (this.#inString) {
-        at = this.#findStringEnd(text, at);
-        this.#inString = this.#stringGoesOn;
+        at = this.#strings.find(text, at);
+        this.#inString = this.#strings.goesOn;
         continue;
       }
       const mark = this.#marks.find(at);
@@ -246,34 +225,6 @@ export class ObjectPieces {
     if (!this.#wanted.has(this.#key)) return;
     const valueEnd = this.#before + at;
     this.#members.set(this.#key, { valueStart: this.#valueStart, valueEnd, text: this.#kept });
-  }
-}
-
-const marks = ['"', '[', ']', '{', '}'];
-
-/** Finds quotes and brackets. Searching for each of them is many times faster than reading every character. */
-class NextMark {
-  readonly #text: string;
-  /** The place of the next one of each, as last searched for. */
-  readonly #next = marks.map(() => -1);
-
-  constructor(text: string) {
-    this.#text = text;
-  }
-
-  /** @returns the place of the first one from `at` on, or the text's length; `at` never goes back */
-  find(at: number): number {
-    let nearest = this.#text.length;
-    for (let index = 0; index < marks.length; index += 1) {
-      let next = this.#next[index] ?? -1;
-      if (next < at) {
-        next = this.#text.indexOf(marks[index] ?? '', at);
-        if (next === -1) next = this.#text.length;
-        this.#next[index] = next;
-      }
-      if (next < nearest) nearest = next;
-    }
-    return nearest;
   }
 }
 

@@ -2,8 +2,10 @@
 export interface SequencesMax {
   /** Prompts times choices of `/v1/completions`. */
   readonly sequencesMax: number;
-  /** Texts or documents of the others that make no tokens. */
+  /** Documents of the others, that make no tokens. */
   readonly inputsMax: number;
+  /** Texts of `/v1/embeddings`, where they are more. */
+  readonly textsMax: number;
 }
 
 /** Routes that a tokenizer answers: no engine counts anything of their requests, however they end. */
@@ -15,10 +17,11 @@ export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.
         where name in (${uncountedEndpoints.map((path) => `'${path}'`).join(', ')})))`;
 
 /** Of an unsure record: how many prompts it had is not kept, so that it counts as many as it may have had. */
-export const sequencesOf = ({ sequencesMax, inputsMax }: SequencesMax): string => `
+export const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax): string => `
       sum(case (select name from usage_names where code = r.endpoint)
         when '/v1/chat/completions' then coalesce(r.choices, 1)::bigint
         when '/v1/responses' then 1::bigint
         when '/v1/messages' then 1::bigint
         when '/v1/completions' then greatest(coalesce(r.choices, 1), ${Math.trunc(sequencesMax)})::bigint
+        when '/v1/embeddings' then ${Math.trunc(Math.max(inputsMax, textsMax))}::bigint
         else ${Math.trunc(inputsMax)}::bigint end)`;

@@ -11,8 +11,8 @@ export interface Usage {
 }
 
 /**
- * Where a count is from: the engine's final one, the last running one that it sent, what was counted here of an answer
- * that ended without one, or nowhere.
+ * Where a count is from: the engine's final one, the last running one that it sent, or those of the parts of a request
+ * that it answered, what was counted here of an answer that ended without one, or nowhere.
  */
 export const usageSources = ['engine', 'last_seen', 'none', 'counted'] as const;
 export type UsageSource = (typeof usageSources)[number];

@@ -158,7 +158,7 @@ function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
     };
   });
   // What it had under way may have been counted in the hour before its end as well.
-  const sequencesMax = limits.inFlightMax * Math.max(limits.sequencesMax, limits.inputsMax);
+  const sequencesMax = limits.inFlightMax * Math.max(limits.sequencesMax, limits.inputsMax, limits.textsMax);
   const gateways = gatewayRuns
     .filter(({ endedMs }) => endedMs >= at && endedMs < at + 2 * hourMs)
     .map(({ id, host, slot }): Reason => {

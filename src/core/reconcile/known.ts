@@ -18,8 +18,9 @@ export interface RequestsMax {
   readonly inFlightMax: number;
   /** Prompts times choices of one that generates. */
   readonly sequencesMax: number;
-  /** Inputs of one that does not. */
+  /** Inputs of one that does not, and those that are texts. */
   readonly inputsMax: number;
+  readonly textsMax: number;
 }
 
 /** What the books of usage are held against. */

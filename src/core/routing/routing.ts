@@ -23,6 +23,8 @@ export interface RouteOptions {
 export interface Routing {
   /** The warm path: at once, or null when the model has to be waited for. */
   now(model: Model, options?: RouteOptions): Lease | null;
+  /** Replicas that take requests now. */
+  replicas(model: Model): number;
   /** Waits while the engine starts; one start serves all who wait, fairly. Throws when the signal aborts. */
   wait(model: Model, request: WaitingRequest): Promise<RouteResult>;
   /** Waits for a lease that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
@@ -63,6 +65,7 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
   };
   return {
     now,
+    replicas: ({ engine }) => fleet.candidates(engine.id).length,
     wait({ engine }, { signal, exclude, ...fairness }) {
       return fleet.acquire(engine.id, { signal, fairness, ...(exclude !== undefined && { exclude }) });
     },

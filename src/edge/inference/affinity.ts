@@ -1,7 +1,7 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
 import { keepsApart } from './cache-salt.ts';
-import type { InferenceRequest } from './call.ts';
+import type { Call, InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import type { Outcome } from './outcome.ts';
@@ -22,8 +22,12 @@ const contextKeys = [
 const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
+/** Parts of one request are to be spread, whatever it says of itself. */
+const anywhere: Affinity = { prompt: () => null, stickyKey: () => null };
+
 /** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
-export function affinityOf(endpoint: Endpoint, { caller, fields, model }: RoutedRequest): Affinity {
+export function affinityOf({ endpoint, part }: RoutedCall, { caller, fields, model }: RoutedRequest): Affinity {
+  if (part !== null) return anywhere;
   const { organizationId } = caller.key;
   return {
     // What an engine has cached of a prompt for one adapter serves no other.
@@ -32,6 +36,7 @@ export function affinityOf(endpoint: Endpoint, { caller, fields, model }: Routed
   };
 }
 
+type RoutedCall = Pick<Call, 'endpoint' | 'part'>;
 type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
 /** What an outcome says of the replica: not every failed request is the replica's fault. */

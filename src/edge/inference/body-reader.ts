@@ -70,6 +70,12 @@ export function requireOptions(reader: BodyReader, key: string): Readonly<Record
   return readOptions(reader, key);
 }
 
+export const isList = ({ text }: BodyReader, { valueStart }: JsonMember): boolean =>
+  text.charCodeAt(valueStart) === OPEN_BRACKET;
+
+export const invalidJson = (key: string): AppError =>
+  new AppError('invalid_request_error', { message: `The value of "${key}" is not valid JSON.`, param: key });
+
 /**
  * The prompts in a member: one, or as many as its list has; a list of numbers is one prompt of token ids.
  * @param max counting ends above it
@@ -77,16 +83,13 @@ export function requireOptions(reader: BodyReader, key: string): Readonly<Record
  */
 export function countList(reader: BodyReader, key: string, max: number): number {
   const member = present(reader, key);
-  if (member === null || reader.text.charCodeAt(member.valueStart) !== OPEN_BRACKET) return 1;
+  if (member === null || !isList(reader, member)) return 1;
   let count = 0;
   const end = forEachElement(reader.text, member.valueStart, (start) => {
     if (count === 0 && /[-\d]/.test(reader.text.charAt(start))) return false;
     count += 1;
     return count <= max;
   });
-  if (end === -1) {
-    const message = `The value of "${key}" is not valid JSON.`;
-    throw new AppError('invalid_request_error', { message, param: key });
-  }
+  if (end === -1) throw invalidJson(key);
   return Math.max(1, count);
 }

@@ -11,7 +11,9 @@ import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
+import type { AnswerCollector } from './large-answer.ts';
 import type { CallTrace } from './observer.ts';
+import type { InputPart } from './split-input.ts';
 import { StopControl } from './stop.ts';
 import type { Transcript } from './transcript.ts';
 
@@ -27,6 +29,15 @@ export interface Call {
   readonly found: CallFindings;
   readonly held: CallHoldings;
   readonly timings: CallTimings;
+  /** What it sends of a request's texts; null for all of them. */
+  readonly part: CallPart | null;
+}
+
+/** One of the calls that a request with many texts becomes. */
+export interface CallPart {
+  readonly input: InputPart;
+  /** Takes in the answer to one try. */
+  collect(): AnswerCollector;
 }
 
 /** A request that is understood, and may be served. */
@@ -120,6 +131,21 @@ function clientRequestId(incoming: IncomingMessage): string | null {
   return given.slice(0, noteBytesMax);
 }
 
+/** @param startedMs of the monotonic clock */
+export function timingsFrom(startedMs: number): CallTimings {
+  return {
+    startedMs,
+    bodyMs: 0,
+    admittedMs: null,
+    queuedMs: 0,
+    coldMs: 0,
+    engineMs: null,
+    retries: 0,
+    firstByteMs: null,
+    waitedForOther: false,
+  };
+}
+
 export function createCall({ requestId, endpoint, incoming, outgoing, trace, startedMs }: CallOrigin): Call {
   const answer = createAnswer(outgoing, endpoint.answers);
   answer.setHeader('x-request-id', requestId);
@@ -135,17 +161,8 @@ export function createCall({ requestId, endpoint, incoming, outgoing, trace, sta
     stop,
     found: { caller: null, model: null, request: null, reuse: null, grant: null },
     held: { body: null, answerPlace: null, lease: null, flexLease: null, leave: null },
-    timings: {
-      startedMs,
-      bodyMs: 0,
-      admittedMs: null,
-      queuedMs: 0,
-      coldMs: 0,
-      engineMs: null,
-      retries: 0,
-      firstByteMs: null,
-      waitedForOther: false,
-    },
+    timings: timingsFrom(startedMs),
+    part: null,
   };
 }
 

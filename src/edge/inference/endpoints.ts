@@ -213,7 +213,13 @@ export const endpoints = [
     operation: 'embeddings',
     taskTypes: ['embedding'],
     fields: requestFields.embedding,
-    inputs: { kind: 'texts', keys: ['input'], chatsKey: 'messages' },
+    inputs: {
+      kind: 'texts',
+      key: 'input',
+      chatsKey: 'messages',
+      formatKey: 'encoding_format',
+      joinedFormats: ['float', 'base64'],
+    },
   },
   // The conventions of OpenTelemetry have no names for the operations of these yet, and allow others.
   { ...comparing, path: '/v1/rerank', operation: 'rerank', fields: requestFields.rerank },

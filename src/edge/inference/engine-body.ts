@@ -6,6 +6,7 @@ import type { EngineBody } from '#core/proxy/proxy.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { isNull, parseMember, valueText } from './member.ts';
+import type { InputPart } from './split-input.ts';
 
 const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 
@@ -44,11 +45,13 @@ export interface EngineBodyOptions {
   readonly outputTokensMax: number | null;
   /** The salt of the prompt's cache; null leaves the client's own, or none. */
   readonly cacheSalt: string | null;
+  /** The part of its texts that is sent; null for all of them. */
+  readonly part: InputPart | null;
 }
 
 /** The body that the engine gets, a string as latin1: the client's own bytes but for what must be different. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
-  const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt } = options;
+  const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt, part } = options;
   const splices: Splice[] = [];
   if (fields.model !== upstreamModel) splices.push(setMember(fields, 'model', latin1Json(upstreamModel)));
   const { streamOptionsKey, storeKey, idMember, nullMembers } = endpoint;
@@ -58,16 +61,31 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   // Absent, it is true for engines: only who asks for it by name has been let through.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
-  for (const [key, json] of Object.entries(nullMembers)) {
-    const member = fields.members.get(key);
-    if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
-  }
+  splices.push(...setNulls(fields, nullMembers));
   if (idMember !== null && engine.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }
   if (cacheSalt !== null && endpoint.fields['cache_salt'] !== undefined)
     splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
+  if (part !== null) splices.push(...cutOthers(fields, part));
   return replace(fields.text, mergeInsertions(splices));
+}
+
+/** Cuts all texts but those of a part out of their list. */
+function cutOthers({ split }: RequestFields, part: InputPart): Splice[] {
+  if (split === null) throw new Error('a part is sent of a request that is not split');
+  const cuts = [
+    { start: split.start, end: part.start, text: '' },
+    { start: part.end, end: split.end, text: '' },
+  ];
+  return cuts.filter(({ start, end }) => start < end);
+}
+
+function setNulls(fields: RequestFields, values: Endpoint['nullMembers']): Splice[] {
+  return Object.entries(values).flatMap(([key, json]) => {
+    const member = fields.members.get(key);
+    return member !== undefined && isNull(fields.text, member) ? [setMember(fields, key, json)] : [];
+  });
 }
 
 function isTrue({ text, members }: RequestFields, key: string): boolean {

@@ -27,15 +27,18 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
-    say: ([, limit, output, input], _, sent) => ({
-      param: sent.inputKey,
-      code: 'context_length_exceeded',
-      // An embedding asks for none.
-      message:
-        output === '0'
-          ? `This model's context holds ${limit} tokens; the input has at least ${input}. Shorten it.`
-          : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
-    }),
+    say: ([, limit, output, input], _, sent) => {
+      const name = sent.longText(Number(limit));
+      return {
+        param: name ?? sent.inputKey,
+        code: 'context_length_exceeded',
+        // An embedding asks for none.
+        message:
+          output === '0'
+            ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
+            : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
+      };
+    },
   },
   {
     matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
@@ -47,11 +50,12 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /maximum context length(?: is)? (\d+)/i,
-    say: ([, limit], _, sent) => ({
-      param: sent.inputKey,
-      code: 'context_length_exceeded',
-      message: `The request is longer than this model's context of ${limit} tokens.`,
-    }),
+    say: ([, limit], _, sent) => {
+      const name = sent.longText(Number(limit));
+      const what = name === null ? 'The request' : nameOf(name);
+      const message = `${what} is longer than this model's context of ${limit} tokens.`;
+      return { code: 'context_length_exceeded', message, param: name ?? sent.inputKey };
+    },
   },
   {
     matches: /tool choice requires|tool-call-parser/,
@@ -75,7 +79,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /empty conversation|pass at least one prompt|prompt cannot be empty|must be provided and non-empty/,
-    say: (_, __, sent) => wrong('The request has no input: it needs at least one message or prompt.', sent.inputKey),
+    say: (_, __, sent) => {
+      const name = sent.emptyText;
+      if (name !== null) return wrong(`${nameOf(name)} is empty.`, name);
+      return wrong('The request has no input: it needs at least one message or prompt.', sent.inputKey);
+    },
   },
   {
     matches:
@@ -85,11 +93,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /'type': 'json_invalid', 'loc': \('body', (\d+)\)/,
-    say: ([, offset]) => ({
-      code: 'invalid_request_error',
-      message: `The request body is not valid JSON at character ${offset}.`,
-      param: null,
-    }),
+    say: ([, offset], _, sent) => {
+      const param = sent.splitKey;
+      const where = param === null ? `The request body is not valid JSON at character ${offset}.` : notJson(param);
+      return { code: 'invalid_request_error', message: where, param };
+    },
   },
   {
     matches: /'type': 'missing', 'loc': \('body',\)/,
@@ -318,20 +326,25 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
   const { message, param } = readErrorBody(text);
   const problem = validationProblem(message, sent);
   if (problem !== null) {
-    const { param: name, says, isMissing } = problem;
+    const { says, isMissing } = problem;
+    const name = sent.nameInWhole(problem.param);
     if (isMissing) return toError('invalid_request_error', `The field "${name}" is missing.`, name);
-    return toError('invalid_value', says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`, name);
+    const said = says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`;
+    return toError('invalid_value', said + sent.placeInWhole(name), name);
   }
   const field = asSent(param ?? leadingParam(message), sent);
   for (const { matches, say } of patterns) {
     const found = matches.exec(message);
     if (found === null) continue;
     const said = say(found, field, sent);
-    return toError(said.code, said.message, said.param);
+    return toError(said.code, said.message + sent.placeInWhole(said.param), said.param);
   }
   if (field === null) return toError('invalid_request_error', 'The model refused this request as not valid.', null);
-  return toError('invalid_value', notValid(field), field);
+  const name = sent.nameInWhole(field);
+  return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);
 }
+
+const notJson = (name: string): string => `The value of "${name}" is not valid JSON.`;
 
 const notValid = (name: string): string => `The value of "${name}" is not valid for this model.`;
 

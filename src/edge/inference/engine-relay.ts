@@ -16,8 +16,9 @@ import type { AnswerPlace } from './answer-room.ts';
 import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
+import { engineRequestIds } from './engine-request-ids.ts';
 import type { SentRequest } from './sent-request.ts';
-import { LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
+import { answerBytesMax, type AnswerCollector, LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { SlowReader } from './slow-reader.ts';
 import { clientLeft, outOfFunds, type Stop } from './stop.ts';
@@ -44,6 +45,8 @@ export interface RelayJob {
   readonly outlivesClient: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
+  /** What takes in a part of a JSON answer, whatever its size; null for a whole answer. */
+  readonly collect: (() => AnswerCollector) | null;
   readonly hold: StreamHold | null;
   readonly costText: ((usage: Usage) => string) | null;
   /** Headgate started the engine. */
@@ -75,36 +78,11 @@ const abortRepeatMs = 150;
 /** Where the client has left no one waits, and a busy engine has the final count some seconds later. */
 const patientWaitMs = 7000;
 const patientTries = 12;
-const jsonBodyBytesMax = 268_435_456;
 const keptBytesMin = 65_536;
 /** A larger JSON answer is metered while it comes, a smaller one in one piece, in milliseconds. No error is larger. */
 const largeBytesMin = 1_048_576;
 /** A larger JSON answer waits for room; so much may be kept of every one that runs. */
 const roomBytesMin = 8_388_608;
-
-/** Ids in one abort: a request may have thousands of prompts. */
-const abortIdsMax = 256;
-
-/** Turns of one request that built-in tools may begin anew; only the one that runs is known to the engine. */
-const abortTurns = 16;
-
-/** The ids by which vLLM knows a request of ours, some at a time. */
-function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generator<readonly string[]> {
-  const id = endpoint.engineRequestId?.replace('{id}', requestId);
-  if (id === undefined) return;
-  if (id.includes('{turn}')) {
-    yield Array.from({ length: abortTurns }, (_, turn) => id.replace('{turn}', String(turn)));
-    return;
-  }
-  if (!id.includes('{prompt}')) {
-    yield [id];
-    return;
-  }
-  for (let first = 0; first < prompts; first += abortIdsMax) {
-    const length = Math.min(abortIdsMax, prompts - first);
-    yield Array.from({ length }, (_, index) => id.replace('{prompt}', String(first + index)));
-  }
-}
 
 const upstreamFailed = (status = 502, reason = 'engine_answer'): AppError =>
   new AppError('upstream_error', { status, reason });
@@ -138,8 +116,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #retryAfter: string | undefined;
   /** The body of a JSON answer or of an error, so far. */
   #collected = '';
-  /** A JSON answer that has become large, in the place of `#collected`. */
-  #large: LargeAnswer | null = null;
+  /** Has a JSON answer that has become large, in the place of `#collected`. */
+  #large: AnswerCollector | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
   readonly #reader: SlowReader;
@@ -195,6 +173,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     }
     const isStream = headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') ?? false;
     if (isStream !== (this.#job.meter !== null)) this.#giveUp();
+    else this.#large = this.#job.collect?.() ?? null;
   }
 
   onData(text: string): void {
@@ -229,7 +208,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   onFault(fault: EngineFault): void {
-    const retry = !(fault.bodySeen && this.hasBegun()) && fault.kind !== 'first_byte_timeout';
+    // Of a part nothing leaves before all parts are here.
+    const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
+    const retry = !isLost && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
   }
 
@@ -327,9 +308,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#large = large;
   }
 
-  #largeData(text: string, large: LargeAnswer): void {
+  #largeData(text: string, large: AnswerCollector): void {
     large.add(text);
-    if (large.bytes > jsonBodyBytesMax) {
+    if (large.bytes > answerBytesMax) {
       this.#giveUp();
       return;
     }
@@ -382,6 +363,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.#onOver = resolve;
     });
     const isPatient = this.#stopped === clientLeft;
+    // An answer of which nothing can be ended any more: all of it was computed, and its end says how much that was.
+    if (isPatient && this.#job.collect !== null && this.#firstByteSeen) await Promise.race([over, wait(patientWaitMs)]);
     const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
     for (let tries = 0; tries < triesMax && !this.#concluded; tries += 1) {
       if ((await this.#abort(waitMs)) !== 'sent') break;

@@ -180,9 +180,14 @@ const bytesPerTokenMax = 64;
  */
 export const checkCut: FieldRule = (request, member) => refuseLongCut(request, member, readInteger(request, member));
 
-/** vLLM answers most of them with an error of its own: 500, which would be told as its failure. */
-export const checkItems: FieldRule = ({ fields: { oddItem }, engine }) => {
-  if (oddItem === null || engine.kind !== 'vllm') return;
+/**
+ * vLLM answers most of the odd items with an error of its own: 500, which would be told as its failure. Texts and lists
+ * of token ids together it refuses, and would not where they come in parts.
+ */
+export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) => {
+  if (engine.kind !== 'vllm') return;
+  if (split !== null && split.odd !== null) throw invalid(split.odd.param, split.odd.message);
+  if (oddItem === null) return;
   const message = `${oddItem}: models here read messages, function_call, function_call_output and reasoning in the clear. Leave it out.`;
   throw new AppError('invalid_value', { message, param: 'input' });
 };

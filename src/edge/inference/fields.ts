@@ -17,6 +17,7 @@ import { checkSequences, countInputs, type InputBounds } from './inputs.ts';
 import { readMedia, type Media } from './media.ts';
 import { parseMember, valueText } from './member.ts';
 import type { RequestForm } from './request-form.ts';
+import type { SplitInput } from './split-input.ts';
 
 /**
  * What the gateway needs to know of a request, with the offsets at which it stands. Everything else stays bytes.
@@ -39,6 +40,8 @@ export interface RequestFields {
   readonly prompts: number;
   /** What engines read each for itself, and cut so. */
   readonly texts: number;
+  /** How its texts are sent in parts; null where they are sent all at once. */
+  readonly split: SplitInput | null;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
@@ -157,7 +160,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
   const wantsCost = readOptions(reader, 'usage')['include'] === true;
   const outputTokensMax = readOutputLimit(reader, form);
   const choices = form.choicesKey === null ? 1 : (readInteger(reader, form.choicesKey, 1) ?? 1);
-  const { prompts, texts } = countInputs(reader, form.inputs, bounds);
+  const { prompts, texts, split } = countInputs(reader, form.inputs, bounds);
   if (form.generates) checkSequences(prompts, choices, bounds);
   return {
     text,
@@ -171,6 +174,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     choices,
     prompts,
     texts,
+    split,
     outputTokensMax,
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),

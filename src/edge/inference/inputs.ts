@@ -1,13 +1,17 @@
 import { skipSpace } from '#base/json-scan.ts';
-import { type BodyReader, countList, invalidValue } from './body-reader.ts';
-import type { InputForm } from './request-form.ts';
+import { type BodyReader, countList, invalidJson, invalidValue, isList, present } from './body-reader.ts';
+import { parseMember } from './member.ts';
+import type { InputForm, TextsForm } from './request-form.ts';
+import { findItems, isListOfTexts, isLong, type SplitInput, splitInput } from './split-input.ts';
 
 /** How many prompts one request may be. */
 export interface InputBounds {
   /** Prompts times choices of a request that generates. */
   readonly sequencesMax: number;
-  /** Inputs of one that does not: texts of an embedding, pairs that a reranker compares. */
+  /** Inputs of one that does not, where they are sent all at once: pairs that a reranker compares, chats. */
   readonly inputsMax: number;
+  /** Texts of one whose texts are sent in parts. */
+  readonly textsMax: number;
 }
 
 export interface Inputs {
@@ -15,26 +19,51 @@ export interface Inputs {
   readonly prompts: number;
   /** What engines read each for itself, and cut so. */
   readonly texts: number;
+  /** Null where they are sent all at once. */
+  readonly split: SplitInput | null;
 }
 
 /**
  * Counts the inputs of a request.
  * @throws AppError invalid_value for more than there may be, but for prompts; invalid_request_error for what is no JSON
  */
-export function countInputs(reader: BodyReader, form: InputForm, { inputsMax, sequencesMax }: InputBounds): Inputs {
+export function countInputs(reader: BodyReader, form: InputForm, bounds: InputBounds): Inputs {
+  const { inputsMax, sequencesMax } = bounds;
   if (form.kind === 'prompts') return alike(form.key === null ? 1 : countList(reader, form.key, sequencesMax));
-  const keys = form.kind === 'texts' && hasChats(reader, form.chatsKey) ? [...form.keys, form.chatsKey] : form.keys;
-  let most = 1;
-  for (const key of keys) {
-    const count = countList(reader, key, inputsMax);
-    if (count > inputsMax) throw invalidValue(key, `"${key}" may have ${inputsMax} inputs: send several requests.`);
-    most = Math.max(most, count);
-  }
-  // Texts count as one prompt: their bytes bound them all together.
-  return form.kind === 'texts' ? { prompts: 1, texts: most } : alike(most);
+  if (form.kind === 'texts') return countTexts(reader, form, bounds);
+  return alike(Math.max(1, ...form.keys.map((key) => requireFew(key, countList(reader, key, inputsMax), inputsMax))));
 }
 
-const alike = (count: number): Inputs => ({ prompts: count, texts: count });
+const alike = (count: number): Inputs => ({ prompts: count, texts: count, split: null });
+
+function requireFew(key: string, count: number, max: number): number {
+  if (count <= max) return count;
+  throw invalidValue(key, `"${key}" may have ${max} inputs: send several requests.`);
+}
+
+/** Texts count as one prompt: their bytes bound them all together. */
+function countTexts(reader: BodyReader, form: TextsForm, { inputsMax, textsMax }: InputBounds): Inputs {
+  const { key, chatsKey } = form;
+  const chats = hasChats(reader, chatsKey) ? countList(reader, chatsKey, inputsMax) : 1;
+  requireFew(chatsKey, chats, inputsMax);
+  const member = present(reader, key);
+  if (member === null || !isList(reader, member)) return { prompts: 1, texts: chats, split: null };
+  const items = findItems(reader.text, member.valueStart, Math.max(inputsMax, textsMax));
+  if (items === null) throw invalidJson(key);
+  const count = items.starts.length;
+  const long = isLong(items);
+  const areTexts = isListOfTexts(reader.text, items) && (!long || canBeJoined(reader, form));
+  requireFew(key, count, areTexts ? textsMax : inputsMax);
+  const split = long && areTexts ? splitInput(reader, key, member.valueStart, items) : null;
+  return { prompts: 1, texts: Math.max(chats, count), split };
+}
+
+/** Whether the answers of several parts can be made one: not where they are bytes, nor where it is not the texts' own. */
+function canBeJoined(reader: BodyReader, { chatsKey, formatKey, joinedFormats }: TextsForm): boolean {
+  if (present(reader, chatsKey) !== null) return false;
+  const format = present(reader, formatKey);
+  return format === null || joinedFormats.some((one) => one === parseMember(reader.text, format));
+}
 
 /** Messages are one chat, or a list of several. */
 function hasChats({ text, members }: BodyReader, key: string): boolean {

@@ -24,20 +24,67 @@ export type LargeAnswerResult =
   | { readonly ok: true; readonly last: AnswerText; readonly usage: Usage | null; readonly aborted: boolean }
   | { readonly ok: false };
 
-const blockBytes = 262_144;
+/** Takes in a JSON answer as it comes, which may be megabytes. */
+export interface AnswerCollector {
+  /** Bytes that came so far, dropped ones included; of a part of an answer, those of all its parts. */
+  readonly bytes: number;
+  add(text: string): void;
+  /** Nobody will read it: from now on it is only metered. */
+  drop(): void;
+  /** To be called once all of it has come. */
+  end(): LargeAnswerResult;
+}
 
-/**
- * A JSON answer of megabytes while it is collected: it is metered as it comes and kept as bytes, so that neither the
- * one nor the other is ever done with all of it in one turn of the event loop.
- */
-export class LargeAnswer {
-  /** Bytes that came so far, dropped ones included. */
-  bytes = 0;
-  readonly #meter: PiecesMeter;
+/** A larger JSON answer is given up. */
+export const answerBytesMax = 268_435_456;
+
+const blockBytesMax = 262_144;
+
+/** Text of megabytes as bytes in blocks, of which each is as large as all before it together, up to a bound. */
+export class TextBlocks {
   #blocks: Buffer[] = [];
   /** Bytes that are used of the last block. */
-  #used = blockBytes;
-  #dropped = false;
+  #used = 0;
+  #nextBytes: number;
+
+  /** @param firstBytes bytes of the first block */
+  constructor(firstBytes: number) {
+    this.#nextBytes = firstBytes;
+  }
+
+  add(text: string): void {
+    for (let at = 0; at < text.length;) at += this.#write(at === 0 ? text : text.slice(at));
+  }
+
+  /** To be called once all of it was added. */
+  end(): Buffer[] {
+    const last = this.#blocks.pop();
+    if (last === undefined) return this.#blocks;
+    const used = last.subarray(0, this.#used);
+    // A block that is mostly empty would be kept for as long as the answer is.
+    return [...this.#blocks, this.#used < last.length / 2 ? Buffer.from(used) : used];
+  }
+
+  /** @returns how much of it had a place in the last block */
+  #write(text: string): number {
+    let block = this.#blocks.at(-1);
+    if (block === undefined || this.#used === block.length) {
+      block = Buffer.allocUnsafeSlow(this.#nextBytes);
+      this.#nextBytes = Math.min(blockBytesMax, this.#blocks.length === 0 ? block.length : 2 * block.length);
+      this.#blocks.push(block);
+      this.#used = 0;
+    }
+    const written = block.write(text, this.#used, 'latin1');
+    this.#used += written;
+    return written;
+  }
+}
+
+/** It is metered and kept so that neither is ever done with all of it in one turn of the event loop. */
+export class LargeAnswer implements AnswerCollector {
+  bytes = 0;
+  readonly #meter: PiecesMeter;
+  #blocks: TextBlocks | null = new TextBlocks(blockBytesMax);
 
   constructor(meter: PiecesMeter) {
     this.#meter = meter;
@@ -46,33 +93,17 @@ export class LargeAnswer {
   add(text: string): void {
     this.#meter.feed(text);
     this.bytes += text.length;
-    for (let at = 0; at < text.length && !this.#dropped;) at += this.#write(at === 0 ? text : text.slice(at));
+    this.#blocks?.add(text);
   }
 
-  /** Nobody will read it: from now on it is only metered. */
   drop(): void {
-    this.#dropped = true;
-    this.#blocks = [];
+    this.#blocks = null;
   }
 
-  /** To be called once all of it has come. */
   end(): LargeAnswerResult {
     const metered = this.#meter.end();
     if (!metered.ok) return metered;
-    const last = this.#blocks.pop();
-    if (last !== undefined) this.#blocks.push(last.subarray(0, this.#used));
-    return { ...metered, last: spliceBlocks(this.#blocks, metered.splices) };
-  }
-
-  /** @returns how much of it had a place in the last block */
-  #write(text: string): number {
-    if (this.#used === blockBytes) {
-      this.#blocks.push(Buffer.allocUnsafeSlow(blockBytes));
-      this.#used = 0;
-    }
-    const written = this.#blocks.at(-1)?.write(text, this.#used, 'latin1') ?? 0;
-    this.#used += written;
-    return written;
+    return { ...metered, last: spliceBlocks(this.#blocks?.end() ?? [], metered.splices) };
   }
 }
 

@@ -28,6 +28,8 @@ export interface CallTrace {
    */
   toEngine(model: Model, replicaId: string): string;
   engineEnded(outcome: Outcome): void;
+  /** The trace of a part of the request that is sent beside others. */
+  part(): CallTrace;
   ended(summary: RequestSummary): void;
 }
 
@@ -36,6 +38,7 @@ export const noTrace: CallTrace = {
   traceId: null,
   toEngine: () => '',
   engineEnded: () => undefined,
+  part: () => noTrace,
   ended: () => undefined,
 };
 

@@ -1,7 +1,8 @@
 import { AppError } from '#base/errors.ts';
 import { noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type { AnswerText } from './large-answer.ts';
-import type { Stop } from './stop.ts';
+import { ClientGoneError, toAppError } from '#edge/http/http.ts';
+import { clientLeft, type Stop } from './stop.ts';
 
 /** How a request ended, and what is still to be sent once that is in the books. */
 export interface Outcome {
@@ -43,6 +44,12 @@ export const completedBy = (last: string): Outcome => outcomeOf({ kind: 'complet
 export const stoppedBy = ({ kind, error }: Stop): Outcome => outcomeOf({ kind, error });
 
 export const failedBy = (error: AppError): Outcome => outcomeOf({ kind: 'failed', error });
+
+/** What an error means that a step has thrown. */
+export function thrownBy({ reason }: { readonly reason: Stop | null }, error: unknown): Outcome {
+  if (reason !== null) return stoppedBy(reason);
+  return error instanceof ClientGoneError ? stoppedBy(clientLeft) : failedBy(toAppError(error));
+}
 
 /** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
 export function unbooked(outcome: Outcome): Outcome {

@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
-import { ClientGoneError, drainBody, toAppError } from '#edge/http/http.ts';
+import { drainBody } from '#edge/http/http.ts';
 import { acceptCaller } from './accept-caller.ts';
 import { admit } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
@@ -9,15 +9,15 @@ import { dryRun } from './dry-run.ts';
 import type { RequestFields } from './fields.ts';
 import { packAnswer } from './idempotent.ts';
 import { route } from './route.ts';
-import { failedBy, type Outcome, stoppedBy } from './outcome.ts';
+import { type Outcome, thrownBy } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { relay } from './relay.ts';
+import { relayParts } from './relay-parts.ts';
 import { endReuse, findEarlier, reuses } from './reuse.ts';
 import { finish } from './settle.ts';
 import { showLimits } from './show-limits.ts';
 import { readSpendingOptions } from './spending.ts';
-import { clientLeft } from './stop.ts';
 
 /**
  * THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse, and hand on
@@ -53,7 +53,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   stop.throwIfStopped();
   await route(parts, call, request);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.
-  const outcome = await relay(parts, call, request, grant);
+  const outcome = await (fields.split === null ? relay : relayParts)(parts, call, request, grant);
   return outcome;
 }
 
@@ -63,18 +63,13 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   try {
     outcome = await follow(parts, call);
   } catch (error) {
-    outcome = thrown(call, error);
+    outcome = thrownBy(call.stop, error);
   }
   if (call.found.grant === null) await showLimits(parts, call);
   if (call.found.reuse !== null) await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();
   drainBody(call.incoming);
-}
-
-function thrown({ stop }: Call, error: unknown): Outcome {
-  if (stop.reason !== null) return stoppedBy(stop.reason);
-  return error instanceof ClientGoneError ? stoppedBy(clientLeft) : failedBy(toAppError(error));
 }
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {

@@ -2,7 +2,7 @@ import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
-import { costOf, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
+import { costOf, type StreamMeterOptions } from '#core/metering/metering.ts';
 import type { ReplicaOutcome } from '#core/routing/routing.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
@@ -31,7 +31,7 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
   if (!isOpen || first.said !== 'failed') report(parts, first, first.said);
   if (!isOpen) return first.outcome;
   const exclude = new Set([first.lease.replica.id]);
-  const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call.endpoint, request) });
+  const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call, request) });
   if (other === null && first.said === 'failed') report(parts, first, first.said);
   if (other === null && !first.outcome.unreachable) return first.outcome;
   noteRetried(parts, call, request, { outcome: first.outcome, startedMs });
@@ -40,9 +40,7 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
   if (held.lease === null) return first.outcome;
   call.timings.retries += 1;
   const second = await attempt(parts, call, request, grant);
-  const isShared = first.said === 'failed' && second.said === 'failed';
-  if (first.said === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
-  report(parts, second, isShared ? 'unknown' : second.said);
+  reportBoth(parts, call, first, second);
   return second.outcome;
 }
 
@@ -55,6 +53,14 @@ interface Attempt {
 
 const report = ({ routing }: PathParts, { lease }: Attempt, said: ReplicaOutcome): void => routing.report(lease, said);
 
+function reportBoth(parts: PathParts, { part, stop }: Call, first: Attempt, second: Attempt): void {
+  // A part is ended by another one, which may have failed at the same.
+  const isEndedByOther = part !== null && stop.reason !== null;
+  const isShared = first.said === 'failed' && (second.said === 'failed' || isEndedByOther);
+  if (first.said === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
+  report(parts, second, isShared ? 'unknown' : second.said);
+}
+
 function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Attempt> {
   const { held, stop, timings, trace } = call;
   const { lease } = held;
@@ -64,7 +70,7 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
     const sentMs = parts.clock.monotonicMs();
     const proxied = startRelay(parts, relayJob(parts, call, request, { grant, lease }), (outcome) => {
       stop.listen(null);
-      if (request.model.engine.driver.type === 'external') noteRefusal(parts, call, lease, outcome);
+      if (!isOurs(request.model)) noteRefusal(parts, call, lease, outcome);
       timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
       trace.engineEnded(outcome);
       resolve({ lease, outcome, said: replicaOutcome(outcome) });
@@ -85,20 +91,17 @@ interface Permission {
 }
 
 function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { grant, lease }: Permission): RelayJob {
-  const { endpoint, requestId, answer, held, stop, timings } = call;
-  const { caller, fields, model, price } = request;
+  const { endpoint, requestId, answer, held, stop, timings, part } = call;
+  const { caller, fields, model } = request;
   const { key } = caller;
   const { replica } = lease;
-  const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
   const trace = call.trace.toEngine(model, replica.id);
-  // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
-  const isOurs = model.engine.driver.type !== 'external';
-  const rename = isOurs ? null : model.id;
+  const { costText, rename } = termsOf(request);
   return {
     requestId,
     endpoint,
     prompts: fields.prompts,
-    sent: new SentRequest(endpoint, fields, model.adapter !== null),
+    sent: new SentRequest(endpoint, fields, model.adapter !== null, part === null ? null : part.input),
     replica,
     body: engineBody(fields, {
       endpoint,
@@ -108,6 +111,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       upstreamModel: upstreamModelOf(model, replica),
       outputTokensMax: grant.outputTokensMax,
       cacheSalt: cacheSaltOf(parts.cacheSalts, request),
+      part: part === null ? null : part.input,
     }),
     headerLines: engineHeaders(requestId, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
@@ -115,9 +119,10 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     meter: fields.stream
       ? endpoint.answers.meterStream({ ...meterOptions(call, request, replica), costText, rename })
       : null,
+    collect: part === null ? null : () => part.collect(),
     hold: grant.streamHold,
     costText,
-    isOurs,
+    isOurs: isOurs(model),
     rename,
     onFirstByte: () => {
       timings.firstByteMs = parts.clock.monotonicMs() - timings.startedMs;
@@ -136,6 +141,18 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       held.answerPlace = place;
       return place;
     },
+  };
+}
+
+/** Headgate started its engine. */
+const isOurs = ({ engine }: Model): boolean => engine.driver.type !== 'external';
+
+/** What a client reads otherwise in an answer than its engine wrote it. */
+export function termsOf({ fields, model, price }: InferenceRequest): Pick<RelayJob, 'costText' | 'rename'> {
+  return {
+    costText: fields.wantsCost ? (usage) => formatUsd(costOf(usage, price)) : null,
+    // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
+    rename: isOurs(model) ? null : model.id,
   };
 }
 

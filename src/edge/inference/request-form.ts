@@ -2,10 +2,22 @@
 export type InputForm =
   /** Prompts of which each is answered: as many as the list of `key` has; one where there is no such member. */
   | { readonly kind: 'prompts'; readonly key: string | null }
-  /** Texts that are read each for itself: members that are lists of texts, and one that holds one or several chats. */
-  | { readonly kind: 'texts'; readonly keys: readonly string[]; readonly chatsKey: string }
+  | TextsForm
   /** Pairs that are compared: one text with many, or each with its own, whatever names both have. */
   | { readonly kind: 'pairs'; readonly keys: readonly string[] };
+
+/** Texts that are read each for itself. */
+export interface TextsForm {
+  readonly kind: 'texts';
+  /** The member that is a text, or a list of texts. */
+  readonly key: string;
+  /** The member that holds one or several chats in the place of texts. */
+  readonly chatsKey: string;
+  /** The member that says how the answer is written, which is `joinedFormats[0]` where there is none. */
+  readonly formatKey: string;
+  /** Ways of writing it of which several answers can be made one. */
+  readonly joinedFormats: readonly string[];
+}
 
 /** How the body of a request is read. Plain data: the thread that reads large bodies gets it by message. */
 export interface RequestForm {

@@ -27,7 +27,7 @@ export function route(parts: LeaseParts, call: Call, request: InferenceRequest):
   const { fields, model } = request;
   if (fields.stream) call.answer.keepAlive();
   const isFlex = fields.serviceTier === 'flex';
-  const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call.endpoint, request) });
+  const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call, request) });
   if (warm !== null) keepLease(call, warm);
   else return waitForLease(parts, call, request);
 }
@@ -46,11 +46,9 @@ async function waitForLease(parts: LeaseParts, call: Call, request: InferenceReq
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
   const waited = whileWaiting(parts, call, request, async (waiting) => {
     if (isFlex) {
-      return takeFlexLease(routing, call, model, { ...waiting, affinity: affinityOf(call.endpoint, request) });
+      return takeFlexLease(routing, call, model, { ...waiting, affinity: affinityOf(call, request) });
     }
-    const result = await routing.wait(model, waiting);
-    if (!result.ok) throw refusalError(result.refusal);
-    return result.lease;
+    return waitForStart(parts, request, waiting);
   });
   let isCold = !isWarm;
   try {
@@ -60,6 +58,32 @@ async function waitForLease(parts: LeaseParts, call: Call, request: InferenceReq
   } finally {
     if (isCold) timings.coldMs = timings.queuedMs;
   }
+}
+
+/** Takes a lease for one part of a request, which has had one itself: of a tier that waits, that wait is over. */
+export function routePart(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
+  const warm = parts.routing.now(request.model, { affinity: affinityOf(call, request) });
+  if (warm === null) return waitForPart(parts, call, request);
+  call.held.lease = warm;
+}
+
+async function waitForPart(parts: LeaseParts, call: Call, request: InferenceRequest): Promise<void> {
+  const { held, timings } = call;
+  try {
+    held.lease = await whileWaiting(parts, call, request, (waiting) => waitForStart(parts, request, waiting));
+  } finally {
+    timings.coldMs = timings.queuedMs;
+  }
+}
+
+async function waitForStart(
+  { routing }: LeaseParts,
+  { model }: InferenceRequest,
+  waiting: WaitingRequest,
+): Promise<Lease> {
+  const result = await routing.wait(model, waiting);
+  if (!result.ok) throw refusalError(result.refusal);
+  return result.lease;
 }
 
 /**
@@ -94,13 +118,15 @@ export async function waitForOther(
  */
 async function whileWaiting<T>(
   { observer, clock }: LeaseParts,
-  { endpoint, found, stop, timings }: Call,
+  { endpoint, found, stop, timings, part }: Call,
   request: InferenceRequest,
   take: (waiting: WaitingRequest) => Promise<T>,
 ): Promise<T> {
   const { caller, model } = request;
   const perChoiceMax = found.grant?.outputTokensMax ?? model.contextLength;
-  const tokens = estimateTokens(sizeOf(endpoint, request), perChoiceMax);
+  const size = sizeOf(endpoint, request);
+  const bodyBytes = part === null ? size.bodyBytes : part.input.end - part.input.start;
+  const tokens = estimateTokens({ ...size, bodyBytes }, perChoiceMax);
   const sinceMs = clock.monotonicMs();
   observer.waiting(model.id, 1);
   try {

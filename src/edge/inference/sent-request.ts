@@ -1,6 +1,7 @@
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
+import { findItems, type InputPart } from './split-input.ts';
 
 type SentEndpoint = Pick<Endpoint, 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
 
@@ -8,13 +9,18 @@ type SentEndpoint = Pick<Endpoint, 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'p
 export class SentRequest {
   readonly isForAdapter: boolean;
   readonly #endpoint: SentEndpoint;
-  readonly #fields: Pick<RequestFields, 'members' | 'text'>;
+  readonly #fields: Pick<RequestFields, 'members' | 'text' | 'split'>;
+  readonly #part: InputPart | null;
 
-  /** @param isForAdapter it names a LoRA adapter */
-  constructor(endpoint: SentEndpoint, fields: RequestFields, isForAdapter: boolean) {
+  /**
+   * @param isForAdapter it names a LoRA adapter
+   * @param part of its texts that was sent; null for all of them
+   */
+  constructor(endpoint: SentEndpoint, fields: RequestFields, isForAdapter: boolean, part: InputPart | null) {
     this.#endpoint = endpoint;
     this.#fields = fields;
     this.isForAdapter = isForAdapter;
+    this.#part = part;
   }
 
   get mayBeUnserved(): boolean {
@@ -40,7 +46,7 @@ export class SentRequest {
   get inputKeys(): readonly string[] {
     const { inputs, promptKey } = this.#endpoint;
     if (inputs.kind === 'prompts') return promptKey === null ? [] : [promptKey];
-    return inputs.kind === 'texts' ? [...inputs.keys, inputs.chatsKey] : inputs.keys;
+    return inputs.kind === 'texts' ? [inputs.key, inputs.chatsKey] : inputs.keys;
   }
 
   /** The members that hold its input. */
@@ -52,6 +58,51 @@ export class SentRequest {
   get inputKey(): string | null {
     const sent = this.sentInputs;
     return sent.find((key) => isEmpty(this.value(key))) ?? sent[0] ?? null;
+  }
+
+  /** The member of which a part was sent; null for a whole request. */
+  get splitKey(): string | null {
+    return this.#part === null ? null : (this.#fields.split?.key ?? null);
+  }
+
+  /** The name of a field in the whole request, by its name in the part that the engine got. */
+  nameInWhole(param: string): string {
+    const [, key, index, rest = ''] = /^(\w+)\[(\d+)\](.*)$/.exec(param) ?? [];
+    if (this.#part === null || key !== this.splitKey) return param;
+    return `${key}[${this.#part.first + Number(index)}]${rest}`;
+  }
+
+  /** In words, to follow a sentence on a field: which texts it may be about. */
+  placeInWhole(param: string | null): string {
+    if (this.#part === null || param === null || param !== this.splitKey) return '';
+    const { first, count } = this.#part;
+    const last = count === 1 ? '' : ` to "${param}[${first + count - 1}]"`;
+    return ` It is ${count === 1 ? '' : 'one of '}"${param}[${first}]"${last}.`;
+  }
+
+  /** The first text of a part that is empty; null also where all texts were sent. */
+  get emptyText(): string | null {
+    return this.#findText((text) => /^(?:""|\[\s*\])$/.test(text)).at(0) ?? null;
+  }
+
+  /** The one text of a part that is longer than so many tokens; null also where it may be one of several. */
+  longText(tokensMax: number): string | null {
+    const listed = this.#findText((text) => text.startsWith('[') && text.split(',').length > tokensMax);
+    // A token is at least one byte.
+    const possible = this.#findText((text) => text.length - 2 > tokensMax);
+    return listed.at(0) ?? (possible.length === 1 ? (possible[0] ?? null) : null);
+  }
+
+  /** Names of the texts of a part that are so, by their JSON. */
+  #findText(isMeant: (json: string) => boolean): readonly string[] {
+    const { split, text } = this.#fields;
+    const part = this.#part;
+    if (part === null || split === null) return [];
+    const list = `[${text.slice(part.start, part.end)}]`;
+    const { starts, ends } = findItems(list, 0, part.count) ?? { starts: [], ends: [] };
+    return starts.flatMap((start, index) =>
+      isMeant(list.slice(start, ends[index])) ? [`${split.key}[${part.first + index}]`] : [],
+    );
   }
 
   /** The member that limits the output; null where none does. */

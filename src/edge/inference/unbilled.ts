@@ -1,6 +1,6 @@
 import { uuidTimeMs } from '#base/id.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
-import type { UsageRecord } from '#core/metering/metering.ts';
+import { noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -29,6 +29,26 @@ export function noteRetried(
     promptTokens: inputTokens * fields.choices,
     completionTokens: outputTokens,
     uncounted: outcome.usageSource !== 'engine',
+  });
+}
+
+/** Notes what an engine may have counted of a part of a request of which nothing else is billed. */
+export function noteUndeliveredPart(
+  { engineRequests }: UnbilledParts,
+  { requestId, held }: Pick<Call, 'requestId' | 'held'>,
+  { model }: InferenceRequest,
+  outcome: Outcome | null,
+): void {
+  if (held.lease === null) return;
+  const { inputTokens, outputTokens } = outcome?.usage ?? noUsage;
+  engineRequests.note({
+    kind: 'undelivered',
+    model: model.id,
+    replicaId: held.lease.replica.id,
+    startedMs: uuidTimeMs(requestId),
+    promptTokens: inputTokens,
+    completionTokens: outputTokens,
+    uncounted: outcome?.usageSource !== 'engine',
   });
 }
 

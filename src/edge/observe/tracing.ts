@@ -58,11 +58,13 @@ function passOn(headers: IncomingHttpHeaders): CallTrace {
   if (headers['traceparent'] === undefined) return noTrace;
   const context = readTraceContext(headers);
   if (context === null) return noTrace;
-  return { ...noTrace, traceId: context.traceId, toEngine: () => traceLines(context) };
+  const { traceId } = context;
+  const trace: CallTrace = { ...noTrace, traceId, toEngine: () => traceLines(context), part: () => trace };
+  return trace;
 }
 
-/** The spans of one request: one for the client's side, and one for each try at an engine. */
-class SpanTrace implements CallTrace {
+/** The spans of a request, or of a part of one, at engines: one for each try. */
+class EngineSpans implements CallTrace {
   readonly traceId: string;
   readonly #tracer: Tracer;
   readonly #server: Span;
@@ -74,6 +76,10 @@ class SpanTrace implements CallTrace {
     this.#server = server;
     this.#operation = operation;
     this.traceId = server.spanContext().traceId;
+  }
+
+  part(): CallTrace {
+    return new EngineSpans(this.#tracer, this.#server, this.#operation);
   }
 
   toEngine(model: Model, replicaId: string): string {
@@ -102,9 +108,38 @@ class SpanTrace implements CallTrace {
     span.end();
   }
 
-  ended(summary: RequestSummary): void {
+  ended(): void {
     // A try that was stopped from outside was not ended by `engineEnded`.
     this.#engine?.end();
+  }
+}
+
+/** And one for the client's side. */
+class SpanTrace implements CallTrace {
+  readonly traceId: string;
+  readonly #server: Span;
+  readonly #engine: EngineSpans;
+
+  constructor(tracer: Tracer, server: Span, operation: string) {
+    this.#server = server;
+    this.#engine = new EngineSpans(tracer, server, operation);
+    this.traceId = this.#engine.traceId;
+  }
+
+  toEngine(model: Model, replicaId: string): string {
+    return this.#engine.toEngine(model, replicaId);
+  }
+
+  engineEnded(outcome: Parameters<CallTrace['engineEnded']>[0]): void {
+    this.#engine.engineEnded(outcome);
+  }
+
+  part(): CallTrace {
+    return this.#engine.part();
+  }
+
+  ended(summary: RequestSummary): void {
+    this.#engine.ended();
     const span = this.#server;
     if (span.isRecording()) {
       span.setAttributes(attributesOf(summary));

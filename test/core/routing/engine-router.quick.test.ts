@@ -7,7 +7,7 @@ import { readFields } from '#edge/inference/fields.ts';
 import { createRandom } from './simulation/trace.ts';
 
 const [endpoint] = endpoints;
-const bounds = { sequencesMax: 128, inputsMax: 2048 };
+const bounds = { sequencesMax: 128, inputsMax: 2048, textsMax: 8192 };
 
 /** The affinity of a request with this body, as the request path makes it. */
 function affinityFor(body: object, organizationId = '', engine: object = { kind: 'openai' }) {
@@ -17,7 +17,7 @@ function affinityFor(body: object, organizationId = '', engine: object = { kind:
     bounds,
   );
   const caller = { key: { organizationId } } as never;
-  return affinityOf(endpoint, { caller, model: { engine } as never, fields });
+  return affinityOf({ endpoint, part: null }, { caller, model: { engine } as never, fields });
 }
 
 const says = (role: string, content: string) => ({ role, content });

@@ -28,6 +28,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
       };
       return { replica, cold: false, readySinceMs: null, release } satisfies Lease;
     },
+    replicas: () => fake.replicas.length,
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
     flex: () => Promise.reject(new Error('nobody asks for flex here')),
     coldStartMs: () => null,

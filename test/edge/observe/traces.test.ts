@@ -37,6 +37,7 @@ const bench = useInference(async () => {
     engines: {
       chat: externalFile('chat', `http://127.0.0.1:${port}`, { lines: ['kind: vllm'] }),
       failing: standinFile('failing'),
+      embed: standinFile('embed', { taskType: 'embedding' }),
     },
   };
 });
@@ -109,6 +110,20 @@ describe('a traced request', () => {
       'gen_ai.request.model': 'chat',
     });
     expect(server?.status.code).toBe(SpanStatusCode.UNSET);
+  });
+
+  it('of many texts has a span for each part, all of them children of one', async () => {
+    const input = Array.from({ length: 300 }, (_, index) => `text ${index}`);
+    const answer = await bench.post('/v1/embeddings', { model: 'embed', input });
+    expect(answer.status).toBe(200);
+    const [server, ...parts] = await spansOf(answer);
+    expect(server?.attributes).toMatchObject({ 'gen_ai.usage.input_tokens': 900 });
+    expect(parts.map(({ name }) => name)).toEqual(Array.from({ length: 3 }, () => 'embeddings embed'));
+    for (const part of parts) {
+      expect(part.parentSpanContext?.spanId).toBe(server?.spanContext().spanId);
+      expect(part.attributes).toMatchObject({ 'gen_ai.usage.input_tokens': 300 });
+      expect(part.ended).toBe(true);
+    }
   });
 
   it('that was refused says by which code, and is no error of the server', async () => {

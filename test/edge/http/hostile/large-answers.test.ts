@@ -11,6 +11,7 @@ import { serveCustomer, tell, until, useVictim } from './attacked-gateway.ts';
 /**
  * An engine that answers 100 MB, as 1,200 inputs make with a model of 4,096 dimensions, under a name of its own. Asked
  * for `half` of it, it tells when all of that is sent and then goes silent, and breaks the connection where it is told.
+ * Asked for several texts, it answers them, unless one of them is `silent`.
  */
 const engineProgram = `
 const { createServer } = require('node:http');
@@ -31,6 +32,13 @@ function* whole() {
   yield tail;
 }
 let halves = [];
+function* several(count) {
+  yield head;
+  for (let index = 0; index < count; index += 1) {
+    yield Buffer.from((index === 0 ? '' : ',') + '{"object":"embedding","index":' + index + ',"embedding":[' + numbers + ']}');
+  }
+  yield Buffer.from(tail.toString().replaceAll('2048', String(count)));
+}
 async function half(answer) {
   halves.push(answer);
   for (const part of vectors(600)) if (!answer.write(part)) await new Promise((next) => answer.once('drain', next));
@@ -42,6 +50,8 @@ const server = createServer(async (incoming, answer) => {
   answer.writeHead(200, { 'content-type': 'application/json' });
   if (incoming.method !== 'POST') answer.end('{"data":[]}');
   else if (body.includes('half')) half(answer);
+  else if (body.includes('silent')) return;
+  else if (JSON.parse(body).input.length > 1) Readable.from(several(JSON.parse(body).input.length)).pipe(answer);
   else Readable.from(whole()).pipe(answer);
 });
 parentPort.on('message', () => halves.splice(0).forEach((answer) => answer.destroy()));
@@ -78,8 +88,8 @@ beforeEach(() => {
 /** Reads answers as fast as they come and keeps only their ends, in a process of its own. */
 const readerProgram = `
 const { request } = require('node:http');
-const [url, key, count] = process.argv.slice(1);
-const body = JSON.stringify({ model: 'large', input: ['whole'] });
+const [url, key, count, texts] = process.argv.slice(1);
+const body = JSON.stringify({ model: 'large', input: Array.from({ length: Number(texts) }, () => 'whole') });
 const headers = { authorization: 'Bearer ' + key, 'content-type': 'application/json', 'content-length': body.length };
 const ask = () => new Promise((resolve) => {
   const sent = request(url + '/v1/embeddings', { method: 'POST', headers, agent: false }, (answer) => {
@@ -107,8 +117,8 @@ interface Read {
   readonly last: string;
 }
 
-async function readWhole(count: number, key = victim().attacker.key): Promise<Read[]> {
-  const form = ['-e', readerProgram, victim().url, key, String(count)];
+async function readWhole(count: number, { key = victim().attacker.key, texts = 1 } = {}): Promise<Read[]> {
+  const form = ['-e', readerProgram, victim().url, key, String(count), String(texts)];
   const { stdout } = await promisify(execFile)(process.execPath, form);
   return JSON.parse(stdout);
 }
@@ -136,9 +146,9 @@ function askHalf(key = victim().attacker.key): { sent: ClientRequest; status: Pr
   return { sent, status: promise };
 }
 
-async function countRecords(): Promise<number> {
+async function countRecords(tokens: number): Promise<number> {
   const page: Body = await victim().api('/v1/usage/requests?limit=100', { key: victim().attacker.managementKey });
-  return page.data.filter((one: Body) => one.model === 'large' && one.status === 200 && one.input_tokens === 2048)
+  return page.data.filter((one: Body) => one.model === 'large' && one.status === 200 && one.input_tokens === tokens)
     .length;
 }
 
@@ -153,8 +163,43 @@ it('ten large answers at once are given and billed, and take the memory of few',
   const [peak, held] = [victim().peakMiB(), await victim().loopHeldMs()];
   tell(`ten in ${seconds} s; memory: ${before} MiB before, at most ${peak} MiB; after the customer: ${held} ms held`);
   expect(answers).toEqual(Array.from({ length: 10 }, () => whole));
-  expect(await countRecords()).toBe(10);
+  expect(await countRecords(2048)).toBe(10);
   expect(peak - before).toBeLessThan(600);
+});
+
+it('four that come in parts, at once, are given and billed, and take the memory of few', async () => {
+  await victim().loopHeldMs();
+  victim().peakMiB();
+  const before = victim().memoryMiB();
+  const sinceMs = performance.now();
+  const attack = readWhole(4, { texts: 1200 });
+  await serveCustomer(victim(), 'while four answers of 100 MB come in parts', 100);
+  const answers = await attack;
+  const seconds = ((performance.now() - sinceMs) / 1000).toFixed(1);
+  const [peak, held] = [victim().peakMiB(), await victim().loopHeldMs()];
+  tell(`four in ${seconds} s; memory: ${before} MiB before, at most ${peak} MiB; after the customer: ${held} ms held`);
+  const digits = Array.from({ length: 1200 }, (_, index) => String(index).length - 1);
+  const bytes = wholeBytes + digits.reduce((sum, more) => sum + more, 0);
+  const last = expect.stringMatching(
+    /\],"usage":\{"prompt_tokens":1200,"total_tokens":1200,"completion_tokens":0\}\}$/,
+  );
+  expect(answers).toEqual(Array.from({ length: 4 }, () => ({ ...whole, bytes, last })));
+  expect(await countRecords(1200)).toBe(4);
+  expect(peak - before).toBeLessThan(600);
+});
+
+it('one that would be larger than any may be is refused once a part of it has shown that, and costs nothing', async () => {
+  const { key, managementKey } = victim().attacker;
+  const input = Array.from({ length: 4000 }, () => 'whole');
+  const body = JSON.stringify({ model: 'large', input });
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const answer = await fetch(new URL('/v1/embeddings', victim().url), { method: 'POST', headers, body });
+  const { error }: Body = await answer.json();
+  expect([answer.status, error.code, error.param]).toEqual([400, 'invalid_value', 'input']);
+  expect(error.message).toContain('base64');
+  const id = answer.headers.get('x-request-id');
+  const record: Body = await victim().api(`/v1/usage/requests/${id}`, { key: managementKey });
+  expect(record).toMatchObject({ outcome: 'failed', cost: '0' });
 });
 
 it('one alone is given as well', async () => {
@@ -189,6 +234,24 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     const next = readWhole(1);
     expect(await Promise.all(halves.map(({ status }) => status))).toEqual([504, 504]);
     expect(await next).toEqual([whole]);
+  });
+
+  it('while the rest of it is computed', async () => {
+    const { key } = victim().attacker;
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const texts = (last: string): string[] => Array.from({ length: 500 }, (_, at) => (at < 499 ? 'whole' : last));
+    const leaving = new AbortController();
+    const ask = (last: string) => {
+      const body = JSON.stringify({ model: 'large', input: texts(last) });
+      return fetch(new URL('/v1/embeddings', victim().url), { method: 'POST', headers, body, signal: leaving.signal });
+    };
+    const slow = ask('silent');
+    // Whichever comes to its turn first, the other one gets it after that.
+    const next = await ask('whole');
+    expect(((await next.json()) as Body).data).toHaveLength(500);
+    expect(await readWhole(1)).toEqual([whole]);
+    leaving.abort();
+    await expect(slow).rejects.toThrow('aborted');
   });
 
   it('when its key is revoked', async () => {

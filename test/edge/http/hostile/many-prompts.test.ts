@@ -26,8 +26,10 @@ describe('a request of more prompts than the gateway allows', () => {
     ['completions', `"model":"chat","n":8,"prompt":${list('[1,2]', 17)}`, 'prompt'],
     ['completions', `"model":"chat","n":129,"prompt":"a"`, 'n'],
     ['chat/completions', `"model":"chat","n":129,"messages":[]`, 'n'],
-    ['embeddings', `"model":"embed","input":${list('"a"', 2049)}`, 'input'],
-    ['embeddings', `"model":"embed","input":${list('[1]', 2049)}`, 'input'],
+    ['embeddings', `"model":"embed","input":${list('"a"', 8193)}`, 'input'],
+    ['embeddings', `"model":"embed","input":${list('[1]', 8193)}`, 'input'],
+    ['embeddings', `"model":"embed","input":${list('[]', 4_000_000)}`, 'input'],
+    ['embeddings', `"model":"embed","input":${list('[{}]', 2049)}`, 'input'],
     ['embeddings', `"model":"embed","messages":${list('[]', 2049)}`, 'messages'],
     ['embeddings', `"model":"embed","messages":[${' '.repeat(100)}${list('[]', 2049).slice(1)}`, 'messages'],
     ['rerank', `"model":"rank","query":"a","documents":${list('"a"', 2049)}`, 'documents'],
@@ -41,7 +43,7 @@ describe('a request of more prompts than the gateway allows', () => {
       ['completions', `"model":"chat","max_tokens":1,"prompt":${list('"a"', 128)}`],
       ['completions', `"model":"chat","max_tokens":1,"prompt":${list('1', 300)}`],
       ['embeddings', `"model":"embed","input":${list('1', 3000)}`],
-      ['embeddings', `"model":"embed","input":${list('"a"', 300)}`],
+      ['embeddings', `"model":"embed","input":${list('"a"', 8192)}`],
       ['rerank', `"model":"rank","query":"a","documents":${list('"a"', 300)}`],
     ] as const) {
       const { status, text } = await ask(path, fields);

@@ -120,6 +120,14 @@ describe('the openai SDK', () => {
     expect(answer.usage.prompt_tokens).toBeGreaterThan(0);
   });
 
+  it.each(['float', 'base64'] as const)('embeds 3,000 texts at once, as %s', async (encoding) => {
+    const input = Array.from({ length: 3000 }, (_, index) => `text ${index}`);
+    const answer = await client.embeddings.create({ model: 'standin-embed', input, encoding_format: encoding });
+    expect(answer.data.map(({ index }) => index)).toEqual([...input.keys()]);
+    const alone = { model: 'standin-embed', input: input[2222] ?? '', encoding_format: encoding };
+    expect(answer.data[2222]?.embedding).toEqual((await client.embeddings.create(alone)).data[0]?.embedding);
+  });
+
   it('lists and finds models', async () => {
     const ids = [];
     for await (const model of client.models.list()) ids.push(model.id);

@@ -1,0 +1,77 @@
+import { ListPieces } from '#base/json-list-pieces.ts';
+import { type AnswerCollector, type LargeAnswerResult, TextBlocks } from './large-answer.ts';
+import type { AnswerFormat } from './openai-answers.ts';
+import type { InputPart } from './split-input.ts';
+
+/** Bytes of the answers of all parts of a request that have come. */
+export interface WholeBytes {
+  bytes: number;
+}
+
+export interface PartAnswerOptions {
+  readonly part: InputPart;
+  readonly whole: WholeBytes;
+  readonly answers: Pick<AnswerFormat, 'meterJson'>;
+}
+
+/** Most answers with base64 have this much; those with numbers have several times as much. */
+const firstBlockBytes = 65_536;
+
+/**
+ * The answer to one part of many texts, while it comes: its vectors are kept with the numbers that they have in the
+ * whole, and what the engine wrote around them apart. Its text is that of the vectors, so that those of all parts, one
+ * behind the other, are the list of the whole.
+ */
+export class PartAnswer implements AnswerCollector {
+  /** What the engine wrote around the vectors; '' before the end. */
+  around = '';
+  /** Bytes of this part alone. */
+  ownBytes = 0;
+  readonly #options: PartAnswerOptions;
+  readonly #pieces: ListPieces;
+  #blocks: TextBlocks | null = new TextBlocks(firstBlockBytes);
+
+  constructor(options: PartAnswerOptions) {
+    const { first } = options.part;
+    this.#options = options;
+    const onElements = (text: string): void => this.#blocks?.add(text);
+    this.#pieces = new ListPieces({ listKey: 'data', numberKey: 'index', added: first, onElements });
+    if (first > 0) this.#blocks?.add(',');
+  }
+
+  get bytes(): number {
+    return this.#options.whole.bytes;
+  }
+
+  add(text: string): void {
+    this.ownBytes += text.length;
+    this.#options.whole.bytes += text.length;
+    this.#pieces.feed(text);
+  }
+
+  drop(): void {
+    this.#blocks = null;
+  }
+
+  /** An answer with more or fewer vectors than there are texts, or with numbers beyond them, is none. */
+  end(): LargeAnswerResult {
+    const { part, answers } = this.#options;
+    const around = this.#pieces.end();
+    if (around === null || around.elements !== part.count || around.largest >= part.count) return { ok: false };
+    if (!isJson(around.text)) return { ok: false };
+    const metered = answers.meterJson(around.text, { costText: null, rename: null });
+    if (!metered.ok) return metered;
+    this.around = around.text;
+    return { ok: true, last: this.#blocks?.end() ?? [], usage: metered.usage, aborted: metered.aborted };
+  }
+}
+
+/** @param text as latin1 */
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,273 @@
+import { AppError } from '#base/errors.ts';
+import type { Grant } from '#core/admission/admission.ts';
+import { noUsage, type Usage } from '#core/metering/metering.ts';
+import { toAppError } from '#edge/http/http.ts';
+import { type Call, type CallPart, type CallTimings, type InferenceRequest, timingsFrom } from './call.ts';
+import { answerBytesMax } from './large-answer.ts';
+import { failedBy, type Outcome, outcomeOf, stoppedBy, thrownBy } from './outcome.ts';
+import { PartAnswer, type WholeBytes } from './part-answer.ts';
+import { PartsRoom } from './parts-room.ts';
+import type { PathParts } from './path-parts.ts';
+import { relay, termsOf } from './relay.ts';
+import { routePart } from './route.ts';
+import type { InputPart, SplitInput } from './split-input.ts';
+import { type Stop, StopControl } from './stop.ts';
+import { noteUndeliveredPart } from './unbilled.ts';
+import { joinAnswers } from './whole-answer.ts';
+
+/** While one part is computed, the next one is tokenized and the answer to the one before is written. */
+const partsPerReplica = 2;
+/** What one request has at engines at once, however many replicas there are. */
+const partsAtOnceMax = 16;
+
+/**
+ * Sends a request with many texts in parts, side by side to the replicas of its model, each as `relay` sends a whole
+ * request; their answers become one. The first part that fails ends the others.
+ */
+export function relayParts(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
+  const { split } = request.fields;
+  if (split === null) throw new Error('a request that is not split has no parts');
+  call.stop.throwIfStopped();
+  return new PartsRelay(parts, { call, request, grant, split }).run();
+}
+
+interface Job {
+  readonly call: Call;
+  readonly request: InferenceRequest;
+  readonly grant: Grant;
+  readonly split: SplitInput;
+}
+
+/** A part on its way. */
+class SentPart implements CallPart {
+  readonly input: InputPart;
+  /** Null while it runs. */
+  outcome: Outcome | null = null;
+  /** The answer to the last try; null where none has begun. */
+  answer: PartAnswer | null = null;
+  readonly call: Call;
+  readonly #whole: WholeBytes;
+
+  /** The first part has the lease that its request has waited for, and is known to the engine by the same id. */
+  constructor(input: InputPart, { call }: Job, whole: WholeBytes) {
+    const isFirst = input.first === 0;
+    this.input = input;
+    this.#whole = whole;
+    this.call = {
+      ...call,
+      requestId: isFirst ? call.requestId : `${call.requestId}-${input.first}`,
+      trace: call.trace.part(),
+      stop: new StopControl(),
+      held: { ...call.held, lease: isFirst ? call.held.lease : null, flexLease: null, leave: null },
+      timings: timingsFrom(call.timings.startedMs),
+      part: this,
+    };
+  }
+
+  collect(): PartAnswer {
+    const { answers } = this.call.endpoint;
+    // What came of a try that failed is not kept.
+    this.#whole.bytes -= this.answer?.ownBytes ?? 0;
+    this.answer = new PartAnswer({ part: this.input, whole: this.#whole, answers });
+    return this.answer;
+  }
+
+  get isAnswered(): boolean {
+    return this.outcome?.kind === 'completed';
+  }
+
+  /** An engine has said what it has counted, also where that came too late. */
+  get isCounted(): boolean {
+    return this.outcome?.usageSource === 'engine';
+  }
+
+  /** An engine had it, and was told to end before it had said what it has counted. */
+  get isCutOff(): boolean {
+    return !this.isCounted && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
+  }
+}
+
+class PartsRelay {
+  readonly #parts: PathParts;
+  readonly #job: Job;
+  readonly #whole: WholeBytes = { bytes: 0 };
+  readonly #room: PartsRoom;
+  readonly #sinceMs: number;
+  /** In their order. */
+  readonly #sent: SentPart[] = [];
+  #running = 0;
+  /** Why it ends before all parts are answered. */
+  #ended: Outcome | null = null;
+  #conclude: (outcome: Outcome) => void = () => undefined;
+
+  constructor(parts: PathParts, job: Job) {
+    this.#job = job;
+    this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
+    this.#parts = { ...parts, answerRoom: this.#room };
+    this.#sinceMs = parts.clock.monotonicMs();
+    // One hold counts the bytes of all.
+    job.call.held.body ??= parts.shares.hold(job.request.caller.key.id);
+  }
+
+  run(): Promise<Outcome> {
+    return new Promise((resolve) => {
+      this.#conclude = resolve;
+      this.#job.call.stop.listen((reason) => {
+        this.#end(stoppedBy(reason), reason);
+        this.#goOn();
+      });
+      this.#sendMore();
+    });
+  }
+
+  #sendMore(): void {
+    const { parts } = this.#job.split;
+    while (this.#ended === null && this.#running < this.#atOnce() && !this.#room.waits) {
+      const input = parts[this.#sent.length];
+      if (input === undefined) return;
+      const part = new SentPart(input, this.#job, this.#whole);
+      this.#sent.push(part);
+      this.#running += 1;
+      this.#send(part)
+        .then((outcome) => this.#over(part, outcome))
+        .catch((error: unknown) => this.#broke(toAppError(error)));
+    }
+  }
+
+  #broke(error: AppError): void {
+    this.#end(failedBy(error), { kind: 'ended', error });
+    this.#conclude(failedBy(error));
+  }
+
+  /** A request of the tier `flex` has waited for one place at the engine, and takes no other. */
+  #atOnce(): number {
+    const { model, fields } = this.#job.request;
+    if (fields.serviceTier === 'flex') return 1;
+    return Math.min(partsAtOnceMax, partsPerReplica * Math.max(1, this.#parts.routing.replicas(model)));
+  }
+
+  async #send({ call }: SentPart): Promise<Outcome> {
+    const { request, grant } = this.#job;
+    try {
+      if (call.held.lease === null) await routePart(this.#parts, call, request);
+      return await relay(this.#parts, call, request, grant);
+    } catch (error) {
+      return thrownBy(call.stop, error);
+    } finally {
+      call.held.lease?.release();
+    }
+  }
+
+  #over(part: SentPart, outcome: Outcome): void {
+    this.#running -= 1;
+    part.outcome = outcome;
+    const error = this.#errorAfter(outcome);
+    if (error !== null) this.#end(failedBy(error), { kind: 'ended', error });
+    this.#goOn();
+  }
+
+  /** What ends the whole request, now that a part of it has ended so. */
+  #errorAfter({ kind, error }: Outcome): AppError | null {
+    const { key } = this.#job.split;
+    if (kind !== 'completed') return this.#whole.bytes > answerBytesMax ? tooLarge(key) : error;
+    const bytes = this.#foreseenBytes();
+    if (bytes > answerBytesMax) return tooLarge(key);
+    this.#room.expect(bytes);
+    return null;
+  }
+
+  /** Vectors are of one length: the first part shows how large the whole will be. */
+  #foreseenBytes(): number {
+    const answered = this.#sent.filter(({ isAnswered }) => isAnswered);
+    const bytes = sum(answered, ({ answer }) => answer?.ownBytes ?? 0);
+    const texts = sum(answered, ({ input }) => input.count);
+    return Math.ceil((bytes / texts) * sum(this.#job.split.parts, ({ count }) => count));
+  }
+
+  #end(outcome: Outcome, reason: Stop): void {
+    if (this.#ended !== null) return;
+    this.#ended = outcome;
+    for (const { call, outcome: own } of this.#sent) if (own === null) call.stop.stop(reason);
+  }
+
+  #goOn(): void {
+    this.#sendMore();
+    const isAll = this.#sent.length === this.#job.split.parts.length;
+    if (this.#running === 0 && (isAll || this.#ended !== null)) this.#finish();
+  }
+
+  #finish(): void {
+    const { call } = this.#job;
+    call.stop.listen(null);
+    this.#noteTimings(call.timings);
+    call.held.lease = this.#sent[0]?.call.held.lease ?? null;
+    const outcome = this.#ended === null ? this.#join() : this.#breakOff(this.#ended);
+    call.held.answerPlace = this.#room.place;
+    if (outcome.kind === 'completed') this.#room.place?.collected();
+    else this.#room.place?.end();
+    this.#conclude(outcome);
+  }
+
+  #join(): Outcome {
+    const { call, request } = this.#job;
+    const answered = this.#sent.map(({ outcome, answer }) => ({
+      last: outcome?.last ?? '',
+      around: answer?.around ?? '',
+    }));
+    const joined = joinAnswers(answered, call.endpoint.answers, termsOf(request));
+    if (!joined.ok) return this.#breakOff(failedBy(new AppError('upstream_error', { reason: 'engine_answer' })));
+    const { last, usage } = joined;
+    const isCounted = this.#sent.every((part) => part.isCounted);
+    if (usage === null) return outcomeOf({ kind: 'completed', error: null, last });
+    return outcomeOf({ kind: 'completed', error: null, last, usage, usageSource: isCounted ? 'engine' : 'last_seen' });
+  }
+
+  /** What the engines have counted is paid by who has left or was ended, and by nobody where it failed. */
+  #breakOff(ended: Outcome): Outcome {
+    const counted = this.#sent.filter(({ isCounted }) => isCounted);
+    const cutOff = this.#sent.filter(({ isCutOff }) => isCutOff);
+    const isPaid = ended.kind !== 'failed';
+    // The record of one whose client has left says itself that it may lack something.
+    if (ended.kind !== 'aborted') this.#noteUnpaid(isPaid ? cutOff : [...counted, ...cutOff]);
+    if (!isPaid || counted.length === 0) return ended;
+    const usage = counted.map(({ outcome }) => outcome?.usage ?? noUsage).reduce(plusUsage);
+    return { ...ended, usage, usageSource: cutOff.length === 0 ? 'engine' : 'last_seen' };
+  }
+
+  #noteUnpaid(unpaid: readonly SentPart[]): void {
+    const { request } = this.#job;
+    for (const { call, outcome } of unpaid) noteUndeliveredPart(this.#parts, call, request, outcome);
+  }
+
+  /** Waits of parts are side by side: the longest counts. */
+  #noteTimings(timings: CallTimings): void {
+    const all = this.#sent.map(({ call }) => call.timings);
+    const waitedMs = Math.max(0, ...all.map(({ queuedMs }) => queuedMs));
+    timings.queuedMs += waitedMs;
+    timings.coldMs += Math.max(0, ...all.map(({ coldMs }) => coldMs));
+    timings.retries += sum(all, ({ retries }) => retries);
+    const firstBytesMs = all.flatMap(({ firstByteMs }) => firstByteMs ?? []);
+    if (firstBytesMs.length > 0) timings.firstByteMs = Math.min(...firstBytesMs);
+    const tookMs = this.#parts.clock.monotonicMs() - this.#sinceMs;
+    if (all.some(({ engineMs }) => engineMs !== null)) timings.engineMs = Math.max(0, tookMs - waitedMs);
+  }
+}
+
+function tooLarge(key: string): AppError {
+  const shorter = 'send fewer inputs at once, ask for "encoding_format": "base64", or for fewer "dimensions"';
+  const message = `The answer would have more than ${answerBytesMax} bytes: ${shorter}.`;
+  return new AppError('invalid_value', { message, param: key });
+}
+
+function sum<Item>(items: readonly Item[], read: (item: Item) => number): number {
+  return items.reduce((total, item) => total + read(item), 0);
+}
+
+function plusUsage(a: Usage, b: Usage): Usage {
+  return {
+    inputTokens: a.inputTokens + b.inputTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    outputTokens: a.outputTokens + b.outputTokens,
+    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
+  };
+}

@@ -1,0 +1,127 @@
+import { forEachElement, skipSpace } from '#base/json-scan.ts';
+import { type BodyReader, invalidValue } from './body-reader.ts';
+
+/** A part of a list of inputs, by offsets in the body. */
+export interface InputPart {
+  readonly start: number;
+  /** After its last item. */
+  readonly end: number;
+  /** Place of its first item in the whole list, counted from 0. */
+  readonly first: number;
+  readonly count: number;
+}
+
+/** A list of inputs that is sent in parts. */
+export interface SplitInput {
+  /** The member that is the list. */
+  readonly key: string;
+  /** What is between its brackets. */
+  readonly start: number;
+  readonly end: number;
+  readonly parts: readonly InputPart[];
+  /** In words: the first item that is of another kind than those before it; null where all are alike. */
+  readonly odd: OddInput | null;
+}
+
+export interface OddInput {
+  readonly param: string;
+  readonly message: string;
+}
+
+/**
+ * Two parts of this many items are the 256 sequences that vLLM runs at once by default: with two of them a replica is
+ * busy, and what others send waits for no more than these.
+ */
+const partItemsMax = 128;
+/** About 65,000 tokens of English, which take a GPU about a second; no longer does what others send wait for a part. */
+const partBytesMax = 262_144;
+
+/** Where the items of a list stand. */
+export interface ListItems {
+  readonly starts: readonly number[];
+  readonly ends: readonly number[];
+}
+
+/**
+ * Finds the items of the list that opens at `at`. A list of numbers is one text, and counts as one item.
+ * @param max finding ends behind the first item that is beyond it
+ * @returns null for what is no JSON
+ */
+export function findItems(text: string, at: number, max: number): ListItems | null {
+  const starts: number[] = [];
+  const ends: number[] = [];
+  const end = forEachElement(text, at, (itemStart, itemEnd) => {
+    const isNumber = starts.length === 0 && /[-\d]/.test(text.charAt(itemStart));
+    starts.push(itemStart);
+    ends.push(itemEnd);
+    return !isNumber && starts.length <= max;
+  });
+  return end === -1 ? null : { starts, ends };
+}
+
+type ItemKind = 'text' | 'tokens' | 'other';
+
+const tokenList = /^\[[\s\d,]*\]$/;
+
+function kindOf(text: string, start: number, end: number): ItemKind {
+  const first = text.charAt(start);
+  if (first === '"') return 'text';
+  return first === '[' && tokenList.test(text.slice(start, end)) ? 'tokens' : 'other';
+}
+
+/** A list of token ids, going by the first of them. */
+const mayBeTokens = (text: string, start: number): boolean =>
+  text.charAt(start) === '[' && /[\d\]]/.test(text.charAt(skipSpace(text, start + 1)));
+
+/** Whether a list is one of texts or of lists of token ids, and not a chat, or several. */
+export function isListOfTexts(text: string, { starts }: ListItems): boolean {
+  const [start] = starts;
+  return start !== undefined && (text.charAt(start) === '"' || mayBeTokens(text, start));
+}
+
+/** Whether it is too much to be sent at once. */
+export function isLong({ starts, ends }: ListItems): boolean {
+  return starts.length > partItemsMax || (ends.at(-1) ?? 0) - (starts[0] ?? 0) > partBytesMax;
+}
+
+/**
+ * Cuts a list of texts, or of lists of token ids, into parts: as many as it takes, of about as many items each.
+ * @param at the offset of its bracket
+ * @returns null where it makes one part
+ * @throws AppError invalid_value for an item that is neither, the item in `param`
+ */
+export function splitInput({ text }: BodyReader, key: string, at: number, items: ListItems): SplitInput | null {
+  const parts = cut(items);
+  if (parts.length < 2) return null;
+  const end = skipSpace(text, items.ends.at(-1) ?? at);
+  return { key, start: at + 1, end, parts, odd: findOdd(text, key, items) };
+}
+
+function cut({ starts, ends }: ListItems): InputPart[] {
+  const itemsMax = Math.ceil(starts.length / Math.ceil(starts.length / partItemsMax));
+  const parts: InputPart[] = [];
+  let first = 0;
+  for (let next = 1; next <= starts.length; next += 1) {
+    const start = starts[first] ?? 0;
+    const isFull = next - first === itemsMax || (ends[next] ?? Infinity) - start > partBytesMax;
+    if (!isFull) continue;
+    parts.push({ start, end: ends[next - 1] ?? start, first, count: next - first });
+    first = next;
+  }
+  return parts;
+}
+
+function findOdd(text: string, key: string, { starts, ends }: ListItems): OddInput | null {
+  const [start = 0] = starts;
+  const expected = text.charAt(start) === '"' ? 'text' : 'tokens';
+  let odd: OddInput | null = null;
+  for (const [index, itemStart] of starts.entries()) {
+    const kind = kindOf(text, itemStart, ends[index] ?? itemStart);
+    const param = `${key}[${index}]`;
+    if (kind === 'other') throw invalidValue(param, `"${param}" must be a string or a list of token ids.`);
+    if (kind === expected || odd !== null) continue;
+    const [what, others] = kind === 'text' ? ['a string', 'lists of token ids'] : ['a list of token ids', 'strings'];
+    odd = { param, message: `"${param}" is ${what}, and those before it are ${others}: this model takes one kind.` };
+  }
+  return odd;
+}

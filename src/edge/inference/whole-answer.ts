@@ -1,0 +1,73 @@
+import { scanDocument, spliceText } from '#base/json-scan.ts';
+import type { JsonMeterOptions, Usage } from '#core/metering/metering.ts';
+import type { AnswerText } from './large-answer.ts';
+import type { AnswerFormat } from './openai-answers.ts';
+
+/** The answer to a part: its vectors, and what the engine wrote around them. */
+export interface AnsweredPart {
+  readonly last: AnswerText;
+  readonly around: string;
+}
+
+export type WholeAnswer =
+  | { readonly ok: true; readonly last: readonly Buffer[]; readonly usage: Usage | null }
+  | { readonly ok: false };
+
+/**
+ * Makes the answers to all parts one answer: the first one, with the vectors of all and with usage that is the sum of
+ * theirs.
+ * @param parts in their order
+ */
+export function joinAnswers(
+  parts: readonly AnsweredPart[],
+  answers: Pick<AnswerFormat, 'meterJson'>,
+  options: Pick<JsonMeterOptions, 'costText' | 'rename'>,
+): WholeAnswer {
+  const metered = answers.meterJson(withSum(parts), options);
+  if (!metered.ok) return { ok: false };
+  const scan = scanDocument(metered.text);
+  const data = scan.ok ? scan.members.find(({ key }) => key === 'data') : undefined;
+  if (data === undefined) return { ok: false };
+  const head = Buffer.from(metered.text.slice(0, data.valueStart + 1), 'latin1');
+  const tail = Buffer.from(metered.text.slice(data.valueStart + 1), 'latin1');
+  const vectors = parts.flatMap(({ last }) => (typeof last === 'string' ? [Buffer.from(last, 'latin1')] : last));
+  return { ok: true, last: [head, ...vectors, tail], usage: metered.usage };
+}
+
+/** What the first engine wrote, with the usage of all. */
+function withSum(parts: readonly AnsweredPart[]): string {
+  const [first = ''] = parts.map(({ around }) => around);
+  const usages = parts.map(({ around }) => usageOf(around));
+  const [own = null] = usages;
+  if (own === null) return first;
+  const sum = usages.map((usage) => usage?.value).reduce(plus);
+  const text = Buffer.from(JSON.stringify(sum), 'utf8').toString('latin1');
+  return spliceText(first, [{ start: own.start, end: own.end, text }]);
+}
+
+interface UsageText {
+  readonly start: number;
+  readonly end: number;
+  readonly value: unknown;
+}
+
+/** @param around JSON, as latin1 */
+function usageOf(around: string): UsageText | null {
+  const scan = scanDocument(around);
+  const member = scan.ok ? scan.members.find(({ key }) => key === 'usage') : undefined;
+  if (member === undefined) return null;
+  const { valueStart: start, valueEnd: end } = member;
+  return { start, end, value: JSON.parse(Buffer.from(around.slice(start, end), 'latin1').toString('utf8')) };
+}
+
+/** Adds numbers, wherever they stand in both; what is in one alone, or no number, stays. */
+function plus(a: unknown, b: unknown): unknown {
+  if (typeof a === 'number' && typeof b === 'number') return a + b;
+  if (!isObject(a) || !isObject(b)) return a ?? b;
+  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])];
+  return Object.fromEntries(names.map((name) => [name, plus(a[name], b[name])]));
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,101 @@
+import { expect, it } from 'vitest';
+import { reconcileAtRest } from '../../core/reconcile/mixed-traffic.ts';
+import { askEngine, type Body, errorOf, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+
+const bench = useInference(() => ({ engines: { embed: vllmFile() } }));
+
+function vllmFile(): string {
+  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
+  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '64', '--enforce-eager'];
+  const pooling = ['--runner', 'pooling', '--convert', 'embed'];
+  return [
+    'version: 1',
+    'id: embed',
+    'name: SmolLM2 135M Instruct',
+    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
+    'task_type: embedding',
+    'context_length: 2048',
+    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0 }',
+    'driver: process',
+    'kind: vllm',
+    `command: ${JSON.stringify([program, 'serve', model, ...size, ...pooling])}`,
+    'start_timeout_seconds: 900',
+    '',
+  ].join('\n');
+}
+
+const embed = (fields: object): Promise<Response> => bench.post('/v1/embeddings', { model: 'embed', ...fields });
+const counted = (): Promise<number> => readMetric(bench.socketOf('embed'), 'vllm:prompt_tokens_total');
+
+/** The same numbers, but for what their order in a batch changes of bfloat16. */
+function expectAlike(a: readonly number[], b: readonly number[]): void {
+  const dot = (one: readonly number[], other: readonly number[]) =>
+    one.reduce((sum, value, at) => sum + value * (other[at] ?? 0), 0);
+  expect(a).toHaveLength(b.length);
+  expect(dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b))).toBeGreaterThan(0.999);
+}
+
+const floatsOf = (base64: string): number[] => {
+  const bytes = Buffer.from(base64, 'base64');
+  return Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readFloatLE(4 * at));
+};
+
+/** Tokens of what no book has. */
+let askedPast = 0;
+const texts = Array.from({ length: 300 }, (_, index) => `text ${index}${' of a river'.repeat(index % 3)}`);
+
+it('a real vLLM gives many texts the vectors that it gives them all at once, and counts what is billed', async () => {
+  await (await embed({ input: 'warm' })).text();
+  const direct = await askEngine(bench.socketOf('embed'), '/v1/embeddings', { model: 'embed', input: texts });
+  const whole: Body = JSON.parse(direct.text);
+  askedPast = whole.usage.prompt_tokens;
+  for (const format of ['float', 'base64']) {
+    const before = await counted();
+    const answer = await embed({ input: texts, encoding_format: format });
+    const body: Body = await answer.json();
+    expect(body).toMatchObject({ object: 'list', model: 'embed', usage: whole.usage });
+    expect(body.id).toBe(`embd-${answer.headers.get('x-request-id')}`);
+    expect(Object.keys(body)).toEqual(Object.keys(whole));
+    expect(body.data.map(({ index }: Body) => index)).toEqual([...texts.keys()]);
+    for (const [index, { embedding }] of body.data.entries()) {
+      expectAlike(format === 'float' ? embedding : floatsOf(embedding), whole.data[index].embedding);
+    }
+    await expect.poll(counted).toBe(before + whole.usage.prompt_tokens);
+    const record = await bench.recordOf(answer);
+    expect(record).toMatchObject({ input_tokens: whole.usage.prompt_tokens, usage_source: 'engine' });
+  }
+});
+
+it('its counters and the books differ by what it was asked past the gateway, and by nothing else', async () => {
+  const found = await reconcileAtRest(bench);
+  const differences = found.data.map(({ difference }: Body) => difference.prompt_tokens);
+  expect(differences.reduce((sum: number, tokens: number) => sum + tokens, 0)).toBe(askedPast);
+});
+
+it.each([
+  ['an empty text', texts.with(222, ''), 'input[222]', '"input[222]"'],
+  ['a text that is too long', texts.with(222, 'far too long '.repeat(2000)), 'input[222]', '"input[222]"'],
+  [
+    'too many token ids',
+    texts.map((_, at) => (at === 222 ? Array.from({ length: 2049 }, () => 9) : [at])),
+    'input[222]',
+    '"input[222]"',
+  ],
+  [
+    'a token id that it does not have',
+    texts.map((_, at) => (at === 222 ? [99_999_999] : [at])),
+    'input',
+    '"input[200]" to "input[299]"',
+  ],
+])('what it refuses of many texts is told with its place: %s', async (_, input, param, says) => {
+  const error = await errorOf(await embed({ input }));
+  expect(error).toMatchObject({ status: 400, param });
+  expect(error.message).toContain(says);
+});
+
+it('what it had computed of these, before they were ended, is explained', async () => {
+  const found = await reconcileAtRest(bench);
+  expect(found.data.map(({ state }: Body) => state)).not.toContain('unexplained');
+  const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
+  expect(kinds).toContain('uncounted');
+});
