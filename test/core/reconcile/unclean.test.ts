@@ -75,7 +75,7 @@ describe('a gateway', () => {
     const [line] = found.data;
     expect(line).toMatchObject({ model: 'chat', state: 'explained' });
     const ended = line.explanations.find(({ kind }: Body) => kind === 'gateway_ended');
-    const most = 10_000 * 2048 * 8192;
+    const most = 10_000 * 8192 * 8192;
     expect(ended).toMatchObject({ prompt_tokens: most, completion_tokens: most });
     second.signal('SIGTERM');
     await second.exited;

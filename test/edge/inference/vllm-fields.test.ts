@@ -9,12 +9,23 @@ import { errorOf, externalFile, useInference } from './inference-gateway.ts';
 
 const jsonBody =
   '{"stop_reason":"end_turn","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
-const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
+
+/** With a vector for each text, where there is a list of them: many are sent in parts, whose vectors are counted. */
+function jsonAnswer(body: string): string {
+  const { input } = JSON.parse(body === '' ? '{}' : body) as { input?: unknown };
+  const data = Array.isArray(input) ? input.map((_, index) => ({ index, embedding: [0] })) : [];
+  const text = jsonBody.replace('{', `{"data":${JSON.stringify(data)},`);
+  return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`;
+}
+
 let engine: ByteServer | null = null;
 afterAll(() => engine?.close());
 
 const bench = useInference(async () => {
-  engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(jsonAnswer) });
+  engine = await startByteServer({
+    transport: 'tcp',
+    answer: ({ socket, body }) => void socket.write(jsonAnswer(body)),
+  });
   const url = `http://127.0.0.1:${engine.endpoint.port}`;
   const lines = ['kind: vllm', 'share_cache: true'];
   const allowed = [...lines, `allow: [${allowableFields.join(', ')}]`];
