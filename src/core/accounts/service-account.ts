@@ -135,6 +135,16 @@ async function record(
   });
 }
 
+/** @throws AppError conflict */
+function requireRoom(total: number, most: number): void {
+  if (total < most) return;
+  const message =
+    most === 0
+      ? 'This gateway makes no service accounts.'
+      : `The project has ${total} service accounts and may have ${most}: delete one first.`;
+  throw new AppError('conflict', { message, reason: 'HEADGATE_MAX_SERVICE_ACCOUNTS' });
+}
+
 /** The organization's row is held, as by who archives one of its projects: of two at once one finds what the other did. */
 async function insert(
   context: ChangeContext,
@@ -155,10 +165,7 @@ async function insert(
     .select({ total: count() })
     .from(serviceAccounts)
     .where(eq(serviceAccounts.projectId, project.id));
-  const total = counted?.total ?? 0;
-  if (total >= maxOfProject) {
-    throw conflict(`The project has ${total} service accounts and may have ${maxOfProject}: delete one first.`);
-  }
+  requireRoom(counted?.total ?? 0, maxOfProject);
   const row: ServiceAccountRow = { id: uuidv7(now.getTime()), ...input, createdAt: now };
   await tx.insert(serviceAccounts).values(row);
   await record(context, ['created', row], { before: null, after: row }, author);
