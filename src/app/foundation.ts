@@ -10,9 +10,11 @@ import {
   createKeys,
   createMembers,
   createOrganizations,
+  createServiceAccountSetup,
   type Keys,
   type Members,
   type Organizations,
+  type ServiceAccountSetup,
 } from '#core/keys/keys.ts';
 import { createSessions, type Sessions } from '#core/sessions/sessions.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
@@ -26,6 +28,7 @@ export interface Foundation {
   readonly keys: Keys;
   readonly organizations: Organizations;
   readonly members: Members;
+  readonly serviceAccountSetup: ServiceAccountSetup;
   readonly sessions: Sessions;
   readonly letters: Letters;
   readonly coordination: Coordination;
@@ -61,7 +64,8 @@ function lettersOf({ signIn: { mail, publicUrl }, log }: FoundationOptions): Let
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
   const audit = createAudit({ clock });
-  const accounts = createAccounts({ db, clock, log, audit, staleMs, guesses: shared });
+  const { maxServiceAccounts } = settings;
+  const accounts = createAccounts({ db, clock, log, audit, staleMs, guesses: shared, maxServiceAccounts });
   const sessions = createSessions({ db, clock, audit, accounts, guesses: shared });
   accounts.onAccessEnd((tx, end) => sessions.endAccessIn(tx, end));
   const { prefix: keyPrefix, maxActive: maxActiveKeys } = settings;
@@ -74,6 +78,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
     keys,
     organizations: createOrganizations({ db, accounts, keys }),
     members: createMembers({ db, accounts, keys }),
+    serviceAccountSetup: createServiceAccountSetup({ db, accounts, keys }),
     sessions,
     letters: lettersOf(options),
     coordination,

@@ -175,6 +175,8 @@ export interface KeysConfig {
   readonly prefix: string;
   /** Of one organization. */
   readonly maxActive: number;
+  /** Of one project. */
+  readonly maxServiceAccounts: number;
   /** Wrong keys of one address that are answered as such. */
   readonly wrongPerMinute: number;
 }
@@ -186,11 +188,13 @@ export const keys = section(
       .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
       .default('sk-hg-'),
     HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
+    HEADGATE_MAX_SERVICE_ACCOUNTS: whole(0, 1_000, 20),
     HEADGATE_WRONG_KEYS_PER_MINUTE: whole(1, 1_000_000, 60),
   },
   (read): KeysConfig => ({
     prefix: read.HEADGATE_KEY_PREFIX,
     maxActive: read.HEADGATE_MAX_ACTIVE_KEYS,
+    maxServiceAccounts: read.HEADGATE_MAX_SERVICE_ACCOUNTS,
     wrongPerMinute: read.HEADGATE_WRONG_KEYS_PER_MINUTE,
   }),
 );

@@ -5,6 +5,7 @@ export type IdPrefix =
   | 'key'
   | 'org'
   | 'proj'
+  | 'svc_acct'
   | 'user'
   | 'session'
   | 'inv'

@@ -19,17 +19,18 @@ import {
   readOrganizations,
   readOwner,
 } from './organization.ts';
-import {
-  createProjects,
-  type NewProject,
-  type Project,
-  type ProjectPage,
-  type ProjectPatch,
-  type ProjectRef,
-  type ProjectSort,
-  type ProjectView,
+import type {
+  NewProject,
+  Project,
+  ProjectPage,
+  ProjectPatch,
+  ProjectRef,
+  ProjectSort,
+  ProjectView,
 } from './project.ts';
+import { createProjects } from './projects.ts';
 import type { Paging } from './paging.ts';
+import { createServiceAccounts, type JoinServiceAccountsEnd, type ServiceAccounts } from './service-account.ts';
 import { isMember, readPlatformRole } from './user.ts';
 import { createUsers, type Users } from './users.ts';
 
@@ -60,6 +61,7 @@ export { createLowBalances } from './low-balance.ts';
 export { roleWords } from './role-words.ts';
 export type { ResetLink, ResetLinks } from './reset-link.ts';
 export type { OwnOrganization, SignInRecord } from './sign-in.ts';
+export type { ServiceAccount, ServiceAccounts, ServiceAccountsEnd } from './service-account.ts';
 export type { Users } from './users.ts';
 export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export type { Member } from './member.ts';
@@ -97,6 +99,8 @@ export interface Accounts {
   onOpening(join: JoinOpening): void;
   /** From now on `join` is called where a password was changed or a membership ended, in that transaction. */
   onAccessEnd(join: JoinAccessEnd): void;
+  /** From now on `join` is called where service accounts are deleted, or end with their project, in that transaction. */
+  onServiceAccountsEnd(join: JoinServiceAccountsEnd): void;
   /** Newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
   /** Whether there is no organization; to be asked in the transaction that would make the first. */
@@ -133,6 +137,7 @@ export interface Accounts {
   /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
   readMember(userId: string, organizationId: string): Promise<Member | null>;
   readonly users: Users;
+  readonly serviceAccounts: ServiceAccounts;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
   createProject(input: NewProject, author: Author): Promise<Project>;
@@ -145,6 +150,8 @@ export interface AccountsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
+  /** How many service accounts a project may have; 20 when absent. */
+  readonly maxServiceAccounts?: number;
   /** Where wrong passwords are counted; in this process where absent. */
   readonly guesses?: Pick<ThrottleOptions, 'store' | 'prefix'>;
   /** How long projects that are known keep their answer while Postgres is away; 300,000 when absent. */
@@ -153,11 +160,17 @@ export interface AccountsOptions {
 
 /** Organizations, their users and their projects. */
 export function createAccounts(options: AccountsOptions): Accounts {
-  const { db, clock, audit, guesses = { store: null, prefix: '' } } = options;
-  const projects = createProjects(options);
+  const { db, clock, audit, guesses = { store: null, prefix: '' }, maxServiceAccounts = 20 } = options;
   const joining: JoinOpening[] = [];
   const ending: JoinAccessEnd[] = [];
+  const accountsEnding: JoinServiceAccountsEnd[] = [];
   const inside = (tx: Transaction) => ({ tx, audit, now: new Date(clock.now()) });
+  const end: JoinServiceAccountsEnd = async (tx, ended) => {
+    const told: (() => Promise<void>)[] = [];
+    for (const join of accountsEnding) told.push(await join(tx, ended));
+    return async () => void (await Promise.all(told.map((tell) => tell())));
+  };
+  const projects = createProjects({ ...options, end });
   return {
     findProject: projects.find,
     async createOrganizationIn(tx, input, author) {
@@ -170,6 +183,9 @@ export function createAccounts(options: AccountsOptions): Accounts {
     },
     onAccessEnd(join) {
       ending.push(join);
+    },
+    onServiceAccountsEnd(join) {
+      accountsEnding.push(join);
     },
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
@@ -189,6 +205,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
         for (const join of ending) await join(tx, end);
       },
     }),
+    serviceAccounts: createServiceAccounts({ db, inside, maxOfProject: maxServiceAccounts, end }),
     listProjects: projects.list,
     createProject: projects.create,
     patchProject: projects.patch,

@@ -33,6 +33,8 @@ const table = {
   /** His own is that of the key, and those that are public in the organization. */
   'projects.read': row('own', 'organization', 'organization', 'any'),
   projects: row('none', 'organization', 'organization', 'any'),
+  /** Of projects: listing, making, renaming and deleting them. */
+  service_accounts: row('none', 'organization', 'organization', 'any'),
   /** Reading and changing; of himself a member. */
   users: row('own', 'organization', 'organization', 'any'),
   /** Making and removing. */

@@ -90,6 +90,26 @@ export const projects = pgTable(
   (table) => [uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`)],
 );
 
+/** Who acts for a program, in one project. None is of an archived project: it ends with its archiving. */
+export const serviceAccounts = pgTable(
+  'service_accounts',
+  {
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    projectId: uuid('project_id')
+      .notNull()
+      .references(() => projects.id),
+    name: text('name').notNull(),
+    createdAt: moment('created_at').notNull(),
+  },
+  (table) => [
+    uniqueIndex('service_accounts_project_name_key').on(table.projectId, sql`lower(${table.name})`),
+    index('service_accounts_organization_idx').on(table.organizationId, table.id),
+  ],
+);
+
 /** Links by which a person sets a new password. */
 export const resetLinks = pgTable(
   'reset_links',

@@ -6,10 +6,10 @@ import { auditLog } from './schema.ts';
 export { readRecentChanges, type RecentChange } from './recent-changes.ts';
 export { type AuditedChange, type AuditPage, type AuditFilter, type AuditTrail, createAuditTrail } from './trail.ts';
 
-/** An API key, which acts for the user who made it. Ids are UUIDs. */
+/** An API key, which acts for the user who made it, or for a service account. Ids are UUIDs. */
 export interface KeyActor {
   readonly kind: 'key';
-  readonly key: { readonly id: string; readonly userId: string };
+  readonly key: { readonly id: string; readonly userId: string | null; readonly serviceAccountId: string | null };
 }
 
 /** A user who is signed in. */
@@ -35,10 +35,15 @@ export interface Author {
 /** The gateway itself, outside of requests. */
 export const systemAuthor: Author = Object.freeze({ actor: Object.freeze({ kind: 'system' }), requestId: null });
 
-/** The user who acts, or for whom a key does; null for the gateway itself. */
+/** The user who acts, or for whom a key does; null for the gateway itself, and where a service account acts. */
 export function userIdOf(actor: Actor): string | null {
   if (actor.kind === 'key') return actor.key.userId;
   return actor.kind === 'user' ? actor.user.id : null;
+}
+
+/** The service account that acts, by a key of it; null where none does. */
+export function serviceAccountIdOf(actor: Actor): string | null {
+  return actor.kind === 'key' ? actor.key.serviceAccountId : null;
 }
 
 /** The key that acts; null where it is none. */
@@ -87,6 +92,7 @@ export function createAudit({ clock }: { readonly clock: Clock }): Audit {
         organizationId: entry.organizationId,
         actorUserId: userIdOf(entry.author.actor),
         actorKeyId: keyIdOf(entry.author.actor),
+        actorServiceAccountId: serviceAccountIdOf(entry.author.actor),
         action: entry.action,
         targetType: entry.targetType,
         targetId: entry.targetId,

@@ -8,6 +8,8 @@ export const auditLog = pgTable(
     organizationId: uuid('organization_id').notNull(),
     actorUserId: uuid('actor_user_id'),
     actorKeyId: uuid('actor_key_id'),
+    /** For whom that key acts, where it is for no user. */
+    actorServiceAccountId: uuid('actor_service_account_id'),
     action: text('action').notNull(),
     targetType: text('target_type').notNull(),
     targetId: text('target_id').notNull(),

@@ -15,19 +15,23 @@ export interface AuditedChange {
   readonly userId: string | null;
   /** The key that acted; null where it was none. */
   readonly keyId: string | null;
+  /** The service account for which it did; null where it was for a user. */
+  readonly serviceAccountId: string | null;
   /** JSON objects; null where nothing was there before, or nothing is left. */
   readonly before: unknown;
   readonly after: unknown;
   readonly requestId: string | null;
 }
 
+type ActorFilter = { readonly userId: string } | { readonly keyId: string } | { readonly serviceAccountId: string };
+
 export interface AuditFilter {
   readonly organizationId: string;
   /** Null in these: all. */
   readonly action: string | null;
   readonly targetId: string | null;
-  /** A user, with all keys that act for him, or one key; UUIDs. */
-  readonly actor: { readonly userId: string } | { readonly keyId: string } | null;
+  /** A user or a service account, with all keys that act for them, or one key; UUIDs. */
+  readonly actor: ActorFilter | null;
   /** Milliseconds since the Unix epoch, in; `toMs` not. */
   readonly fromMs: number | null;
   readonly toMs: number | null;
@@ -47,7 +51,8 @@ export interface AuditTrail {
   list(filter: AuditFilter): Promise<AuditPage>;
 }
 
-function byActor(actor: NonNullable<AuditFilter['actor']>): SQL {
+function byActor(actor: ActorFilter): SQL {
+  if ('serviceAccountId' in actor) return eq(auditLog.actorServiceAccountId, actor.serviceAccountId);
   return 'userId' in actor ? eq(auditLog.actorUserId, actor.userId) : eq(auditLog.actorKeyId, actor.keyId);
 }
 
@@ -65,8 +70,9 @@ function conditionsOf(filter: AuditFilter): SQL | undefined {
 }
 
 function toChange(row: typeof auditLog.$inferSelect): AuditedChange {
-  const { actorUserId, actorKeyId, ...noted } = row;
-  return { ...noted, atMs: uuidTimeMs(row.id), userId: actorUserId, keyId: actorKeyId };
+  const { actorUserId, actorKeyId, actorServiceAccountId, ...noted } = row;
+  const by = { userId: actorUserId, keyId: actorKeyId, serviceAccountId: actorServiceAccountId };
+  return { ...noted, atMs: uuidTimeMs(row.id), ...by };
 }
 
 export function createAuditTrail({ db }: { readonly db: Db }): AuditTrail {

@@ -23,8 +23,10 @@ export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly id: string;
   readonly organizationId: string;
   readonly projectId: string;
-  /** Who made it and whom it acts for. */
-  readonly userId: string;
+  /** Who made it and whom it acts for; null for a key of a service account. */
+  readonly userId: string | null;
+  /** The service account that it acts for; null for a key of a user. */
+  readonly serviceAccountId: string | null;
   readonly name: string;
   readonly prefix: string;
   readonly last4: string;
@@ -83,6 +85,7 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
     organizationId: row.organizationId,
     projectId: row.projectId,
     userId: row.userId,
+    serviceAccountId: row.serviceAccountId,
     name: row.name,
     prefix: row.prefix,
     last4: row.last4,
@@ -118,6 +121,7 @@ export function keyAuditView(row: KeyRow): AuditView {
     last4: row.last4,
     scope: row.scope,
     project_id: formatId('proj', row.projectId),
+    ...(row.serviceAccountId !== null && { service_account_id: formatId('svc_acct', row.serviceAccountId) }),
     expires_at: row.expiresAt?.toISOString() ?? null,
     revoked_at: row.revokedAt?.toISOString() ?? null,
     former_secrets_end_at: row.formerSecretsEndAt?.toISOString() ?? null,

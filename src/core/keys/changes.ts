@@ -14,9 +14,7 @@ import {
   type KeyRef,
   keyWithHash,
   type NewKey,
-  requireActiveAuthor,
-  requireKeyQuota,
-  requireOpen,
+  type NewUserKey,
   revokeAllKeys,
   type Revocation,
   revokeKey,
@@ -24,6 +22,7 @@ import {
   withLimits,
 } from './key-rows.ts';
 import { defaultKeyLimits } from './defaults.ts';
+import { requireActiveAuthor, requireKeyQuota, requireOpen } from './key-requirements.ts';
 import { keyWithId, selectHeldKey, selectKeyIds, unusedHeld } from './held-keys.ts';
 import type { KeyEvents } from './key-events.ts';
 import { requireFirst } from './once.ts';
@@ -42,7 +41,7 @@ export interface CreatedKey {
 export interface KeyChanges {
   readonly createIn: (tx: Transaction, input: NewKey, author: Author) => Promise<CreatedKey>;
   /** The row of the key that the gateway holds for a user under a name; made where there is none. */
-  readonly hold: (input: NewKey, author: Author) => Promise<KeyRow>;
+  readonly hold: (input: NewUserKey, author: Author) => Promise<KeyRow>;
   /** Revokes the keys that the gateway holds and nobody has used for 30 days. */
   readonly endUnusedHeld: () => Promise<void>;
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
@@ -58,7 +57,7 @@ export interface KeyChangesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember' | 'serviceAccounts'>;
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
   readonly verifier: Verifier;
@@ -82,7 +81,11 @@ async function makeKey(
     await requireFirst(context.tx, input.organizationId, input.once);
   }
   const allow = held ? requireOpen : requireKeyQuota;
-  const { defaultLimits } = await allow(context, input, options);
+  const { defaultLimits } = await allow(
+    context,
+    { ...input, serviceAccountId: input.serviceAccountId ?? null },
+    options,
+  );
   await requireActiveAuthor(context, author);
   const parts = makeSecret(options.keyPrefix, input.projectId);
   const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
@@ -94,7 +97,7 @@ interface HoldingOptions extends KeyChangesOptions {
   readonly inside: (tx: Transaction) => ChangeContext;
 }
 
-async function holdKey(input: NewKey, author: Author, options: HoldingOptions): Promise<KeyRow> {
+async function holdKey(input: NewUserKey, author: Author, options: HoldingOptions): Promise<KeyRow> {
   const { db, clock, accounts, inside } = options;
   const known = await selectHeldKey(db.orm, input, new Date(clock.now()));
   if (known !== null) return known;

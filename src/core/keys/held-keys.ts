@@ -1,11 +1,11 @@
 import { and, desc, eq, isNull, lt, or, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import type { KeyRow } from './api-key.ts';
-import { type NewKey, withStatus } from './key-rows.ts';
+import { type NewUserKey, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
 
 /** What a key that the gateway holds for somebody is known by. */
-export type HeldBy = Pick<NewKey, 'organizationId' | 'projectId' | 'userId' | 'name'>;
+export type HeldBy = Pick<NewUserKey, 'organizationId' | 'projectId' | 'userId' | 'name'>;
 
 /** The newest one that is active and may use models, null where there is none. */
 export async function selectHeldKey(

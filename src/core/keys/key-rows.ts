@@ -1,9 +1,8 @@
 import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lte, or, type SQL, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
-import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import type { Accounts, Organization, Scope } from '#core/accounts/accounts.ts';
-import { type Audit, type Author, keyIdOf } from '#core/audit/audit.ts';
+import type { Scope } from '#core/accounts/accounts.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
 import { idOnce } from './once.ts';
@@ -12,11 +11,20 @@ import { hashSecret, type SecretParts } from './secret.ts';
 /** When a key expires: at a time, or so long after it was made. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
 
-export interface NewKey {
+/** Whom a key acts for, by a UUID. */
+export type KeyOwner =
+  | { readonly userId: string; readonly serviceAccountId?: null }
+  | { readonly userId: null; readonly serviceAccountId: string };
+
+export type NewKey = KeyOwner & NewKeyFields;
+
+/** A key that acts for a user. */
+export type NewUserKey = Extract<KeyOwner, { readonly userId: string }> & NewKeyFields;
+
+export interface NewKeyFields {
   readonly organizationId: string;
-  /** Of the same organization and not archived; the caller has checked. */
+  /** Of the same organization and not archived; the caller has checked. That of a service account is its own. */
   readonly projectId: string;
-  readonly userId: string;
   readonly name: string;
   readonly scope: Scope;
   readonly expires: KeyExpiry | null;
@@ -49,6 +57,8 @@ export interface KeyListing {
   /** Those of one project, those that act for one user (UUIDs); null: all. */
   readonly projectId: string | null;
   readonly userId: string | null;
+  /** Those that act for one service account; absent and null: all. */
+  readonly serviceAccountId?: string | null;
 }
 
 /** A key as a caller names it: of that organization or not there. */
@@ -74,62 +84,10 @@ export function withStatus(status: KeyStatus, now: Date): SQL | undefined {
 }
 
 /** Active, and not held by the gateway. */
-const counts = (now: Date): SQL | undefined => and(eq(apiKeys.held, false), withStatus('active', now));
-
-export interface LimitCheck {
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
-  readonly maxActiveKeys: number;
-}
-
-/**
- * Refuses any key of a closed organization, and one for who is not in it. The organization's row is held until the
- * transaction ends.
- * @returns the organization
- * @throws AppError conflict
- */
-export async function requireOpen(
-  context: ChangeContext,
-  { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
-  check: Pick<LimitCheck, 'accounts'>,
-): Promise<Organization> {
-  const { tx } = context;
-  const organization = await check.accounts.lockOrganization(tx, organizationId);
-  if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
-  if (organization.status === 'closed') {
-    throw new AppError('conflict', { message: 'This organization is closed and gets no new keys.' });
-  }
-  if (!(await check.accounts.isMember(tx, organizationId, userId))) {
-    throw new AppError('conflict', { message: 'The user whom this key would act for has left the organization.' });
-  }
-  return organization;
-}
-
-/**
- * As `requireOpen`, and refuses a key beyond the limit: of keys made at once none is counted too late. Those that the
- * gateway holds do not count.
- * @throws AppError key_limit_reached, conflict
- */
-export async function requireKeyQuota(
-  context: ChangeContext,
-  key: Pick<NewKey, 'organizationId' | 'userId'>,
-  check: LimitCheck,
-): Promise<Organization> {
-  const { tx, now } = context;
-  const organization = await requireOpen(context, key, check);
-  const [counted] = await tx
-    .select({ active: count() })
-    .from(apiKeys)
-    .where(and(eq(apiKeys.organizationId, key.organizationId), counts(now)));
-  const most = organization.maxActiveKeys ?? check.maxActiveKeys;
-  if ((counted?.active ?? 0) < most) return organization;
-  const message = `The organization has ${counted?.active} active API keys and may have ${most}: revoke one first.`;
-  throw new AppError('key_limit_reached', { message });
-}
+export const counts = (now: Date): SQL | undefined => and(eq(apiKeys.held, false), withStatus('active', now));
 
 /** A new key with all its limits. */
-export interface LimitedKey extends NewKey {
-  readonly limits: KeyLimits;
-}
+export type LimitedKey = NewKey & { readonly limits: KeyLimits };
 
 /** What was not given of a key's limits is the default; null is given, and unlimited. */
 export function withLimits(key: NewKey, defaults: KeyLimits): LimitedKey {
@@ -151,37 +109,6 @@ function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
   return new Date('atMs' in expiry ? expiry.atMs : madeAt.getTime() + expiry.afterMs);
 }
 
-/** Held by all that make keys, shared among them, and by what must know of each that there is. */
-const keysMadeLock = sql`hashtext('headgate keys made')`;
-
-/** From now on until the transaction ends nobody makes a key; those that were begun are waited for. */
-export async function holdNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
-  await tx.execute(sql`select pg_advisory_xact_lock(${keysMadeLock})`);
-}
-
-/** Lets nobody begin who must know of each key that there is, until the transaction ends. */
-export async function shareNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
-  await tx.execute(sql`select pg_advisory_xact_lock_shared(${keysMadeLock})`);
-}
-
-/**
- * Refuses a key that a key makes which is not active any more. The row of that one is held until the transaction ends:
- * whoever revokes it finds what it made before, and it makes nothing after. To be called where the organization's row
- * is locked already, as who closes one locks them.
- * @throws AppError unauthorized
- */
-export async function requireActiveAuthor(context: ChangeContext, { actor }: Author): Promise<void> {
-  const { tx, now } = context;
-  await shareNewKeys(context);
-  const keyId = keyIdOf(actor);
-  if (keyId === null) return;
-  const isActive = and(eq(apiKeys.id, keyId), withStatus('active', now));
-  const [held] = await tx.select({ id: apiKeys.id }).from(apiKeys).where(isActive).for('share');
-  if (held === undefined) {
-    throw new AppError('unauthorized', { message: 'This API key was revoked or has expired: it makes no other keys.' });
-  }
-}
-
 export async function insertKey(
   context: ChangeContext,
   input: LimitedKey,
@@ -194,6 +121,7 @@ export async function insertKey(
     organizationId: input.organizationId,
     projectId: input.projectId,
     userId: input.userId,
+    serviceAccountId: input.serviceAccountId ?? null,
     name: input.name,
     prefix: secret.prefix,
     last4: secret.last4,
@@ -273,23 +201,29 @@ export async function revokeKey(
   return { row: after, changed: true };
 }
 
-/** Keys of an organization, of a user, or of a user in an organization. */
+/** Keys of an organization, of a user, of a user in an organization, or of service accounts. */
 export type KeyHolder =
   | { readonly organizationId: string; readonly userId: string | null }
-  | { readonly organizationId: null; readonly userId: string };
+  | { readonly organizationId: null; readonly userId: string }
+  | { readonly organizationId: string; readonly userId: undefined; readonly serviceAccountIds: readonly string[] };
+
+function heldBy(holder: KeyHolder): SQL | undefined {
+  const { organizationId } = holder;
+  const inside = organizationId === null ? undefined : eq(apiKeys.organizationId, organizationId);
+  if (holder.userId === undefined) {
+    return and(inside, inArray(apiKeys.serviceAccountId, [...holder.serviceAccountIds]));
+  }
+  return and(inside, holder.userId === null ? undefined : eq(apiKeys.userId, holder.userId));
+}
 
 /** Revokes all keys of a holder that are not yet. */
 export async function revokeAllKeys(
   context: ChangeContext,
-  { organizationId, userId }: KeyHolder,
+  holder: KeyHolder,
   author: Author,
 ): Promise<readonly KeyRow[]> {
   const { tx, now } = context;
-  const those = and(
-    organizationId === null ? undefined : eq(apiKeys.organizationId, organizationId),
-    userId === null ? undefined : eq(apiKeys.userId, userId),
-    isNull(apiKeys.revokedAt),
-  );
+  const those = and(heldBy(holder), isNull(apiKeys.revokedAt));
   const rows = await tx.select().from(apiKeys).where(those).orderBy(apiKeys.id).for('update');
   if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(those);
   const revoked = rows.map((before) => ({ before, after: { ...before, revokedAt: now } }));
@@ -308,6 +242,9 @@ function behind(id: string, isAscending: boolean): SQL {
   return sql`(${apiKeys.createdAt}, ${apiKeys.id}) ${sql.raw(isAscending ? '>' : '<')} ${place}`;
 }
 
+const actsFor = (serviceAccountId: string | null): SQL | undefined =>
+  serviceAccountId === null ? undefined : eq(apiKeys.serviceAccountId, serviceAccountId);
+
 /** One more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   return db.orm
@@ -321,18 +258,19 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
         listing.scope === undefined ? undefined : eq(apiKeys.scope, listing.scope),
         listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),
         listing.userId === null ? undefined : eq(apiKeys.userId, listing.userId),
+        actsFor(listing.serviceAccountId ?? null),
       ),
     )
     .orderBy(...(listing.isAscending === true ? oldestFirst : newestFirst))
     .limit(listing.limit + 1);
 }
 
-/** How many active keys count for each organization, by its UUID; none for one without. */
+/** How many active keys of users count for each organization, by its UUID; none for one without. */
 export async function countActiveKeys(db: Db, now: Date): Promise<ReadonlyMap<string, number>> {
   const rows = await db.orm
     .select({ organizationId: apiKeys.organizationId, active: count() })
     .from(apiKeys)
-    .where(counts(now))
+    .where(and(counts(now), isNull(apiKeys.serviceAccountId)))
     .groupBy(apiKeys.organizationId);
   return new Map(rows.map(({ organizationId, active }) => [organizationId, active]));
 }
@@ -371,7 +309,7 @@ export async function selectActiveKeysOf(
 /** All that a user ever had in an organization, active or not. */
 export async function selectKeyIdsOf(
   db: Db,
-  { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
+  { organizationId, userId }: Pick<NewUserKey, 'organizationId' | 'userId'>,
 ): Promise<string[]> {
   const rows = await db.orm
     .select({ id: apiKeys.id })

@@ -13,6 +13,7 @@ import {
   type KeyPatch,
   type KeyRef,
   type NewKey,
+  type NewUserKey,
   selectKey,
   selectKeyIdsOf,
   selectKeysById,
@@ -26,7 +27,7 @@ import { createVerifier, type Verifier } from './verifier.ts';
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
-export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-rows.ts';
+export type { KeyExpiry, KeyListing, KeyOwner, KeyPatch, KeyRef, NewKey, NewKeyFields } from './key-rows.ts';
 export type { KeyChange, OrganizationStop } from './key-events.ts';
 export {
   type BootstrapResult,
@@ -35,6 +36,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { createServiceAccountSetup, keyOfAccount, type ServiceAccountSetup } from './service-account-setup.ts';
 export { createMembers, type Members } from './members.ts';
 export { holdsSecret } from './secret.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
@@ -68,7 +70,7 @@ export interface Keys {
    * revoked as every other, and counts for no quota. Its secret is thrown away.
    * @throws AppError conflict
    */
-  hold(input: NewKey, author: Author): Promise<HeldKey>;
+  hold(input: NewUserKey, author: Author): Promise<HeldKey>;
   /** The one that is held already; null where there is none. */
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
@@ -116,7 +118,7 @@ export interface Keys {
   /** By the UUIDs of all organizations that have some. */
   countActive(): Promise<ReadonlyMap<string, number>>;
   /** Of all keys that a user ever had in an organization, revoked and expired ones too. */
-  idsOf(owner: Pick<NewKey, 'organizationId' | 'userId'>): Promise<readonly string[]>;
+  idsOf(owner: Pick<NewUserKey, 'organizationId' | 'userId'>): Promise<readonly string[]>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
@@ -143,7 +145,13 @@ export interface KeysOptions {
   readonly audit: Audit;
   readonly accounts: Pick<
     Accounts,
-    'lockOrganization' | 'isMember' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'
+    | 'lockOrganization'
+    | 'isMember'
+    | 'isPlatformAdmin'
+    | 'onServiceAccountsEnd'
+    | 'readOrganization'
+    | 'readOrganizations'
+    | 'serviceAccounts'
   >;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
@@ -169,6 +177,10 @@ async function takeOver<T>(
   }
 }
 
+function pageOf(rows: readonly KeyRow[], { limit }: KeyListing, present: (row: KeyRow) => KeyRecord): KeyPage {
+  return { keys: rows.slice(0, limit).map(present), more: rows.length > limit };
+}
+
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
@@ -176,6 +188,9 @@ export function createKeys(options: KeysOptions): Keys {
   const lastUse = createLastUse(options);
   const keyEvents = createKeyEvents(options.log);
   const changes = createKeyChanges({ ...options, verifier, keyEvents });
+  accounts.onServiceAccountsEnd((tx, { organizationId, ids, author }) =>
+    changes.revokeAllIn(tx, { organizationId, userId: undefined, serviceAccountIds: ids }, author),
+  );
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   const presentFound = (row: KeyRow | null): KeyRecord | null => (row === null ? null : present(row));
   const learnOrganization = (organization: Organization): void => {
@@ -226,10 +241,7 @@ export function createKeys(options: KeysOptions): Keys {
     createIn: changes.createIn,
     importIn: changes.importIn,
     revokeAllIn: changes.revokeAllIn,
-    async list(listing) {
-      const rows = await selectKeys(db, listing, new Date(clock.now()));
-      return { keys: rows.slice(0, listing.limit).map(present), more: rows.length > listing.limit };
-    },
+    list: async (listing) => pageOf(await selectKeys(db, listing, new Date(clock.now())), listing, present),
     countActive: () => countActiveKeys(db, new Date(clock.now())),
     idsOf: (owner) => selectKeyIdsOf(db, owner),
     get: async (ref) => presentFound(await selectKey(db, ref)),

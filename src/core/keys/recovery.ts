@@ -4,7 +4,8 @@ import { listPlatformAdmins } from '#core/accounts/accounts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import { type KeyRecord, toKeyRecord } from './api-key.ts';
 import { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
-import { holdNewKeys, insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
+import { holdNewKeys } from './key-requirements.ts';
+import { insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
 import { makeSecret } from './secret.ts';
 
 /** Who lost the last key of the platform's admin makes a new one in the database itself. */

@@ -2,16 +2,8 @@ import { and, count, eq, gt, lt, max } from 'drizzle-orm';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
-import {
-  type ChangeContext,
-  keyOf,
-  type KeyRef,
-  type LimitCheck,
-  recordKeyChange,
-  requireActiveAuthor,
-  requireOpen,
-  shareNewKeys,
-} from './key-rows.ts';
+import { type LimitCheck, requireActiveAuthor, requireOpen, shareNewKeys } from './key-requirements.ts';
+import { type ChangeContext, keyOf, type KeyRef, recordKeyChange } from './key-rows.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
 import { makeSecret } from './secret.ts';
 
@@ -45,10 +37,10 @@ export async function rotateKey(
   { author, accounts, keyPrefix, graceMs }: RotationOptions,
 ): Promise<RotatedKey | null> {
   const { tx, now } = context;
-  const [found] = await tx.select({ userId: apiKeys.userId }).from(apiKeys).where(keyOf(ref));
+  const [found] = await tx.select().from(apiKeys).where(keyOf(ref));
   if (found === undefined) return null;
   // In the order in which all others lock them: the organization, all that makes keys, then keys.
-  await requireOpen(context, { organizationId: ref.organizationId, userId: found.userId }, { accounts });
+  await requireOpen(context, found, { accounts });
   await shareNewKeys(context);
   const [before] = await tx.select().from(apiKeys).where(keyOf(ref)).for('update');
   if (before === undefined) return null;

@@ -1,6 +1,7 @@
 import {
   bigint,
   boolean,
+  check,
   customType,
   index,
   integer,
@@ -11,6 +12,7 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
+import { sql } from 'drizzle-orm';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
@@ -21,8 +23,10 @@ export const apiKeys = pgTable(
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     projectId: uuid('project_id').notNull(),
-    /** The user who made it and whom it acts for. */
-    userId: uuid('user_id').notNull(),
+    /** The user who made it and whom it acts for; null for a key of a service account. */
+    userId: uuid('user_id'),
+    /** The service account that it acts for. */
+    serviceAccountId: uuid('service_account_id'),
     name: text('name').notNull(),
     /** What may be shown of the secret: its beginning and its last four characters. */
     prefix: text('prefix').notNull(),
@@ -54,6 +58,8 @@ export const apiKeys = pgTable(
   (table) => [
     uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),
     index('api_keys_organization_idx').on(table.organizationId, table.id),
+    check('api_keys_acts_for_one', sql`(${table.userId} is null) <> (${table.serviceAccountId} is null)`),
+    check('api_keys_service_accounts_infer', sql`${table.serviceAccountId} is null or ${table.scope} = 'inference'`),
   ],
 );
 

@@ -101,7 +101,7 @@ async function readKnownKey(
   const { row, secretEndsAtMs } = found;
   const organization = await accounts.readOrganization(row.organizationId);
   if (organization === null) return null;
-  const platformAdmin = await accounts.isPlatformAdmin(row.userId);
+  const platformAdmin = row.userId !== null && (await accounts.isPlatformAdmin(row.userId));
   const key = toApiKey(toKeyRecord(row), organization, platformAdmin);
   return { key, organization, secretHash, secretEndsAtMs };
 }

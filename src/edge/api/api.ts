@@ -9,7 +9,7 @@ import type { Exposures } from '#core/exposures/exposures.ts';
 import type { AuditTrail } from '#core/audit/audit.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
-import type { Keys, Members, Organizations } from '#core/keys/keys.ts';
+import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
@@ -43,6 +43,7 @@ import { absentOf, registerOrganizationAbsentRoutes } from './organization-absen
 import { registerOrganizationKeyRoutes } from './organization-keys.ts';
 import { registerOrganizationPeopleRoutes } from './organization-people.ts';
 import { registerOrganizationProjectRoutes } from './organization-projects.ts';
+import { registerServiceAccountRoutes } from './organization-service-accounts.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerOrganizationUsageRoutes } from './organization-usage.ts';
 import { registerProjectRoutes } from './projects.ts';
@@ -72,6 +73,7 @@ export interface ApiOptions {
   readonly accounts: Accounts;
   readonly organizations: Organizations;
   readonly members: Members;
+  readonly serviceAccountSetup: ServiceAccountSetup;
   readonly letters: Letters;
   readonly auditTrail: AuditTrail;
   readonly catalog: Pick<Catalog, 'find' | 'priceVersion'>;
@@ -124,6 +126,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerOrganizationUsageRoutes(app, parts);
   registerOrganizationKeyRoutes(app, parts);
   registerOrganizationProjectRoutes(app, parts);
+  registerServiceAccountRoutes(app, parts);
   registerOrganizationPeopleRoutes(app, parts);
   registerOrganizationAbsentRoutes(app, parts);
   registerWalletRoutes(app, parts);

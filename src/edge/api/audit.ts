@@ -37,6 +37,9 @@ const entrySchema = z
         type: z.enum(['key', 'user', 'system']),
         id: z.string().nullable().openapi({ description: 'Of the key or the user; null for the gateway itself' }),
         user_id: idText('user').nullable().openapi({ description: 'Whom the key acts for' }),
+        service_account_id: idText('svc_acct').nullable().openapi({
+          description: 'Whom the key acts for, where it is for no user',
+        }),
       })
       .openapi({ description: 'Who did it; an operator may have, with a key of another organization' }),
     before: view.openapi({ description: 'Null where nothing was there' }),
@@ -61,9 +64,10 @@ const route = (guards: Guards) =>
         ...organizationQuery,
         action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
         target_id: longText(200).optional().openapi({ description: 'As it is shown: `key_…`, `org_…`, an engine' }),
-        actor_id: longText(200)
-          .optional()
-          .openapi({ description: '`user_…`: a user, with the keys that act for the user; `key_…`: one key' }),
+        actor_id: longText(200).optional().openapi({
+          description:
+            '`user_…` or `svc_acct_…`: a user or a service account, with the keys that act for them; `key_…`: one key',
+        }),
         from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Before this date or time'),
         limit,
@@ -73,22 +77,28 @@ const route = (guards: Guards) =>
     responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },
   });
 
-/** @throws ValidationError for an id of neither a user nor a key */
+/** @throws ValidationError for an id of neither a user, a service account nor a key */
 function actorAsked(text: string | undefined): AuditFilter['actor'] {
   if (text === undefined) return null;
   const userId = parseId('user', text);
   if (userId !== null) return { userId };
   const keyId = parseId('key', text);
   if (keyId !== null) return { keyId };
-  throw new ValidationError([{ field: 'actor_id', message: 'must be the id of a user or of a key' }]);
+  const serviceAccountId = parseId('svc_acct', text);
+  if (serviceAccountId !== null) return { serviceAccountId };
+  throw new ValidationError([
+    { field: 'actor_id', message: 'must be the id of a user, of a service account or of a key' },
+  ]);
 }
 
 type Entry = z.infer<typeof entrySchema>;
 
-function actorOf({ keyId, userId }: AuditedChange): Entry['actor'] {
+function actorOf({ keyId, userId, serviceAccountId }: AuditedChange): Entry['actor'] {
   const user = userId === null ? null : formatId('user', userId);
-  if (keyId !== null) return { type: 'key', id: formatId('key', keyId), user_id: user };
-  return { type: user === null ? 'system' : 'user', id: user, user_id: user };
+  const account = serviceAccountId === null ? null : formatId('svc_acct', serviceAccountId);
+  const actsFor = { user_id: user, service_account_id: account };
+  if (keyId !== null) return { type: 'key', id: formatId('key', keyId), ...actsFor };
+  return { type: user === null ? 'system' : 'user', id: user, ...actsFor };
 }
 
 function toEntry(change: AuditedChange): Entry {

@@ -48,7 +48,8 @@ const keyFields = {
       'The gateway calls with it for its user, as the playground does: nobody has its secret, and it does not count',
   }),
   project_id: idText('proj'),
-  user_id: idText('user').openapi({ description: 'Whom it acts for' }),
+  user_id: idText('user').nullable().openapi({ description: 'Whom it acts for; null for a key of a service account' }),
+  service_account_id: idText('svc_acct').nullable().openapi({ description: 'The service account that it acts for' }),
   status: z.enum(['active', 'revoked', 'expired']),
   created_at: unixSeconds,
   expires_at: unixSecondsOrNull,
@@ -86,6 +87,10 @@ export const createKeySchema = z
       .string()
       .optional()
       .openapi({ description: "A project of the organization; the caller's by default" }),
+    service_account_id: idText('svc_acct').optional().openapi({
+      description:
+        'A service account that it acts for, in its project and with the scope `inference`; the caller by default',
+    }),
     expiry: z.enum(['never', '7d', '30d', '90d', '1y']).optional().openapi({ default: 'never' }),
     expires_at: unixSeconds
       .max(expiresAtMax, 'must be in seconds, and before the year 10000')
@@ -117,6 +122,7 @@ export const patchKeySchema = z
     models: modelList.optional(),
     scope: fixed,
     project_id: fixed,
+    service_account_id: fixed,
     expiry: fixed,
     expires_at: fixed,
   })
@@ -143,6 +149,7 @@ export const keyQuery = z.strictObject({
   status: z.enum(['active', 'revoked', 'expired']).optional(),
   project_id: idText('proj').optional(),
   user_id: idText('user').optional().openapi({ description: 'Keys that act for this user' }),
+  service_account_id: idText('svc_acct').optional().openapi({ description: 'Keys that act for this service account' }),
 });
 
 export const reportSchema = z

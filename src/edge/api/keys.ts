@@ -1,9 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
-import { AppError } from '#base/errors.ts';
-import { formatId, isUuid, parseId } from '#base/id.ts';
-import type { Accounts, Project } from '#core/accounts/accounts.ts';
-import { userIdOf } from '#core/audit/audit.ts';
+import { formatId, isUuid } from '#base/id.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import {
   type KeyExpiry,
@@ -12,9 +10,9 @@ import {
   type KeyRef,
   type Keys,
   keyStatus,
-  type NewKey,
+  type NewKeyFields,
 } from '#core/keys/keys.ts';
-import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -29,6 +27,7 @@ import {
   reportedSchema,
   rotateKeySchema,
 } from './key-schemas.ts';
+import { type KeyAccounts, ownerOf } from './key-owner.ts';
 import { listOf, readCursor, toListPage } from './list.ts';
 import { readModelList } from './model-list.ts';
 import {
@@ -45,12 +44,10 @@ import {
 export interface KeyRoutesParts {
   readonly guards: Guards;
   readonly keys: Keys;
-  readonly accounts: KeyAccounts;
+  readonly accounts: KeyAccounts & Pick<Accounts, 'readOrganization'>;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly clock: Clock;
 }
-
-export type KeyAccounts = Pick<Accounts, 'findProject' | 'listProjects' | 'readOrganization' | 'readOwner'>;
 
 const dayMs = 86_400_000;
 const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 365 * dayMs };
@@ -82,7 +79,8 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
     scope: key.scope,
     held: key.held,
     project_id: formatId('proj', key.projectId),
-    user_id: formatId('user', key.userId),
+    user_id: key.userId === null ? null : formatId('user', key.userId),
+    service_account_id: key.serviceAccountId === null ? null : formatId('svc_acct', key.serviceAccountId),
     status: keyStatus(key, nowMs),
     created_at: toUnixSeconds(key.createdAtMs),
     expires_at: toUnixSecondsOrNull(key.expiresAtMs),
@@ -118,10 +116,8 @@ function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   return expiry === 'never' ? null : { afterMs: lifeMs[expiry] };
 }
 
-function newKeyOf(body: CreateKey, project: Project, nowMs: number): Omit<NewKey, 'userId' | 'models'> {
+function newKeyOf(body: CreateKey, nowMs: number): Omit<NewKeyFields, 'organizationId' | 'projectId' | 'models'> {
   return {
-    organizationId: project.organizationId,
-    projectId: project.id,
     name: body.name,
     scope: body.scope,
     expires: expiryOf(body, nowMs),
@@ -135,17 +131,6 @@ function newKeyOf(body: CreateKey, project: Project, nowMs: number): Omit<NewKey
   };
 }
 
-/**
- * The user that a new key acts for: the caller, and the owner for a key of another organization, which must not get the
- * rights of a platform administrator.
- * @throws AppError insufficient_scope where no user asks for it
- */
-export async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
-  const userId = asked === organizationId ? userIdOf(actor) : await accounts.readOwner(asked);
-  if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
-  return userId;
-}
-
 function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
   return {
     name: body.name,
@@ -156,37 +141,6 @@ function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
     storeRequests: body.store_requests,
     cacheResponses: body.cache_responses,
   };
-}
-
-/** The project that a new key is made in: the body's, else the caller's, in another organization its first. */
-export async function projectOf(
-  body: Pick<CreateKey, 'project_id'>,
-  caller: Caller,
-  accounts: KeyAccounts,
-  asked: string,
-): Promise<Project> {
-  const project = await findProject(body, caller, accounts, asked);
-  if (project === null) {
-    throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
-  }
-  if (!project.archived) return project;
-  const message = `The project "${project.name}" is archived and takes no new keys.`;
-  throw new AppError('conflict', { message, param: 'project_id' });
-}
-
-const oldest = { page: 1, limit: 1, sort: { by: 'created_at', descending: false } } as const;
-
-async function findProject(
-  { project_id: named }: Pick<CreateKey, 'project_id'>,
-  { organizationId, project }: Caller,
-  accounts: KeyAccounts,
-  asked: string,
-): Promise<Project | null> {
-  if (named === undefined && asked !== organizationId) {
-    return (await accounts.listProjects({ organizationId: asked, ownId: null }, oldest)).projects[0] ?? null;
-  }
-  const id = named === undefined ? project.id : parseId('proj', named);
-  return id === null ? null : accounts.findProject(asked, id);
 }
 
 async function refOf({ guards }: KeyRoutesParts, context: HttpContext, id: string): Promise<KeyRef> {
@@ -235,11 +189,11 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     const caller = context.get('caller');
     const nowMs = clock.now();
     const organizationId = await guards.organizationOf(context, body.organization_id);
-    const project = await projectOf(body, caller, accounts, organizationId);
-    const userId = await userOf(caller, accounts, organizationId);
+    const owner = await ownerOf(body, caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
     const once = context.req.valid('header')['idempotency-key'];
-    const created = await keys.create({ ...newKeyOf(body, project, nowMs), userId, models, once }, authorOf(context));
+    const input = { ...newKeyOf(body, nowMs), ...owner, organizationId, models, once };
+    const created = await keys.create(input, authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });
 }
@@ -257,7 +211,8 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
     responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
   });
   app.openapi(list, async (context) => {
-    const { limit, cursor, status, project_id: projectId, user_id: userId } = context.req.valid('query');
+    const { limit, cursor, status, project_id: projectId, user_id: userId, ...of } = context.req.valid('query');
+    const { service_account_id: accountId } = of;
     const page = await keys.list({
       organizationId: await guards.organizationOf(context),
       limit,
@@ -265,6 +220,7 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
       status: status ?? null,
       projectId: projectId === undefined ? null : requireId('proj', projectId),
       userId: userId === undefined ? null : requireId('user', userId),
+      serviceAccountId: accountId === undefined ? null : requireId('svc_acct', accountId),
     });
     const nowMs = clock.now();
     const data = page.keys.map((key) => toAnswer(key, nowMs));

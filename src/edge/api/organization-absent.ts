@@ -35,7 +35,6 @@ export const absentLists: readonly string[] = [
   `${ofProject}/certificates`,
   `${ofProject}/groups`,
   `${ofProject}/rate_limits`,
-  `${ofProject}/service_accounts`,
   `${ofProject}/spend_alerts`,
   `${ofProject}/users`,
   // OpenAI has the roles of a project beside its organization API.
@@ -147,10 +146,6 @@ const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
   [/^invites(?:\/[^/]+)?$/, 'Invitations are made, read and taken back by /v1/invitations.'],
   [/^(?:groups|roles)(?:\/|$)|\/(?:groups|roles)(?:\/|$)/, noRoles],
   [/^projects\/[^/]+\/users(?:\/|$)/, `Projects have no members of their own here: ${people}.`],
-  [
-    /^projects\/[^/]+\/service_accounts(?:\/|$)/,
-    'There are no service accounts here: POST /v1/keys makes a key of a project.',
-  ],
   [/^projects\/[^/]+\/rate_limits(?:\/|$)/, 'Limits are those of each key here: PATCH /v1/keys/{id}.'],
   [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Keys are changed by PATCH /v1/keys/{id}.'],
   [

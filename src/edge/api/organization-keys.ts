@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import type { Accounts, Scope, User } from '#core/accounts/accounts.ts';
+import type { Accounts, Scope, ServiceAccount, User } from '#core/accounts/accounts.ts';
 import { defaultKeyToggles, type KeyRecord, type Keys, keyStatus } from '#core/keys/keys.ts';
 import type { Clock } from '#base/clock.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { type KeyAccounts, projectOf as projectOfNewKey, userOf } from './keys.ts';
+import { type KeyAccounts, projectOf as projectOfNewKey, userOf } from './key-owner.ts';
 import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
 import {
   bearerSecurity,
@@ -57,9 +57,12 @@ const createAdminKey = z
 const query = z.strictObject(organizationQuery);
 
 const ownerSchema = z.object({
-  type: z.literal('user'),
+  type: z.enum(['user', 'service_account']),
   user: z
     .object({ id: idText('user'), name: z.string(), email: z.string(), role: z.string(), created_at: unixSeconds })
+    .optional(),
+  service_account: z
+    .object({ id: idText('svc_acct'), name: z.string(), role: z.literal('member'), created_at: unixSeconds })
     .optional(),
 });
 
@@ -109,23 +112,60 @@ function fieldsOf(key: KeyRecord) {
   };
 }
 
-type Owners = ReadonlyMap<string, User | null>;
-
-/** Whom keys act for, by their UUIDs; null for who has left meanwhile. */
-async function ownersOf({ accounts }: OrganizationKeyParts, keys: readonly KeyRecord[]): Promise<Owners> {
-  const ids = new Map(keys.map(({ userId, organizationId }) => [userId, organizationId]));
-  const read = [...ids].map(async ([userId, organizationId]) => {
-    return [userId, await accounts.users.find({ organizationId, userId: null }, userId)] as const;
-  });
-  return new Map(await Promise.all(read));
+/** Whom keys act for, by their UUIDs; those who have left meanwhile are missing. */
+interface Owners {
+  readonly users: ReadonlyMap<string, User>;
+  readonly accounts: ReadonlyMap<string, ServiceAccount>;
 }
+
+/** Each of the ids once, with what was found for it. */
+async function findEach<T>(
+  ids: readonly (string | null)[],
+  find: (id: string) => Promise<T | null>,
+): Promise<ReadonlyMap<string, T>> {
+  const unique = [...new Set(ids)].filter((id) => id !== null);
+  const found = await Promise.all(unique.map(async (id) => [id, await find(id)] as const));
+  return new Map(found.flatMap(([id, one]) => (one === null ? [] : [[id, one] as const])));
+}
+
+/** @param keys of one organization */
+async function ownersOf({ accounts }: OrganizationKeyParts, keys: readonly KeyRecord[]): Promise<Owners> {
+  const { organizationId = '' } = keys[0] ?? {};
+  return {
+    users: await findEach(
+      keys.map(({ userId }) => userId),
+      (id) => accounts.users.find({ organizationId, userId: null }, id),
+    ),
+    accounts: await findEach(
+      keys.map(({ serviceAccountId }) => serviceAccountId),
+      (id) => accounts.serviceAccounts.find({ organizationId, projectId: null, id }),
+    ),
+  };
+}
+
+const userOfKey = ({ userId }: KeyRecord, { users }: Owners): User | undefined =>
+  userId === null ? undefined : users.get(userId);
 
 const roleOf = (user: User, organizationId: string): string =>
   user.memberships.find((membership) => membership.organizationId === organizationId)?.role ?? 'member';
 
-function toProjectKey(key: KeyRecord, owners: Owners): z.infer<typeof projectKeySchema> {
-  const user = owners.get(key.userId) ?? null;
-  const shown = user !== null && {
+function ownerOfKey(key: KeyRecord, owners: Owners): z.infer<typeof ownerSchema> {
+  if (key.serviceAccountId !== null) {
+    const account = owners.accounts.get(key.serviceAccountId);
+    return {
+      type: 'service_account',
+      ...(account !== undefined && {
+        service_account: {
+          id: formatId('svc_acct', account.id),
+          name: account.name,
+          role: 'member',
+          created_at: toUnixSeconds(account.createdAtMs),
+        },
+      }),
+    };
+  }
+  const user = userOfKey(key, owners);
+  const shown = user !== undefined && {
     user: {
       id: formatId('user', user.id),
       name: user.name,
@@ -134,18 +174,23 @@ function toProjectKey(key: KeyRecord, owners: Owners): z.infer<typeof projectKey
       created_at: toUnixSeconds(user.createdAtMs),
     },
   };
-  const owner = { type: 'user' as const, ...shown };
+  return { type: 'user', ...shown };
+}
+
+function toProjectKey(key: KeyRecord, owners: Owners): z.infer<typeof projectKeySchema> {
+  const owner = ownerOfKey(key, owners);
   return { object: 'organization.project.api_key', ...fieldsOf(key), owner, owner_project_access: 'active' };
 }
 
 function toAdminKey(key: KeyRecord, owners: Owners): z.infer<typeof adminKeySchema> {
-  const user = owners.get(key.userId) ?? null;
-  const known = user !== null && {
+  const user = userOfKey(key, owners);
+  const known = user !== undefined && {
     name: user.name,
     role: roleOf(user, key.organizationId),
     created_at: toUnixSeconds(user.createdAtMs),
   };
-  const id = formatId('user', key.userId);
+  // Management keys are of users alone.
+  const id = formatId('user', key.userId ?? '');
   return {
     object: 'organization.admin_api_key',
     ...fieldsOf(key),

@@ -68,6 +68,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   key: 'API key',
   org: 'organization',
   proj: 'project',
+  svc_acct: 'service account',
   user: 'user',
   session: 'session',
   inv: 'invitation',

@@ -10,7 +10,7 @@ import {
   userSorts,
   type UserView,
 } from '#core/accounts/accounts.ts';
-import { userIdOf } from '#core/audit/audit.ts';
+import { serviceAccountIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { Members } from '#core/keys/keys.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -38,7 +38,8 @@ async function viewOf(guards: Guards, context: HttpContext): Promise<UserView> {
   if (seesAll) return { organizationId: null, userId: null };
   const organizationId = await guards.organizationOf(context);
   if (context.get('extent') !== 'own') return { organizationId, userId: null };
-  const userId = userIdOf(actor);
+  // Whoever acts for a service account sees nobody: no user has its id.
+  const userId = userIdOf(actor) ?? serviceAccountIdOf(actor);
   if (userId === null) throw new AppError('insufficient_scope');
   return { organizationId, userId };
 }

@@ -23,6 +23,7 @@ import { organizationCommands } from './organizations.ts';
 import { projectCommands } from './projects.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { runCommands } from './runs.ts';
+import { serviceAccountCommands } from './service-accounts.ts';
 import { stackCommands } from './stacks.ts';
 import { forTerminal } from './table.ts';
 import { createTerminal, type Terminal } from './terminal.ts';
@@ -61,6 +62,7 @@ export const commands: readonly Command[] = [
   ...userCommands,
   ...userLinkCommands,
   ...projectCommands,
+  ...serviceAccountCommands,
   auditCommand,
   validateCommand,
   ...importCommands,

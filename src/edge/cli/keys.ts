@@ -36,7 +36,7 @@ const rotatedKey = z.looseObject({ secret: z.string(), former_secrets_end_at: co
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
 function readKeys(context: CommandContext, status: string | null): Promise<readonly Key[]> {
-  const query = { status, ...org(context) };
+  const query = { status, service_account_id: textFlag(context, 'service-account'), ...org(context) };
   return readCursorList(context, { path: '/v1/keys', item: key, query, limit: Infinity, parameter: 'cursor' });
 }
 
@@ -118,7 +118,13 @@ export function modelsOf(context: CommandContext): readonly string[] | null | un
 }
 
 async function create(context: CommandContext): Promise<number> {
-  const given = Object.entries({ scope: 'scope', expiry: 'expiry', project: 'project_id', org: 'organization_id' });
+  const given = Object.entries({
+    scope: 'scope',
+    expiry: 'expiry',
+    project: 'project_id',
+    'service-account': 'service_account_id',
+    org: 'organization_id',
+  });
   const body = {
     name: context.words[0],
     ...Object.fromEntries(
@@ -245,11 +251,12 @@ const settings: Readonly<Record<string, CommandOption>> = {
 export const keyCommands: readonly Command[] = [
   {
     name: 'keys ls',
-    usage: '[--status active|revoked|expired] [--org ID]',
+    usage: '[--status active|revoked|expired] [--service-account ID] [--org ID]',
     summary: 'List the keys of the organization: what they may, when they were used, how they are limited.',
     words: { min: 0, max: 0 },
     options: {
       status: { type: 'string', choices: ['active', 'revoked', 'expired'], about: 'all if not said' },
+      'service-account': { type: 'string', about: 'those of one: svc_acct_…' },
       ...orgOption,
     },
     run: list,
@@ -268,6 +275,7 @@ export const keyCommands: readonly Command[] = [
         type: 'string',
         about: 'in which it is: proj_…; the one that the organization began with if not said',
       },
+      'service-account': { type: 'string', about: 'for which it acts, in its project: svc_acct_…; you if not said' },
       ...settings,
     },
     run: create,

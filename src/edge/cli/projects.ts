@@ -16,6 +16,8 @@ const project = z.looseObject({
 });
 type Project = z.output<typeof project>;
 
+const firstPage = z.looseObject({ data: z.array(project) });
+
 const collection = '/v1/projects';
 const queryOfOrg = (context: CommandContext): string => queryText({ organization_id: textFlag(context, 'org') });
 
@@ -39,14 +41,25 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), { headings, row, none: 'there is no project' });
 }
 
-/** By the id or the name, which is of one project of an organization. @throws FailedError */
 async function pathOfNamed(context: CommandContext): Promise<string> {
   const [word = ''] = context.words;
-  const query = queryOfOrg(context);
-  if (word.startsWith('proj_')) return pathOf(collection, word) + query;
+  return pathOf(collection, await projectIdOf(context, word)) + queryOfOrg(context);
+}
+
+/** By the id or the name, which is of one project of an organization. @throws FailedError */
+export async function projectIdOf(context: CommandContext, word: string): Promise<string> {
+  if (word.startsWith('proj_')) return word;
   const found = (await readAll(context)).find(({ name }) => name === word);
-  if (found !== undefined) return pathOf(collection, found.id) + query;
+  if (found !== undefined) return found.id;
   throw new FailedError(`no project is named ${JSON.stringify(word)}; "headgate projects ls" lists the projects`);
+}
+
+/** The one that the organization began with. @throws FailedError */
+export async function firstProjectId(context: CommandContext): Promise<string> {
+  const query = queryText({ organization_id: textFlag(context, 'org'), sort: 'created_at', limit: '1' });
+  const [first] = parseAnswer(firstPage, await context.api.call('GET', collection + query)).data;
+  if (first === undefined) throw new FailedError('the organization has no project');
+  return first.id;
 }
 
 async function show(context: CommandContext): Promise<number> {
@@ -77,7 +90,9 @@ async function archive(context: CommandContext): Promise<number> {
   const { id, name } = parseAnswer(project, await context.api.call('GET', path));
   await confirm(context, {
     question: `Archive the project "${name}" (${id})?`,
-    consequence: 'Requests of its keys are refused and it gets no new ones, until "headgate projects unarchive".',
+    consequence:
+      'Requests of its keys are refused and it gets no new ones, until "headgate projects unarchive". Its service ' +
+      'accounts end for good, with their keys.',
     done: 'archived',
   });
   return tell(context, await context.api.call('PATCH', path, { body: { archived: true } }));

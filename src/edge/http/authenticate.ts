@@ -121,7 +121,10 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
       return refuseWrongKey(request, wrongKeys);
     }
     requireActive(key);
-    const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
+    const projectId = readProjectId(request) ?? key.projectId;
+    // A service account is of one project: there are no others for it.
+    if (key.serviceAccountId !== null && projectId !== key.projectId) throw unknownProject();
+    const project = accounts.findProject(key.organizationId, projectId);
     if (!(project instanceof Promise)) return withProject(key, project);
     return project.then((found) => withProject(stillValid(secret, key), found));
   };

@@ -1,7 +1,7 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { Throttle, ThrottleCount } from '#base/throttle.ts';
-import { userIdOf } from '#core/audit/audit.ts';
+import { serviceAccountIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { Caller, HttpEnv, Identity } from './http-context.ts';
@@ -19,7 +19,7 @@ export interface HourlyLimitsParts {
 }
 
 /** Of whom the caller acts for: more keys are not more requests. */
-const nameOf = ({ actor }: Caller): string => userIdOf(actor) ?? actor.kind;
+const nameOf = ({ actor }: Caller): string => userIdOf(actor) ?? serviceAccountIdOf(actor) ?? actor.kind;
 
 async function identify(authenticator: Authenticator, request: RawRequest): Promise<Identity> {
   try {
@@ -50,7 +50,7 @@ function requireAllowed(count: ThrottleCount): void {
 
 /**
  * Stands before every route of the generic API, and before what it does not have: every answer, refusals included,
- * shows where the hour stands. Each user has one, over all keys that act for him and his pages, and another one for what
+ * shows where the hour stands. Each user, and each service account, has one, over all keys that act for him and his pages, and another one for what
  * the scope of a key does not allow: a program that asks with the wrong key takes nothing from the right one. Who calls
  * is found out here once; guards take it from the context.
  */

@@ -87,6 +87,7 @@ export interface AuditAnswer {
     readonly type: 'key' | 'user' | 'system';
     readonly id: string | null;
     readonly user_id: string | null;
+    readonly service_account_id: string | null;
   };
   readonly before: Readonly<Record<string, unknown>> | null;
   readonly after: Readonly<Record<string, unknown>> | null;

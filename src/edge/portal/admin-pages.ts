@@ -21,6 +21,12 @@ import {
   projectsPage,
 } from './projects-page.ts';
 import { only } from './rights.ts';
+import {
+  createServiceAccount,
+  deleteServiceAccount,
+  deleteServiceAccountPage,
+  newServiceAccountPage,
+} from './service-accounts.ts';
 import { changeUser, createUser, newUserPage, removeUser, removeUserPage, userPage, usersPage } from './users-page.ts';
 
 /** The pages of those who administer: an organization, or the platform. */
@@ -30,6 +36,12 @@ export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/projects/new': only('projects', (visit) => newProjectPage(visit)),
   '/portal/projects/:id': (visit, _, param) => projectPage(visit, param('id')),
   '/portal/projects/:id/archive': only('projects', (visit, _, param) => archivePage(visit, param('id'))),
+  '/portal/projects/:id/service-accounts/new': only('service_accounts', (visit, _, param) =>
+    newServiceAccountPage(visit, param('id')),
+  ),
+  '/portal/projects/:id/service-accounts/:account/delete': only('service_accounts', (visit, _, param) =>
+    deleteServiceAccountPage(visit, param('id'), param('account')),
+  ),
   '/portal/users': (visit) => usersPage(visit),
   '/portal/users/new': only('users.manage', (visit) => newUserPage(visit)),
   '/portal/users/:id': (visit, _, param) => userPage(visit, param('id')),
@@ -52,6 +64,10 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/projects': (visit, _, form) => createProject(visit, form),
   '/portal/projects/:id': (visit, _, form, param) => changeProject(visit, param('id'), form),
   '/portal/projects/:id/archive': (visit, _, form, param) => archiveProject(visit, param('id'), form),
+  '/portal/projects/:id/service-accounts': (visit, parts, form, param) =>
+    createServiceAccount(visit, parts, param('id'), form),
+  '/portal/projects/:id/service-accounts/:account/delete': (visit, _parts, _form, param) =>
+    deleteServiceAccount(visit, param('id'), param('account')),
   '/portal/users': (visit, _, form) => createUser(visit, form),
   '/portal/users/:id': (visit, _, form, param) => changeUser(visit, param('id'), form),
   '/portal/users/:id/remove': (visit, _, form, param) => removeUser(visit, param('id'), form),

@@ -21,6 +21,7 @@ export interface KeyAnswer extends LimitsAnswer {
   readonly scope: 'inference' | 'management';
   readonly held: boolean;
   readonly project_id: string;
+  readonly service_account_id: string | null;
   readonly status: 'active' | 'revoked' | 'expired';
   readonly created_at: number;
   readonly expires_at: number | null;

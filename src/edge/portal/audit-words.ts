@@ -23,6 +23,9 @@ export const auditActions: Readonly<Record<string, string>> = {
   'project.changed': 'changed the project',
   'project.archived': 'archived the project',
   'project.unarchived': 'took up again the project',
+  'service_account.created': 'made the service account',
+  'service_account.changed': 'renamed the service account',
+  'service_account.deleted': 'deleted the service account',
   'organization.created': 'opened the organization',
   'organization.changed': 'changed the organization',
   'organization.suspended': 'suspended the organization',
@@ -73,7 +76,7 @@ export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, strin
   const name = names.get(id);
   const who = name === undefined ? html`${nounsOfIds[type]} <code>${id}</code>` : html`<strong>${name}</strong>`;
   if (type !== 'key') return who;
-  const owner = actor.user_id === null ? undefined : names.get(actor.user_id);
+  const owner = actor.service_account_id === null ? names.get(actor.user_id ?? '') : 'a service account';
   return html`${name === undefined ? null : 'the key '}${who}${owner === undefined ? null : html` <span class="quiet">(of ${owner})</span>`}`;
 }
 

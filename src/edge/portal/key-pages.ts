@@ -149,6 +149,20 @@ function formerOf({ status, former_secrets_end_at: end }: KeyAnswer): readonly F
   return [{ label: 'Former secret', value: timeOf(end, 'never'), note: 'works until then' }];
 }
 
+/** The name of the service account that a key acts for, of one that is gone its id; null where it acts for a user. */
+async function findServiceAccount({ find }: Visit, key: KeyAnswer): Promise<string | null> {
+  const { project_id: projectId, service_account_id: id } = key;
+  if (id === null) return null;
+  const account = await find<{ readonly name: string }>(
+    `/v1/organization/projects/${projectId}/service_accounts/${id}`,
+  );
+  return account?.name ?? id;
+}
+
+function ownerOf(account: string | null): readonly Figure[] {
+  return account === null ? [] : [{ label: 'Acts for', value: account, note: 'a service account' }];
+}
+
 interface ShownKey {
   readonly key: KeyAnswer;
   readonly fields: KeyFields;
@@ -167,9 +181,10 @@ const fieldsOf = (key: KeyAnswer): KeyFields => ({
 async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Promise<Response> {
   const { key, fields, refusal } = shown;
   const isActive = key.status === 'active';
-  const [left, project] = await Promise.all([
+  const [left, project, account] = await Promise.all([
     isActive ? parts.limitsLeft(parseId('org', visit.organizationId) ?? '', key) : null,
     visit.send<ProjectAnswer>('GET', `/v1/projects/${key.project_id}`),
+    findServiceAccount(visit, key),
   ]);
   const facts = figures([
     { label: 'Key', value: html`<code>${key.prefix}…${key.last4}</code>`, note: state(key) },
@@ -179,6 +194,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
       value: project.ok ? html`<a href="/portal/projects/${key.project_id}">${project.body.name}</a>` : '–',
       note: project.ok && project.body.archived ? 'archived: its keys are refused' : 'cannot be changed',
     },
+    ...ownerOf(account),
     { label: 'Made', value: timeOf(key.created_at, 'never') },
     { label: 'Last used', value: timeOf(key.last_used_at, 'never') },
     {

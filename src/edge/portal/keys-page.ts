@@ -28,7 +28,10 @@ export async function readQuota(visit: Visit, { maxActiveKeys }: PortalParts): P
     readOrganization(visit),
     visit.get<ListAnswer<KeyAnswer>>(`/v1/keys?status=active&limit=${activeReadMax}`),
   ]);
-  return { active: list.data.filter(({ held }) => !held).length, max: organization.max_active_keys ?? maxActiveKeys };
+  return {
+    active: list.data.filter(({ held, service_account_id: account }) => !held && account === null).length,
+    max: organization.max_active_keys ?? maxActiveKeys,
+  };
 }
 
 export function readOrganization({ get, organizationId }: Visit): Promise<OrganizationAnswer> {
@@ -121,7 +124,7 @@ function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)
       const isActive = key.status === 'active';
       return [
         html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet">${key.prefix}…${key.last4}</code
-          >${key.held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}`,
+          >${key.held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}${key.service_account_id === null ? null : html` ${badge('plain', 'of a service account')}`}`,
         key.scope === 'management' ? badge('busy', 'manage') : badge('plain', 'use models'),
         timeOf(key.last_used_at, 'never'),
         timeOf(key.expires_at, 'never'),

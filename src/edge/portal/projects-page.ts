@@ -7,6 +7,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
+import { serviceAccountSection } from './service-accounts.ts';
 import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
@@ -32,7 +33,9 @@ const notices: Readonly<Record<string, string>> = {
   made: 'The project is made. Keys are put into it when they are made.',
   saved: 'The project is changed.',
   archived: 'The project is archived: its keys are refused, and it takes no new ones.',
-  restored: 'The project is taken up again: its keys work as before.',
+  restored: 'The project is taken up again: its keys work as before, and service accounts are made anew.',
+  account_deleted:
+    'The service account is deleted. Requests with its keys are refused from now on, and those that ran have ended.',
 };
 
 const visibilities = [
@@ -152,7 +155,8 @@ async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: Sh
       ]);
   const body = html`${said === undefined ? null : notice('good', said)}
   ${project.archived ? notice('plain', 'This project is archived: its keys are refused, and it takes no new ones.') : null}
-  ${form} ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
+  ${form} ${await serviceAccountSection(visit, project, keys ?? [])}
+  ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: project.name, actions: actions(visit, project), body, status });
 }
@@ -176,12 +180,14 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
   return table({
     caption: 'Active keys of the project',
     columns: [{ title: 'Key' }, { title: 'Last used' }, { title: 'Expires' }],
-    rows: keys.map(({ id, name, prefix, last4, held, last_used_at: used, expires_at: expires }) => [
-      html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code
-        >${held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}`,
-      timeOf(used, 'never'),
-      timeOf(expires, 'never'),
-    ]),
+    rows: keys.map(
+      ({ id, name, prefix, last4, held, service_account_id: account, last_used_at: used, expires_at: expires }) => [
+        html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code
+          >${held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}${account === null ? null : html` ${badge('plain', 'of a service account')}`}`,
+        timeOf(used, 'never'),
+        timeOf(expires, 'never'),
+      ],
+    ),
   });
 }
 
@@ -202,7 +208,7 @@ export async function archivePage(visit: Visit, id: string): Promise<Response> {
   const body = html`<div class="confirm">
     <p>
       The project <strong>${project.name}</strong> takes no new requests and no new keys until it is taken up again. Its
-      usage stays.
+      usage stays. Its service accounts end for good, with their keys.
     </p>
     ${
       keys.length === 0

@@ -32,6 +32,8 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/organization/projects/{id}/groups',
   '/v1/organization/projects/{id}/rate_limits',
   '/v1/organization/projects/{id}/service_accounts',
+  '/v1/organization/projects/{id}/service_accounts/{account}',
+  '/v1/organization/projects/{id}/service_accounts/{account}/api_keys',
   '/v1/organization/projects/{id}/spend_alerts',
   '/v1/organization/projects/{id}/users',
   '/v1/organization/roles',

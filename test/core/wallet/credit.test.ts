@@ -33,7 +33,7 @@ describe('a credit', () => {
 
   it('books one double entry, the balance and an audit row', async () => {
     const organizationId = await bench.openWallet();
-    const key = { id: uuidv7(), userId: uuidv7() };
+    const key = { id: uuidv7(), userId: uuidv7(), serviceAccountId: null };
     const author: Author = { actor: { kind: 'key', key }, requestId: uuidv7() };
     const result = await bench.wallet.credit({
       ...bookingOf(organizationId, 5n * usd, 'invoice 1'),

@@ -21,7 +21,7 @@ describe('the audit', () => {
       'cursor',
       'not known here; query parameters of this route: organization_id, action, target_id, actor_id, from, to, limit, after',
     ],
-    ['actor_id=proj_1', 'actor_id', 'of a user or of a key'],
+    ['actor_id=proj_1', 'actor_id', 'of a service account or of a key'],
     ['from=yesterday', 'from', 'must be a date'],
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],

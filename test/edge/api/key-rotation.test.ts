@@ -58,7 +58,7 @@ describe('a rotation is refused', () => {
   it('for one that the gateway holds', async () => {
     const { key } = await api().organization();
     const caller = await api().keys.verify(key);
-    if (caller === null) throw new Error('no key');
+    if (caller === null || caller.userId === null) throw new Error('no key of a user');
     const { organizationId, projectId, userId } = caller;
     const input = { organizationId, projectId, userId, name: 'held', scope: 'inference', expires: null, models: null };
     const toggles = { storeRequests: false, cacheResponses: false };

@@ -85,6 +85,7 @@ describe('making a key', () => {
       held: false,
       project_id: expect.stringMatching(/^proj_[0-9a-f]{32}$/),
       user_id: expect.stringMatching(/^user_[0-9a-f]{32}$/),
+      service_account_id: null,
       status: 'active',
       created_at: expect.any(Number),
       expires_at: null,

@@ -30,8 +30,10 @@ export interface RoleRow {
   readonly isOpenai?: boolean;
 }
 
-const nobody = (prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv'): string =>
-  formatId(prefix, uuidv7());
+const nobody = (
+  prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv' | 'svc_acct',
+): string => formatId(prefix, uuidv7());
+const ofNobody = `/v1/organization/projects/${nobody('proj')}/service_accounts/${nobody('svc_acct')}`;
 const dry = { 'x-headgate-dry-run': 'true' };
 const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
 
@@ -283,6 +285,16 @@ export const roleRows: readonly RoleRow[] = [
     ...missing(`${method} /v1/organization/projects/{id}/api_keys/{key}`, 'admin', nobody('proj')),
     ask: at(`/v1/organization/projects/${nobody('proj')}/api_keys/${nobody('key')}`),
   })),
+  missing('GET /v1/organization/projects/{id}/service_accounts', 'admin', nobody('proj')),
+  missing('POST /v1/organization/projects/{id}/service_accounts', 'admin', nobody('proj'), { name: 'x' }),
+  ...['GET', 'POST', 'DELETE'].map((method) => ({
+    ...missing(`${method} /v1/organization/projects/{id}/service_accounts/{account}`, 'admin', nobody('proj')),
+    ask: at(ofNobody, method === 'POST' ? { name: 'x' } : undefined),
+  })),
+  {
+    ...missing('POST /v1/organization/projects/{id}/service_accounts/{account}/api_keys', 'admin', nobody('proj')),
+    ask: at(`${ofNobody}/api_keys`, {}),
+  },
   row('GET /v1/admin/organizations', 'platform', 200),
   row('GET /v1/admin/quarantine', 'platform', 200),
   missing('GET /v1/admin/quarantine/{id}', 'platform', uuidv7()),

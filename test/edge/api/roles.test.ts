@@ -50,6 +50,8 @@ beforeAll(async () => {
   const operator = await keyOf(gateway.key);
   const member = await keyOf(admin.key);
   const revoked = await keyOf(admin.key);
+  const path = `/v1/organization/projects/${member.project_id}/service_accounts`;
+  const account = await bodyOf(bench.post(path, { name: 'ci' }, { key: admin.key }));
   await gateway.request(`/v1/keys/${revoked.id}`, { method: 'DELETE', key: admin.key });
   operatorsId = (await bodyOf(gateway.request('/v1/organizations'))).data.at(-1).id;
   for (const id of [admin.id, operatorsId, suspended.id]) {
@@ -60,6 +62,7 @@ beforeAll(async () => {
   for (const { id, key } of [
     { id: operator.id, key: gateway.key },
     { id: member.id, key: admin.key },
+    { id: account.api_key.id, key: admin.key },
   ]) {
     const limits = { requests_per_minute: null, max_concurrency: null };
     await gateway.request(`/v1/keys/${id}`, { method: 'PATCH', key, body: limits });
@@ -70,6 +73,7 @@ beforeAll(async () => {
     { name: 'a revoked key', secret: revoked.secret, organizationId, refusal: always(401) },
     { name: 'a key of a suspended one', secret: suspended.key, organizationId: suspended.id, refusal: always(403) },
     { name: 'an inference key', secret: member.secret, organizationId, refusal: upTo('member') },
+    { name: 'a service account’s key', secret: account.api_key.value, organizationId, refusal: upTo('member') },
     { name: 'a management key', secret: admin.key, organizationId, refusal: upTo('admin') },
     {
       name: 'an inference key of a platform admin',

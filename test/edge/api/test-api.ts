@@ -21,7 +21,13 @@ import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import { createHoldReview } from '#core/admission/admission.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
-import { createKeys, createMembers, createOrganizations, type Keys } from '#core/keys/keys.ts';
+import {
+  createKeys,
+  createMembers,
+  createServiceAccountSetup,
+  createOrganizations,
+  type Keys,
+} from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
@@ -147,6 +153,7 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   accounts.onOpening(createWalletOpening(wallet, 10_000_000_000_000n));
   const organizations = createOrganizations({ db, accounts, keys });
   const members = createMembers({ db, accounts, keys });
+  const serviceAccountSetup = createServiceAccountSetup({ db, accounts, keys });
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
@@ -232,6 +239,7 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     accounts,
     organizations,
     members,
+    serviceAccountSetup,
     keys,
     wallet,
     metering,

@@ -154,6 +154,31 @@ describe('headgate users', () => {
   });
 });
 
+describe('headgate service-accounts', () => {
+  it('makes one with a key that works, lists it, gives it another key and deletes it', async () => {
+    const { key } = await api().organization();
+    const { code, stderr } = await run(['service-accounts', 'ls', '--project', 'nowhere'], key);
+    expect([code, stderr]).toEqual([1, expect.stringContaining('"headgate projects ls" lists the projects')]);
+    expect((await run(['service-accounts', 'ls'], key)).stdout).toContain('has no service account');
+    expect((await run(['service-accounts', 'rm', 'none', '-y'], key)).stderr).toContain('is named "none"');
+    const made = await run(['service-accounts', 'create', 'nightly', '--project', 'default', '--expiry', '7d'], key);
+    const [id = '', secret = ''] = [/svc_acct_\w{32}/, /sk-hg-\S+/].map((one) => one.exec(made.stdout)?.[0]);
+    expect(made.stdout).toMatch(/^service account "nightly" \(.*until \d{4}-/);
+    expect((await run(['usage', 'requests'], secret)).code).toBe(0);
+    expect((await run(['service-accounts', 'ls'], key)).stdout).toMatch(new RegExp(`^${id} +nightly `, 'm'));
+    const bare = await run(['service-accounts', 'create', 'bare', '--no-key', '--json'], key);
+    expect(JSON.parse(bare.stdout)).toMatchObject({ name: 'bare', api_key: null });
+    const second = await run(['keys', 'create', 'second', '--service-account', id], key);
+    expect(second.stdout).toContain('inference key "second"');
+    const its = await run(['keys', 'ls', '--service-account', id, '--json'], key);
+    expect(JSON.parse(its.stdout).data.map(({ name }: { name: string }) => name)).toEqual(['second', 'nightly']);
+    expect((await run(['service-accounts', 'rm', 'nightly'], key)).code).toBe(2);
+    const gone = await run(['service-accounts', 'rm', 'nightly', '--yes'], key);
+    expect(gone.stdout).toBe(`${id} "nightly": deleted\n`);
+    expect((await run(['usage', 'requests'], secret)).code).toBe(1);
+  });
+});
+
 describe('headgate projects', () => {
   it('makes, changes, archives and takes up one', async () => {
     const { key } = await api().organization();

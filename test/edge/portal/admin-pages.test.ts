@@ -264,6 +264,62 @@ describe('looking at another organization', () => {
   });
 });
 
+describe('service accounts of a project', () => {
+  const project = async (): Promise<string> =>
+    `/portal/projects/${(await json<{ id: string }>('/v1/projects', { body: { name: randomUUID() } })).id}`;
+  const keysTaken = async (): Promise<string> => {
+    const { text } = await admin.get('/portal/keys');
+    return /Active \(\d+ of \d+\)/.exec(text)?.[0] ?? text;
+  };
+
+  it('are refused with what was typed, and with an expiry that there is not', async () => {
+    const path = `${await project()}/service-accounts`;
+    for (const fields of [
+      { name: '', expiry: '7d' },
+      { name: 'x'.repeat(101), expiry: 'never' },
+      { name: 'kept', expiry: 'constructor' },
+      { name: 'kept', expiry: '' },
+    ]) {
+      const { status, text } = await admin.post(path, fields);
+      expect([status, text.includes(`value="${fields.name}"`), text.includes('sk-hg-')]).toEqual([400, true, false]);
+    }
+    expect((await admin.get(`${path}/svc_acct_1/delete`)).status).toBe(404);
+    expect((await admin.post(`${path}/svc_acct_1/delete`)).status).toBe(404);
+  });
+
+  it('are made with the secret shown once, listed, and deleted after a word of warning', async () => {
+    const path = await project();
+    const before = await keysTaken();
+    const name = '<b onclick="x()">nightly</b>';
+    const made = await admin.post(`${path}/service-accounts`, { name, expiry: '30d' });
+    const secret = /sk-hg-[\w-]+/.exec(made.text)?.[0] ?? '';
+    expect([made.status, made.text.includes('<b onclick'), secret]).toEqual([
+      200,
+      false,
+      expect.stringMatching(/.{40}/),
+    ]);
+    expect((await gateway.request('/v1/models', { key: secret })).status).toBe(200);
+    // A form that comes twice makes one.
+    expect((await admin.post(`${path}/service-accounts`, { name, expiry: '30d' })).status).toBe(409);
+    const shown = await admin.get(path);
+    expect(shown.text).toContain('&lt;b onclick=');
+    expect(shown.text).toContain('of a service account');
+    expect([shown.text.includes('<b onclick'), shown.text.includes(secret)]).toEqual([false, false]);
+    expect(await keysTaken()).toBe(before);
+    const [, keyPath = ''] = /href="(\/portal\/keys\/key_\w+)"/.exec(shown.text) ?? [];
+    expect((await admin.get(keyPath)).text).toMatch(/Acts for[^]*&lt;b onclick/);
+    const [, ending = ''] = /href="(\/portal\/projects\/\w+\/service-accounts\/\w+\/delete)"/.exec(shown.text) ?? [];
+    const warned = await admin.get(ending);
+    expect(warned.text).toContain('These keys are refused from then on');
+    expect((await admin.post(ending)).headers.location).toBe(`${path}?notice=account_deleted`);
+    expect((await gateway.request('/v1/models', { key: secret })).status).toBe(401);
+    expect((await admin.get(ending)).status).toBe(404);
+    expect((await admin.get(`${path}?notice=account_deleted`)).text).toContain('The service account is deleted.');
+    expect((await admin.get('/portal/audit')).text).toMatch(/deleted the service account/);
+    expect((await admin.get(keyPath)).text).toMatch(/Acts for[^]*svc_acct_/);
+  });
+});
+
 describe('pages of administrators', () => {
   it('are sorted and paged by what the API knows, and answer what they do not know', async () => {
     for (const sort of ['name', '-name', 'balance', '-spent_month', 'nonsense', '<script>']) {

@@ -41,6 +41,18 @@ const forms: readonly FormRow[] = [
   { path: '/portal/keys', fields: { name: '', expiry: 'never', scope: 'inference' }, least: 'admin', status: 400 },
   { path: `/portal/keys/key_${nobody}/delete`, fields: {}, least: 'admin', status: 404 },
   { path: `/portal/keys/key_${nobody}/rotate`, fields: { grace_seconds: '0' }, least: 'admin', status: 404 },
+  {
+    path: `/portal/projects/proj_${nobody}/service-accounts`,
+    fields: { name: 'x', expiry: 'never' },
+    least: 'admin',
+    status: 404,
+  },
+  {
+    path: `/portal/projects/proj_${nobody}/service-accounts/svc_acct_${nobody}/delete`,
+    fields: {},
+    least: 'admin',
+    status: 404,
+  },
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },

@@ -271,6 +271,8 @@ describe('a member', () => {
       '/portal/stacks/new',
       '/portal/projects/new',
       `/portal/projects/${data[0]?.id}/archive`,
+      `/portal/projects/${data[0]?.id}/service-accounts/new`,
+      `/portal/projects/${data[0]?.id}/service-accounts/svc_acct_${'0'.repeat(32)}/delete`,
       '/portal/users/new',
       '/portal/organizations/new',
       '/portal/clusters/new',

@@ -95,6 +95,30 @@ describe('four gateways', () => {
     }
   });
 
+  it('end the keys and streams of a service account everywhere, before DELETE and the archiving of its project answer', async () => {
+    const ends = [
+      ['DELETE', (projectId: string, id: string) => `/v1/organization/projects/${projectId}/service_accounts/${id}`],
+      ['POST', (projectId: string) => `/v1/projects/${projectId}/archive`],
+    ] as const;
+    for (const [method, path] of ends) {
+      const project: Body = await (await cluster.ask(0, '/v1/projects', { body: { name: method } })).json();
+      const projectId = project.id;
+      const accounts = `/v1/organization/projects/${projectId}/service_accounts`;
+      const made: Body = await (await cluster.ask(0, accounts, { body: { name: 'ci' } })).json();
+      const secret = made.api_key.value;
+      const fields = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
+      const answers = await Promise.all([0, 1, 2].map((which) => cluster.chat(which, secret, fields)));
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+      const texts = answers.map((answer) => answer.text());
+      expect(await statusOf(cluster.ask(3, path(projectId, made.id), { method }))).toBe(200);
+      const after = await Promise.all([0, 1, 2, 3].map((which) => statusOf(cluster.chat(which, secret))));
+      expect(after).toEqual([401, 401, 401, 401]);
+      for (const text of await Promise.all(texts)) {
+        expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
+      }
+    }
+  });
+
   it('suspend an organization everywhere before PATCH answers, and end its streams within a second', async () => {
     const { id, key } = await cluster.organization('5');
     const { secret } = await cluster.key({}, key);

@@ -1,0 +1,188 @@
+import { and, asc, count, desc, eq, or } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import { BoundedStore } from '#base/bounded-store.ts';
+import { type Db, isUniqueViolation } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { ChangeContext } from './change.ts';
+import { lockOrganization } from './organization.ts';
+import type { Paging } from './paging.ts';
+import {
+  insertProject,
+  type NewProject,
+  type Project,
+  projectAuditView,
+  type ProjectPage,
+  type ProjectPatch,
+  type ProjectRef,
+  type ProjectRow,
+  type ProjectSort,
+  type ProjectView,
+  toProject,
+} from './project.ts';
+import { projects } from './schema.ts';
+import { type JoinServiceAccountsEnd, removeServiceAccounts } from './service-account.ts';
+
+export interface Projects {
+  readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
+  readonly list: (view: ProjectView, paging: Paging<ProjectSort>) => Promise<ProjectPage>;
+  readonly create: (input: NewProject, author: Author) => Promise<Project>;
+  readonly patch: (ref: ProjectRef, patch: ProjectPatch, author: Author) => Promise<Project | null>;
+}
+
+export interface ProjectsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly audit: Audit;
+  /** Joined to the archiving of a project. */
+  readonly end: JoinServiceAccountsEnd;
+  /** How long projects that are known keep their answer while Postgres is away. */
+  readonly staleMs?: number;
+}
+
+const staleMsDefault = 300_000;
+/** A connection that was lost without a word may never answer. */
+const lookUpTimeoutMs = 5000;
+const cacheEntriesMax = 10_000;
+const cacheRefreshAfterMs = 30_000;
+
+/** @throws AppError conflict when the organization has a project of that name, in any case */
+async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Promise<T> {
+  try {
+    return await change();
+  } catch (error) {
+    if (!isUniqueViolation(error, 'projects_organization_name_key')) throw error;
+    const message = `The organization already has a project named "${name}".`;
+    throw new AppError('conflict', { message, param: 'name', cause: error });
+  }
+}
+
+/** A project as it is after a change, with what is to be called once that is committed. */
+interface ChangedProject {
+  readonly project: Project;
+  readonly told: () => Promise<void>;
+}
+
+const nobodyToTell = (): Promise<void> => Promise.resolve();
+
+/** An archived project has no service accounts: they end with it, and are not there again when it is taken up. */
+async function endAccounts(
+  context: ChangeContext,
+  ref: ProjectRef,
+  author: Author,
+  end: JoinServiceAccountsEnd,
+): Promise<() => Promise<void>> {
+  const ended = await removeServiceAccounts(context, { ...ref, id: null }, author);
+  return ended.ids.length === 0 ? nobodyToTell : end(context.tx, ended);
+}
+
+async function updateProject(
+  context: ChangeContext & { readonly end: JoinServiceAccountsEnd },
+  ref: ProjectRef,
+  patch: ProjectPatch,
+  author: Author,
+): Promise<ChangedProject | null> {
+  const { tx, audit } = context;
+  // Before the project's own row, as whoever makes a service account locks them.
+  if (patch.archived === true) await lockOrganization(tx, ref.organizationId);
+  const same = and(eq(projects.id, ref.projectId), eq(projects.organizationId, ref.organizationId));
+  const [before] = await tx.select().from(projects).where(same).for('update');
+  if (before === undefined) return null;
+  if (Object.values(patch).every((value) => value === undefined))
+    return { project: toProject(before), told: nobodyToTell };
+  const [after] = await tx.update(projects).set(patch).where(same).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await audit.record(tx, {
+    organizationId: ref.organizationId,
+    author,
+    action: before.archived === after.archived ? 'project.changed' : archiveAction(after),
+    targetType: 'project',
+    targetId: formatId('proj', ref.projectId),
+    before: projectAuditView(before),
+    after: projectAuditView(after),
+  });
+  const told = patch.archived === true ? await endAccounts(context, ref, author, context.end) : nobodyToTell;
+  return { project: toProject(after), told };
+}
+
+const archiveAction = ({ archived }: ProjectRow): string => (archived ? 'project.archived' : 'project.unarchived');
+
+const sortColumns = { created_at: projects.createdAt, name: projects.name, id: projects.id } as const;
+
+async function listProjects(
+  db: Db,
+  { organizationId, ownId }: ProjectView,
+  { page, limit, sort }: Paging<ProjectSort>,
+): Promise<ProjectPage> {
+  const seen = and(
+    eq(projects.organizationId, organizationId),
+    ownId === null ? undefined : or(eq(projects.id, ownId), eq(projects.visibility, 'public')),
+  );
+  const direction = sort.descending ? desc : asc;
+  return db.orm.transaction(
+    async (tx) => {
+      const [counted] = await tx.select({ total: count() }).from(projects).where(seen);
+      const rows = await tx
+        .select()
+        .from(projects)
+        .where(seen)
+        .orderBy(direction(sortColumns[sort.by]), direction(projects.id))
+        .limit(limit)
+        .offset((page - 1) * limit);
+      return { projects: rows.map(toProject), total: counted?.total ?? 0 };
+    },
+    { isolationLevel: 'repeatable read', accessMode: 'read only' },
+  );
+}
+
+/** Projects, and the short memory that resolves them on the request path. */
+export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDefault }: ProjectsOptions): Projects {
+  const store = new BoundedStore();
+  const load = async (projectId: string): Promise<Project | null> => {
+    try {
+      const read = () => db.orm.select().from(projects).where(eq(projects.id, projectId));
+      const [row] = await store.ask('a project', lookUpTimeoutMs, read);
+      return row === undefined ? null : toProject(row);
+    } catch (error) {
+      // Whatever went wrong, it says nothing about the project.
+      throw new AppError('billing_unavailable', { cause: error });
+    }
+  };
+  const cache = createRefreshingCache<Project>({
+    clock,
+    entriesMax: cacheEntriesMax,
+    refreshAfterMs: cacheRefreshAfterMs,
+    load,
+    staleMs,
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
+  });
+  const now = (): Date => new Date(clock.now());
+  const ofOrganization = (project: Project | null, organizationId: string): Project | null =>
+    project?.organizationId === organizationId ? project : null;
+  return {
+    find(organizationId, projectId) {
+      const project = cache.get(projectId);
+      if (!(project instanceof Promise)) return ofOrganization(project, organizationId);
+      return project.then((found) => ofOrganization(found, organizationId));
+    },
+    list: (view, paging) => listProjects(db, view, paging),
+    create: (input, author) =>
+      refusingTakenNames(input.name, () =>
+        db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, author)),
+      ),
+    async patch(ref, patch, author) {
+      const changed = await refusingTakenNames(patch.name ?? '', () =>
+        db.orm.transaction((tx) => updateProject({ tx, audit, now: now(), end }, ref, patch, author)),
+      );
+      if (changed === null) return null;
+      const { project, told } = changed;
+      cache.update(project.id, () => project);
+      await told();
+      return project;
+    },
+  };
+}

@@ -1,0 +1,64 @@
+import type { Db } from '#base/db.ts';
+import type { Accounts, ServiceAccount } from '#core/accounts/accounts.ts';
+import type { Author } from '#core/audit/audit.ts';
+import type { CreatedKey, KeyChanges } from './changes.ts';
+import { defaultKeyToggles } from './defaults.ts';
+import type { KeyExpiry, NewKey } from './key-rows.ts';
+
+export interface NewServiceAccount {
+  readonly organizationId: string;
+  readonly projectId: string;
+  readonly name: string;
+  /** Of its first key, which has its name and the default limits; null makes none. */
+  readonly firstKey: { readonly expires: KeyExpiry | null } | null;
+}
+
+export interface MadeServiceAccount {
+  readonly account: ServiceAccount;
+  readonly key: CreatedKey | null;
+}
+
+/** Service accounts are made whole: with their first key, in one transaction. */
+export interface ServiceAccountSetup {
+  /**
+   * Null when there is no such project.
+   * @throws AppError conflict for a closed organization, an archived project, one that has as many as it may have, and a
+   *   taken name
+   */
+  create(input: NewServiceAccount, author: Author): Promise<MadeServiceAccount | null>;
+}
+
+export interface ServiceAccountSetupOptions {
+  readonly db: Db;
+  readonly accounts: { readonly serviceAccounts: Pick<Accounts['serviceAccounts'], 'createIn'> };
+  readonly keys: Pick<KeyChanges, 'createIn'>;
+}
+
+/** What a key of a service account is where nothing else is said. */
+export function keyOfAccount(account: ServiceAccount, name: string, expires: KeyExpiry | null): NewKey {
+  return {
+    organizationId: account.organizationId,
+    projectId: account.projectId,
+    userId: null,
+    serviceAccountId: account.id,
+    name,
+    scope: 'inference',
+    expires,
+    limits: {},
+    toggles: defaultKeyToggles,
+    models: null,
+  };
+}
+
+export function createServiceAccountSetup({ db, accounts, keys }: ServiceAccountSetupOptions): ServiceAccountSetup {
+  return {
+    create: ({ firstKey, ...input }, author) =>
+      db.orm.transaction(async (tx) => {
+        const account = await accounts.serviceAccounts.createIn(tx, input, author);
+        if (account === null) return null;
+        if (firstKey === null) return { account, key: null };
+        const key = keyOfAccount(account, account.name, firstKey.expires);
+        return { account, key: await keys.createIn(tx, key, author) };
+      }),
+  };
+}

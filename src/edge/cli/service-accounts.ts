@@ -1,0 +1,133 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, printList, queryText, timeText } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { FailedError } from './errors.ts';
+import { firstProjectId, projectIdOf } from './projects.ts';
+import { cleanLine } from './table.ts';
+
+/** Commands over the service accounts of a project. Fields that a newer gateway adds to its answers are ignored. */
+
+const account = z.looseObject({ id: z.string(), name: z.string(), created_at: z.number() });
+type Account = z.output<typeof account>;
+
+const page = z.looseObject({ data: z.array(account), has_more: z.boolean(), last_id: z.string().nullable() });
+const createdAccount = z.looseObject({
+  ...account.shape,
+  api_key: z.looseObject({ id: z.string(), value: z.string(), expires_at: z.number().nullish() }).nullable(),
+});
+
+const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
+
+async function collectionOf(context: CommandContext): Promise<string> {
+  const named = textFlag(context, 'project');
+  const id = await (named === null ? firstProjectId(context) : projectIdOf(context, named));
+  return `/v1/organization/projects/${encodeURIComponent(id)}/service_accounts`;
+}
+
+async function readAll(context: CommandContext, collection: string): Promise<readonly Account[]> {
+  const all: Account[] = [];
+  let after: string | null = null;
+  do {
+    const asked: string = queryText({ ...org(context), limit: '100', after });
+    const read: z.output<typeof page> = parseAnswer(page, await context.api.call('GET', collection + asked));
+    all.push(...read.data);
+    after = read.has_more ? read.last_id : null;
+  } while (after !== null);
+  return all;
+}
+
+const headings = ['SERVICE ACCOUNT', 'NAME', 'SINCE (UTC)'];
+const row = ({ id, name, created_at: since }: Account): string[] => [id, name, timeText(since)];
+const none = 'the project has no service account; "headgate service-accounts create" makes one';
+
+async function list(context: CommandContext): Promise<number> {
+  return printList(context, await readAll(context, await collectionOf(context)), { headings, row, none });
+}
+
+const daySeconds = 86_400;
+const expirySeconds: Readonly<Record<string, number>> = {
+  '7d': 7 * daySeconds,
+  '30d': 30 * daySeconds,
+  '90d': 90 * daySeconds,
+  '1y': 365 * daySeconds,
+};
+
+async function create(context: CommandContext): Promise<number> {
+  const collection = await collectionOf(context);
+  const seconds = expirySeconds[textFlag(context, 'expiry') ?? 'never'];
+  const body = {
+    name: context.words[0],
+    ...(seconds !== undefined && { expires_in_seconds: seconds }),
+    ...(context.flags['no-key'] === true && { create_service_account_only: true }),
+  };
+  const answer = await context.api.call('POST', collection + queryText(org(context)), { body });
+  context.out(context.json ? jsonText(answer) : createdText(parseAnswer(createdAccount, answer)));
+  return exitCodes.ok;
+}
+
+function createdText({ id, name, api_key: key }: z.output<typeof createdAccount>): string {
+  const made = `service account "${cleanLine(name)}" (${id})`;
+  if (key === null) return `${made}, without a key: "headgate keys create NAME --service-account ${id}" makes one\n`;
+  const { expires_at: end } = key;
+  const until = end === null || end === undefined ? '' : `, until ${timeText(end)} UTC`;
+  return `${made} with the key ${key.id}${until}; it is shown this once, so keep it:\n\n  ${key.value}\n\n`;
+}
+
+/** By the id, or the name, which is of one of a project. @throws FailedError */
+function find(word: string, accounts: readonly Account[]): Account {
+  const found = accounts.find(({ id, name }) => id === word || name === word);
+  if (found !== undefined) return found;
+  throw new FailedError(
+    `no service account of the project is named ${JSON.stringify(word)}; "headgate service-accounts ls" lists them`,
+  );
+}
+
+async function remove(context: CommandContext): Promise<number> {
+  const collection = await collectionOf(context);
+  const { id, name } = find(context.words[0] ?? '', await readAll(context, collection));
+  await confirm(context, {
+    question: `Delete the service account "${name}" (${id})?`,
+    consequence: 'Requests of its keys fail at once, for ever; usage, ledger and audit stay.',
+    done: 'deleted',
+  });
+  const answer = await context.api.call('DELETE', `${collection}/${id}${queryText(org(context))}`);
+  context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(name)}": deleted\n`);
+  return exitCodes.ok;
+}
+
+const options = {
+  project: { type: 'string', about: 'of which they are; the one that the organization began with if not said' },
+  org: { type: 'string', about: 'another organization, for platform admins' },
+} as const;
+
+export const serviceAccountCommands: readonly Command[] = [
+  {
+    name: 'service-accounts ls',
+    usage: '[--project ID|NAME] [--org ID]',
+    summary: 'List the service accounts of a project, for which programs call.',
+    words: { min: 0, max: 0 },
+    options,
+    run: list,
+  },
+  {
+    name: 'service-accounts create',
+    usage: 'NAME [--project ID|NAME] [--expiry never|7d|30d|90d|1y] [--no-key] [--org ID]',
+    summary: 'Make a service account with a key, and show its secret this once.',
+    words: { min: 1, max: 1 },
+    options: {
+      expiry: { type: 'string', choices: ['never', ...Object.keys(expirySeconds)], about: 'never if not said' },
+      'no-key': { type: 'boolean', about: 'make no key' },
+      ...options,
+    },
+    run: create,
+  },
+  {
+    name: 'service-accounts rm',
+    usage: 'ID|NAME [--project ID|NAME] [--org ID] [--yes]',
+    summary: 'Delete a service account, whose keys end at once; asks before.',
+    words: { min: 1, max: 1 },
+    options: { ...yesOption, ...options },
+    run: remove,
+  },
+];
