@@ -138,7 +138,7 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 300_000): Promise<T> {
   const untilMs = Date.now() + timeoutMs;
   // Whoever waits long asks less often: what is waited for needs the processor itself.
-  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 100)) {
+  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 25)) {
     const value = await read();
     if (value !== null && value !== false) return value;
     if (Date.now() > untilMs) throw new Error('gave up waiting');
