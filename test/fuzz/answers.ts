@@ -104,7 +104,7 @@ function readChunks(rest: string): { text: string; length: number; whole: boolea
 
 /** What is behind the gateway, and what it is made of; cases hold none of it. */
 const inside =
-  /node:|node_modules|\bat (?:\S+ \()?\S+:\d+:\d+|\/(?:home|root|tmp|var|usr|work|srv|opt)\/|\w\.[tj]s\b|127\.0\.0\.1|localhost:|E(?:CONN|NOENT|PIPE|RR_)[A-Z_]*|HPE_|SQLSTATE|relation "|column "|postgres|drizzle|undici|[Hh]ono\b|zod|vllm(?!_xargs)|uvicorn|pydantic|(?:Type|Range|Syntax|Reference)Error|is not a function|undefined|\[object |in JSON at|Unexpected token|Invalid input|standin|\.sock\b/;
+  /node:\w|node_modules|\bat (?:\S+ \()?\S+:\d+:\d+|\/(?:home|root|tmp|var|usr|work|srv|opt)\/|\w\.[tj]s\b|127\.0\.0\.1|localhost:|E(?:CONN|NOENT|PIPE|RR_)[A-Z_]*|HPE_|SQLSTATE|relation "|column "|postgres|drizzle|undici|[Hh]ono\b|zod|vllm(?!_xargs)|uvicorn|pydantic|(?:Type|Range|Syntax|Reference)Error|is not a function|undefined|\[object |in JSON at|Unexpected token|Invalid input|standin|\.sock\b/;
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -53,12 +53,24 @@ const without = (value: object, path: string): object => {
   return Object.fromEntries(Object.entries(value).filter(([key]) => !ours.includes(key)));
 };
 
+/** What vLLM takes null for in a request, and then cannot write down in its answer. */
+const nullsOfResponses: Readonly<Record<string, unknown>> = { background: false, truncation: 'disabled' };
+
+/** The fields that an engine is to get for what was sent. */
+const meant = (own: object, path: string): object =>
+  Object.fromEntries(
+    Object.entries(own).map(([key, value]) => [
+      key,
+      value === null && path === responsesPath && Object.hasOwn(nullsOfResponses, key) ? nullsOfResponses[key] : value,
+    ]),
+  );
+
 /** What is wrong with what an engine got for a request; null where nothing is. */
 function wrongForwarded(sent: Uint8Array, { path, bytes, body }: Seen): string | null {
   const own = parse(sent);
   if (body === null) return own === null ? null : `an engine got no JSON: ${bytes.toString()}`;
   if (own === null) return `an engine got JSON that nobody sent: ${bytes.toString()}`;
-  if (!isDeepStrictEqual(without(own, path), without(body, path)))
+  if (!isDeepStrictEqual(without(meant(own, path), path), without(body, path)))
     return `an engine got other fields: ${bytes.toString()}`;
   const { model, cache_salt: salt, stream, stream_options: options } = body as Body;
   if (!String(model).startsWith('up/')) return `an engine got the model ${String(model)}`;
@@ -98,6 +110,7 @@ const idle: Readonly<Record<string, string>> = {
   media_io_kwargs: '{}',
   mm_processor_kwargs: '{}',
   vllm_xargs: '{}',
+  background: 'false',
 };
 
 function refusedField(path: string, body: Readonly<Record<string, unknown>>): string | null {

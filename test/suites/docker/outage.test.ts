@@ -69,7 +69,8 @@ describe('a Docker engine that is killed with -9 under load', () => {
       });
       await running.more(2 * workers);
       const answers = await running.stop();
-      expect(lostOf(answers).length, lostOf(answers).join('\n')).toBeLessThanOrEqual(workers);
+      // What a worker had is lost, and one more where its next request still reached an engine that was about to end.
+      expect(lostOf(answers).length, lostOf(answers).join('\n')).toBeLessThanOrEqual(2 * workers);
       await until('it alone', async () => (await floor.containers('ends')).length === 1);
       expect(await floor.containers('ends')).toMatchObject([{ Id: after.Id }]);
       expect(await engine('ends')).toMatchObject({ state: 'ready', last_failure: null });
