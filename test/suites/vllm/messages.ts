@@ -1,6 +1,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { type Body } from '../../edge/inference/inference-gateway.ts';
+import { itBillsWhatIsLeft } from './left-answers.ts';
 import { bench, counters, expectExact } from './real-engine.ts';
 
 const path = '/v1/messages';
@@ -47,38 +48,7 @@ export function describeMessages(): void {
     await expectExact(await bench.recordOf(answer), before, 'completed');
   });
 
-  it.each([1, 2, 3])('a stream that its client leaves is billed as its engine counts, %d of 3', async (round) => {
-    const before = await counters();
-    const leaving = new AbortController();
-    const answer = await ask({ ...story, stream: true }, { signal: leaving.signal });
-    const reader = answer.body?.getReader();
-    let text = '';
-    while (text.split('text_delta').length < round * 6) {
-      const part = await reader?.read();
-      text += Buffer.from(part?.value ?? []).toString();
-    }
-    leaving.abort();
-    const record = await bench.recordOf(answer);
-    await expectExact(record, before, 'aborted');
-    expect(record.output_tokens).toBeLessThan(1500);
-  });
-
-  it.each([1, 2])('a JSON answer that its client leaves is billed as its engine counts, %d of 2', async (round) => {
-    const before = await counters();
-    const leaving = new AbortController();
-    const name = `left-${round}-${Date.now()}`;
-    const headers = { 'x-client-request-id': name };
-    const gone = ask(story, { signal: leaving.signal, headers }).catch(() => null);
-    await eventually(async () => (await counters()).output > before.output + 4);
-    leaving.abort();
-    await gone;
-    const record: Body = await eventually(async () => {
-      const list: Body = await (await bench.gateway.request('/v1/usage/requests')).json();
-      return list.data.find((one: Body) => one.client_request_id === name) ?? null;
-    });
-    await expectExact(record, before, 'aborted');
-    expect(record.output_tokens).toBeLessThan(1500);
-  });
+  itBillsWhatIsLeft({ tell: (fields, options) => ask({ ...story, ...fields }, options), delta: 'text_delta' });
 
   it('reads a form that a schema gives', async () => {
     const schema = {
