@@ -185,7 +185,9 @@ export class FlexQueue {
     if (nowMs > this.#capacityUntilMs) this.#capacity = null;
     if (this.#capacity !== null) {
       const spare = Math.ceil(this.#capacity / spareShare);
-      this.#window = Math.max(1, this.#running + this.#capacity - spare - running);
+      // An engine may not know yet what it was just sent, or know longer what is over: nothing of that is room.
+      const others = Math.max(0, running - this.#running, this.#fleet.leases(this.#model.engine.id) - this.#running);
+      this.#window = Math.max(1, this.#capacity - spare - others);
     } else if (this.#running >= this.#window) {
       this.#window = Math.min(windowMax, this.#window * 2, this.#window + windowStepMax);
     }
