@@ -105,7 +105,9 @@ describe('an adapter', () => {
       const { secret: key }: Body = await made.json();
       expect(await errorOf(await bench.chat({ model: other }, { key }))).toMatchObject({ code: 'model_not_found' });
       const listed: Body = await (await bench.gateway.request('/v1/models', { key })).json();
-      expect(listed.data.map(({ id }: Body) => id)).toEqual([own]);
+      expect(listed.data.map(({ id, parent }: Body) => [id, parent])).toEqual([[own, null]]);
+      const read: Body = await (await bench.gateway.request(`/v1/models/${own}`, { key })).json();
+      expect([read.id, read.parent]).toEqual([own, null]);
       expect((await bench.chat({ model: own }, { key })).status).toBe(200);
     }
   });
