@@ -21,7 +21,9 @@ export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: 
       const taken = unwritten;
       unwritten = new Map();
       // As json text: drizzle takes the driver's own way of writing arrays of moments away.
-      const rows = JSON.stringify([...taken].map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })));
+      const rows = JSON.stringify(
+        [...taken].map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })),
+      );
       try {
         // Locked in id order, as all that lock several keys do, so that none wait for each other in a circle: an update
         // takes rows as they lie.
