@@ -15,9 +15,13 @@ function bench() {
     };
     return { replica: {} as never, cold: false, readySinceMs: null, release };
   };
-  const fleet = { status: () => 'ready', leases: () => leases, readLoad: () => Promise.resolve(report) } as never;
-  const model = { engine: { id: 'chat', concurrencyMax: null } } as never;
-  const queue = new FlexQueue({ fleet, model, queueMax: 100, acquire: lease });
+  const fleet = {
+    status: () => 'ready',
+    leases: () => leases,
+    concurrencyMax: () => null,
+    readLoad: () => Promise.resolve(report),
+  } as never;
+  const queue = new FlexQueue({ fleet, engineId: 'chat', queueMax: 100, acquire: lease });
   const ends: (() => void)[] = [];
   for (let count = 0; count < 60; count += 1) {
     const joined = queue.join({ keyId: 'key', tokens: 1, signal: new AbortController().signal });
