@@ -30,6 +30,7 @@ import {
   readReplicaMetrics,
   type ReplicaMetrics,
   sumLoads,
+  takenAway,
 } from '#core/fleet/serving/serving.ts';
 import { type CoordinationStore, createLocalStore, type EngineCommand } from '#core/fleet/store/store.ts';
 import { type EngineView, viewOf } from './engine-view.ts';
@@ -111,12 +112,14 @@ export interface Fleet {
   /**
    * Waits for a replica, starting the engine when it is cold; one start serves all who wait, in an order that is fair
    * among keys. With `exclude` (ids of replicas that could not be reached) it waits for another, or for the one that is
-   * started in their place, unless they turn out to be well. Refusals are values; rejects
-   * when `signal` aborts, and for an engine that is not known or not enabled.
+   * started in their place, unless they turn out to be well. Refusals are values, that of an
+   * engine that files do not have any more, or that is not enabled, among them; rejects when `signal` aborts.
    */
   acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult>;
   /** Leases held on an engine's replicas. */
   leases(engineId: string): number;
+  /** `max_concurrent` of the engine's file as it is now; null without it. */
+  concurrencyMax(engineId: string): number | null;
   /** Asks an engine what it has to do, all replicas together. */
   readLoad(engineId: string): Promise<LoadReport>;
   readReplicaLoad(replicaId: string): Promise<LoadReport>;
@@ -258,12 +261,15 @@ class ReconciledFleet implements Fleet {
 
   async acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult> {
     const engine = this.#find(engineId);
-    if (engine === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
-    return engine.acquire(options);
+    return engine === undefined ? { ok: false, refusal: takenAway } : engine.acquire(options);
   }
 
   leases(engineId: string): number {
     return this.#find(engineId)?.replicas.leases() ?? 0;
+  }
+
+  concurrencyMax(engineId: string): number | null {
+    return this.#find(engineId)?.spec.definition.concurrencyMax ?? null;
   }
 
   async readLoad(engineId: string): Promise<LoadReport> {

@@ -20,14 +20,21 @@ export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: 
       if (unwritten.size === 0) return;
       const taken = unwritten;
       unwritten = new Map();
-      // In id order, so that two gateways that write at once do not wait for each other in a circle.
-      const uses = [...taken].sort(([left], [right]) => (left < right ? -1 : 1));
       // As json text: drizzle takes the driver's own way of writing arrays of moments away.
-      const rows = JSON.stringify(uses.map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })));
+      const rows = JSON.stringify(
+        [...taken].map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })),
+      );
       try {
+        // Locked in id order, as all that lock several keys do, so that none wait for each other in a circle: an update
+        // takes rows as they lie.
         await db.sql`
           update api_keys set last_used_at = greatest(last_used_at, uses.used_at)
-          from json_to_recordset(${rows}::text::json) as uses (id uuid, used_at timestamptz)
+          from (
+            select id, used_at
+            from json_to_recordset(${rows}::text::json) as u (id uuid, used_at timestamptz)
+            join api_keys using (id)
+            order by id for no key update of api_keys
+          ) as uses
           where api_keys.id = uses.id`;
       } catch (error) {
         for (const [id, usedAtMs] of taken) unwritten.set(id, Math.max(usedAtMs, unwritten.get(id) ?? 0));

@@ -1,3 +1,4 @@
+import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { Edge, EdgeTokens, EndedLater, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { hourKey } from './edges.ts';
 
@@ -29,6 +30,26 @@ export function underBases(usage: UsageHours, edges: readonly Edge[], bases: Bas
     endedLater: merge(usage.endedLater.map(named), addEnded),
     edges: foldEdges(usage.edges, edges, adaptersOf(bases)),
     ledger: usage.ledger.map((one) => ({ ...one, model: bases.get(one.model ?? '') ?? one.model })),
+  };
+}
+
+/** Requests of the gateway's own, and those that are in no record: of adapters under their bases' ids. */
+export function ownUnderBases(history: EngineHistory, bases: Bases): EngineHistory {
+  const named = history.own.map((one) => ({ ...one, model: bases.get(one.model) ?? one.model }));
+  const same = Map.groupBy(named, ({ hourMs, model, kind }) => `${hourKey(hourMs, model)} ${kind}`);
+  return { ...history, own: [...same.values()].map((all) => all.reduce(addOwn)) };
+}
+
+type Own = EngineHistory['own'][number];
+
+function addOwn(a: Own, b: Own): Own {
+  return {
+    ...a,
+    requests: a.requests + b.requests,
+    uncounted: a.uncounted + b.uncounted,
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+    lastMs: Math.max(a.lastMs, b.lastMs),
   };
 }
 

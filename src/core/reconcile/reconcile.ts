@@ -4,7 +4,7 @@ import { createSerial } from '#base/serial.ts';
 import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
-import { type Bases, underBases, withAdapters } from './adapters.ts';
+import { type Bases, ownUnderBases, underBases, withAdapters } from './adapters.ts';
 import { findEdges } from './edges.ts';
 import { compare } from './compare.ts';
 import type { Present, RequestsMax } from './known.ts';
@@ -51,12 +51,13 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
     const reachesNow = span.toMs > nowMs;
     if (reachesNow) await fleet.readCounters();
-    const history = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
+    const known = bases();
+    const read = await readEngineHistory(db, span.fromMs, span.toMs);
+    const history = ownUnderBases(endSilent(read, nowMs), known);
     const present = await readPresent(nowMs);
     // What a gateway that died later had under way was counted before.
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
-    const known = bases();
     const asked = { edges: withAdapters(edges.all, known), most: limits };
     const usage = underBases(await metering.reports.usageHours(span, asked), edges.all, known);
     return compare({ span, history, gatewayRuns, present, limits, contextLengthOf }, usage, edges);

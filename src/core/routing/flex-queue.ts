@@ -1,5 +1,4 @@
 import { FairQueue } from '#base/fair-queue.ts';
-import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
 import type { Affinity } from './engine-router.ts';
 
@@ -27,7 +26,7 @@ export interface FlexRequest extends WaitingRequest {
 
 export interface FlexQueueOptions {
   readonly fleet: Fleet;
-  readonly model: Model;
+  readonly engineId: string;
   /** Requests that may wait. */
   readonly queueMax: number;
   /** A lease on a replica that is ready for this request; null when none is. */
@@ -68,7 +67,7 @@ const unknownsMax = 10;
 
 export class FlexQueue {
   readonly #fleet: Fleet;
-  readonly #model: Model;
+  readonly #engineId: string;
   readonly #queueMax: number;
   readonly #acquire: FlexQueueOptions['acquire'];
   readonly #queue = new FairQueue<Waiter>();
@@ -86,9 +85,9 @@ export class FlexQueue {
   #grantedMs = 0;
   #grantEveryMs = 1000;
 
-  constructor({ fleet, model, queueMax, acquire }: FlexQueueOptions) {
+  constructor({ fleet, engineId, queueMax, acquire }: FlexQueueOptions) {
     this.#fleet = fleet;
-    this.#model = model;
+    this.#engineId = engineId;
     this.#queueMax = queueMax;
     this.#acquire = acquire;
   }
@@ -131,8 +130,8 @@ export class FlexQueue {
     // What was known when somebody waited last is no longer true.
     this.#full = true;
     while (this.#queue.size > 0) {
-      if (this.#fleet.status(this.#model.engine.id) === 'ready') {
-        this.#learn(await this.#fleet.readLoad(this.#model.engine.id));
+      if (this.#fleet.status(this.#engineId) === 'ready') {
+        this.#learn(await this.#fleet.readLoad(this.#engineId));
         this.#serve();
         if (this.#queue.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
       } else await this.#start();
@@ -145,7 +144,7 @@ export class FlexQueue {
     const starting = new AbortController();
     this.#starting = starting;
     try {
-      const result = await this.#fleet.acquire(this.#model.engine.id, { signal: starting.signal });
+      const result = await this.#fleet.acquire(this.#engineId, { signal: starting.signal });
       if (result.ok) this.#give(result.lease);
       else this.#refuseAll(result.refusal);
     } catch {
@@ -185,16 +184,18 @@ export class FlexQueue {
     if (nowMs > this.#capacityUntilMs) this.#capacity = null;
     if (this.#capacity !== null) {
       const spare = Math.ceil(this.#capacity / spareShare);
-      this.#window = Math.max(1, this.#running + this.#capacity - spare - running);
+      // An engine may not know yet what it was just sent, or know longer what is over: nothing of that is room.
+      const others = Math.max(0, running - this.#running, this.#fleet.leases(this.#engineId) - this.#running);
+      this.#window = Math.max(1, this.#capacity - spare - others);
     } else if (this.#running >= this.#window) {
       this.#window = Math.min(windowMax, this.#window * 2, this.#window + windowStepMax);
     }
   }
 
   #hasRoom(): boolean {
-    const { id, concurrencyMax } = this.#model.engine;
     if (this.#full || this.#running >= this.#window) return false;
-    return concurrencyMax === null || this.#fleet.leases(id) < concurrencyMax;
+    const max = this.#fleet.concurrencyMax(this.#engineId);
+    return max === null || this.#fleet.leases(this.#engineId) < max;
   }
 
   #serve(): void {

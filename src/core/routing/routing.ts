@@ -57,10 +57,11 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
     choice.acquire(engine.id, affinity ?? null, exclude);
   const flexQueues = new Map<string, FlexQueue>();
   const flexQueueOf = (model: Model): FlexQueue => {
+    const { id: engineId } = model.engine;
     const acquire = (request: FlexRequest): Lease | null => now(model, request);
-    const queue = flexQueues.get(model.engine.id) ?? new FlexQueue({ fleet, model, queueMax: flexQueueMax, acquire });
+    const queue = flexQueues.get(engineId) ?? new FlexQueue({ fleet, engineId, queueMax: flexQueueMax, acquire });
     // Adapters are on their base's replicas, and wait with it.
-    flexQueues.set(model.engine.id, queue);
+    flexQueues.set(engineId, queue);
     return queue;
   };
   return {

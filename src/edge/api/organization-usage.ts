@@ -158,7 +158,7 @@ function registerCosts(app: ApiApp, { guards, history, clock }: OrganizationUsag
         key_id: query.api_key_ids ?? query['api_key_ids[]'],
         model: query.line_items ?? query['line_items[]'],
       },
-      counts: () => true,
+      counts: null,
     };
     const page = await readBuckets(history, asked, (sums) => ({
       object: 'organization.costs.result' as const,

@@ -14,7 +14,7 @@ import {
   toDates,
 } from './dated-rates.ts';
 import { toPage } from './pages.ts';
-import { nameText, requireId, textOrNull } from './schemas.ts';
+import { longText, nameText, requireId, textOrNull } from './schemas.ts';
 
 export interface RateCardRoutesParts {
   readonly guards: Guards;
@@ -63,7 +63,7 @@ export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardR
     shown,
     created,
     between: isUnpriced,
-    filters: { hardware_profile: z.string().optional(), currency: currencyText().optional() },
+    filters: { hardware_profile: longText(100).optional(), currency: currencyText().optional() },
     summaries: {
       list: 'List the prices of hours, those that begin last first',
       create: 'Price the hours of a hardware profile in a currency, and end the card that did so until then',

@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import { formatId } from '#base/id.ts';
+import { formatId, parseId } from '#base/id.ts';
 import type { History, SummaryDimension, SummaryRow } from '#core/metering/metering.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
@@ -24,7 +24,8 @@ export interface BucketsAsked {
   readonly groupBy: readonly SharedDimension[];
   /** Ids as the API shows them; absent where all are wanted. */
   readonly only: Readonly<Partial<Record<SharedDimension, readonly string[] | undefined>>>;
-  readonly counts: (model: string) => boolean;
+  /** Whether a model is among what is wanted; null where all are. */
+  readonly counts: ((model: string) => boolean) | null;
 }
 
 export type SharedDimension = Exclude<SummaryDimension, 'day' | 'hour'>;
@@ -102,14 +103,27 @@ function startsOf({ startTime, endTime, width: name, limit, page }: BucketsAsked
   return starts;
 }
 
+/** What is picked, as the books have it: ids as UUIDs, and nothing that no row has. */
+function pickedOf({ only }: BucketsAsked) {
+  const ids = (prefix: 'key' | 'proj', texts: readonly string[] | undefined) =>
+    texts?.flatMap((text) => parseId(prefix, text) ?? []);
+  return {
+    key_id: ids('key', only.key_id),
+    project_id: ids('proj', only.project_id),
+    // PostgreSQL takes no text with a NUL.
+    model: only.model?.filter((name) => !name.includes('\0')),
+  };
+}
+
 async function readRows(history: Pick<History, 'summarize'>, asked: BucketsAsked, from: number, to: number) {
-  const { organizationId, groupBy, only } = asked;
-  const isNeeded = (dimension: SharedDimension): boolean =>
-    dimension === 'model' || groupBy.includes(dimension) || only[dimension] !== undefined;
-  const dimensions = (['project_id', 'key_id', 'model'] as const).filter(isNeeded);
+  const { organizationId, groupBy, counts } = asked;
+  const dimensions = (['project_id', 'key_id', 'model'] as const).filter(
+    (dimension) => (dimension === 'model' && counts !== null) || groupBy.includes(dimension),
+  );
   const summary = await history.summarize({
     organizationId,
     keyId: null,
+    only: pickedOf(asked),
     fromMs: from * 1000,
     toMs: to * 1000,
     groupBy: [...dimensions, asked.width === '1d' ? 'day' : 'hour'],
@@ -124,17 +138,10 @@ async function readRows(history: Pick<History, 'summarize'>, asked: BucketsAsked
     const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
     throw problem(from % hourSeconds === 0 ? 'end_time' : 'start_time', message);
   }
-  return summary.rows.filter((row) => row.requests > 0 && isWanted(row, asked));
+  return summary.rows.filter((row) => row.requests > 0 && (counts?.(String(row.group.model)) ?? true));
 }
 
 const problem = (field: string, message: string): ValidationError => new ValidationError([{ field, message }]);
-
-function isWanted({ group }: SummaryRow, { only, counts }: BucketsAsked): boolean {
-  if (!counts(String(group.model))) return false;
-  return (['project_id', 'key_id', 'model'] as const).every(
-    (dimension) => only[dimension]?.includes(shownOf(group, dimension)) ?? true,
-  );
-}
 
 function shownOf(group: SummaryRow['group'], dimension: SharedDimension): string {
   const value = String(group[dimension]);

@@ -121,8 +121,8 @@ const summaryRoute = (guards: Guards) =>
         key_id: anyId('key', 'an API key'),
         project_id: anyId('proj', 'a project'),
         model: anyOf(
-          (text) => (text === '' || text.length > modelMax ? null : text),
-          `must be a catalog id of 1 to ${modelMax} characters`,
+          (text) => (text === '' || text.length > modelMax || text.includes('\0') ? null : text),
+          `must be a catalog id of 1 to ${modelMax} characters, without NUL characters`,
           'Only of this catalog id, or of any of several where it is repeated',
         ),
         ...organizationQuery,

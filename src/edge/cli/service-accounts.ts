@@ -74,9 +74,9 @@ function createdText({ id, name, api_key: key }: z.output<typeof createdAccount>
   return `${made} with the key ${key.id}${until}; it is shown this once, so keep it:\n\n  ${key.value}\n\n`;
 }
 
-/** By the id, or the name, which is of one of a project. @throws FailedError */
+/** By the id, or else the name, which is of one of a project. @throws FailedError */
 function find(word: string, accounts: readonly Account[]): Account {
-  const found = accounts.find(({ id, name }) => id === word || name === word);
+  const found = accounts.find(({ id }) => id === word) ?? accounts.find(({ name }) => name === word);
   if (found !== undefined) return found;
   throw new FailedError(
     `no service account of the project is named ${JSON.stringify(word)}; "headgate service-accounts ls" lists them`,

@@ -16,7 +16,9 @@ export interface ModelParts {
   readonly routing: Pick<Routing, 'coldStartMs'>;
 }
 
-function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
+type Usable = ApiKey['usableModels'];
+
+function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, usable: Usable) {
   const price = catalog.price(model.id);
   // Micro-dollars per million tokens are pico-dollars per token.
   const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
@@ -25,7 +27,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
     object: 'model' as const,
     created: model.createdAt,
     owned_by: model.ownedBy,
-    parent: model.adapter === null ? null : model.engine.id,
+    parent: model.adapter === null ? null : parentOf(catalog, model, usable),
     name: model.name,
     aliases: model.aliases,
     hugging_face_id: model.huggingFaceId,
@@ -48,6 +50,12 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
   };
 }
 
+/** The base of an adapter; null where the key may not use it, and so does not learn of it. */
+function parentOf(catalog: Catalog, { engine: { id } }: Model, usable: Usable): string | null {
+  const base = catalog.find(id);
+  return base !== undefined && mayUse(usable, base) ? id : null;
+}
+
 /** Tenths of a second; null where nothing has to start, and where it is not known. */
 function coldStartSeconds(ms: number | null): number | null {
   return ms === null ? null : Math.ceil(ms / 100) / 10;
@@ -67,7 +75,7 @@ export function listModels(
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
   return {
     object: 'list' as const,
-    data: models.filter((model) => mayUse(usableModels, model)).map((model) => modelRecord(parts, model)),
+    data: models.filter((model) => mayUse(usableModels, model)).map((model) => modelRecord(parts, model, usableModels)),
   };
 }
 
@@ -78,7 +86,7 @@ export function getModel(parts: ModelParts, id: string, { usableModels }: ApiKey
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
-  return modelRecord(parts, model);
+  return modelRecord(parts, model, usableModels);
 }
 
 function perMillion(price: PriceVersion) {

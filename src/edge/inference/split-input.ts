@@ -35,6 +35,8 @@ export interface OddInput {
 const partItemsMax = 128;
 /** About 65,000 tokens of English, which take a GPU about a second; no longer does what others send wait for a part. */
 const partBytesMax = 262_144;
+/** What stands beside the list goes with each part: a body must not become many of its size. */
+const besideBytesMax = 65_536;
 
 /** Where the items of a list stand. */
 export interface ListItems {
@@ -88,13 +90,21 @@ export function isLong({ starts, ends }: ListItems): boolean {
  * Cuts a list of texts, or of lists of token ids, into parts: as many as it takes, of about as many items each.
  * @param at the offset of its bracket
  * @returns null where it makes one part
- * @throws AppError invalid_value for an item that is neither, the item in `param`
+ * @throws AppError invalid_value for an item that is neither, the item in `param`, and for much beside the list
  */
 export function splitInput({ text }: BodyReader, key: string, at: number, items: ListItems): SplitInput | null {
   const parts = cut(items);
   if (parts.length < 2) return null;
+  const start = at + 1;
   const end = skipSpace(text, items.ends.at(-1) ?? at);
-  return { key, start: at + 1, end, parts, odd: findOdd(text, key, items) };
+  requireLittleBeside(key, text.length - (end - start));
+  return { key, start, end, parts, odd: findOdd(text, key, items) };
+}
+
+function requireLittleBeside(key: string, bytes: number): void {
+  if (bytes <= besideBytesMax) return;
+  const most = `beside so many inputs a body may have ${besideBytesMax} bytes, since they are sent in parts`;
+  throw invalidValue(key, `"${key}": ${most}. Send fewer inputs at once, or less beside them.`);
 }
 
 function cut({ starts, ends }: ListItems): InputPart[] {

@@ -102,6 +102,26 @@ describe("OpenAI's organization API", () => {
     expect(await of({ project_ids: [shown.project_id] })).toMatchObject([{ num_model_requests: 2 }]);
     expect(await of({ api_key_ids: [formatId('key', other.keyId), shown.api_key_id] })).toHaveLength(1);
     expect(await of({ api_key_ids: [formatId('key', other.keyId)] })).toEqual([]);
+    for (const nothing of [{ project_ids: ['proj_1'] }, { models: ['a\0b', 'BIG'] }, { api_key_ids: ['\0'] }]) {
+      expect(await of(nothing)).toEqual([]);
+    }
+  });
+
+  it('counts the groups that are asked for: what is little is answered, however much there is beside it', async () => {
+    const large = await bench.openOrganization();
+    const [last = '', ...models] = Array.from({ length: 20_001 }, (_, i) => `model ${i}`);
+    const project = uuidv7();
+    const records = models.map((model) => recordOf(large, start, { model }));
+    records.push(recordOf({ ...large, projectId: project }, start, { model: last }));
+    await Promise.all(records.map((record) => bench.metering.settle(record)));
+    const { usage } = adminOf(large);
+    await expect(usage.completions({ ...span, group_by: ['model'] })).rejects.toThrow('more than 20000 groups');
+    const found = { results: [{ num_model_requests: 1 }] };
+    for (const only of [{ models: [last] }, { project_ids: [formatId('proj', project)] }]) {
+      expect((await usage.completions({ ...span, limit: 1, ...only })).data).toMatchObject([found]);
+    }
+    const { data } = await usage.costs({ ...span, limit: 1 });
+    expect(data).toMatchObject([{ results: [{ amount: { value: (3 * 20_001) / 1e6 }, line_item: null }] }]);
   });
 
   it('pages by hours, each of them once, from a start within one', async () => {

@@ -40,6 +40,7 @@ describe('GET /v1/usage/summary', () => {
     ['key_id=key_1', 'key_id', 'begins with "key_"'],
     ['project_id=', 'project_id', 'begins with "proj_"'],
     ['model=', 'model', '1 to 512'],
+    ['model=small&model=a%00b', 'model', 'NUL'],
     [`model=a${'&model=a'.repeat(100)}`, 'model', '100 times'],
   ])('answers 400 that says how for %s', async (query, param, text) => {
     const { error } = await bench.ask(`/v1/usage/summary?${query}`, bench.gateway.key, 400);

@@ -177,6 +177,15 @@ describe('headgate service-accounts', () => {
     expect(gone.stdout).toBe(`${id} "nightly": deleted\n`);
     expect((await run(['usage', 'requests'], secret)).code).toBe(1);
   });
+
+  it('deletes the one of an id, and not one that has that id as its name', async () => {
+    const { key } = await api().organization();
+    const made = await run(['service-accounts', 'create', 'meant', '--no-key', '--json'], key);
+    const { id } = JSON.parse(made.stdout);
+    await run(['service-accounts', 'create', id, '--no-key'], key);
+    const gone = await run(['service-accounts', 'rm', id, '--yes'], key);
+    expect(gone.stdout).toBe(`${id} "meant": deleted\n`);
+  });
 });
 
 describe('headgate projects', () => {

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { reconcile } from '../../core/reconcile/mixed-traffic.ts';
+import { enoughOfTheHour, reconcile } from '../../core/reconcile/mixed-traffic.ts';
 import {
   type Body,
   errorOf,
@@ -105,7 +105,9 @@ describe('an adapter', () => {
       const { secret: key }: Body = await made.json();
       expect(await errorOf(await bench.chat({ model: other }, { key }))).toMatchObject({ code: 'model_not_found' });
       const listed: Body = await (await bench.gateway.request('/v1/models', { key })).json();
-      expect(listed.data.map(({ id }: Body) => id)).toEqual([own]);
+      expect(listed.data.map(({ id, parent }: Body) => [id, parent])).toEqual([[own, null]]);
+      const read: Body = await (await bench.gateway.request(`/v1/models/${own}`, { key })).json();
+      expect([read.id, read.parent]).toEqual([own, null]);
       expect((await bench.chat({ model: own }, { key })).status).toBe(200);
     }
   });
@@ -163,8 +165,12 @@ describe('an adapter', () => {
     expect(hits).toEqual(['miss', 'miss', 'miss', 'hit']);
   });
 
-  it('is held against the counters of its engine together with its base', async () => {
-    for (const model of ['chat', 'tuned', 'plain']) await ask({ model, n: 2 });
+  it('is held against the counters of its engine together with its base, with what was not delivered of both', async () => {
+    await enoughOfTheHour();
+    for (const model of ['chat', 'tuned', 'plain']) {
+      await ask({ model, n: 2 });
+      expect((await bench.chat({ model, standin: { abort_after: 2 } })).status).toBe(502);
+    }
     const lines = await eventually(async () => {
       const { data }: Body = await reconcile(bench);
       const found = data.filter(({ model }: Body) => ['chat', 'tuned', 'plain'].includes(model));
@@ -176,6 +182,9 @@ describe('an adapter', () => {
       expect(line).toMatchObject({ model: 'chat', state: 'balanced' });
       expect(line.difference).toMatchObject({ prompt_tokens: 0, completion_tokens: 0 });
       expect(line.engines.requests).toBeGreaterThan(2);
+      const kinds = line.explanations.map(({ kind }: Body) => kind);
+      expect(kinds).toContain('undelivered');
+      expect(new Set(kinds).size).toBe(kinds.length);
     }
   });
 

@@ -37,6 +37,18 @@ describe('a list of texts that is wrong', () => {
     expectWhole(await (await bench.embed({ input: textsOf(textsMax) })).json(), textsMax);
   });
 
+  it('with much beside its texts is refused, which would go with each part', async () => {
+    for (const beside of [{ user: 'x'.repeat(65_536) }, { extra: Array.from({ length: 40_000 }, () => 1) }]) {
+      const error = await errorOf(await bench.embed({ input: textsOf(300), ...beside }));
+      expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
+      expect(error.message).toContain('65536 bytes');
+    }
+    expect(bench.servers.asked).toHaveLength(0);
+    const whole = await bench.embed({ input: textsOf(100), user: 'x'.repeat(65_536) });
+    expect((await bench.embed({ input: textsOf(300), user: 'x'.repeat(65_000) })).status).toBe(200);
+    expectWhole(await whole.json(), 100);
+  });
+
   it('is not sent where another one has used up the tokens of its key', async () => {
     const { key: managementKey } = await openOrganization(bench.gateway, '1');
     const { secret: key } = await makeKey(bench, managementKey, { tokens_per_minute: 600 });

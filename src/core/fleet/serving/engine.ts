@@ -35,7 +35,9 @@ export interface AcquireOptions {
 /** As outsiders see an engine; one that is being stopped counts as cold. */
 export type EngineStatus = 'ready' | 'cold' | 'starting' | 'failed';
 
-const refusalTexts: Record<AcquireRefusal['code'], string> = {
+type OwnRefusal = Exclude<AcquireRefusal['code'], 'taken_away'>;
+
+const refusalTexts: Record<OwnRefusal, string> = {
   start_failed: 'The engine of this model could not be started.',
   start_timeout: 'The engine of this model was not ready in time.',
   queue_full: 'Too many requests are waiting for this model to start.',
@@ -257,7 +259,7 @@ export class Engine {
     return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds } };
   }
 
-  #refusal(code: AcquireRefusal['code']): AcquireResult {
+  #refusal(code: OwnRefusal): AcquireResult {
     const { published } = this;
     const goneByMs = published?.phase === 'starting' ? this.#clock.now() - published.sinceMs : 0;
     const waitMs = (this.startMs() ?? 0) - goneByMs;

@@ -12,7 +12,7 @@ export interface Lease {
 }
 
 export interface AcquireRefusal {
-  readonly code: 'start_failed' | 'start_timeout' | 'queue_full' | 'no_other_replica' | 'shutting_down';
+  readonly code: 'start_failed' | 'start_timeout' | 'queue_full' | 'no_other_replica' | 'taken_away' | 'shutting_down';
   /** Plain words for the client; says nothing of the machine. */
   readonly publicText: string;
   /** null: waiting does not mend it. */
@@ -22,3 +22,10 @@ export interface AcquireRefusal {
 export type AcquireResult =
   | { readonly ok: true; readonly lease: Lease }
   | { readonly ok: false; readonly refusal: AcquireRefusal };
+
+/** Files do not have the engine any more, or not enabled, while a request was under way that had it. */
+export const takenAway: AcquireRefusal = {
+  code: 'taken_away',
+  publicText: 'This model is not served here any more.',
+  retryAfterSeconds: null,
+};

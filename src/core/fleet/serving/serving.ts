@@ -11,6 +11,6 @@ export {
 } from './engine-load.ts';
 export { type PlacedReplica, readReplicaMetrics, type ReplicaMetrics } from './engine-metrics.ts';
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
-export type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
+export { type AcquireRefusal, type AcquireResult, type Lease, takenAway } from './lease.ts';
 export { createProber, type Prober } from './prober.ts';
 export type { EngineRefusal, ReplicaSlot } from './replica-set.ts';

@@ -1,0 +1,64 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { type EmbeddingServers, startEmbeddingServers } from './embedding-servers.ts';
+import { errorOf, externalFile, openOrganization, writeEngines } from './inference-gateway.ts';
+import { textsOf } from './texts-bench.ts';
+
+const pricing = 'pricing: { input_per_million: 0.10, output_per_million: 0, flex_multiplier: 0.5 }';
+
+let servers: EmbeddingServers;
+let gateway: TestGateway;
+let folder: string;
+
+beforeAll(async () => {
+  servers = await startEmbeddingServers(1);
+  const options = { taskType: 'embedding', priced: false, lines: [pricing, 'max_concurrent: 1', 'enabled: true'] };
+  const files = ['leaving', 'growing'].map((id) => [id, externalFile(id, servers.urls[0] ?? '', options)]);
+  folder = writeEngines(Object.fromEntries(files));
+  gateway = await startGateway({ enginesDir: folder });
+});
+afterEach(() => servers.reset());
+afterAll(async () => {
+  await gateway.stop();
+  servers.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function change(id: string, from: string, to: string): Promise<void> {
+  const path = join(folder, `${id}.yaml`);
+  writeFileSync(path, readFileSync(path, 'utf8').replace(from, to));
+  expect((await gateway.request('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
+}
+
+const embed = (fields: object, key = gateway.key) => gateway.request('/v1/embeddings', { body: fields, key });
+
+describe('engine files that are read again while requests run', () => {
+  it('end one with many texts whose model is not there any more, in words and for nothing', async () => {
+    const { key } = await openOrganization(gateway, '1');
+    servers.onAsked = () => undefined;
+    const answer = embed({ model: 'leaving', input: textsOf(1000) }, key);
+    await expect.poll(() => servers.open.length).toBe(2);
+    await change('leaving', 'enabled: true', 'enabled: false');
+    for (const one of servers.open) one.answer();
+    expect(await errorOf(await answer)).toMatchObject({
+      status: 503,
+      code: 'upstream_error',
+      message: 'This model is not served here any more.',
+    });
+    const wallet = await (await gateway.request('/v1/wallet', { key })).json();
+    expect(wallet).toMatchObject({ balance: '1', held: '0' });
+  });
+
+  it('let flex have as many places as they say now', async () => {
+    servers.onAsked = () => undefined;
+    const flex = () => embed({ model: 'growing', input: 'text 0', service_tier: 'flex' });
+    const answers = [flex(), flex(), flex()];
+    await expect.poll(() => servers.open.length).toBe(1);
+    await change('growing', 'max_concurrent: 1', 'max_concurrent: 3');
+    await expect.poll(() => servers.open.length).toBe(3);
+    for (const one of servers.open) one.answer();
+    for (const answer of answers) expect((await answer).status).toBe(200);
+  });
+});
