@@ -9,7 +9,7 @@ import { page } from './layout.ts';
 import { section } from './lists.ts';
 import { readReloads, reloadList } from './engine-changes.ts';
 import { badge, empty, figures, formToken, notice, table } from './ui.ts';
-import { queryOf, type Refusal, type Visit } from './visit.ts';
+import { type Refusal, type Visit } from './visit.ts';
 
 /** The fleet as its operator looks at it. */
 
@@ -35,7 +35,7 @@ export function enginesPage(visit: Visit): Promise<Response> {
 
 async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Response> {
   const { engines, hosts, reloads } = await read(visit);
-  const said = queryOf(visit.context, 'notice') === 'reloaded';
+  const said = visit.takeNotice() === 'reloaded';
   const body = html`${said ? notice('good', 'The engine files are read. What has changed stands below.') : null}
     ${refusal === null ? null : notice('bad', html`<p class="lines">${refusal.message}</p>`)}
     <div

@@ -33,7 +33,7 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
     readKeyNames(visit),
     visit.mayOwn('usage.contents') ? visit.find<ContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
   ]);
-  const isDeleted = queryOf(visit.context, 'notice') === 'deleted';
+  const isDeleted = visit.takeNotice() === 'deleted';
   const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
   ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, keys)} ${timeline(request)}
   ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;

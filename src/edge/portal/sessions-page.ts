@@ -6,13 +6,13 @@ import { html } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { badge, formToken, notice, records } from './ui.ts';
-import { queryOf, type Visit } from './visit.ts';
+import type { Visit } from './visit.ts';
 
 /** Where somebody is signed in, and the buttons that end it: each sees only his own. */
 export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Promise<Response> {
   const { session } = visit.signedIn;
   const list = await sessions.list(session.userId);
-  const said = queryOf(visit.context, 'notice') === 'ended';
+  const said = visit.takeNotice() === 'ended';
   const others =
     list.length > 1
       ? html`<form method="post" action="/portal/sessions/end">
