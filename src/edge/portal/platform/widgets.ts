@@ -1,4 +1,4 @@
-import { time } from '#edge/portal/format.ts';
+import { time, timeIn } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
@@ -9,6 +9,11 @@ import type { PageAnswer } from './answers.ts';
 /** An ISO time; `none` where there is no such moment. */
 export function moment(iso: string | null, none = 'never'): Html {
   return iso === null ? html`<span class="quiet">${none}</span>` : time(Date.parse(iso));
+}
+
+/** The same in a zone that the page names: see `timeIn`. */
+export function momentIn(iso: string | null, zone: string, none = 'never'): Html {
+  return iso === null ? html`<span class="quiet">${none}</span>` : timeIn(Date.parse(iso), zone);
 }
 
 /** "12.5 h", "1,204.25 h". */
