@@ -85,6 +85,7 @@ export interface MarginAnswer {
 
 export interface AuditAnswer {
   readonly id: string;
+  readonly organization_id: string;
   readonly created_at: number;
   readonly action: string;
   readonly target_type: string;
