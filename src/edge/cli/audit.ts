@@ -98,9 +98,10 @@ async function list(context: CommandContext): Promise<number> {
   const found = await readCursorList(context, { path: '/v1/audit', item: entry, query, limit, parameter: 'after' });
   const names = context.json ? new Map<string, string>() : await readNames(context, found);
   const none = 'nothing of this kind was changed';
-  if (!isOfAll(context)) return printList(context, found, { headings, row: (one) => row(one, names), none });
+  const leaveOut = ['WHAT', 'BY'];
+  if (!isOfAll(context)) return printList(context, found, { headings, row: (one) => row(one, names), none, leaveOut });
   const ofAll = (one: Entry): string[] => [one.organization_id ?? '-', ...row(one, names)];
-  return printList(context, found, { headings: ['ORGANIZATION', ...headings], row: ofAll, none });
+  return printList(context, found, { headings: ['ORGANIZATION', ...headings], row: ofAll, none, leaveOut });
 }
 
 export const auditCommand: Command = {
