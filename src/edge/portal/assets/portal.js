@@ -60,6 +60,22 @@
     if (button instanceof HTMLButtonElement) void copy(button);
   });
 
+  // A second press of a button sends nothing twice; what never got an answer can be sent again in a while.
+  document.addEventListener('submit', (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || form.method !== 'post' || event.defaultPrevented) return;
+    if (form.dataset['sent'] === undefined) {
+      form.dataset['sent'] = '';
+      setTimeout(() => delete form.dataset['sent'], 5000);
+    } else {
+      event.preventDefault();
+    }
+  });
+  // The page as it was, from before the form was sent.
+  addEventListener('pageshow', () => {
+    for (const form of document.forms) delete form.dataset['sent'];
+  });
+
   // Another tab may have signed somebody else in, or look at another organization.
   const { about } = document.body.dataset;
   document.addEventListener('htmx:config:request', (event) => {
