@@ -84,6 +84,32 @@
     ctx.request.headers['X-About'] = about;
   });
 
+  // A part of a page that is asked for again would take the focus along with what it stood on.
+  const focusable = 'a[href], button, input, select, textarea, summary, [tabindex]';
+  /** @param {Element} element */
+  const markOf = (element) => {
+    const said = ['id', 'href', 'name', 'value', 'aria-label'].map((name) => element.getAttribute(name));
+    return JSON.stringify([element.tagName, ...said, element.closest('form')?.getAttribute('action')]);
+  };
+  /** @param {string} mark @returns {HTMLElement[]} */
+  const marked = (mark) => {
+    /** @type {NodeListOf<HTMLElement>} */
+    const all = document.querySelectorAll(focusable);
+    return [...all].filter((element) => markOf(element) === mark);
+  };
+  /** @type {{ mark: string, index: number } | null} */
+  let held = null;
+  document.addEventListener('htmx:before:swap', () => {
+    const element = document.activeElement;
+    const isHeld = element instanceof HTMLElement && element !== document.body;
+    held = isHeld ? { mark: markOf(element), index: marked(markOf(element)).indexOf(element) } : null;
+  });
+  document.addEventListener('htmx:after:swap', () => {
+    if (held === null || document.activeElement !== document.body) return;
+    const { mark, index } = held;
+    marked(mark)[index]?.focus({ preventScroll: true });
+  });
+
   // What a form made is shown once: loading the page again shows the list, and sends nothing twice.
   const returnTo = document.body.dataset['returnTo'];
   if (returnTo !== undefined) history.replaceState(null, '', returnTo);
