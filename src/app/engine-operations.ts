@@ -22,6 +22,7 @@ export function createEngineOperations({
   const source: LogSource = { fleet, log };
   return {
     definitions: (): readonly EngineDefinition[] => engineFiles.engines(),
+    files: () => engineFiles.state(),
     list: () => fleet.list(),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),

@@ -146,7 +146,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleetRuns: enginesLife.runs,
     engineRequests,
     reconciler: openReconciler({ db, clock, metering, fleet, gateways, limits: config.limits }, catalog),
-    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, log }),
+    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, clock, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
     engineClient,

@@ -21,5 +21,8 @@ export const auditLog = pgTable(
     index('audit_log_organization_idx').on(table.organizationId, table.id),
     index('audit_log_action_idx').on(table.organizationId, table.action, table.id),
     index('audit_log_target_idx').on(table.organizationId, table.targetId, table.id),
+    // Of all organizations.
+    index('audit_log_actions_idx').on(table.action, table.id),
+    index('audit_log_targets_idx').on(table.targetId, table.id),
   ],
 );

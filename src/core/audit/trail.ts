@@ -26,8 +26,8 @@ export interface AuditedChange {
 type ActorFilter = { readonly userId: string } | { readonly keyId: string } | { readonly serviceAccountId: string };
 
 export interface AuditFilter {
-  readonly organizationId: string;
   /** Null in these: all. */
+  readonly organizationId: string | null;
   readonly action: string | null;
   readonly targetId: string | null;
   /** A user or a service account, with all keys that act for them, or one key; UUIDs. */
@@ -59,7 +59,7 @@ function byActor(actor: ActorFilter): SQL {
 function conditionsOf(filter: AuditFilter): SQL | undefined {
   const { organizationId, action, targetId, actor, fromMs, toMs, before } = filter;
   return and(
-    eq(auditLog.organizationId, organizationId),
+    organizationId === null ? undefined : eq(auditLog.organizationId, organizationId),
     action === null ? undefined : eq(auditLog.action, action),
     targetId === null ? undefined : eq(auditLog.targetId, targetId),
     actor === null ? undefined : byActor(actor),

@@ -42,7 +42,12 @@ export {
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
-export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
+export {
+  createEngineReload,
+  type EngineFilesState,
+  type EngineReload,
+  type EngineReloadResult,
+} from './engine-reload.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';

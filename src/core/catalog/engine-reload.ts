@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
@@ -15,6 +16,14 @@ export type EngineReloadResult =
   | ({ readonly ok: true } & EngineChanges)
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
+/** Which files the gateway goes by. Milliseconds since the Unix epoch. */
+export interface EngineFilesState {
+  /** When those were read that count. */
+  readonly readAtMs: number;
+  /** A later reading that was refused, and changed nothing; null where the last one counts. */
+  readonly refused: { readonly atMs: number; readonly problems: readonly EngineFileProblem[] } | null;
+}
+
 export interface EngineReloadParts {
   /** The engines of the files as they were read last. */
   readonly engines: readonly EngineDefinition[];
@@ -23,11 +32,13 @@ export interface EngineReloadParts {
   readonly catalog: { prepare(engines: readonly EngineDefinition[]): Promise<() => void> };
   /** @throws when one of them cannot be run here, and changes nothing then */
   readonly fleet: { reload(engines: readonly EngineDefinition[]): void };
+  readonly clock: Pick<Clock, 'now'>;
   readonly log: Log;
 }
 
 export interface EngineReload {
   engines(): readonly EngineDefinition[];
+  state(): EngineFilesState;
   /**
    * Reads the files again and goes by them. With any problem in any file everything stays as it was.
    * @throws when the database cannot be reached; everything stays as it was, too
@@ -36,13 +47,15 @@ export interface EngineReload {
 }
 
 export function createEngineReload(parts: EngineReloadParts): EngineReload {
-  const { readFiles, catalog, fleet, log } = parts;
+  const { readFiles, catalog, fleet, clock, log } = parts;
+  let state: EngineFilesState = { readAtMs: clock.now(), refused: null };
   let engines = parts.engines;
   let last: Promise<unknown> = Promise.resolve();
 
   function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
     const texts = problems.map(formatEngineFileProblem);
     log.error({ problems: texts }, 'the engine files cannot be used; everything stays as it was');
+    state = { readAtMs: state.readAtMs, refused: { atMs: clock.now(), problems } };
     return { ok: false, problems };
   }
 
@@ -59,12 +72,14 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     }
     applyToCatalog();
     engines = read.engines;
+    state = { readAtMs: clock.now(), refused: null };
     log.info(changes, 'the engine files were read again');
     return { ok: true, ...changes };
   }
 
   return {
     engines: () => engines,
+    state: () => state,
     reload() {
       // One reload after the other: the last one has the newest files.
       const next = last.then(once, once);

@@ -5,7 +5,14 @@ import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
-import { type FailureCode, type RunAccess, type RunOperation, type RunStatus, statusesBefore } from './run-status.ts';
+import {
+  activeStatuses,
+  type FailureCode,
+  type RunAccess,
+  type RunOperation,
+  type RunStatus,
+  statusesBefore,
+} from './run-status.ts';
 import type { WebPort } from './sources.ts';
 
 /** A run as it is shown. Ids are UUIDs, times milliseconds since the Unix epoch. */
@@ -153,6 +160,8 @@ export interface NewRun {
   readonly operation: RunOperation;
   readonly access: RunAccess;
   readonly retryOf: string | null;
+  /** A name of the caller's choice, under which the cluster has one run; null for none. */
+  readonly once: string | null;
   readonly author: Author;
 }
 
@@ -190,7 +199,26 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
 }
 
 /**
- * Writes a run that waits for its cluster.
+ * The run that somebody asks for once more: of the same name, or the same removal or retry while it waits or runs. The
+ * caller holds the lock of the cluster's runs.
+ */
+async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
+  const unfinished = sql`status in (${sql.join(
+    ['PENDING', ...activeStatuses].map((status) => sql`${status}`),
+    sql`, `,
+  )})`;
+  const isRemoval = run.operation === 'destroy' && run.installationId !== undefined;
+  const same = isRemoval
+    ? sql`installation_id = ${run.installationId} and operation = 'destroy' and ${unfinished}`
+    : sql`retry_of = ${run.retryOf}::uuid and operation <> 'destroy' and ${unfinished}`;
+  const [found] = await tx.execute<{ id: string }>(sql`
+    select id from runs where cluster_id = ${run.clusterId} and (once = ${run.once}::text or (${same}))
+    order by once is not distinct from ${run.once}::text desc, id desc limit 1`);
+  return found?.id ?? null;
+}
+
+/**
+ * Writes a run that waits for its cluster, where it was not asked for before.
  * @param seal of its inputs, under the id that it gets
  * @returns null when as many wait for the cluster as may
  * @throws StateNotSavedError, NodeGoneError
@@ -199,9 +227,11 @@ export async function insertRun(
   tx: Transaction,
   run: NewRun,
   seal: (runId: string) => Promise<Buffer>,
-): Promise<string | null> {
+): Promise<{ readonly id: string; readonly isNew: boolean } | null> {
   // Whoever comes at the same moment counts this one too.
   await lockRuns(tx, run.clusterId);
+  const asked = await findAsked(tx, run);
+  if (asked !== null) return { id: asked, isNew: false };
   const [queue] = await tx.execute<{ waiting: number }>(
     sql`select count(*)::int as waiting from runs where cluster_id = ${run.clusterId} and status = 'PENDING'`,
   );
@@ -215,11 +245,11 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, created_by_user, created_by_key, created_at)
+      retry_of, once, created_by_user, created_by_key, created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
-      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)}, ${keyIdOf(run.author.actor)},
-      clock_timestamp())`);
-  return id;
+      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.once}, ${userIdOf(run.author.actor)},
+      ${keyIdOf(run.author.actor)}, clock_timestamp())`);
+  return { id, isNew: true };
 }
 
 /** @throws NodeGoneError */

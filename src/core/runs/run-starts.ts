@@ -9,10 +9,14 @@ import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 /** What makes a run: it is written here, and runs when its cluster is free. */
 export interface Starts {
   apply(request: ApplyRequest): Promise<StartResult>;
-  /** The same version and inputs again, of a run that has ended without success. */
-  retry(runId: string, author: Author): Promise<StartResult>;
-  /** Removes what the installation of a run has made, whichever of its runs is named. */
-  destroy(runId: string, author: Author): Promise<StartResult>;
+  /**
+   * The same version and inputs again, of a run that has ended without success; the retry that is under way, where there
+   * is one.
+   * @param once a name of the caller's choice, under which the cluster has one run
+   */
+  retry(runId: string, author: Author, once?: string): Promise<StartResult>;
+  /** Removes what the installation of a run has made, whichever of its runs is named; that under way, where there is one. */
+  destroy(runId: string, author: Author, once?: string): Promise<StartResult>;
 }
 
 export interface StartsParts {
@@ -29,13 +33,19 @@ export interface StartsParts {
 class StackGoneError extends Error {}
 class ClusterMovedError extends Error {}
 
+interface Again {
+  readonly runId: string;
+  readonly author: Author;
+  readonly once: string | null;
+}
+
 const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
 const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'CANCELED'];
 
 export function createStarts(parts: StartsParts): Starts {
   const { db, sealer, sources, find } = parts;
 
-  async function again(runId: string, author: Author, operation: 'destroy' | null): Promise<StartResult> {
+  async function again({ runId, author, once }: Again, operation: 'destroy' | null): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
     const may = operation === null ? retryable : destroyable;
@@ -48,7 +58,7 @@ export function createStarts(parts: StartsParts): Starts {
     if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
-    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };
+    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author, once };
     return begin(parts, request, inputs);
   }
 
@@ -59,10 +69,14 @@ export function createStarts(parts: StartsParts): Starts {
   }
 
   return {
-    apply: ({ inputs, ...request }) =>
-      begin(parts, { ...request, operation: 'apply', retryOf: null }, Buffer.from(JSON.stringify(inputs), 'utf8')),
-    retry: (runId, author) => again(runId, author, null),
-    destroy: (runId, author) => again(runId, author, 'destroy'),
+    apply: ({ inputs, once = null, ...request }) =>
+      begin(
+        parts,
+        { ...request, once, operation: 'apply', retryOf: null },
+        Buffer.from(JSON.stringify(inputs), 'utf8'),
+      ),
+    retry: (runId, author, once) => again({ runId, author, once: once ?? null }, null),
+    destroy: (runId, author, once) => again({ runId, author, once: once ?? null }, 'destroy'),
   };
 }
 
@@ -95,8 +109,10 @@ function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string 
   return db.orm.transaction(async (tx) => {
     // No move comes between this and the end of the transaction; one that waits for it finds the run.
     if ((await sources.holdCluster(tx, run.clusterId)) !== run.organizationId) throw new ClusterMovedError();
-    const id = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
-    if (id === null) return null;
+    const made = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
+    if (made === null) return null;
+    const { id, isNew } = made;
+    if (!isNew) return id;
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
     await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
     return id;

@@ -65,6 +65,8 @@ export const runs = pgTable(
     inputs: bytes('inputs').notNull(),
     /** The run that it repeats. */
     retryOf: uuid('retry_of'),
+    /** A name of the caller's choice, under which the cluster has one run. */
+    once: text('once'),
     /** Of a user or a key; null for the gateway itself. */
     createdByUser: uuid('created_by_user'),
     createdByKey: uuid('created_by_key'),
@@ -109,6 +111,9 @@ export const runs = pgTable(
     uniqueIndex('runs_active_key')
       .on(table.clusterId)
       .where(sql`${table.status} in (${isActive})`),
+    uniqueIndex('runs_once_key')
+      .on(table.clusterId, table.once)
+      .where(sql`${table.once} is not null`),
     index('runs_pending_idx')
       .on(table.clusterId, table.id)
       .where(sql`${table.status} = 'PENDING'`),

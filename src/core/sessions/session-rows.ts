@@ -5,7 +5,7 @@ import { hashToken, makeToken } from '#base/token.ts';
 import type { AccessEnd } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { sessions, signInLinks } from './schema.ts';
-import { absoluteMs, type Client, idleMs, type Session, toSession } from './session.ts';
+import { absoluteMs, type Client, idleMs, type Session, type SessionEnd, toSession } from './session.ts';
 
 /** A session that begins; the token goes to the browser and is kept nowhere. */
 export interface OpenedSession {
@@ -124,6 +124,17 @@ export async function isKnownAddress(db: Db, userId: string, address: string): P
     .where(and(eq(sessions.userId, userId), eq(sessions.address, printable(address, addressMax))))
     .limit(1);
   return found.length > 0;
+}
+
+/** Why the session of a token is over; null for one that lasts, and for a token of none. */
+export async function selectEnd(db: Db, tokenHash: Buffer, now: Date): Promise<SessionEnd | null> {
+  const [row] = await db.orm
+    .select({ endedAt: sessions.endedAt, expiresAt: sessions.expiresAt, lastSeenAt: sessions.lastSeenAt })
+    .from(sessions)
+    .where(eq(sessions.tokenHash, tokenHash));
+  if (row === undefined) return null;
+  if (row.endedAt !== null) return 'ended';
+  return row.expiresAt > now && row.lastSeenAt.getTime() > now.getTime() - idleMs ? null : 'lapsed';
 }
 
 export async function touchSession(db: Db, id: string, now: Date): Promise<void> {

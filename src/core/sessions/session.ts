@@ -21,6 +21,9 @@ export interface Session extends Omit<Client, 'network'> {
   readonly expiresAtMs: number;
 }
 
+/** Why a session is over: somebody ended it, or its time did. */
+export type SessionEnd = 'ended' | 'lapsed';
+
 /** Who is signed in, in which organization, and what may be done. */
 export interface SignedIn {
   readonly session: Session;

@@ -12,6 +12,7 @@ import {
   isKnownAddress,
   type OpenedSession,
   selectLastOrganization,
+  selectEnd,
   selectLasting,
   selectSession,
   selectSessionById,
@@ -20,10 +21,16 @@ import {
   sweepSessions,
   touchSession,
 } from './session-rows.ts';
-import { type Client, principalOf, type Session, type SignedIn } from './session.ts';
+import { type Client, principalOf, type Session, type SessionEnd, type SignedIn } from './session.ts';
 import { isLinkOpen, readLinkUser, takeLink } from './sign-in-link.ts';
 
-export { absoluteMs as absoluteSessionMs, type Client, type Session, type SignedIn } from './session.ts';
+export {
+  absoluteMs as absoluteSessionMs,
+  type Client,
+  type Session,
+  type SessionEnd,
+  type SignedIn,
+} from './session.ts';
 export type { Guess } from './password-sign-in.ts';
 export type { OpenedSession, SessionChoice, SessionOwner } from './session-rows.ts';
 export { makeSignInLink, type SignInLink } from './sign-in-link.ts';
@@ -42,7 +49,9 @@ export interface Sessions {
    * @param isUse false for what a page asks by itself, which does not keep a session from ending unused
    */
   find(token: string, isUse?: boolean): Promise<SignedIn | null>;
-  /** The same for a session that is known by its id, which no browser proves. */
+  /** Why the session of a token is over, as long as sessions are remembered; null for a token of none, and for one that lasts. */
+  endOf(token: string): Promise<SessionEnd | null>;
+  /** `find` for a session that is known by its id, which no browser proves. */
   findById(id: string): Promise<Session | null>;
   /** Those of these that last, by id; who is a member is not asked. */
   lasting(ids: readonly string[]): Promise<ReadonlySet<string>>;
@@ -133,6 +142,10 @@ export function createSessions({ db, clock, audit, accounts, guesses }: Sessions
       if (member === null) return null;
       if (isUse && clock.now() - session.lastSeenAtMs >= touchMs) await touchSession(db, session.id, now());
       return { session, member, principal: principalOf(session, member) };
+    },
+    async endOf(token) {
+      const tokenHash = hashGiven(token);
+      return tokenHash === null ? null : selectEnd(db, tokenHash, now());
     },
     findById: async (id) => ofMember(accounts, await selectSessionById(db, id, now())),
     lasting: (ids) => selectLasting(db, ids, now()),

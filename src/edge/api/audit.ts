@@ -1,7 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { AuditedChange, AuditFilter, AuditTrail } from '#core/audit/audit.ts';
-import { ValidationError } from '#edge/http/http.ts';
+import { type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -62,6 +63,10 @@ const route = (guards: Guards) =>
     request: {
       query: z.strictObject({
         ...organizationQuery,
+        all_organizations: z
+          .enum(['true', 'false'])
+          .optional()
+          .openapi({ description: 'true: of every organization, for platform administrators' }),
         action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
         target_id: longText(200).optional().openapi({ description: 'As it is shown: `key_…`, `org_…`, an engine' }),
         actor_id: longText(200).optional().openapi({
@@ -117,14 +122,28 @@ function toEntry(change: AuditedChange): Entry {
   };
 }
 
+/**
+ * Whose changes are asked for; null: everybody's.
+ * @throws ValidationError, AppError insufficient_scope, not_found
+ */
+async function organizationAsked(context: HttpContext, guards: Guards, isOfAll: boolean): Promise<string | null> {
+  if (!isOfAll) return guards.organizationOf(context);
+  if (context.req.query('organization_id') !== undefined) {
+    throw new ValidationError([{ field: 'all_organizations', message: 'leaves out "organization_id"' }]);
+  }
+  if (context.get('extent') !== 'any') throw new AppError('insufficient_scope', { message: needsPlatformAdmin });
+  return null;
+}
+
 export function registerAuditRoutes(app: ApiApp, { guards, auditTrail }: AuditRoutesParts): void {
   app.openapi(route(guards), async (context) => {
-    const { action, target_id: targetId, actor_id: actorId, from, to, limit, after } = context.req.valid('query');
+    const query = context.req.valid('query');
+    const { action, target_id: targetId, actor_id: actorId, from, to, limit, after } = query;
     if (from !== undefined && to !== undefined && from >= to) {
       throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
     }
     const page = await auditTrail.list({
-      organizationId: await guards.organizationOf(context),
+      organizationId: await organizationAsked(context, guards, query.all_organizations === 'true'),
       action: action ?? null,
       targetId: targetId ?? null,
       actor: actorAsked(actorId),

@@ -1,4 +1,4 @@
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
 import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
 
 /** What the operations API reads of the fleet and of the engine files; the composition root provides it. */
@@ -77,6 +77,8 @@ export interface OperatedOrphan {
 export interface EngineOperations {
   /** What the files say, disabled engines too. */
   definitions(): readonly EngineDefinition[];
+  /** Which files those are. */
+  files(): EngineFilesState;
   /** The enabled ones, as they are. */
   list(): readonly OperatedEngine[];
   /** Of one replica, or of all where it is null. */

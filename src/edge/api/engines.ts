@@ -1,6 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import { formatEngineFileProblem, type EngineDefinition, type EngineFileProblem } from '#core/catalog/catalog.ts';
+import {
+  formatEngineFileProblem,
+  type EngineDefinition,
+  type EngineFileProblem,
+  type EngineFilesState,
+} from '#core/catalog/catalog.ts';
 import type { CommandAuthor, OperatorCommands } from '#core/fleet/fleet.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -8,7 +13,7 @@ import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
 import type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
-import { bearerSecurity, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer, toUnixSeconds, unixSeconds } from './schemas.ts';
 
 export interface EngineRoutesParts {
   readonly guards: Guards;
@@ -37,6 +42,22 @@ const reloadSchema = z
     removed: z.array(z.string()),
   })
   .openapi('EnginesReload');
+
+const engineListSchema = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(engineSchema),
+    files: z
+      .object({
+        read_at: unixSeconds,
+        refused: z
+          .object({ at: unixSeconds, problems: z.array(z.string()) })
+          .nullable()
+          .openapi({ description: 'A later reading that was refused: the engines are as they were; null for none' }),
+      })
+      .openapi({ description: 'When the files were read that this gateway goes by' }),
+  })
+  .openapi('EngineList');
 
 const logLineSchema = z.object({ replica: z.string().nullable(), line: z.string() }).openapi('EngineLogLine');
 
@@ -90,7 +111,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines') },
+    responses: { 200: jsonAnswer(engineListSchema, 'Engines') },
   });
   app.openapi(list, (context) => {
     const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
@@ -98,7 +119,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
       .definitions()
       .map((definition) => toEngineAnswer(definition, engines.get(definition.id) ?? null))
       .toSorted((a, b) => (a.id < b.id ? -1 : 1));
-    return context.json({ object: 'list' as const, data }, 200);
+    return context.json({ object: 'list' as const, data, files: toFilesAnswer(operations.files()) }, 200);
   });
   const get = createRoute({
     method: 'get',
@@ -241,9 +262,18 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
   });
 }
 
-function refused(problems: readonly EngineFileProblem[]): AppError {
+function shownOf(problems: readonly EngineFileProblem[]): string[] {
   const shown = problems.slice(0, problemsShownMax).map(formatEngineFileProblem);
-  if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`);
+  return problems.length > shown.length ? [...shown, `and ${problems.length - shown.length} more`] : shown;
+}
+
+const toFilesAnswer = ({ readAtMs, refused: last }: EngineFilesState) => ({
+  read_at: toUnixSeconds(readAtMs),
+  refused: last === null ? null : { at: toUnixSeconds(last.atMs), problems: shownOf(last.problems) },
+});
+
+function refused(problems: readonly EngineFileProblem[]): AppError {
+  const shown = shownOf(problems);
   const param = problems[0]?.field ?? null;
   const message = `The engine files cannot be used; everything stays as it was. ${shown.join('\n')}`;
   return new AppError('unprocessable', { message, ...(param !== null && { param }) });

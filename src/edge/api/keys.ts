@@ -33,6 +33,7 @@ import { readModelList } from './model-list.ts';
 import {
   bearerSecurity,
   jsonAnswer,
+  onceName,
   jsonRequest,
   notFound,
   organizationQuery,
@@ -57,15 +58,11 @@ const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
 export const onceHeaders = z.object({
-  'idempotency-key': z
-    .string()
-    .regex(/^[\x20-\x7e]{1,255}$/, 'must be 1 to 255 printable ASCII characters')
-    .optional()
-    .openapi({
-      description:
-        'Of your choice: with the same one there is one. What is sent again is 409, which names what was made, whatever ' +
-        'became of its answer.',
-    }),
+  'idempotency-key': onceName.openapi({
+    description:
+      'Of your choice: with the same one there is one. What is sent again is 409, which names what was made, whatever ' +
+      'became of its answer.',
+  }),
 });
 
 /** A key as the API shows it. */

@@ -22,7 +22,7 @@ import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
 import { registerRunOpening } from './run-open.ts';
 import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound, onceName } from './schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /** Stacks applied to clusters. Whoever sees a cluster sees its runs; a management key of its organization starts them. */
@@ -118,6 +118,14 @@ function changed(result: ChangeResult): Run {
   return started(result);
 }
 
+const onceHeaders = z.object({
+  'idempotency-key': onceName.openapi({
+    description:
+      'Of your choice: with the same one a cluster has one run. What is sent again is answered with that run, whatever ' +
+      'became of the first answer.',
+  }),
+});
+
 const applySchema = z
   .strictObject({
     cluster_id: idText('cluster'),
@@ -140,6 +148,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
     middleware: [guards.may('runs'), guards.jsonBody],
     request: {
       params: z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) }),
+      headers: onceHeaders,
       body: jsonRequest(applySchema),
     },
     responses: { 202: jsonAnswer(runSchema, 'The run, which begins when its cluster is free') },
@@ -165,6 +174,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       node: node ?? '',
       inputs,
       access: body.access,
+      once: context.req.valid('header')['idempotency-key'],
       author: authorOf(context),
     };
     const run = started(await runs.apply(request));
@@ -304,15 +314,15 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       summary: summaries[action],
       security: bearerSecurity,
       middleware: [guards.may('runs')],
-      request: { params: idParams },
-      responses: { 202: jsonAnswer(runSchema, 'The new run') },
+      request: { params: idParams, headers: onceHeaders },
+      responses: { 202: jsonAnswer(runSchema, 'The new run, or the one that does it already') },
     });
     app.openapi(route, async (context) => {
       const before = await visibleRun(context, parts);
       const { id } = before;
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(runs);
-      const run = started(await runs[action](id, authorOf(context)));
+      const run = started(await runs[action](id, authorOf(context), context.req.valid('header')['idempotency-key']));
       // The address of what is to go is gone when this is answered.
       await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);

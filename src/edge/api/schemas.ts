@@ -48,6 +48,12 @@ export function idText(prefix: IdPrefix) {
 }
 
 /** Of routes that are about an organization's own; see `organizationOf` of the guards. */
+/** What a caller may call a request, to have it done once. */
+export const onceName = z
+  .string()
+  .regex(/^[\x20-\x7e]{1,255}$/, 'must be 1 to 255 printable ASCII characters')
+  .optional();
+
 export const organizationQuery = {
   organization_id: idText('org')
     .optional()

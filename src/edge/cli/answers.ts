@@ -91,16 +91,18 @@ export interface ListText<Item> {
   readonly row: (item: Item) => readonly string[];
   /** What is said of a list without any. */
   readonly none: string;
+  /** Headings of what a narrow terminal does not show: see `renderTable`. */
+  readonly leaveOut?: readonly string[];
 }
 
 /** Prints a list as a table, or as `data` for scripts. */
 export function printList<Item>(
   { json, out, terminal }: CommandContext,
   items: readonly Item[],
-  { headings, row, none }: ListText<Item>,
+  { headings, row, none, leaveOut }: ListText<Item>,
 ): number {
   if (json) out(jsonText({ data: items }));
-  else out(items.length === 0 ? `${none}\n` : renderTable(headings, items.map(row), terminal.columns));
+  else out(items.length === 0 ? `${none}\n` : renderTable(headings, items.map(row), terminal.columns, leaveOut));
   return exitCodes.ok;
 }
 
@@ -121,6 +123,9 @@ function withTimes(name: string, value: unknown): unknown {
   const isMoment = typeof value === 'number' && moment.test(name) && value >= epochMin && value < epochMax;
   return isMoment ? `${timeText(value)} UTC` : value;
 }
+
+/** `2026-11-24 08:17`, of seconds since the Unix epoch. */
+export const minuteText = (seconds: number): string => timeText(seconds).slice(0, 16);
 
 /** `2026-11-24 08:17:00`, of seconds since the Unix epoch. */
 export const timeText = (seconds: number): string =>

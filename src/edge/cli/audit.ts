@@ -9,6 +9,7 @@ import { countFlag } from './wallet.ts';
 const view = z.record(z.string(), z.unknown()).nullable();
 
 const entry = z.looseObject({
+  organization_id: z.string().optional(),
   created_at: z.number(),
   action: z.string(),
   target_id: z.string(),
@@ -54,10 +55,12 @@ async function readName({ api }: CommandContext, id: string, organizations: read
   return id;
 }
 
+const isOfAll = (context: CommandContext): boolean => textFlag(context, 'org') === 'all';
+
 /** Those who did it, by their ids. */
 async function readNames(context: CommandContext, entries: readonly Entry[]): Promise<Names> {
   const ids = new Set(entries.flatMap(({ actor: { id } }) => (id === null ? [] : [id])));
-  const organization = textFlag(context, 'org');
+  const organization = isOfAll(context) ? null : textFlag(context, 'org');
   // An operator acts in another organization with a key of his own.
   const organizations = organization === null ? [null] : [organization, null];
   const names = new Map<string, string>();
@@ -90,17 +93,20 @@ async function list(context: CommandContext): Promise<number> {
     target_id: textFlag(context, 'target'),
     from: textFlag(context, 'from'),
     to: textFlag(context, 'to'),
-    organization_id: textFlag(context, 'org'),
+    ...(isOfAll(context) ? { all_organizations: 'true' } : { organization_id: textFlag(context, 'org') }),
   };
   const found = await readCursorList(context, { path: '/v1/audit', item: entry, query, limit, parameter: 'after' });
   const names = context.json ? new Map<string, string>() : await readNames(context, found);
   const none = 'nothing of this kind was changed';
-  return printList(context, found, { headings, row: (one) => row(one, names), none });
+  const leaveOut = ['WHAT', 'BY'];
+  if (!isOfAll(context)) return printList(context, found, { headings, row: (one) => row(one, names), none, leaveOut });
+  const ofAll = (one: Entry): string[] => [one.organization_id ?? '-', ...row(one, names)];
+  return printList(context, found, { headings: ['ORGANIZATION', ...headings], row: ofAll, none, leaveOut });
 }
 
 export const auditCommand: Command = {
   name: 'audit',
-  usage: '[--action ACTION] [--target ID] [--from TIME] [--to TIME] [--limit N] [--org ID]',
+  usage: '[--action ACTION] [--target ID] [--from TIME] [--to TIME] [--limit N] [--org ID|all]',
   summary: 'List who changed what, newest first.',
   words: { min: 0, max: 0 },
   options: {
@@ -109,7 +115,7 @@ export const auditCommand: Command = {
     from: { type: 'string', about: 'date or RFC 3339 time' },
     to: { type: 'string', about: 'until before this' },
     limit: { type: 'string', about: 'how many; 20 if not said' },
-    org: { type: 'string', about: 'another organization, for platform admins' },
+    org: { type: 'string', about: 'another organization, or all, for platform admins' },
   },
   run: list,
 };

@@ -7,7 +7,7 @@ import { auditCommand } from './audit.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
 import { codeCommand } from './code.ts';
-import { type CliOutput, type Command, exitCodes } from './command.ts';
+import { type CliOutput, type Command, exitCodes, type Flag } from './command.ts';
 import { bareGroup, findCommand, nameFirst, parseWords } from './command-line.ts';
 import { completionCommand } from './completion.ts';
 import { costsCommand } from './costs.ts';
@@ -115,7 +115,7 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
       behindDashes,
       flags: values,
       json,
-      terminal,
+      terminal: wideAs(values['wide'], terminal),
       commands: all,
     });
   } catch (error) {
@@ -130,6 +130,10 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
     return exitCode;
   }
 }
+
+/** `--wide`: tables are as wide as they are. */
+const wideAs = (wide: Flag | undefined, terminal: Terminal): Terminal =>
+  wide === true ? { ...terminal, columns: null } : terminal;
 
 /** With what the commands begin of which help is asked for; null where it is not asked for, or for one command. */
 function wordsOfHelp(

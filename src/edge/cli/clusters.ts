@@ -36,7 +36,8 @@ function row(one: z.output<typeof summary>): string[] {
 async function list(context: CommandContext): Promise<number> {
   const query = queryOf(context, ['org', 'status']);
   const rows = await readList(context, { path: clustersPath, item: summary, query });
-  return printList(context, rows, { headings, row, none: 'there is no cluster; "headgate clusters create" makes one' });
+  const none = 'there is no cluster; "headgate clusters create" makes one';
+  return printList(context, rows, { headings, row, none, leaveOut: ['ORGANIZATION', 'DOMAIN'] });
 }
 
 async function show(context: CommandContext): Promise<number> {

@@ -6,7 +6,7 @@ import { didYouMean } from './suggest.ts';
 /** What was typed, held against the commands that there are. */
 
 const nameWordsMax = 2;
-const globalWords = new Set(['--json', '--help', '-h']);
+const globalWords = new Set(['--json', '--wide', '--help', '-h']);
 
 /** Options that every command has may stand before its name and within it: they go behind it. */
 export function nameFirst(args: readonly string[]): readonly string[] {

@@ -66,6 +66,7 @@ export interface Command {
 /** Options of every command. */
 export const globalOptions = {
   json: { type: 'boolean', about: 'JSON for scripts' },
+  wide: { type: 'boolean', about: 'all columns of a table, however wide' },
   help: { type: 'boolean', short: 'h', about: 'how it is used' },
 } as const satisfies Record<string, CommandOption>;
 

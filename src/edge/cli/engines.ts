@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { jsonText, parseAnswer, printOne } from './answers.ts';
+import { jsonText, parseAnswer, printOne, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { commandText, type Engine, engine, enginePath, enginesPath, readyCount, remark } from './engine-answer.ts';
@@ -9,7 +9,12 @@ import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
 
-const engineList = z.object({ data: z.array(engine) });
+const engineList = z.object({
+  data: z.array(engine),
+  files: z
+    .looseObject({ refused: z.looseObject({ at: z.number(), problems: z.array(z.string()) }).nullish() })
+    .nullish(),
+});
 const reloaded = z.object({
   added: z.array(z.string()),
   changed: z.array(z.string()),
@@ -34,10 +39,16 @@ function row(one: Engine): string[] {
 
 const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
-async function list({ api, json, out, terminal }: CommandContext): Promise<number> {
+async function list({ api, json, out, err, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
-  const { data } = parseAnswer(engineList, answer);
+  const { data, files } = parseAnswer(engineList, answer);
   out(json ? jsonText(answer) : renderTable(headings, data.map(row), terminal.columns));
+  const refused = files?.refused ?? null;
+  if (refused !== null && !json) {
+    const when = `${timeText(refused.at)} UTC`;
+    const problems = refused.problems.map((problem) => `  ${cleanLine(problem)}\n`).join('');
+    err(`The engine files were refused at ${when}; the engines go on by those before:\n${problems}`);
+  }
   return exitCodes.ok;
 }
 

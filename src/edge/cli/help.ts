@@ -66,7 +66,7 @@ export function overview(all: readonly Command[], words: readonly string[], colu
   const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
   const width = widthOf(columns);
   const isAll = words.length === 0 || shown.length === 0;
-  return `headgate [--json] COMMAND\nheadgate --version\n\n${isAll ? brief(all, width) : inFull(shown, width)}\n${closing(width)}`;
+  return `headgate [--json] [--wide] COMMAND\nheadgate --version\n\n${isAll ? brief(all, width) : inFull(shown, width)}\n${closing(width)}`;
 }
 
 function brief(all: readonly Command[], columns: number): string {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
+import { jsonText, minuteText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
 import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
@@ -47,14 +47,15 @@ async function list(context: CommandContext): Promise<number> {
     `${one.prefix}…${one.last4}`,
     one.scope,
     one.status === 'active' ? one.status : context.terminal.paint('red', one.status),
-    one.last_used_at === null ? 'never' : timeText(one.last_used_at),
-    one.expires_at === null ? 'never' : timeText(one.expires_at),
+    one.last_used_at === null ? 'never' : minuteText(one.last_used_at),
+    one.expires_at === null ? 'never' : minuteText(one.expires_at),
     limitsText(one),
     one.name,
   ]);
   const headings = ['KEY', 'SECRET', 'SCOPE', 'STATUS', 'LAST USED (UTC)', 'EXPIRES (UTC)', 'LIMITS', 'NAME'];
   const none = 'there is no key of this kind; "headgate keys create" makes one\n';
-  const table = found.length === 0 ? none : renderTable(headings, rows, context.terminal.columns);
+  const leaveOut = ['SECRET', 'EXPIRES (UTC)', 'LIMITS', 'SCOPE', 'STATUS', 'LAST USED (UTC)'];
+  const table = found.length === 0 ? none : renderTable(headings, rows, context.terminal.columns, leaveOut);
   context.out(context.json ? jsonText({ data: found }) : table);
   return exitCodes.ok;
 }

@@ -37,6 +37,7 @@ const reported = z.looseObject({
   active_keys: z.number(),
 });
 
+const leaveOut = ['NEW KEYS HAVE', 'KEYS', '$ IN 30 DAYS'];
 const headings = ['ORGANIZATION', 'NAME', 'STATUS', '$ LEFT', '$ IN 30 DAYS', 'KEYS', 'NEW KEYS HAVE'];
 
 const row = (one: z.output<typeof reported>): string[] => [
@@ -56,7 +57,7 @@ async function list(context: CommandContext): Promise<number> {
   const query = new URLSearchParams({ sort: '-created_at' });
   const all = await readList(context, { path: '/v1/admin/organizations', item: reported, query });
   const found = all.filter(({ status }) => context.flags['all'] === true || status !== 'closed');
-  return printList(context, found, { headings, row, none: 'no organization' });
+  return printList(context, found, { headings, row, none: 'no organization', leaveOut });
 }
 
 /** By its id, or by the name of one that is not closed. @throws FailedError */

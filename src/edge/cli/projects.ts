@@ -38,7 +38,12 @@ function readAll(context: CommandContext): Promise<readonly Project[]> {
 }
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAll(context), { headings, row, none: 'there is no project' });
+  return printList(context, await readAll(context), {
+    headings,
+    row,
+    none: 'there is no project',
+    leaveOut: ['SEEN BY', 'STATUS'],
+  });
 }
 
 async function pathOfNamed(context: CommandContext): Promise<string> {

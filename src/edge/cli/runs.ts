@@ -43,6 +43,7 @@ async function list(context: CommandContext): Promise<number> {
   const runs = await readList(context, { path: runsPath, item: run, query, limit: Number(limit) });
   const clusters = context.json || runs.length === 0 ? new Map() : await readClusterNames(context);
   return printList(context, runs, {
+    leaveOut: ['CREATED (UTC)', 'OPERATION', 'NODE', 'CLUSTER'],
     headings,
     row: (one) => row(one, clusters),
     none: 'no run; "headgate stacks apply" makes one',

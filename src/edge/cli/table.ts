@@ -23,29 +23,68 @@ export const cleanText = (text: string): string =>
 const lastColumnMin = 24;
 const gap = 2;
 
+interface Column {
+  readonly heading: string;
+  readonly cells: readonly string[];
+  readonly width: number;
+}
+
+const widthBefore = (columns: readonly Column[]): number =>
+  columns.slice(0, -1).reduce((sum, one) => sum + one.width + gap, 0);
+
+/** Whether these stand beside each other, the last of them in lines below where the terminal ends. */
+function fitBeside(columns: readonly Column[], terminal: number): boolean {
+  const last = columns.at(-1)?.width ?? 0;
+  return widthBefore(columns) + Math.min(last, lastColumnMin) <= terminal;
+}
+
+/** As many as fit: those of least importance go first, and come back where there is room without a larger one. */
+function fitting(all: readonly Column[], leaveOut: readonly string[], terminal: number): readonly Column[] {
+  const out = new Set<string>();
+  const kept = (): readonly Column[] => all.filter(({ heading }) => !out.has(heading));
+  for (const heading of leaveOut) if (!fitBeside(kept(), terminal)) out.add(heading);
+  for (const heading of [...out].toReversed()) {
+    out.delete(heading);
+    if (!fitBeside(kept(), terminal)) out.add(heading);
+  }
+  return kept();
+}
+
 /**
  * Columns of equal width; a last column is not padded. Cells are one line each, but for those of the last column, which
  * go on below where the terminal ends. What still is too wide stands line by line: a line that a terminal breaks
  * anywhere is no table any more, and what is cut off cannot be copied.
  * @param columns of the terminal; null where there is none, and a table may be as wide as it is
+ * @param leaveOut headings of what a narrow terminal does not show, the first to go first; the table says that they are gone
  */
 export function renderTable(
   headings: readonly string[],
   rows: readonly (readonly string[])[],
   columns: number | null = null,
+  leaveOut: readonly string[] = [],
 ): string {
-  const cells = rows.map((row) => row.map((cell) => cleanLine(cell.replace(/\s+/g, ' '))));
-  const lines = [headings, ...cells];
-  const widths = headings.map((_, column) => Math.max(...lines.map((line) => width(line[column] ?? ''))));
-  const last = headings.length - 1;
-  const before = widths.slice(0, last).reduce((sum, one) => sum + one + gap, 0);
-  const isTooWide = columns !== null && before + (widths[last] ?? 0) > columns;
-  const left = columns === null || !isTooWide ? null : columns - before;
-  if (left !== null && left < Math.min(lastColumnMin, widths[last] ?? 0))
-    return renderRecords(headings, cells, columns);
+  const lines = rows.map((row) => row.map((cell) => cleanLine(cell.replace(/\s+/g, ' '))));
+  const all = headings.map((heading, index): Column => {
+    const cells = lines.map((line) => line[index] ?? '');
+    return { heading, cells, width: Math.max(...[heading, ...cells].map(width)) };
+  });
+  if (columns === null) return beside(all, null);
+  const shown = fitting(all, leaveOut, columns);
+  if (!fitBeside(shown, columns)) return renderRecords(headings, lines, columns);
+  const gone = all.filter((one) => !shown.includes(one)).map(({ heading }) => heading.replace(/ \(.*/, ''));
+  if (gone.length === 0) return beside(shown, columns);
+  const said = wrap(`Left out: ${gone.join(', ')}; --wide shows all.`, columns).join('\n');
+  return `${beside(shown, columns)}${said}\n`;
+}
+
+function beside(shown: readonly Column[], columns: number | null): string {
+  const before = widthBefore(shown);
+  const rows = (shown[0]?.cells ?? []).map((_, index) => shown.map(({ cells }) => cells[index] ?? ''));
+  const lines = [shown.map(({ heading }) => heading), ...rows];
   const text = lines.flatMap((line) => {
-    const [first = '', ...more] = left === null ? [line[last] ?? ''] : wrap(line[last] ?? '', left);
-    const head = line.slice(0, last).map((cell, column) => pad(cell, (widths[column] ?? 0) + gap));
+    const last = line.at(-1) ?? '';
+    const [first = '', ...more] = columns === null ? [last] : wrap(last, columns - before);
+    const head = line.slice(0, -1).map((cell, index) => pad(cell, (shown[index]?.width ?? 0) + gap));
     return [`${head.join('')}${first}`.trimEnd(), ...more.map((rest) => `${' '.repeat(before)}${rest}`)];
   });
   return `${text.join('\n')}\n`;

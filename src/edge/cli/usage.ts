@@ -94,8 +94,9 @@ async function requests(context: CommandContext): Promise<number> {
   const path = '/v1/usage/requests';
   const found = await readCursorList(context, { path, item: request, query, limit, parameter: 'cursor' });
   const headings = ['TIME (UTC)', 'REQUEST', 'MODEL', 'STATUS', 'INPUT', 'OUTPUT', 'USD', 'FIRST BYTE', 'TOTAL', ''];
-  const text =
-    found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row), context.terminal.columns);
+  const { columns } = context.terminal;
+  const leaveOut = ['FIRST BYTE', 'REQUEST', 'TOTAL', 'STATUS', 'OUTPUT', 'INPUT'];
+  const text = found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row), columns, leaveOut);
   context.out(context.json ? jsonText({ data: found }) : text);
   return exitCodes.ok;
 }

@@ -64,6 +64,7 @@ const headings = ['INVITATION', 'E-MAIL', 'ROLE', 'SINCE (UTC)', 'UNTIL (UTC)'];
 
 async function listInvitations(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), {
+    leaveOut: ['SINCE (UTC)', 'ROLE', 'UNTIL (UTC)'],
     headings,
     row: ({ id, email, role, created_at: since, expires_at: until }) => [
       id,

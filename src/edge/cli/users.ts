@@ -20,6 +20,7 @@ type User = z.output<typeof user>;
 const collection = '/v1/users';
 export const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
+const leaveOut = ['ROLES', 'PLATFORM'];
 const headings = ['USER', 'E-MAIL', 'PLATFORM', 'ROLES', 'NAME'];
 
 const rolesText = ({ memberships }: User): string =>
@@ -34,7 +35,7 @@ function readAll(context: CommandContext): Promise<readonly User[]> {
 }
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAll(context), { headings, row, none: 'no user' });
+  return printList(context, await readAll(context), { headings, row, none: 'no user', leaveOut });
 }
 
 /** By the id or the address, with the organization that was named. @throws FailedError */

@@ -50,6 +50,12 @@ export interface EngineAnswer {
   readonly start_times_ms: readonly number[];
 }
 
+/** Which files the gateway goes by, and what is wrong with those that it does not. */
+export interface EngineFilesAnswer {
+  readonly read_at: number;
+  readonly refused: { readonly at: number; readonly problems: readonly string[] } | null;
+}
+
 export interface HostAnswer {
   readonly name: string;
   readonly reachable: boolean;
@@ -79,6 +85,7 @@ export interface MarginAnswer {
 
 export interface AuditAnswer {
   readonly id: string;
+  readonly organization_id: string;
   readonly created_at: number;
   readonly action: string;
   readonly target_type: string;

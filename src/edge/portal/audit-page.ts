@@ -1,17 +1,20 @@
 import type { AuditAnswer } from './admin-answers.ts';
-import type { ListAnswer } from './answers.ts';
+import type { ListAnswer, OrganizationAnswer } from './answers.ts';
 import { actorNames } from './audit-names.ts';
 import { auditActions, sentenceOf } from './audit-words.ts';
 import { timeToSecond } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
+import { readOnward } from './read-pages.ts';
 import { type Choice, empty, notice, older, select, table } from './ui.ts';
 import { pathWith, queryOf, RefusedError, type Visit } from './visit.ts';
 
 const pageSize = 50;
 
 interface Filters {
+  /** `all`, for platform administrators; else the one that pages are about. */
+  readonly organizations: 'all' | '';
   readonly action: string;
   readonly actor_id: string;
   readonly target_id: string;
@@ -19,9 +22,11 @@ interface Filters {
   readonly to: string;
 }
 
-function filtersOf({ context }: Visit): Filters {
+function filtersOf({ context, viewed, may }: Visit): Filters {
+  const isOfAll = viewed === null && may('organizations') && queryOf(context, 'organizations') === 'all';
   const asked = (name: string): string => queryOf(context, name).trim();
   return {
+    organizations: isOfAll ? 'all' : '',
     action: asked('action'),
     actor_id: asked('actor_id'),
     target_id: asked('target_id'),
@@ -32,15 +37,20 @@ function filtersOf({ context }: Visit): Filters {
 
 export async function auditPage(visit: Visit): Promise<Response> {
   const filters = filtersOf(visit);
-  const path = pathWith('/v1/audit', { ...filters, limit: pageSize, after: queryOf(visit.context, 'after') });
-  const [names, list] = await Promise.all([
+  const { organizations, ...narrowed } = filters;
+  const all = organizations === 'all' ? 'true' : null;
+  const after = queryOf(visit.context, 'after');
+  const path = pathWith('/v1/audit', { ...narrowed, all_organizations: all, limit: pageSize, after });
+  const [people, owners, list] = await Promise.all([
     actorNames(visit, visit.organizationId),
+    all === null ? null : organizationNames(visit),
     visit.send<ListAnswer<AuditAnswer>>('GET', path),
   ]);
   // Filters that are wrong are said above them; who may not read it has nothing to filter.
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
   const body = html`<p class="lead">Who changed what, newest first; never a secret. Days are those of UTC.</p>
-    ${form(filters, names)} ${list.ok ? entries(list.body, filters, names) : notice('bad', list.refusal.message)}`;
+    ${form(visit, filters, people)}
+    ${list.ok ? entries(list.body, filters, { people, owners }) : notice('bad', list.refusal.message)}`;
   return page(visit, { title: 'Audit log', body, status: list.ok ? 200 : statusOf(list.refusal) });
 }
 
@@ -57,13 +67,31 @@ function withChosen(choices: readonly Choice[], chosen: string): readonly Choice
   return isThere ? choices : [...choices, { value: chosen, label: chosen }];
 }
 
-function form(filters: Filters, names: ReadonlyMap<string, string>): Html {
+/** Names by ids. */
+interface Names {
+  readonly people: ReadonlyMap<string, string>;
+  /** Of all organizations; null where the list is of one. */
+  readonly owners: ReadonlyMap<string, string> | null;
+}
+
+async function organizationNames(visit: Visit): Promise<ReadonlyMap<string, string>> {
+  return new Map((await readOnward<OrganizationAnswer>(visit, '/v1/organizations')).map(({ id, name }) => [id, name]));
+}
+
+const extents: readonly Choice[] = [
+  { value: '', label: 'Your own' },
+  { value: 'all', label: 'All of them' },
+];
+
+function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<string, string>): Html {
   const actions = Object.keys(auditActions).map((value) => ({ value, label: value.replaceAll(/[._]/g, ' ') }));
   const actors = [...names].map(([value, label]) => ({
     value,
     label: value.startsWith('key_') ? `key ${label}` : label,
   }));
+  const isOfPlatform = viewed === null && may('organizations');
   return html`<form class="filters" method="get" action="/portal/audit">
+    ${isOfPlatform ? select('organizations', 'Organization', extents, filters.organizations) : null}
     ${select('action', 'What', withChosen([{ value: '', label: 'Everything' }, ...actions], filters.action), filters.action)}
     ${select('actor_id', 'By', withChosen([{ value: '', label: 'Anybody' }, ...actors], filters.actor_id), filters.actor_id)}
     ${text('target_id', 'Of (an id)', filters.target_id)} ${text('from', 'From', filters.from, 'date')}
@@ -71,15 +99,31 @@ function form(filters: Filters, names: ReadonlyMap<string, string>): Html {
   </form>`;
 }
 
-function entries(list: ListAnswer<AuditAnswer>, filters: Filters, names: ReadonlyMap<string, string>): MaybeHtml {
+function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owners }: Names): MaybeHtml {
   if (list.data.length === 0) return empty('Nothing here', 'No change fits what was asked for.');
   const next = list.next_cursor === null ? null : pathWith('/portal/audit', { ...filters, after: list.next_cursor });
+  // A tenant is the target of what an operator did to it.
+  const names = owners === null ? people : new Map([...people, ...owners]);
   return html`${table({
     caption: 'Changes, newest first',
-    columns: [{ title: 'What' }, { title: 'Time' }, { title: 'Details' }],
-    rows: list.data.map((entry) => [sentenceOf(entry, names), timeToSecond(entry.created_at * 1000), details(entry)]),
+    columns: [
+      { title: 'What' },
+      ...(owners === null ? [] : [{ title: 'Organization' }]),
+      { title: 'Time' },
+      { title: 'Details' },
+    ],
+    rows: list.data.map((entry) => [
+      sentenceOf(entry, names),
+      ...(owners === null ? [] : [organizationLink(entry, owners)]),
+      timeToSecond(entry.created_at * 1000),
+      details(entry),
+    ]),
   })}
   ${older(next)}`;
+}
+
+function organizationLink({ organization_id: id }: AuditAnswer, owners: ReadonlyMap<string, string>): Html {
+  return html`<a href="/portal/organizations/${id}">${owners.get(id) ?? id}</a>`;
 }
 
 /** A value as the log has it. */

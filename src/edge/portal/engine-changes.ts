@@ -1,9 +1,9 @@
-import type { AuditAnswer } from './admin-answers.ts';
+import type { AuditAnswer, EngineFilesAnswer } from './admin-answers.ts';
 import type { ListAnswer } from './answers.ts';
 import { enginePath } from './engine-words.ts';
-import { timeOf } from './format.ts';
+import { timeOf, timeToSecond } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { empty, table } from './ui.ts';
+import { empty, notice, table } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
 /** What was done to engines, by the audit log. */
@@ -40,11 +40,27 @@ function idList(ids: readonly string[]): MaybeHtml {
   >`;
 }
 
-export function reloadList(reloads: readonly AuditAnswer[]): Html {
+/** Stays there until files are read that count. */
+export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): MaybeHtml {
+  if (refused === null) return null;
+  return notice(
+    'bad',
+    html`<p>
+        <strong>The engine files were refused ${timeToSecond(refused.at * 1000)}: nothing of them counts.</strong>
+        Engines go on by the files as they were ${timeToSecond(readAt * 1000)}.
+      </p>
+      <p class="lines">${refused.problems.join('\n')}</p>
+      <p>Mend what is said here, and read the files again.</p>`,
+  );
+}
+
+/** Readings by SIGHUP stand in no audit log: nobody of the portal asked for them. */
+export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt }: EngineFilesAnswer): Html {
   if (reloads.length === 0)
     return empty(
-      'Read once, at the start',
-      'A changed file counts once the files are read again: by the button above, or by SIGHUP.',
+      'Nobody has had the files read again',
+      html`They count as they were ${timeToSecond(readAt * 1000)}. A changed file counts once they are read again: by
+      the button above, or by SIGHUP.`,
     );
   return table({
     caption: 'When the engine files were read again, newest first',

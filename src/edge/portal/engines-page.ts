@@ -1,4 +1,4 @@
-import type { AuditAnswer, EngineAnswer, HostAnswer } from './admin-answers.ts';
+import type { AuditAnswer, EngineAnswer, EngineFilesAnswer, HostAnswer } from './admin-answers.ts';
 import type { ListAnswer } from './answers.ts';
 import { duration, engineBadge, enginePath, expectedStartMs, memory, needs } from './engine-words.ts';
 import type { Form } from './form.ts';
@@ -7,14 +7,15 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';
-import { readReloads, reloadList } from './engine-changes.ts';
+import { readReloads, refusedFiles, reloadList } from './engine-changes.ts';
 import { badge, empty, figures, formToken, notice, table } from './ui.ts';
-import { queryOf, type Refusal, type Visit } from './visit.ts';
+import { type Refusal, type Visit } from './visit.ts';
 
 /** The fleet as its operator looks at it. */
 
 interface Seen {
   readonly engines: readonly EngineAnswer[];
+  readonly files: EngineFilesAnswer;
   readonly hosts: readonly HostAnswer[];
   readonly reloads: readonly AuditAnswer[];
 }
@@ -22,11 +23,11 @@ interface Seen {
 async function read(visit: Visit): Promise<Seen> {
   const { get } = visit;
   const [engines, hosts, reloads] = await Promise.all([
-    get<Pick<ListAnswer<EngineAnswer>, 'data'>>('/v1/admin/engines'),
+    get<Pick<ListAnswer<EngineAnswer>, 'data'> & { readonly files: EngineFilesAnswer }>('/v1/admin/engines'),
     get<Pick<ListAnswer<HostAnswer>, 'data'>>('/v1/admin/hosts'),
     readReloads(visit),
   ]);
-  return { engines: engines.data, hosts: hosts.data, reloads };
+  return { engines: engines.data, files: engines.files, hosts: hosts.data, reloads };
 }
 
 export function enginesPage(visit: Visit): Promise<Response> {
@@ -34,10 +35,11 @@ export function enginesPage(visit: Visit): Promise<Response> {
 }
 
 async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Response> {
-  const { engines, hosts, reloads } = await read(visit);
-  const said = queryOf(visit.context, 'notice') === 'reloaded';
+  const { engines, files, hosts, reloads } = await read(visit);
+  const said = visit.takeNotice() === 'reloaded';
   const body = html`${said ? notice('good', 'The engine files are read. What has changed stands below.') : null}
-    ${refusal === null ? null : notice('bad', html`<p class="lines">${refusal.message}</p>`)}
+    ${refusal === null || files.refused !== null ? null : notice('bad', html`<p class="lines">${refusal.message}</p>`)}
+    ${refusedFiles(files)}
     <div
       id="live"
       hx-get="/portal/engines"
@@ -49,7 +51,7 @@ async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Res
       ${totals(engines, hosts)} ${section('engines', 'Engines', engines.length === 0 ? none() : engineTable(engines))}
       ${section('hosts', 'Hosts', hosts.length === 0 ? empty('No hosts', 'Engines that somebody else runs need none.') : hostTable(hosts))}
     </div>
-    ${section('changes', 'Changes of the files', reloadList(reloads))}`;
+    ${section('changes', 'Changes of the files', reloadList(reloads, files))}`;
   const actions = html`<form method="post" action="/portal/engines-reload">
     ${formToken(visit)}<button>Read the files again</button>
   </form>`;

@@ -40,7 +40,13 @@ export function timeToSecond(ms: number): Html {
   return html`<time datetime="${new Date(ms).toISOString()}" title="${shown}" data-seconds>${shown}</time>`;
 }
 
-/** The same of the API's seconds; `none` where there is no such moment. */
+/** "2026-11-01 00:00" in a zone, of which the page says in words which it is; UTC on hover. @param zone of the IANA list */
+export function timeIn(ms: number, zone: string): Html {
+  const text = new Intl.DateTimeFormat('sv-SE', { timeZone: zone, dateStyle: 'short', timeStyle: 'short' }).format(ms);
+  return html`<time datetime="${new Date(ms).toISOString()}" title="${utcText(ms)}" data-local>${text}</time>`;
+}
+
+/** `time` of the API's seconds; `none` where there is no such moment. */
 export function timeOf(seconds: number | null, none: string): Html {
   return seconds === null ? html`<span class="quiet">${none}</span>` : time(seconds * 1000);
 }

@@ -39,8 +39,7 @@ interface Typed {
 const roles = (['member', 'admin', 'owner'] as const).map((value) => ({ value, label: roleWords[value] }));
 
 export function invitationsPage(visit: Visit): Promise<Response> {
-  const said =
-    queryOf(visit.context, 'notice') === 'revoked' ? notice('good', 'Revoked: its link no longer works.') : null;
+  const said = visit.takeNotice() === 'revoked' ? notice('good', 'Revoked: its link no longer works.') : null;
   return show(visit, { said });
 }
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import type { CreatedKeyAnswer, KeyAnswer, ListAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
+import type { CreatedKeyAnswer, KeyAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
 import { counted, timeOf, usd } from './format.ts';
 import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import type { Form } from './form.ts';
@@ -267,11 +267,4 @@ export async function deleteKey(visit: Visit, id: string): Promise<Response> {
   if (ended.ok) return visit.context.redirect('/portal/keys?notice=deleted', 303);
   const body = notice('bad', ended.refusal.message);
   return page(visit, { title: 'The key was not deleted', body, status: statusOf(ended.refusal) });
-}
-
-/** Names of keys by their ids, for lists of what was done with them. */
-export async function readKeyNames(visit: Visit): Promise<ReadonlyMap<string, string>> {
-  if (!visit.may('keys')) return new Map();
-  const list = await visit.get<ListAnswer<KeyAnswer>>('/v1/keys?limit=500');
-  return new Map(list.data.map(({ id, name }) => [id, name]));
 }

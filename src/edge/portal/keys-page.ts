@@ -5,11 +5,11 @@ import { count, timeOf } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
+import { readKeys } from './read-pages.ts';
 import { badge, empty, notice, older, records, tabs } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Visit } from './visit.ts';
 
 const statuses = ['active', 'expired', 'revoked'] as const;
-const activeReadMax = 500;
 const pageSize = 50;
 
 /** What a notice says after a form; nothing of an address is shown. */
@@ -24,12 +24,9 @@ export interface KeyQuota {
 }
 
 export async function readQuota(visit: Visit, { maxActiveKeys }: PortalParts): Promise<KeyQuota> {
-  const [organization, list] = await Promise.all([
-    readOrganization(visit),
-    visit.get<ListAnswer<KeyAnswer>>(`/v1/keys?status=active&limit=${activeReadMax}`),
-  ]);
+  const [organization, list] = await Promise.all([readOrganization(visit), readKeys(visit, { status: 'active' })]);
   return {
-    active: list.data.filter(({ held, service_account_id: account }) => !held && account === null).length,
+    active: list.filter(({ held, service_account_id: account }) => !held && account === null).length,
     max: organization.max_active_keys ?? maxActiveKeys,
   };
 }

@@ -30,23 +30,33 @@ interface Place {
   readonly isOwnEnough?: boolean;
 }
 
-/** The pages, in the order of the menu. */
-const places: readonly Place[] = [
+/** What the places up to the next heading have in common. */
+interface Heading {
+  readonly heading: string;
+}
+
+/** The pages, in the order of the menu. A heading of which nobody sees a place is not shown either. */
+const places: readonly (Heading | Place)[] = [
   { path: '/', text: 'Overview', action: null },
+  { heading: 'Inference' },
   { path: '/portal/keys', text: 'Keys', action: 'keys' },
   { path: '/portal/usage', text: 'Usage', action: 'usage.read', isOwnEnough: true },
   { path: '/portal/wallet', text: 'Wallet', action: 'wallet.read' },
   { path: '/portal/models', text: 'Models', action: null },
   { path: '/portal/playground', text: 'Playground', action: null },
+  { path: '/docs', text: 'API', action: null },
+  { heading: 'Infrastructure' },
   { path: '/portal/stacks', text: 'Stacks', action: 'stacks.read' },
   { path: '/portal/runs', text: 'Runs', action: 'runs.read' },
   { path: '/portal/clusters', text: 'Clusters', action: 'clusters.read' },
   { path: '/portal/costs', text: 'Costs', action: 'costs.read' },
+  { heading: 'Administration' },
   { path: '/portal/projects', text: 'Projects', action: null },
   { path: '/portal/users', text: 'Users', action: null },
   { path: '/portal/invitations', text: 'Invitations', action: 'users.manage' },
   { path: '/portal/organization', text: 'Organization', action: 'organization.read' },
   { path: '/portal/audit', text: 'Audit log', action: 'audit.read' },
+  { heading: 'Platform' },
   { path: '/portal/engines', text: 'Engines', action: 'engines' },
   { path: '/portal/organizations', text: 'Organizations', action: 'organizations' },
 ];
@@ -54,15 +64,42 @@ const places: readonly Place[] = [
 const isWithin = (path: string, place: string): boolean =>
   place === '/' ? path === '/' : path === place || path.startsWith(`${place}/`);
 
-function menu({ context, may, mayOwn }: Visit): Html {
-  const { path } = context.req;
-  const seen = places.filter(
-    ({ action, isOwnEnough }) => action === null || (isOwnEnough === true ? mayOwn : may)(action),
-  );
-  return html`<nav class="menu" aria-label="Pages">
-    ${seen.map((place) => html`<a href="${place.path}" ${isWithin(path, place.path) ? html`aria-current="page"` : null}>${place.text}</a>`)}
-    <a href="/docs">API</a>
-  </nav>`;
+interface Group {
+  /** Null for what stands before the first heading. */
+  readonly heading: string | null;
+  readonly places: readonly Place[];
+}
+
+/** What somebody sees of the places, each group under its heading. */
+function groupsOf({ may, mayOwn }: Pick<Visit, 'may' | 'mayOwn'>): readonly Group[] {
+  const isSeen = ({ action, isOwnEnough }: Place): boolean =>
+    action === null || (isOwnEnough === true ? mayOwn : may)(action);
+  const groups: { heading: string | null; places: Place[] }[] = [{ heading: null, places: [] }];
+  for (const one of places) {
+    if ('heading' in one) groups.push({ heading: one.heading, places: [] });
+    else if (isSeen(one)) groups.at(-1)?.places.push(one);
+  }
+  return groups.filter((group) => group.places.length > 0);
+}
+
+function menu(visit: Visit): Html {
+  const { path } = visit.context.req;
+  const link = (place: Place): Html =>
+    html`<li>
+      <a href="${place.path}" ${isWithin(path, place.path) ? html`aria-current="page"` : null}>${place.text}</a>
+    </li>`;
+  const group = ({ heading: title, places: list }: Group): Html => {
+    if (title === null)
+      return html`<ul>
+        ${list.map(link)}
+      </ul>`;
+    const id = `menu-${title.toLowerCase()}`;
+    return html`<p class="menu-heading" id="${id}">${title}</p>
+      <ul aria-labelledby="${id}">
+        ${list.map(link)}
+      </ul>`;
+  };
+  return html`<nav class="menu" aria-label="Pages">${groupsOf(visit).map(group)}</nav>`;
 }
 
 function account(visit: Visit): Html {

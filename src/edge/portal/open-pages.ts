@@ -1,3 +1,4 @@
+import type { SessionEnd } from '#core/sessions/sessions.ts';
 import type { HttpContext } from '#edge/http/http.ts';
 import { html } from './html.ts';
 import { openPage } from './layout.ts';
@@ -29,12 +30,21 @@ export interface SignInForm {
   readonly email: string;
   /** Where it goes on; a path of this portal. */
   readonly next: string;
+  /** Why the session that the browser had is over; absent where it had none. */
+  readonly end?: SessionEnd | null;
   readonly refusal: { readonly message: string; readonly status: 403 | 429 | 503 } | null;
 }
 
-function signInForm({ email, next, refusal, providerName }: SignInForm) {
+const ends: Readonly<Record<SessionEnd, string>> = {
+  ended:
+    'Your session was ended: among the sessions of your account, by another password, or since you left the organization. Sign in again; nothing that was sent after its end was done.',
+  lapsed:
+    'Your session is over: it lasts 12 hours without use, and 7 days in any case. Sign in again; nothing that was sent after its end was done.',
+};
+
+function signInForm({ email, next, refusal, providerName, end = null }: SignInForm) {
   return html`<form class="form sign-in" method="post" action="/sign-in">
-    ${refusal === null ? null : notice('bad', refusal.message)}
+    ${end === null ? null : notice('plain', ends[end])} ${refusal === null ? null : notice('bad', refusal.message)}
     <input type="hidden" name="next" value="${next}" />
     ${field({ name: 'email', label: 'E-mail address', value: email, type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
     ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'current-password', isRequired: true, maxLength: 1024 })}

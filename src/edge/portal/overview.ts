@@ -11,10 +11,10 @@ import { empty, figures } from './ui.ts';
 import type { PortalParts } from './parts.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway } from './runway.ts';
+import { readKeys } from './read-pages.ts';
 import { pathWith, type Visit } from './visit.ts';
 
 const requestsShown = 8;
-const keysReadMax = 500;
 
 interface Seen {
   readonly summary: SummaryAnswer | null;
@@ -34,12 +34,12 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
     usage ? get<SummaryAnswer>('/v1/usage/summary?group_by=day') : null,
     may('wallet.read') ? readWallet(visit) : null,
     usage ? get<ListAnswer<RequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
-    may('keys') ? get<ListAnswer<KeyAnswer>>(`/v1/keys?limit=${keysReadMax}`) : null,
+    may('keys') ? readKeys(visit) : null,
     models(parseId('org', visit.organizationId) ?? ''),
   ]);
   const now = { nowMs: clock.now(), organization: '' };
   const runway = wallet === null ? null : await readRunway(visit, wallet, now);
-  return { summary, wallet, runway, requests: requests?.data ?? null, keys: keys?.data ?? null, models: list };
+  return { summary, wallet, runway, requests: requests?.data ?? null, keys, models: list };
 }
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {

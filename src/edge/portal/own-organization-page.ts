@@ -10,7 +10,7 @@ import { facts, section } from './lists.ts';
 import type { FullOrganization } from './organizations-page.ts';
 import type { PortalParts } from './parts.ts';
 import { field, formToken, notice, refused } from './ui.ts';
-import { queryOf, type Refusal, type Visit } from './visit.ts';
+import { type Refusal, type Visit } from './visit.ts';
 
 /** The organization as its own administrators see it: its name, and its limits as they are. */
 export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
@@ -23,7 +23,7 @@ async function ownOrganizationPageOf(
   wrong: Refused | null,
 ): Promise<Response> {
   const organization = (await readOrganization(visit)) as FullOrganization;
-  const said = queryOf(visit.context, 'notice') === 'saved';
+  const said = visit.takeNotice() === 'saved';
   const body = html`${said ? notice('good', 'It is kept.') : null}
   ${visit.may('organization.rename') ? ownForm(visit, organization, wrong) : null}
   ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;

@@ -16,6 +16,7 @@ import { registerInvitation } from './invitation-page.ts';
 import { invitationsPage, invite, makeResetLink, revokeInvitation } from './invitations-page.ts';
 import { registerOidc } from './oidc.ts';
 import { switchOrganization } from './organization-switch.ts';
+import { withNotice } from './notice.ts';
 import type { Change, Page, PortalParts, Upload } from './parts.ts';
 import { registerPasswordLinks } from './password-links.ts';
 import { forgetToken, headerOf, placeOf, requireOwnOrigin } from './place.ts';
@@ -181,7 +182,13 @@ function registerOverview(app: Hono<HttpEnv>, parts: PortalParts, secured: Middl
   });
 }
 
+const withNoticeFor =
+  ({ isSecure }: PortalParts) =>
+  ({ context, token }: Pick<Visit, 'context'> & { readonly token: string }, response: Response): Response =>
+    withNotice(response, placeOf(context, isSecure), token);
+
 function registerPages(app: Hono<HttpEnv>, parts: PortalParts, takeForm: MiddlewareHandler<HttpEnv>): void {
+  const answered = withNoticeFor(parts);
   for (const [path, make] of Object.entries(pages)) {
     app.get(path, async (context) => {
       const visit = await visitOf(context, parts);
@@ -195,7 +202,7 @@ function registerPages(app: Hono<HttpEnv>, parts: PortalParts, takeForm: Middlew
       const form = await readForm(context);
       requireFormToken(form, visit.token);
       if (path !== '/portal/view' && path !== '/portal/sign-out') requireSameView(form, visit);
-      return make(visit, parts, form, paramOf(context));
+      return answered(visit, await make(visit, parts, form, paramOf(context)));
     });
   };
   for (const [path, make] of Object.entries(changes)) change(path, make);
@@ -210,6 +217,7 @@ function registerPages(app: Hono<HttpEnv>, parts: PortalParts, takeForm: Middlew
 /** They are large: nothing of one is read before it is known who sends it. */
 function registerUploads(app: Hono<HttpEnv>, parts: PortalParts, ownOrigin: MiddlewareHandler<HttpEnv>): void {
   const { limits, shares } = parts;
+  const answered = withNoticeFor(parts);
   const signedIn: MiddlewareHandler<HttpEnv> = async (context, next) => {
     if ((await visitOf(context, parts)) === null) return toSignIn(context);
     await next();
@@ -221,7 +229,7 @@ function registerUploads(app: Hono<HttpEnv>, parts: PortalParts, ownOrigin: Midd
       if (visit === null) return toSignIn(context);
       const form = await readUpload(context);
       requireFormToken(form, visit.token);
-      return make(visit, form);
+      return answered(visit, await make(visit, form));
     });
   }
 }

@@ -1,5 +1,5 @@
 import type { PageAnswer } from './admin-answers.ts';
-import type { KeyAnswer, ListAnswer } from './answers.ts';
+import type { KeyAnswer } from './answers.ts';
 import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count, time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
@@ -9,6 +9,7 @@ import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { serviceAccountSection } from './service-accounts.ts';
 import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
+import { readKeys } from './read-pages.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
 const pageSize = 25;
@@ -49,7 +50,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const { context } = visit;
   const sort = sortOf(queryOf(context, 'sort'), sorts, '-created_at');
   const path = pathWith('/v1/projects', { sort, limit: pageSize, page: queryOf(context, 'page') });
-  const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), readKeys(visit)]);
+  const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), activeKeys(visit)]);
   const sorted = { path: '/portal/projects', query: {}, sort };
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
@@ -86,10 +87,8 @@ export async function projectsPage(visit: Visit): Promise<Response> {
 }
 
 /** Active ones of the organization; null for who may not know of them. */
-async function readKeys({ may, get }: Visit, projectId?: string): Promise<readonly KeyAnswer[] | null> {
-  if (!may('keys')) return null;
-  const path = pathWith('/v1/keys', { status: 'active', limit: 500, project_id: projectId });
-  return (await get<ListAnswer<KeyAnswer>>(path)).data;
+async function activeKeys(visit: Visit, projectId?: string): Promise<readonly KeyAnswer[] | null> {
+  return visit.may('keys') ? readKeys(visit, { status: 'active', project_id: projectId }) : null;
 }
 
 function fields({ name, description, visibility }: Typed, refusal: Refusal | null): Html {
@@ -142,7 +141,7 @@ interface ShownProject {
 const toBody = ({ name, description, visibility }: Typed) => ({ name, description, visibility });
 
 async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: ShownProject): Promise<Response> {
-  const keys = await readKeys(visit, project.id);
+  const keys = await activeKeys(visit, project.id);
   const said = noticeOf(visit, notices);
   const form = visit.may('projects')
     ? html`<form class="form" method="post" action="/portal/projects/${project.id}">
@@ -204,7 +203,7 @@ export async function changeProject(visit: Visit, id: string, form: Form): Promi
 
 export async function archivePage(visit: Visit, id: string): Promise<Response> {
   const project = await visit.get<FullProject>(apiPath(id));
-  const keys = (await readKeys(visit, project.id)) ?? [];
+  const keys = (await activeKeys(visit, project.id)) ?? [];
   const body = html`<div class="confirm">
     <p>
       The project <strong>${project.name}</strong> takes no new requests and no new keys until it is taken up again. Its

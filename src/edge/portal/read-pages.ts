@@ -1,11 +1,14 @@
 import type { PageAnswer } from './admin-answers.ts';
-import type { ListAnswer } from './answers.ts';
+import type { KeyAnswer, ListAnswer } from './answers.ts';
 import { pathWith, type Visit } from './visit.ts';
 
 /** Lists of the API as a form or a table of names can hold them: whole, of up to 1000, in the API's order. */
 
 const pageSize = 100;
 const pagesMax = 10;
+/** Of keys there may be many: their names are looked up in this list. */
+const keysOnce = 500;
+const keysMax = 10_000;
 
 type Query = Readonly<Record<string, string | undefined>>;
 
@@ -19,13 +22,22 @@ export async function readPages<T>({ get }: Visit, path: string, query: Query = 
 }
 
 /** One that goes on at a cursor. @throws RefusedError */
-export async function readOnward<T>({ get }: Visit, path: string, query: Query = {}): Promise<readonly T[]> {
-  const all: T[][] = [];
+export async function readOnward<T>(
+  { get }: Pick<Visit, 'get'>,
+  path: string,
+  query: Query = {},
+  { limit, max }: { readonly limit: number; readonly max: number } = { limit: pageSize, max: pageSize * pagesMax },
+): Promise<readonly T[]> {
+  const all: T[] = [];
   let cursor: string | null = null;
   do {
-    const list: ListAnswer<T> = await get(pathWith(path, { ...query, limit: pageSize, cursor }));
-    all.push([...list.data]);
+    const list: ListAnswer<T> = await get(pathWith(path, { ...query, limit, cursor }));
+    all.push(...list.data);
     cursor = list.next_cursor;
-  } while (cursor !== null && all.length < pagesMax);
-  return all.flat();
+  } while (cursor !== null && all.length < max);
+  return all;
 }
+
+/** Keys by the API's own filters, newest first; of up to 10 000. @throws RefusedError */
+export const readKeys = (visit: Pick<Visit, 'get'>, query: Query = {}): Promise<readonly KeyAnswer[]> =>
+  readOnward<KeyAnswer>(visit, '/v1/keys', query, { limit: keysOnce, max: keysMax });

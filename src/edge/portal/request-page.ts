@@ -1,8 +1,7 @@
-import type { ContentAnswer, LimitsAnswer, RequestDetailAnswer } from './answers.ts';
+import type { ContentAnswer, KeyAnswer, LimitsAnswer, RequestDetailAnswer } from './answers.ts';
 import { mark, type Span, timelineChart } from './chart.ts';
 import { count, milliseconds, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { readKeyNames } from './key-pages.ts';
 import { page } from './layout.ts';
 import { outcomeBadge } from './requests-table.ts';
 import { otherOrganization } from './other-organization.ts';
@@ -28,15 +27,16 @@ const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(
 
 export async function requestPage(visit: Visit, id: string): Promise<Response> {
   const of = { organization_id: queryOf(visit.context, 'organization_id') };
-  const [request, keys, content] = await Promise.all([
+  const [request, content] = await Promise.all([
     visit.get<RequestDetailAnswer>(pathWith(pathOf(id), of)),
-    readKeyNames(visit),
     visit.mayOwn('usage.contents') ? visit.find<ContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
   ]);
-  const isDeleted = queryOf(visit.context, 'notice') === 'deleted';
+  const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
+  const isDeleted = visit.takeNotice() === 'deleted';
   const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
-  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, keys)} ${timeline(request)}
-  ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
+  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key?.name ?? request.key_id)}
+  ${timeline(request)} ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)}
+  ${facts(request)}`;
   return page(visit, {
     title: 'Why this request',
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
@@ -44,8 +44,7 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   });
 }
 
-function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): Html {
-  const key = keys.get(request.key_id) ?? request.key_id;
+function head(request: RequestDetailAnswer, key: string): Html {
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },

@@ -8,6 +8,7 @@ import { page } from './layout.ts';
 import { section } from './lists.ts';
 import type { PortalParts } from './parts.ts';
 import { copyable, empty, field, formToken, notice, older, radios, refused, table } from './ui.ts';
+import { readKeys } from './read-pages.ts';
 import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 /** The service accounts of a project: part of its page, made and deleted on pages of their own. */
@@ -154,16 +155,14 @@ const accountPath = (projectId: string, id: string): string =>
 export async function deleteServiceAccountPage(visit: Visit, projectId: string, id: string): Promise<Response> {
   const [account, keys] = await Promise.all([
     visit.get<ServiceAccountAnswer>(accountPath(projectId, id)),
-    visit.get<{ readonly data: readonly KeyAnswer[] }>(
-      pathWith('/v1/keys', { service_account_id: id, status: 'active', limit: 500 }),
-    ),
+    readKeys(visit, { service_account_id: id, status: 'active' }),
   ]);
   const ending =
-    keys.data.length === 0
+    keys.length === 0
       ? html`<p>It has no active key.</p>`
       : html`<p><strong>These keys are refused from then on, and what runs with them is cut off:</strong></p>
           <ul>
-            ${keys.data.map(
+            ${keys.map(
               (key) =>
                 html`<li>
                   <a href="/portal/keys/${key.id}">${key.name}</a> (<code>${key.prefix}…${key.last4}</code>), last used:

@@ -4,15 +4,21 @@ import type { Form } from './form.ts';
 import { time } from './format.ts';
 import { html } from './html.ts';
 import { page } from './layout.ts';
+import { pager } from './lists.ts';
 import type { PortalParts } from './parts.ts';
 import { badge, formToken, notice, records } from './ui.ts';
 import { queryOf, type Visit } from './visit.ts';
+
+const pageSize = 50;
 
 /** Where somebody is signed in, and the buttons that end it: each sees only his own. */
 export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Promise<Response> {
   const { session } = visit.signedIn;
   const list = await sessions.list(session.userId);
-  const said = queryOf(visit.context, 'notice') === 'ended';
+  const pages = Math.max(1, Math.ceil(list.length / pageSize));
+  const asked = Number(queryOf(visit.context, 'page'));
+  const at = Number.isSafeInteger(asked) ? Math.min(Math.max(asked, 1), pages) : 1;
+  const said = visit.takeNotice() === 'ended';
   const others =
     list.length > 1
       ? html`<form method="post" action="/portal/sessions/end">
@@ -24,18 +30,21 @@ export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Pro
     ${records({
       caption: 'Your sessions',
       columns: ['Begun', 'Last seen', 'Address', 'Browser', 'Action'],
-      rows: list.map(({ id, createdAtMs, lastSeenAtMs, address, userAgent }) => [
-        time(createdAtMs),
-        time(lastSeenAtMs),
-        html`<code>${address}</code>`,
-        html`<span class="wrap" title="${userAgent}">${browserName(userAgent) ?? userAgent}</span>`,
-        id === session.id
-          ? badge('good', 'this one')
-          : html`<form method="post" action="/portal/sessions/end">
-              ${formToken(visit)}<button class="plain" name="which" value="${formatId('session', id)}">End</button>
-            </form>`,
-      ]),
-    })}`;
+      rows: list
+        .slice((at - 1) * pageSize, at * pageSize)
+        .map(({ id, createdAtMs, lastSeenAtMs, address, userAgent }) => [
+          time(createdAtMs),
+          time(lastSeenAtMs),
+          html`<code>${address}</code>`,
+          html`<span class="wrap" title="${userAgent}">${browserName(userAgent) ?? userAgent}</span>`,
+          id === session.id
+            ? badge('good', 'this one')
+            : html`<form method="post" action="/portal/sessions/end">
+                ${formToken(visit)}<button class="plain" name="which" value="${formatId('session', id)}">End</button>
+              </form>`,
+        ]),
+    })}
+    ${pager('/portal/sessions', {}, { page: at, pages, total: list.length })}`;
   return page(visit, { title: 'Sessions', actions: others, body });
 }
 

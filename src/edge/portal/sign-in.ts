@@ -5,7 +5,7 @@ import { readForm } from './form.ts';
 import { localPath } from './local-path.ts';
 import { signedOutPage, staleLinkPage, welcomePage } from './open-pages.ts';
 import type { PortalParts } from './parts.ts';
-import { forgetToken, placeOf } from './place.ts';
+import { forgetToken, placeOf, tokenOf } from './place.ts';
 import { begin, clientOf, requireSafe, visitorOf } from './visitors.ts';
 
 /**
@@ -69,9 +69,13 @@ export function registerWelcome(app: Hono<HttpEnv>, parts: PortalParts, takeForm
 /** What a browser without a session has asked for. */
 export async function signedOut(context: HttpContext, parts: PortalParts, refusal?: AppError) {
   const next = localPath(context.req.query('next') ?? '');
-  if (refusal !== undefined) forgetToken(context, placeOf(context, parts.isSecure));
+  const place = placeOf(context, parts.isSecure);
+  const token = tokenOf(context, place);
+  if (token !== null) forgetToken(context, place);
   const said = refusal === undefined ? null : { message: refusal.message, status: 403 as const };
-  return signedOutPage(context, placeOf(context, parts.isSecure), {
+  return signedOutPage(context, place, {
+    // Nobody but its browser has the token: who never was signed in here is told nothing.
+    end: token === null || said !== null ? null : await parts.sessions.endOf(token),
     providerName: parts.provider?.name ?? null,
     email: '',
     next,

@@ -1,10 +1,10 @@
 import { parseId } from '#base/id.ts';
-import type { KeyAnswer, ListAnswer, ModelAnswer, ProjectAnswer, RequestAnswer, SummaryAnswer } from './answers.ts';
+import type { ListAnswer, ModelAnswer, ProjectAnswer, RequestAnswer, SummaryAnswer } from './answers.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { page } from './layout.ts';
 import { otherOrganization } from './other-organization.ts';
 import type { PortalParts } from './parts.ts';
-import { readPages } from './read-pages.ts';
+import { readKeys, readPages } from './read-pages.ts';
 import { requestsTable } from './requests-table.ts';
 import { type Choice, empty, older, select } from './ui.ts';
 import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
@@ -69,15 +69,13 @@ function requestsQuery({ fromMs, toMs }: Range, filters: Filters): Readonly<Reco
 }
 
 async function namesOf(visit: Visit, { organization }: Filters): Promise<Names> {
-  const { get, may } = visit;
+  const { may } = visit;
   const [keys, projects] = await Promise.all([
-    may('keys')
-      ? get<ListAnswer<KeyAnswer>>(pathWith('/v1/keys', { limit: 500, organization_id: organization }))
-      : null,
+    may('keys') ? readKeys(visit, { organization_id: organization }) : null,
     may('projects') ? readPages<ProjectAnswer>(visit, '/v1/projects', { organization_id: organization }) : null,
   ]);
   return {
-    keys: new Map(keys?.data.map(({ id, name }) => [id, name])),
+    keys: new Map(keys?.map(({ id, name }) => [id, name])),
     projects: new Map(projects?.map(({ id, name }) => [id, name])),
   };
 }

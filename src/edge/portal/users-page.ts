@@ -1,7 +1,7 @@
 import { formatId } from '#base/id.ts';
 import { rolesGivenBy, roleWords } from '#core/accounts/accounts.ts';
 import type { PageAnswer, UserAnswer } from './admin-answers.ts';
-import type { KeyAnswer, ListAnswer, OrganizationAnswer } from './answers.ts';
+import type { KeyAnswer, OrganizationAnswer } from './answers.ts';
 import { time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -9,7 +9,8 @@ import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { badge, type Choice, empty, field, formToken, notice, refused, select, table } from './ui.ts';
-import { noticeOf, pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
+import { readKeys } from './read-pages.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 const pageSize = 25;
 const sorts = ['created_at', 'name', 'email'] as const;
@@ -235,9 +236,13 @@ async function keysOf(visit: Visit, { id, memberships }: UserAnswer): Promise<Ma
 }
 
 async function activeKeys(visit: Visit, userId: string, organizationId: string): Promise<readonly KeyAnswer[]> {
-  const path = pathWith('/v1/keys', { user_id: userId, status: 'active', limit: 500, organization_id: organizationId });
-  const asked = await visit.send<ListAnswer<KeyAnswer>>('GET', path);
-  return asked.ok ? asked.body.data : [];
+  try {
+    return await readKeys(visit, { user_id: userId, status: 'active', organization_id: organizationId });
+  } catch (error) {
+    // Keys of an organization that the visitor does not administer.
+    if (error instanceof RefusedError) return [];
+    throw error;
+  }
 }
 
 function keyNames(keys: readonly KeyAnswer[]): Html {

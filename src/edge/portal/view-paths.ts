@@ -142,7 +142,7 @@ const ofOrganization = patternOf(pathsOfOrganization);
 const ofOthers = patternOf([...pathsOfPerson, ...pathsOfAll]);
 
 /**
- * A path of the API, for the organization that is looked at; one that names an organization keeps it.
+ * A path of the API, for the organization that is looked at; one that names an organization, or all of them, keeps that.
  * @throws Error for a path that is in no table
  */
 export function pathFor(viewed: Viewed | null, path: string): string {
@@ -150,7 +150,7 @@ export function pathFor(viewed: Viewed | null, path: string): string {
   const { pathname, searchParams } = new URL(path, 'http://localhost');
   if (ofOthers.test(pathname)) return path;
   if (!ofOrganization.test(pathname)) throw new Error(`${pathname} is in no table of what it means under a view`);
-  if (searchParams.has('organization_id')) return path;
+  if (searchParams.has('organization_id') || searchParams.has('all_organizations')) return path;
   searchParams.set('organization_id', viewed.id);
   return `${pathname}?${searchParams.toString()}`;
 }

@@ -57,6 +57,8 @@ export interface Visit {
   readonly formToken: string;
   /** `http://host:port`, as the visitor's browser has it. */
   readonly origin: string;
+  /** The word of the change that led here, once; empty where no form of this session did. */
+  readonly takeNotice: () => string;
   /** Whether the visitor may do this with all of the organization. */
   readonly may: (action: Action) => boolean;
   /** Whether the visitor may do this at all, be it with what is his own alone. */
@@ -120,12 +122,14 @@ export interface VisitParts {
   readonly token: string;
   readonly origin: string;
   readonly viewed: Viewed | null;
+  readonly takeNotice: () => string;
   /** A path of the API, for the organization that is looked at. */
   readonly pathFor: (path: string) => string;
 }
 
 export function createVisit(parts: VisitParts): Visit {
-  const { ask, openApi, stillSignedIn, context, signedIn, organizations, token, origin, viewed, pathFor } = parts;
+  const { ask, openApi, stillSignedIn, context, signedIn, organizations, token, origin, viewed, takeNotice, pathFor } =
+    parts;
   const { principal } = signedIn;
   const from = { requestId: context.get('requestId'), remoteAddress: context.env.incoming.socket.remoteAddress };
   const call = async <T>(
@@ -147,6 +151,7 @@ export function createVisit(parts: VisitParts): Visit {
     organizations,
     formToken: formTokenOf(token),
     origin,
+    takeNotice,
     gives: rolesGivenBy(principal),
     may(action) {
       const extent: Extent = extentOf(principal, action);
@@ -181,9 +186,9 @@ export function queryOf({ req }: Context<HttpEnv>, name: string): string {
   return req.query(name) ?? '';
 }
 
-/** What a page says of the change that led to it, by the word in its query; undefined for a word that it does not know. */
-export function noticeOf<T>({ context }: Pick<Visit, 'context'>, notices: Readonly<Record<string, T>>): T | undefined {
-  const word = queryOf(context, 'notice');
+/** What a page says of the change that led to it; undefined where none did, and for a word that it does not know. */
+export function noticeOf<T>(visit: Pick<Visit, 'takeNotice'>, notices: Readonly<Record<string, T>>): T | undefined {
+  const word = visit.takeNotice();
   return Object.hasOwn(notices, word) ? notices[word] : undefined;
 }
 

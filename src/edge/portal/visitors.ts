@@ -2,8 +2,9 @@ import { AppError } from '#base/errors.ts';
 import { absoluteSessionMs, type Client, type OpenedSession, type SignedIn } from '#core/sessions/sessions.ts';
 import type { Caller, HttpContext } from '#edge/http/http.ts';
 import { signInPath } from './local-path.ts';
+import { takeNotice } from './notice.ts';
 import type { PortalParts } from './parts.ts';
-import { forgetToken, headerOf, keepToken, placeOf, tokenOf } from './place.ts';
+import { headerOf, keepToken, placeOf, tokenOf } from './place.ts';
 import { pathFor } from './view-paths.ts';
 import { readView } from './view.ts';
 import { createVisit, type Visit } from './visit.ts';
@@ -22,11 +23,8 @@ export async function visitorOf(context: HttpContext, parts: Pick<PortalParts, '
   if (token === null) return null;
   // A page that is left open asks by itself, which is no use of the session.
   const signedIn = await parts.sessions.find(token, headerOf(context, 'x-poll') === null);
-  if (signedIn === null) {
-    forgetToken(context, place);
-    return null;
-  }
-  return { signedIn, token } satisfies Visitor;
+  // The token stays in its browser until the page to sign in has said why: see `signedOut`.
+  return signedIn === null ? null : ({ signedIn, token } satisfies Visitor);
 }
 
 /** Null for who is not signed in. @throws AppError organization_suspended, RefusedError */
@@ -40,7 +38,7 @@ export async function visitOf(
   const { signedIn, token } = visitor;
   if (signedIn.member.organization.status !== 'active') throw new AppError('organization_suspended');
   context.set('caller', signedIn.principal);
-  const { origin } = placeOf(context, parts.isSecure);
+  const place = placeOf(context, parts.isSecure);
   const { sessions, ask, open: openApi } = parts;
   const stillSignedIn = async (): Promise<Caller> => {
     const now = await sessions.find(token, false);
@@ -51,8 +49,9 @@ export async function visitOf(
   const organizations = await parts.accounts.users.organizationsOf(signedIn.session.userId);
   const viewed = await look(context, { signedIn, token }, parts);
   const about = { viewed, pathFor: (path: string) => pathFor(viewed, path) };
-  const whose = { context, signedIn, organizations, token, origin };
-  return { ...createVisit({ ask, openApi, stillSignedIn, ...whose, ...about }), token };
+  const whose = { context, signedIn, organizations, token, origin: place.origin };
+  const notice = { takeNotice: () => takeNotice(context, place, token) };
+  return { ...createVisit({ ask, openApi, stillSignedIn, ...whose, ...notice, ...about }), token };
 }
 
 /** The same for what is the visitor's own, whichever organization is looked at: that one is not asked about. */

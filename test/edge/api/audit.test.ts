@@ -19,12 +19,14 @@ describe('the audit', () => {
     [
       'cursor=x',
       'cursor',
-      'not known here; query parameters of this route: organization_id, action, target_id, actor_id, from, to, limit, after',
+      'not known here; query parameters of this route: organization_id, all_organizations, action, target_id, actor_id, from, to, limit, after',
     ],
     ['actor_id=proj_1', 'actor_id', 'of a service account or of a key'],
     ['from=yesterday', 'from', 'must be a date'],
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],
+    ['all_organizations=yes', 'all_organizations', 'true'],
+    [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'leaves out'],
   ])('refuses ?%s', async (query, param, text) => {
     const { status, body } = await ask(`/v1/audit?${query}`);
     expect([status, body.error.param]).toEqual([400, param]);
@@ -45,6 +47,29 @@ describe('the audit', () => {
       'project.created',
       'organization.created',
     ]);
+  });
+
+  it('of all organizations is for platform administrators alone, whatever their own is', async () => {
+    const [one, two] = [await api().organization(), await api().organization()];
+    expect((await ask('/v1/audit?all_organizations=true', { key: one.key })).status).toBe(403);
+    expect((await ask('/v1/audit?all_organizations=false', { key: one.key })).status).toBe(200);
+    for (const { id } of [one, two]) {
+      await ask(`/v1/organizations/${id}`, { method: 'PATCH', body: { status: 'suspended' } });
+      await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '3', reference: `all-${id}` } });
+    }
+    for (const action of ['organization.suspended', 'wallet.credited']) {
+      const first = await ask(`/v1/audit?all_organizations=true&action=${action}&limit=1`);
+      const next = await ask(
+        `/v1/audit?all_organizations=true&action=${action}&limit=1&after=${first.body.next_cursor}`,
+      );
+      const found = [first, next].flatMap(({ body }) => body.data);
+      expect(found.map((entry) => [entry.action, entry.organization_id])).toEqual([
+        [action, two.id],
+        [action, one.id],
+      ]);
+    }
+    const ofOne = await ask(`/v1/audit?all_organizations=true&target_id=${one.id}&action=organization.suspended`);
+    expect(ofOne.body.data).toHaveLength(1);
   });
 
   it('is narrowed to a user, with the keys that act for the user, or to one key', async () => {

@@ -44,6 +44,8 @@ async function inState(state: string, id = 'chat'): Promise<Body> {
 const order = (kind: string, id = 'chat') =>
   gateway.request(`/v1/admin/engines/${encodeURIComponent(id)}/${kind}`, { method: 'POST' });
 const chat = (model = 'chat') => gateway.request(chatPath, { body: chatBody({ model }) });
+const filesRead = async (): Promise<Body> =>
+  ((await (await gateway.request('/v1/admin/engines')).json()) as Body).files;
 const reload = () => gateway.request('/v1/admin/engines/reload', { method: 'POST' });
 const writeFile = (name: string, text: string) => writeFileSync(join(enginesDir, `${name}.yaml`), text);
 
@@ -124,10 +126,18 @@ describe('reading the files again', () => {
     expect([answer.status, error.code, error.param]).toEqual([422, 'unprocessable', 'context_length']);
     expect(error.message).toMatch(/engines[^/]*\/chat\.yaml:\d+: context_length: /);
     expect((await engine()).replicas).toEqual(before.replicas);
+    // What was refused is said until files are read that count.
+    const { read_at, refused } = await filesRead();
+    expect(refused.problems.join()).toMatch(/chat\.yaml:\d+: context_length: /);
+    expect(refused.at).toBeGreaterThanOrEqual(read_at);
     expect((await gateway.request('/v1/admin/engines/new')).status).toBe(404);
     expect((await chat()).status).toBe(200);
     writeFile('chat', files.chat);
     rmSync(join(enginesDir, 'new.yaml'));
+    expect((await reload()).status).toBe(200);
+    const mended = await filesRead();
+    expect(mended).toEqual({ read_at: expect.any(Number), refused: null });
+    expect(mended.read_at).toBeGreaterThanOrEqual(refused.at);
   });
 
   it('adds, changes and removes engines, without a request that fails', async () => {

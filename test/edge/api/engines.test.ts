@@ -29,6 +29,10 @@ class TestOperations implements ScriptedOperations {
       engineDefinition({}, { id: 'off', file: 'engines/off.yaml', enabled: false }),
     ];
   }
+  files() {
+    return { readAtMs: 0, refused: null };
+  }
+
   list() {
     return this.engines;
   }

@@ -1,5 +1,6 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parseId } from '#base/id.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
 
@@ -118,6 +119,39 @@ describe('a run', () => {
     expect(destroy.status).toBe(202);
     expect(await ended(destroy.body.id)).toMatchObject({ status: 'DESTROYED', changes: { remove: 1 } });
     expect((await ask(`/v1/runs/${run.id}`, { key: mine.key })).body.status).toBe('SUPERSEDED');
+  });
+
+  it('is one for an Idempotency-Key, and a removal or a retry that is asked for twice is one', async () => {
+    const clusterId = await cluster('once');
+    const [other, body] = [await cluster('once-more'), { cluster_id: clusterId, inputs: { password: 'secret-1' } }];
+    const headers = { 'idempotency-key': 'form-1' };
+    const once = (id = clusterId) =>
+      ask('/v1/stacks/words/apply', { key: mine.key, headers, body: { ...body, cluster_id: id } });
+    const [first, second] = await Promise.all([once(), once()]);
+    expect([first.status, second.status, second.body.id]).toEqual([202, 202, first.body.id]);
+    expect((await once(other)).body.id).not.toBe(first.body.id);
+    await ended(first.body.id);
+    // What was answered, or was not, is answered again.
+    expect((await once()).body).toMatchObject({ id: first.body.id, status: 'APPLIED' });
+    const again = (id: string, action: string, more: object = {}) =>
+      ask(`/v1/runs/${id}/${action}`, { key: mine.key, method: 'POST', ...more });
+    const removals = await Promise.all([1, 2].map(() => again(first.body.id, 'destroy', { headers })));
+    // The name is that of the apply: it stays what it was.
+    expect(removals.map(({ body: { id } }) => id)).toEqual([first.body.id, first.body.id]);
+    const [one, two] = await Promise.all([1, 2].map(() => again(first.body.id, 'destroy')));
+    expect(one?.body).toMatchObject({ id: two?.body.id, operation: 'destroy' });
+    expect(await ended(one?.body.id)).toMatchObject({ status: 'DESTROYED' });
+    await ask(`/v1/clusters/${other}`, { method: 'DELETE' });
+    await bench.gateway.db.sql`
+      update runs set status = 'FAILED', failure_code = 'APPLY_FAILED' where id = ${parseId('run', first.body.id)}`;
+    const retries = await Promise.all([1, 2].map(() => again(first.body.id, 'retry')));
+    expect(new Set(retries.map(({ body: { id } }) => id)).size).toBe(1);
+    await ended(retries[0]?.body.id);
+    const { body: list } = await ask(`/v1/runs?cluster_id=${clusterId}`, { key: mine.key });
+    expect(list.pagination.total).toBe(3);
+    expect(
+      (await ask('/v1/stacks/words/apply', { key: mine.key, headers: { 'idempotency-key': '' }, body })).status,
+    ).toBe(400);
   });
 
   it('that waits fails when its cluster is deleted', async () => {

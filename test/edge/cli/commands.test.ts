@@ -32,7 +32,7 @@ describe('headgate, wrongly used', () => {
   it('shows the commands of a group where none of them is said, and ends with 2', async () => {
     const group = await runCli(['engines']);
     expect(group).toMatchObject({ code: 2, stdout: '' });
-    expect(group.stderr).toMatch(/^headgate \[--json\] COMMAND\n/);
+    expect(group.stderr).toMatch(/^headgate \[--json\] \[--wide\] COMMAND\n/);
     expect(group.stderr).toContain('  engines stop ID ');
     expect(group.stderr).not.toContain('clusters ls');
     expect(group.stderr).toMatch(

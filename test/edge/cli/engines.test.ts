@@ -22,6 +22,10 @@ class ScriptedFleet implements ScriptedOperations {
       engineDefinition({ memoryBytes: 4 * 2 ** 30 }, { id: 'acme/chat:7b' }),
     ];
   }
+  files() {
+    return { readAtMs: 0, refused: null };
+  }
+
   list(): OperatedEngine[] {
     const scripted = this.ordered.length === 0 ? undefined : this.script[0];
     if (this.ordered.length > 0 && this.script.length > 1) this.script.shift();

@@ -228,5 +228,8 @@ describe('headgate audit', () => {
       'nothing of this kind was changed\n',
     );
     expect(JSON.parse((await run(['audit', '--limit', '1', '--json'], key)).stdout).data).toHaveLength(1);
+    const ofAll = await run(['audit', '--org', 'all', '--action', 'organization.changed', '--limit', '1']);
+    expect(ofAll.stdout).toMatch(new RegExp(`^ORGANIZATION +TIME \\(UTC\\).*\n${id} .* name: .* → Renamed`));
+    expect((await run(['audit', '--org', 'all'], key)).code).toBe(1);
   });
 });

@@ -40,6 +40,24 @@ describe('a table of the command line', () => {
     );
   });
 
+  it('leaves out what matters least where it is narrow, says so, and takes back what there is room for', () => {
+    const titles = ['KEY', 'SECRET', 'SCOPE', 'NAME'];
+    const row = ['k'.repeat(10), 's'.repeat(30), 'inference', 'n'.repeat(10)];
+    const table = (columns: number): string => renderTable(titles, [row], columns, ['SECRET', 'SCOPE']);
+    const key = 'kkkkkkkkkk';
+    const name = 'nnnnnnnnnn';
+    expect(table(100)).toBe(`${renderTable(titles, [row])}`);
+    // Nothing is as wide as the terminal but what fits.
+    expect(table(40)).toBe(
+      `KEY         SCOPE      NAME\n${key}  inference  ${name}\nLeft out: SECRET; --wide shows all.\n`,
+    );
+    expect(table(24)).toBe(`KEY         NAME\n${key}  ${name}\nLeft out: SECRET, SCOPE;\n--wide shows all.\n`);
+    // Where even these do not fit, all of it stands line by line.
+    expect(table(20)).toContain(`  secret  ${'s'.repeat(30)}\n`);
+    // What had to go first comes back once a larger one is gone.
+    expect(renderTable(titles, [row], 40, ['SCOPE', 'SECRET'])).toBe(table(40));
+  });
+
   it('counts no colours, and shows nothing that a terminal would obey', () => {
     const red = '\u001b[31mok\u001b[0m';
     const text = renderTable(['A', 'B'], [[red, 'x\u001b[2J\u0007y']], 80);

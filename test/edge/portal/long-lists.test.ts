@@ -73,3 +73,40 @@ describe('of more than fifty', () => {
     expect((await admin.get('/portal/costs/rates?conversions=2')).text).toContain('2030-01-01');
   });
 });
+
+describe('of more than five hundred keys', () => {
+  it('each is counted, offered and known by its name, and the list goes on', async () => {
+    const { sql } = gateway.db;
+    const [first] = await sql`select id, name from api_keys order by id limit 1`;
+    await sql`
+      insert into api_keys (id, organization_id, project_id, user_id, name, prefix, last4, secret_hash, scope, created_at)
+      select ('ffffffff-ffff-7fff-8fff-' || lpad(to_hex(n), 12, '0'))::uuid, organization_id, project_id, user_id,
+        'many ' || n, 'sk-hg-' || n, 'last', sha256(n::text::bytea), scope, now()
+      from api_keys, generate_series(1, 600) n where id = ${String(first?.['id'])}`;
+    const id = `key_${String(first?.['id']).replaceAll('-', '')}`;
+    const keys = await admin.get('/portal/keys');
+    expect(Number(/Active \((\d+) of/.exec(keys.text)?.[1])).toBeGreaterThan(600);
+    expect(keys.text).toMatch(/href="\/portal\/keys\?status=active&amp;cursor=[^"]+"[^>]*>Older/);
+    expect(offers((await admin.get('/portal/usage')).text, { id })).toBe(true);
+    await make('/v1/projects', { name: 'by the first key' });
+    const audit = await admin.get('/portal/audit?action=project.created');
+    expect(audit.text).toContain(`the key <strong>${String(first?.['name'])}</strong>`);
+    expect((await admin.get('/')).text).toMatch(/There are 60\d active keys/);
+  });
+});
+
+it('sessions stand on pages, each with the button that ends it', async () => {
+  const { sql } = gateway.db;
+  await sql`
+    insert into sessions (id, token_hash, user_id, organization_id, created_at, last_seen_at, expires_at, address, user_agent)
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, sha256(n::text::bytea), user_id, organization_id,
+      now(), now(), now() + interval '1 day', '192.0.2.' || n, 'curl'
+    from (select * from sessions limit 1) one, generate_series(1, 120) n`;
+  const { text } = await admin.get('/portal/sessions');
+  expect([text.includes('Page 1 of 3'), text.match(/name="which" value="session_/g)?.length]).toEqual([true, 49]);
+  const last = await admin.get('/portal/sessions?page=3');
+  expect(last.text).toContain('192.0.2.1<');
+  for (const page of ['0', '-1', 'x', '1e9', '4']) {
+    expect([page, (await admin.get(`/portal/sessions?page=${page}`)).status]).toEqual([page, 200]);
+  }
+});

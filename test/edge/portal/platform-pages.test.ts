@@ -120,6 +120,20 @@ describe('a page of the platform', () => {
     expect((await admin.get(`/portal/clusters/${clusterId}`)).text).toContain('Allocate: its hours count');
   });
 
+  it('has the times of a report in its zone, and says which it is, for readers of any other', async () => {
+    for (const [query, from, zone] of [
+      ['', '2020-01-01T00:00:00.000Z', 'UTC'],
+      ['&tz=Asia/Tokyo', '2019-12-31T15:00:00.000Z', 'Asia/Tokyo'],
+    ] as const) {
+      for (const path of ['/portal/costs', '/portal/costs/margins']) {
+        const { text } = await admin.get(`${path}?month=2020-01${query}`);
+        // What the script of the pages leaves as it is.
+        expect(text, path).toMatch(new RegExp(`datetime="${from}"[^>]* data-local>2020-01-01 00:00</time> until`));
+        expect(text, path).toContain(`Days and times are of ${zone}.`);
+      }
+    }
+  });
+
   it('says that no Terraform was found, and what mends it', async () => {
     const { text } = await admin.get('/portal/stacks');
     expect(text).toContain('Nothing can be applied here yet:');

@@ -108,17 +108,25 @@ export async function signInPerson(gateway: Pick<TestGateway, 'url'>, email: str
 }
 
 export async function visitorWith({ url }: Pick<TestGateway, 'url'>, cookie: string): Promise<Visitor> {
-  const get: Visitor['get'] = (path, headers = {}) =>
-    send(`${url}${path}`, { headers: { ...page, cookie, ...headers } });
+  // What the last form leaves for the page that it leads to.
+  let notice = '';
+  const keepNotice = (shown: Shown): Shown => {
+    const set = [shown.headers['set-cookie'] ?? []].flat().find((one) => /^[^=]*-notice=/.test(one));
+    if (set !== undefined) notice = set.includes('Max-Age=0') ? '' : `; ${set.split(';')[0] ?? ''}`;
+    return shown;
+  };
+  const get: Visitor['get'] = async (path, headers = {}) =>
+    keepNotice(await send(`${url}${path}`, { headers: { ...page, cookie: `${cookie}${notice}`, ...headers } }));
   const overview = await get('/');
   const formToken = /name="form_token" value="([^"]+)"/.exec(overview.text)?.[1] ?? '';
   return {
     cookie,
     formToken,
     get,
-    post(path, fields = {}, headers = {}) {
+    async post(path, fields = {}, headers = {}) {
       const body = new URLSearchParams({ form_token: formToken, ...fields }).toString();
-      return send(`${url}${path}`, { method: 'POST', headers: { ...form, cookie, origin: url, ...headers }, body });
+      const sent = { ...form, cookie, origin: url, ...headers };
+      return keepNotice(await send(`${url}${path}`, { method: 'POST', headers: sent, body }));
     },
   };
 }

@@ -60,12 +60,54 @@
     if (button instanceof HTMLButtonElement) void copy(button);
   });
 
+  // A second press of a button sends nothing twice; what never got an answer can be sent again in a while.
+  document.addEventListener('submit', (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || form.method !== 'post' || event.defaultPrevented) return;
+    if (form.dataset['sent'] === undefined) {
+      form.dataset['sent'] = '';
+      setTimeout(() => delete form.dataset['sent'], 5000);
+    } else {
+      event.preventDefault();
+    }
+  });
+  // The page as it was, from before the form was sent.
+  addEventListener('pageshow', () => {
+    for (const form of document.forms) delete form.dataset['sent'];
+  });
+
   // Another tab may have signed somebody else in, or look at another organization.
   const { about } = document.body.dataset;
   document.addEventListener('htmx:config:request', (event) => {
     if (about === undefined || !(event instanceof CustomEvent)) return;
     const { ctx } = /** @type {{ ctx: { request: { headers: Record<string, string> } } }} */ (event.detail);
     ctx.request.headers['X-About'] = about;
+  });
+
+  // A part of a page that is asked for again would take the focus along with what it stood on.
+  const focusable = 'a[href], button, input, select, textarea, summary, [tabindex]';
+  /** @param {Element} element */
+  const markOf = (element) => {
+    const said = ['id', 'href', 'name', 'value', 'aria-label'].map((name) => element.getAttribute(name));
+    return JSON.stringify([element.tagName, ...said, element.closest('form')?.getAttribute('action')]);
+  };
+  /** @param {string} mark @returns {HTMLElement[]} */
+  const marked = (mark) => {
+    /** @type {NodeListOf<HTMLElement>} */
+    const all = document.querySelectorAll(focusable);
+    return [...all].filter((element) => markOf(element) === mark);
+  };
+  /** @type {{ mark: string, index: number } | null} */
+  let held = null;
+  document.addEventListener('htmx:before:swap', () => {
+    const element = document.activeElement;
+    const isHeld = element instanceof HTMLElement && element !== document.body;
+    held = isHeld ? { mark: markOf(element), index: marked(markOf(element)).indexOf(element) } : null;
+  });
+  document.addEventListener('htmx:after:swap', () => {
+    if (held === null || document.activeElement !== document.body) return;
+    const { mark, index } = held;
+    marked(mark)[index]?.focus({ preventScroll: true });
   });
 
   // What a form made is shown once: loading the page again shows the list, and sends nothing twice.

@@ -10,7 +10,7 @@ import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './i
 import { readRunnerProblem } from './runner-notice.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
-import { chooser, type Option, problemOf } from './widgets.ts';
+import { chooser, onceField, onceHeader, type Option, problemOf } from './widgets.ts';
 
 /** Applying a stack: where, and with which inputs. */
 
@@ -105,7 +105,7 @@ interface FormOptions {
 function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): Html {
   const access = wanted.access === '' ? cluster.access : wanted.access;
   return html`<form class="form" method="post" action="${stackPath(stack)}/apply">
-    ${formToken(visit)} ${refused(refusal)}
+    ${formToken(visit)} ${onceField()} ${refused(refusal)}
     <input type="hidden" name="cluster_id" value="${cluster.id}" />
     ${nodeField(stack, cluster, wanted.node, refusal)}
     <fieldset>
@@ -173,12 +173,14 @@ function accessField({ web }: StackAnswer, cluster: ClusterAnswer, chosen: strin
 export async function applyStack(visit: Visit, name: string, typed: Form): Promise<Response> {
   const stack = await readStack(visit, name);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
-  const started = await visit.send<RunAnswer>('POST', `/v1/stacks/${stack.id}/apply`, {
+  const asked = {
     cluster_id: cluster,
     node: node === '' ? null : node,
     inputs: inputsOf(stack.inputs, typed),
     ...(access !== '' && { access }),
-  });
+  };
+  const path = `/v1/stacks/${stack.id}/apply`;
+  const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));
   if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
   const wanted = { cluster, node, access, inputs: typedTexts(stack.inputs, typed) };
   return applyPageOf(visit, stack, wanted, started.refusal);

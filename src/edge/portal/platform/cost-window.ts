@@ -2,7 +2,7 @@ import type { Html, MaybeHtml } from '#edge/portal/html.ts';
 import { html } from '#edge/portal/html.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import { queryOf } from '#edge/portal/visit.ts';
-import { filterForm, problemOf } from './widgets.ts';
+import { filterForm, momentIn, problemOf } from './widgets.ts';
 
 /** Which time a report is about: a month, or a range of days, in a time zone. */
 
@@ -12,6 +12,13 @@ export interface Asked {
   readonly to: string;
   readonly tz: string;
   readonly org: string;
+}
+
+/** The window that a report is about, as the API says it: ISO times and a zone of the IANA list. */
+interface Shown {
+  readonly from: string;
+  readonly to: string;
+  readonly tz: string;
 }
 
 /** What the address of a page asks for; the month that is now where it says nothing. */
@@ -26,6 +33,11 @@ export function askedWindow({ context }: Visit, nowMs: number): Asked {
 /** As the API takes it. */
 export function windowQuery({ month, from, to, tz, org }: Asked): Readonly<Record<string, string>> {
   return { month, from, to, tz, org };
+}
+
+/** Of times on a page: those of the window, whatever zone its reader is in, since its days and months are of it. */
+export function windowText({ from, to, tz }: Shown, more: MaybeHtml = null): Html {
+  return html`${momentIn(from, tz)} until ${momentIn(to, tz)}${more}. Days and times are of ${tz}.`;
 }
 
 const zones = Intl.supportedValuesOf('timeZone');

@@ -15,9 +15,9 @@ import {
   type HoursAnswer,
   type OrganizationCostsAnswer,
 } from './cost-answers.ts';
-import { type Asked, askedWindow, windowForm, windowQuery } from './cost-window.ts';
+import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { readOrganizationNames } from './organization-names.ts';
-import { chooser, hoursText, moment, problemOf } from './widgets.ts';
+import { chooser, hoursText, momentIn, problemOf } from './widgets.ts';
 import { passOn } from './stack-files.ts';
 import { formatId } from '#base/id.ts';
 
@@ -78,7 +78,7 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
       {
         label: 'Grand total',
         value: amountsText(grand),
-        note: grand.length > 1 ? 'currencies are never added' : 'rounded lines, added',
+        note: grand.length > 1 ? 'currencies are never added' : 'each line rounded, then added',
       },
       { label: 'Node-hours', value: hoursText(totals.node_hours) },
       { label: 'GPU-hours', value: hoursText(totals.gpu_hours) },
@@ -89,11 +89,11 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
       },
     ])}
     <p class="quiet">
-      ${moment(window.from)} until ${moment(window.to)}, days of ${window.tz}, counted until ${moment(window.as_of)}.
+      ${windowText(window, html`, counted until ${momentIn(window.as_of, window.tz)}`)}
       <a href="${csv}">CSV</a> in the columns of FOCUS 1.2.
     </p>
     ${warnings.map(warning)}
-    ${organizations.length === 0 ? empty('No hours in this time', 'Hours count while a node is allocated, which an administrator of the platform does on the page of its cluster, and while a replica of a model holds GPUs. Choose another time above.') : organizations.map((one) => organizationCosts(one, organizations.length === 1))}`;
+    ${organizations.length === 0 ? empty('No hours in this time', 'Hours count while a node is allocated, which an administrator of the platform does on the page of its cluster, and while a replica of a model holds GPUs. Choose another time above.') : organizations.map((one) => organizationCosts(one, window.tz, organizations.length === 1))}`;
 }
 
 function warning({ code, from, to, hardware_profile: profile }: CostWarningAnswer): Html {
@@ -118,7 +118,7 @@ function hoursOf({
   >`;
 }
 
-function organizationCosts(organization: OrganizationCostsAnswer, isOpen: boolean): Html {
+function organizationCosts(organization: OrganizationCostsAnswer, zone: string, isOpen: boolean): Html {
   const { name, amounts, clusters, billing_currency: currency } = organization;
   return html`<details class="fold costs" ${isOpen ? html`open` : null}>
     <summary>
@@ -129,12 +129,12 @@ function organizationCosts(organization: OrganizationCostsAnswer, isOpen: boolea
       <p class="quiet">
         ${currency === null ? 'It has no billing currency: each cost stands in that of its rate card.' : `Its billing currency is ${currency}.`}
       </p>
-      ${clusters.map(clusterCosts)}
+      ${clusters.map((cluster) => clusterCosts(cluster, zone))}
     </div>
   </details>`;
 }
 
-function clusterCosts(cluster: ClusterCostsAnswer): Html {
+function clusterCosts(cluster: ClusterCostsAnswer, zone: string): Html {
   const { name, source, running, estimated, amounts, line_items: lines } = cluster;
   const skipped = lines.filter(({ conversion }) => conversion === 'skipped_missing_rate').length;
   return html`<details class="fold costs">
@@ -144,7 +144,7 @@ function clusterCosts(cluster: ClusterCostsAnswer): Html {
       ${running ? badge('good', 'goes on') : null} ${estimated ? badge('busy', 'an end is concluded') : null}
       ${skipped === 0 ? null : badge('bad', 'not converted')}
     </summary>
-    ${lineTable(name, lines)}
+    ${lineTable(name, lines, zone)}
   </details>`;
 }
 
@@ -172,13 +172,13 @@ function billedOf({ native, billed, conversion, conversion_rate: rate }: CostLin
   return html`${amountText(billed)} <span class="quiet">${amountText(native)} × ${rate}</span>`;
 }
 
-function lineTable(name: string, lines: readonly CostLineAnswer[]): Html {
+function lineTable(name: string, lines: readonly CostLineAnswer[], zone: string): Html {
   return table({
     caption: `Line items of ${name}`,
     columns: [
       { title: 'Profile' },
-      { title: 'From' },
-      { title: 'Until' },
+      { title: `From (${zone})` },
+      { title: `Until (${zone})` },
       { title: 'Node-hours', isNumber: true },
       { title: 'GPU-hours', isNumber: true },
       { title: 'Price of an hour' },
@@ -186,8 +186,8 @@ function lineTable(name: string, lines: readonly CostLineAnswer[]): Html {
     ],
     rows: lines.map((line) => [
       html`${line.hardware_profile} ${line.estimated ? badge('busy', 'concluded') : null}`,
-      moment(line.from),
-      moment(line.to),
+      momentIn(line.from, zone),
+      momentIn(line.to, zone),
       hoursText(line.node_hours),
       hoursText(line.gpu_hours),
       priceOf(line),

@@ -5,9 +5,9 @@ import { page } from '#edge/portal/layout.ts';
 import { badge, empty, figures, notice, refused, table } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
 import type { MarginAnswer, MarginsAnswer } from './cost-answers.ts';
-import { type Asked, askedWindow, windowForm, windowQuery } from './cost-window.ts';
+import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { costTabs } from './costs-page.ts';
-import { hoursText, moment } from './widgets.ts';
+import { hoursText, momentIn } from './widgets.ts';
 
 /** What each model earns beside what its GPUs cost. */
 
@@ -48,8 +48,8 @@ function margins({ window, totals, models, warnings }: MarginsAnswer): Html {
         note: totals.margin === null ? 'not known without all costs' : undefined,
       },
     ])}
-    <p class="quiet">${moment(window.from)} until ${moment(window.to)}, days of ${window.tz}.</p>
-    ${warnings.map(({ kept_from: kept }) => notice('plain', html`<p>How busy replicas were before ${moment(kept)} is no longer known: requests from then are not kept one by one.</p>`))}
+    <p class="quiet">${windowText(window)}</p>
+    ${warnings.map(({ kept_from: kept }) => notice('plain', html`<p>How busy replicas were before ${momentIn(kept, window.tz)} (${window.tz}) is no longer known: requests from then are not kept one by one.</p>`))}
     ${models.length === 0 ? empty('Nothing earned and nothing held', 'No model had a request or a GPU in this time. Choose another one above.') : modelTable(models)}`;
 }
 

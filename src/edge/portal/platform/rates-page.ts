@@ -7,7 +7,7 @@ import { noticeOf, queryOf, type Refusal, type Visit } from '#edge/portal/visit.
 import type { PageAnswer } from './answers.ts';
 import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';
-import { moment, pageNumber, pager, renamed } from './widgets.ts';
+import { momentIn, pageNumber, pager, renamed } from './widgets.ts';
 
 /** Prices of hours and of currencies: they are dated, ended and followed, and never edited. */
 
@@ -70,11 +70,11 @@ function stateOf({ effective_from: from, effective_to: to }: Dated, nowMs: numbe
   return to !== null && Date.parse(to) <= nowMs ? badge('plain', 'ended') : badge('good', 'holds');
 }
 
-const datedColumns = [{ title: 'From' }, { title: 'Until' }, { title: 'State' }] as const;
+const datedColumns = [{ title: 'From (UTC)' }, { title: 'Until (UTC)' }, { title: 'State' }] as const;
 
 const datedCells = (rate: Dated, nowMs: number): MaybeHtml[] => [
-  moment(rate.effective_from),
-  moment(rate.effective_to, 'for good'),
+  momentIn(rate.effective_from, 'UTC'),
+  momentIn(rate.effective_to, 'UTC', 'for good'),
   stateOf(rate, nowMs),
 ];
 

@@ -1,3 +1,4 @@
+import type { Form } from '#edge/portal/form.ts';
 import { html, type Html } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
@@ -5,7 +6,7 @@ import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import type { RunAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';
-import { confirmForm, moment } from './widgets.ts';
+import { confirmForm, moment, onceHeader } from './widgets.ts';
 
 /** What is done to runs from their pages. */
 
@@ -18,8 +19,8 @@ export async function cancelRun(visit: Visit, id: string): Promise<Response> {
     : runPage(visit, id, done.refusal);
 }
 
-export async function retryRun(visit: Visit, id: string): Promise<Response> {
-  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/retry`);
+export async function retryRun(visit: Visit, id: string, form: Form): Promise<Response> {
+  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/retry`, undefined, onceHeader(form));
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : runPage(visit, id, done.refusal);
 }
 
@@ -63,8 +64,8 @@ export async function destroyPage(visit: Visit, id: string, refusal: Refusal | n
   return page(visit, { title: `Destroy ${run.stack}`, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
-export async function destroyRun(visit: Visit, id: string): Promise<Response> {
-  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/destroy`);
+export async function destroyRun(visit: Visit, id: string, form: Form): Promise<Response> {
+  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/destroy`, undefined, onceHeader(form));
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : destroyPage(visit, id, done.refusal);
 }
 

@@ -57,7 +57,7 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
   const polls = html`hx-get="${path}" hx-select="#live" hx-trigger="every 2s, log-ended from:body" hx-swap="outerHTML"
   hx-headers='{"X-Poll":"1"}'`;
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
-    <div id="live" ${isUnfinished(run) ? polls : null}>
+    <div id="live" ${isUnfinished(run) || isAddressPending(run) ? polls : null}>
       ${state(run)} ${failure(run)}
       <div class="actions">${actions(visit, run)}</div>
       ${address(visit, run, cluster)} ${outputs(run)} ${about(visit, { run, cluster, authorName })}
@@ -66,6 +66,9 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: titleOf(run), body, status, script: assets.runs });
 }
+
+/** Nothing has answered there yet, and something may any moment. */
+const isAddressPending = ({ url, url_status: status }: RunAnswer): boolean => url !== null && status !== 'ready';
 
 function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   const [path, may] = [runPath(run), choicesOf(run)];

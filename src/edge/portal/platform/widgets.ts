@@ -1,5 +1,8 @@
-import { time } from '#edge/portal/format.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { Form } from '#edge/portal/form.ts';
+import { time, timeIn } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
+import { onceOf } from '#edge/portal/key-pages.ts';
 import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer } from './answers.ts';
@@ -9,6 +12,11 @@ import type { PageAnswer } from './answers.ts';
 /** An ISO time; `none` where there is no such moment. */
 export function moment(iso: string | null, none = 'never'): Html {
   return iso === null ? html`<span class="quiet">${none}</span>` : time(Date.parse(iso));
+}
+
+/** The same in a zone that the page names: see `timeIn`. */
+export function momentIn(iso: string | null, zone: string, none = 'never'): Html {
+  return iso === null ? html`<span class="quiet">${none}</span>` : timeIn(Date.parse(iso), zone);
 }
 
 /** "12.5 h", "1,204.25 h". */
@@ -167,6 +175,13 @@ export function pageNumber(text: string): string {
   return /^[1-9]\d{0,8}$/.test(text) ? text : '1';
 }
 
+/** Each form is another one: one that is sent twice has the same. */
+export const onceField = (): Html => html`<input type="hidden" name="once" value="${uuidv7()}" />`;
+
+/** What the API knows a form by, so that it is done once; nothing where it says none. */
+export const onceHeader = (form: Form, body: object = {}): Readonly<Record<string, string>> =>
+  form.text('once') === '' ? {} : { 'idempotency-key': onceOf(form.text('once'), body) };
+
 export interface ConfirmOptions {
   readonly action: string;
   readonly body: MaybeHtml;
@@ -180,7 +195,7 @@ export function confirmForm(visit: Visit, { action, body, button, back, refusal 
   return html`<div class="confirm">
     ${refused(refusal)} ${body}
     <form method="post" action="${action}">
-      ${formToken(visit)}
+      ${formToken(visit)} ${onceField()}
       <p class="buttons"><button class="danger">${button}</button> <a href="${back}">Keep it</a></p>
     </form>
   </div>`;
@@ -189,7 +204,7 @@ export function confirmForm(visit: Visit, { action, body, button, back, refusal 
 /** A button that does one thing. */
 export function actionButton(visit: Visit, action: string, text: string, kind: 'primary' | 'danger' | '' = ''): Html {
   return html`<form method="post" action="${action}">
-    ${formToken(visit)}<button class="${kind}">${text}</button>
+    ${formToken(visit)}${onceField()}<button class="${kind}">${text}</button>
   </form>`;
 }
 

@@ -1,0 +1,46 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+
+/** The audit log of all organizations. */
+
+let gateway: TestGateway;
+let admin: Visitor;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  admin = await signInVisitor(gateway);
+});
+
+afterAll(() => gateway.stop());
+
+const path = '/portal/audit?organizations=all&action=';
+
+it('has what operators did to a tenant, whose own entries stand in no other log, and is theirs alone', async () => {
+  const made = await gateway.request('/v1/organizations', { body: { name: 'Tenant <b>of all</b>' } });
+  const { id, management_key: key } = (await made.json()) as { id: string; management_key: string };
+  const person = await makePerson(gateway, { role: 'admin' }, key);
+  const visitor = await signInPerson(gateway, person.email);
+  expect((await visitor.get('/portal/audit')).text).not.toContain('name="organizations"');
+  // Whoever asks for all is shown what is his own.
+  expect((await visitor.get(`${path}gateway.nothing`)).text).toContain('No change fits');
+
+  await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });
+  const credit = { amount: '7', reference: 'of-all', organization_id: id };
+  expect((await admin.post(`/portal/wallet/credits?organization_id=${id}`, credit)).status).toBe(303);
+  for (const action of ['organization.suspended', 'wallet.credited']) {
+    const { status, text } = await admin.get(`${path}${action}`);
+    const link = `href="/portal/organizations/${id}">Tenant &lt;b&gt;of all&lt;/b&gt;</a>`;
+    expect([action, status, text.includes(link), text.includes('<b>of all')]).toEqual([action, 200, true, false]);
+    expect((await admin.get(`/portal/audit?action=${action}`)).text).not.toContain(id);
+  }
+});
+
+it('goes on to older entries of all', async () => {
+  for (let index = 0; index < 60; index += 1) await gateway.request('/v1/projects', { body: { name: `p${index}` } });
+  const { text } = await admin.get(`${path}project.created`);
+  const [, next = ''] =
+    /href="(\/portal\/audit\?organizations=all&amp;action=project.created&amp;after=[^"]+)"/.exec(text) ?? [];
+  const older = await admin.get(next.replaceAll('&amp;', '&'));
+  expect([older.status, older.text.includes('Tenant')]).toEqual([200, true]);
+});

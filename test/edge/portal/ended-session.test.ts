@@ -1,0 +1,58 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { makePerson, send, signInPerson, signInVisitor, type Visitor, visitorWith } from './visitor.ts';
+
+/** What a browser is told whose session is over. */
+
+let gateway: TestGateway;
+let admin: Visitor;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  admin = await signInVisitor(gateway);
+});
+
+afterAll(() => gateway.stop());
+
+const ended = 'Your session was ended';
+const lapsed = 'Your session is over';
+const page = { accept: 'text/html' };
+
+it('a stranger is told nothing of sessions, and neither is a token of none', async () => {
+  const name = admin.cookie.split('=')[0] ?? '';
+  for (const cookie of ['', `${name}=`, `${name}=x`, `${name}=${'A'.repeat(43)}`]) {
+    const { status, text } = await send(`${gateway.url}/`, { headers: { ...page, cookie } });
+    expect([cookie, status, text.includes(ended) || text.includes(lapsed)]).toEqual([cookie, 200, false]);
+  }
+});
+
+it('a session that was ended elsewhere is told so, once, wherever its browser goes next', async () => {
+  const here = await signInVisitor(gateway);
+  await admin.post('/portal/sessions/end', { which: 'others' });
+  const moved = await here.get('/portal/keys');
+  expect([moved.status, moved.headers.location]).toEqual([303, '/?next=%2Fportal%2Fkeys']);
+  const shown = await here.get(String(moved.headers.location));
+  expect([shown.status, shown.text.includes(ended)]).toEqual([200, true]);
+  expect(shown.text).toContain('name="next" value="/portal/keys"');
+  // With this the browser has no token any more.
+  expect(String(shown.headers['set-cookie'])).toMatch(/=; .*Max-Age=0|Max-Age=0.*/);
+  const sent = await here.post('/portal/wallet/credits', { amount: '1', reference: 'ended', note: '' });
+  expect([sent.status, sent.headers.location]).toEqual([303, '/']);
+});
+
+it('another password and the end of a membership end sessions, which are told so', async () => {
+  const person = await makePerson(gateway);
+  const one = await signInPerson(gateway, person.email);
+  const link = await gateway.request(`/v1/users/${person.id}`, { method: 'DELETE' });
+  expect(link.status).toBeLessThan(300);
+  expect((await one.get('/')).text).toContain(ended);
+});
+
+it('a session that lapsed is told that, not that somebody ended it', async () => {
+  const here = await signInVisitor(gateway);
+  await gateway.db
+    .sql`update sessions set last_seen_at = now() - interval '13 hours' where id = (select max(id::text)::uuid from sessions)`;
+  const again = await visitorWith(gateway, here.cookie);
+  const { text } = await again.get('/');
+  expect([text.includes(lapsed), text.includes(ended)]).toEqual([true, false]);
+});

@@ -1,0 +1,46 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { standinFile, writeEngines } from '../inference/inference-gateway.ts';
+import { signInVisitor, type Visitor } from './visitor.ts';
+
+/** What the page of engines says of files that were read again. */
+
+let gateway: TestGateway;
+let admin: Visitor;
+let enginesDir: string;
+const file = standinFile('chat');
+
+beforeAll(async () => {
+  enginesDir = writeEngines({ chat: file });
+  gateway = await startGateway({ enginesDir });
+  admin = await signInVisitor(gateway);
+});
+
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
+
+const write = (text: string) => writeFileSync(join(enginesDir, 'chat.yaml'), text);
+
+it('files that were refused are said to be, with what is wrong and that the old ones hold, until others count', async () => {
+  expect((await admin.get('/portal/engines')).text).toContain('Nobody has had the files read again');
+  write(file.replace('context_length: 8192', 'context_length: "<b>many</b>"'));
+  const refused = await admin.post('/portal/engines-reload');
+  expect(refused.status).toBe(422);
+  for (const { text } of [refused, await admin.get('/portal/engines'), await admin.get('/portal/engines')]) {
+    expect(text).toContain('The engine files were refused');
+    expect(text).toContain('Engines go on by the files as they were');
+    expect(text).toMatch(/chat\.yaml:\d+: context_length: /);
+    expect(text).not.toContain('<b>many');
+    expect(text.match(/role="alert"/g)).toHaveLength(1);
+  }
+  write(file);
+  const again = await admin.post('/portal/engines-reload');
+  expect([again.status, again.headers.location]).toEqual([303, '/portal/engines?notice=reloaded']);
+  const { text } = await admin.get('/portal/engines?notice=reloaded');
+  expect(text).toContain('The engine files are read.');
+  expect(text).not.toContain('The engine files were refused');
+});
