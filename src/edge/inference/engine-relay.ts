@@ -200,7 +200,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#status !== 200) {
       const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
       const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
-      this.#fail(error, verdict);
+      this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
     } else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
@@ -211,7 +211,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     // Of a part nothing leaves before all parts are here.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
-    this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
+    this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
   }
 
   /** An engine may say at once that it has taken a request, which then waits for its turn. */
@@ -237,8 +237,10 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #fail(error: AppError, more: Partial<Outcome> = {}): void {
     const stopped = this.#stopped;
-    if (stopped !== null) this.#finish({ ...more, kind: stopped.kind, error: stopped.error, retry: false });
-    else this.#finish({ ...more, kind: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
+    const isOpen = stopped === null && !this.#job.answer.frameSent;
+    const again = { retry: isOpen && more.retry === true, unanswered: isOpen && more.unanswered === true };
+    const ending = stopped ?? { kind: 'failed', error };
+    this.#finish({ ...more, kind: ending.kind, error: ending.error, ...again });
   }
 
   /** The answer is no good: nothing more of it is wanted. */
@@ -269,7 +271,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     const isTold = meter.failure === 'error_frame';
-    if (meter.failure !== null) this.#giveUp({ retry: isTold, isDoubtful: isTold && answer.frameSent });
+    if (meter.failure !== null) this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
       if (stopped === null)
         this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });
