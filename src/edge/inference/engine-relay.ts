@@ -271,7 +271,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     const isTold = meter.failure === 'error_frame';
-    if (meter.failure !== null) this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
+    if (meter.failure !== null)
+      this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
       if (stopped === null)
         this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });

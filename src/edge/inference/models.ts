@@ -61,11 +61,7 @@ function coldStartSeconds(ms: number | null): number | null {
 }
 
 /** GET /v1/models?task_type=; those that the key may use. */
-export function listModels(
-  parts: ModelParts,
-  taskType: string | undefined,
-  caller: Caller,
-) {
+export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;

@@ -32,7 +32,10 @@ function textOf(body: Buffer): string {
  * Reads a body. All work that grows with its length is done here, so that another thread can do it for the event loop.
  * @throws AppError invalid_request_error, invalid_value, model_not_found
  */
-export function readRequest(body: Buffer, { form, bounds, meaningWithout, wantsHash, allowsFallback }: ReadJob): RequestFields {
+export function readRequest(
+  body: Buffer,
+  { form, bounds, meaningWithout, wantsHash, allowsFallback }: ReadJob,
+): RequestFields {
   const text = textOf(body);
   const fields = readFields(text, form, bounds);
   if (meaningWithout !== null) fields.meaning = digestMembers(text, meaningWithout);

@@ -91,8 +91,8 @@ function fallbacks({ fallbacks: ids }: ModelAnswer): MaybeHtml {
   if (ids.length === 0) return null;
   const links = ids.map((id) => html`<a href="/portal/models/${encodeURIComponent(id)}">${id}</a>`);
   return html`<p>
-    Where it cannot answer, requests with <code>x-headgate-allow-fallback: true</code> are answered, at its own price, by
-    ${links.map((link, index) => html`${index === 0 ? '' : ', or by '}${link}`)}.
+    Where it cannot answer, requests with <code>x-headgate-allow-fallback: true</code> are answered, at its own price,
+    by ${links.map((link, index) => html`${index === 0 ? '' : ', or by '}${link}`)}.
   </p>`;
 }
 
