@@ -49,7 +49,7 @@ const bench = useInference(async () => {
         flags: ['--fail-start', 'bad-model'],
         ...naming('embed'),
       }),
-      rank: standinFile('rank', { taskType: 'rerank', flags: ['--runner', 'pooling'] }),
+      rank: standinFile('rank', { taskType: 'rerank', flags: ['--runner', 'pooling', '--convert', 'classify'] }),
       'rank-gone': externalFile('rank-gone', nowhere, { taskType: 'rerank', ...naming('rank') }),
     },
     env: { HEADGATE_METRICS_PORT: '0' },
