@@ -56,8 +56,8 @@ describe('fallbacks are refused', () => {
     ['vectors', 'vectors is for embedding, and does not answer requests for chat'],
     ['sorter', 'sorter is for rerank'],
     ['plain', 'plain is for completion'],
-    ['1, 2, 3, 4, 5, 6, 7, 8, 9', 'Too big: expected array to have <=8 items'],
-    ['""', 'Too small'],
+    ['1, 2, 3, 4, 5, 6, 7, 8, 9', 'must not be longer than 8'],
+    ['""', 'must not be empty'],
   ])('where they are %s', (names, message) => {
     write({
       a: file('a', `fallbacks: [${names}]\nkind: vllm\nlora: [{ id: tuned }]\n`),
