@@ -9,4 +9,12 @@ export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-adm
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
 export { type CapRefusal, estimateTokens, type RequestSize } from './request-cost.ts';
 export type { StreamHold } from './stream-hold.ts';
-export { forecastHold, type Grant, heldPicoUsd, type HoldDemand, type HoldRefusal, takeHold } from './take-hold.ts';
+export {
+  forecastHold,
+  type Grant,
+  heldPicoUsd,
+  type HoldDemand,
+  type HoldRefusal,
+  moveHold,
+  takeHold,
+} from './take-hold.ts';

@@ -17,9 +17,10 @@ export interface Admission {
   check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
   /**
    * Adds to a hold as much as is available, up to `moreMicroUsd`.
+   * @param leastMicroUsd where less than this is available nothing is added
    * @returns what was added; 0 where the wallet has nothing more, null where nobody knows whether it has
    */
-  extend(requestId: string, moreMicroUsd: bigint): Extension | Promise<Extension>;
+  extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd?: bigint): Extension | Promise<Extension>;
   /**
    * What was used is durable, and not in the books yet: slot and reservations are given back, and the hold shrinks to
    * what will be charged, in whole micro-dollars. It stays until `settle`, also when this gateway is gone.
@@ -43,6 +44,12 @@ export interface Admission {
 
 /** Micro-dollars that were added to a hold; null where nobody knows whether there is more. */
 export type Extension = bigint | null;
+
+/** What is to be added to a hold: nothing where that is less than the least. */
+export interface Wanted {
+  readonly moreMicroUsd: bigint;
+  readonly leastMicroUsd: bigint;
+}
 
 /** A key with the limits that hold for it now. */
 export interface KeyRef {

@@ -110,12 +110,12 @@ class MemoryAdmission implements Admission {
     return this.#withBooks(request, (account, key) => this.#decide(account, key, request));
   }
 
-  extend(requestId: string, moreMicroUsd: bigint): bigint {
+  extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd = 0n): bigint {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return 0n;
     const available = availableMicroUsd(hold.account);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
-    if (added <= 0n) return 0n;
+    if (added <= 0n || available < leastMicroUsd) return 0n;
     hold.account.heldMicroUsd += added;
     hold.heldMicroUsd += added;
     return added;

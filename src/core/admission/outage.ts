@@ -26,6 +26,7 @@ import {
   type Extension,
   type KeyRef,
   type Settlement,
+  type Wanted,
 } from './contract.ts';
 import { GivenOver } from './given-over.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
@@ -123,14 +124,15 @@ export class Outage {
     return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
 
-  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`: nothing more says nothing of the wallet. */
-  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<Extension> {
+  /** Adds to a hold as much as this gateway may give of what is wanted: nothing more says nothing of the wallet. */
+  async extend(hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
     const { books, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
       if (this.#isOver || hold.isSettled) return null;
       const mayGive = books.mayServe && !this.givenOver.has(hold.organizationId);
-      const left = mayGive && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
+      const mayAdd = mayGive && share.leftMicroUsd > 0n && share.leftMicroUsd >= leastMicroUsd;
+      const left = mayAdd ? share.leftMicroUsd : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
       leases.raise(hold, added, false);

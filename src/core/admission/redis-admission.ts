@@ -5,7 +5,7 @@ import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
 import { AdmissionStore } from './admission-store.ts';
 import { BooksWatch } from './books-watch.ts';
-import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement } from './contract.ts';
+import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement, Wanted } from './contract.ts';
 import { Gathering } from './gathering.ts';
 import { HoldLeases, type OwnHold } from './hold-leases.ts';
 import { LeftHolds } from './left-holds.ts';
@@ -122,16 +122,17 @@ class SharedAdmission implements RedisAdmission {
     return this.#decide(request, true);
   }
 
-  async extend(requestId: string, moreMicroUsd: bigint): Promise<Extension> {
+  async extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd = 0n): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
     await this.#outages.current?.givenOver.turn(hold.organizationId);
     const before = this.#outages.current;
-    if (before !== null) return before.extend(hold, moreMicroUsd);
+    const more = { moreMicroUsd, leastMicroUsd };
+    if (before !== null) return before.extend(hold, more);
     try {
-      return await this.#extendInRedis(requestId, hold, moreMicroUsd);
+      return await this.#extendInRedis(requestId, hold, more);
     } catch (error) {
-      if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, moreMicroUsd);
+      if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, more);
       this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
       return null;
     }
@@ -232,11 +233,11 @@ class SharedAdmission implements RedisAdmission {
   }
 
   /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
-  async #extendInRedis(requestId: string, hold: OwnHold, moreMicroUsd: bigint): Promise<bigint> {
+  async #extendInRedis(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<bigint> {
     const { wallet, money } = this.#store.organization(hold.organizationId);
     this.#leases.settlements.flush();
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const args = [requestId, moreMicroUsd.toString()];
+      const args = [requestId, moreMicroUsd.toString(), leastMicroUsd.toString()];
       const reply = await this.#store.run(extendScript, [wallet, money], args, 'short');
       if (hold.isSettled) return 0n;
       if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);

@@ -95,13 +95,13 @@ local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[
 return {'ok', now, text(s), text(n), text(t), '0', '0'}
 `);
 
-/** KEYS wallet money · ARGV deadline request more. Says what was added. */
+/** KEYS wallet money · ARGV deadline request more least. Says what was added: nothing where that is less than the least. */
 export const extendScript = script(`${identity}
 if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'gone', now} end
 local wallet = redis.call('HMGET', KEYS[1], 'b', 'i')
 if not wallet[1] or wallet[2] ~= identity() then return {'wallet', now} end
 local available = tonumber(wallet[1]) - tonumber(redis.call('HGET', KEYS[2], 'total') or '0')
-if available <= 0 then return {'ok', now, '0'} end
+if available <= 0 or available < tonumber(ARGV[4]) then return {'ok', now, '0'} end
 local more = ARGV[3]
 if available < tonumber(more) then more = text(available) end
 redis.call('HINCRBY', KEYS[2], ARGV[2], more)

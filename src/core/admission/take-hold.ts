@@ -103,6 +103,27 @@ function grantFor(
   };
 }
 
+/**
+ * The grant of a request that another model serves from now on: its hold is raised to what it wants at that price, as
+ * far as there is so much, and left as it is where that does not reach the least. Its limits have counted it already.
+ * @returns null where the wallet, or the caller's cap, does not pay for it
+ */
+export async function moveHold(admission: Admission, grant: Grant, demand: HoldDemand): Promise<Grant | null> {
+  const bounds = costBounds(demand);
+  if (!bounds.ok) return null;
+  // An extension may be on its way.
+  await grant.streamHold?.cover(0n);
+  const request = requestOf(demand, bounds);
+  const { neededMicroUsd, wantedMicroUsd, requestId } = request;
+  let heldMicroUsd = heldPicoUsd(grant) / PICO_PER_MICRO;
+  if (heldMicroUsd < wantedMicroUsd) {
+    const leastMicroUsd = neededMicroUsd > heldMicroUsd ? neededMicroUsd - heldMicroUsd : 0n;
+    heldMicroUsd += (await admission.extend(requestId, wantedMicroUsd - heldMicroUsd, leastMicroUsd)) ?? 0n;
+  }
+  if (heldMicroUsd < neededMicroUsd) return null;
+  return grantFor({ admission, demand, bounds, request }, { ok: true, heldMicroUsd, view: grant.view });
+}
+
 /** What a request holds now, in pico-dollars: it is charged no more. */
 export function heldPicoUsd({ streamHold, heldMicroUsd }: Grant): bigint {
   return streamHold?.heldPicoUsd ?? heldMicroUsd * PICO_PER_MICRO;

@@ -48,6 +48,7 @@ export {
   type EngineReload,
   type EngineReloadResult,
 } from './engine-reload.ts';
+export { answersFor } from './fallback-checks.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';
@@ -124,8 +125,8 @@ function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string
     const { taskType, contextLength, enabled } = engine;
     const shared = { taskType, contextLength, enabled, engine };
     return [null, ...engine.lora].map((adapter): Model => {
-      const { id, name, aliases, huggingFaceId, ownedBy } = adapter ?? engine;
-      return { id, name, aliases, huggingFaceId, ownedBy, createdAt: createdAtOf(id), ...shared, adapter };
+      const { id, name, aliases, huggingFaceId, ownedBy, fallbacks } = adapter ?? engine;
+      return { id, name, aliases, huggingFaceId, ownedBy, createdAt: createdAtOf(id), ...shared, adapter, fallbacks };
     });
   });
   return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));

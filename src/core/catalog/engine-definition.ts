@@ -184,6 +184,8 @@ export interface LoraAdapter {
   /** Its own, or its base's; null as the engine's. */
   readonly pricing: EnginePricing | null;
   readonly flexPricing: EnginePricing | null;
+  /** As of an engine; its own and not its base's. */
+  readonly fallbacks: readonly string[];
 }
 
 /** One file of the engines folder, checked. Holds no secret: references to the environment stay references. */
@@ -205,6 +207,8 @@ export interface EngineDefinition {
   readonly pricing: EnginePricing | null;
   /** What requests of the tier `flex` pay; null when the file does not offer it. */
   readonly flexPricing: EnginePricing | null;
+  /** Ids of models of other engines that may answer where this one cannot, in this order; see fallback-checks.ts. */
+  readonly fallbacks: readonly string[];
   /** Requests at once from which on the engine counts as full; null leaves that to what the engine reports. */
   readonly concurrencyMax: number | null;
   readonly kind: EngineKind;

@@ -2,7 +2,15 @@ import { z } from 'zod';
 import { dockerFields, swarmFields } from './container-file-schema.ts';
 import { allowableFields, taskTypes } from './engine-definition.ts';
 import { loraFields } from './lora-fields.ts';
-import { aliasesField, externalPricingField, modelId, pricingField, pricingText, printable } from './model-fields.ts';
+import {
+  aliasesField,
+  externalPricingField,
+  fallbacksField,
+  modelId,
+  pricingField,
+  pricingText,
+  printable,
+} from './model-fields.ts';
 import { resourceFields } from './process-resource-fields.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
@@ -44,6 +52,7 @@ const common = {
   enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
   owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
   pricing: pricingField.optional().describe(pricingText),
+  fallbacks: fallbacksField,
   ...loraFields,
   kind: z
     .enum(['vllm', 'openai'])

@@ -6,6 +6,7 @@ import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import type { EngineFileProblem } from './engine-file-problem.ts';
 import { externalProblems } from './external-checks.ts';
+import { fallbackProblems, withFallbackIds } from './fallback-checks.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
 import { imageReferenceFilled } from './image-reference.ts';
@@ -58,7 +59,7 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
     found.push({ path: join(folder, name), file });
   }
   if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
-  return readAll(found, { options, earlier: problems, hosts: hostNames(folder) });
+  return readAll(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
 }
 
 /** Hosts and pools that files may name; null where the file of the hosts has mistakes of its own. */
@@ -68,10 +69,10 @@ function hostNames(folder: string): ReadonlySet<string> | null {
   return result.ok ? new Set(result.hosts.flatMap(({ name, pools }) => [name, ...pools])) : null;
 }
 
-/** Reads the named files as if they were the only ones of a folder. */
+/** Reads the named files as if they were the only ones of a folder; hosts and fallbacks that they name may be elsewhere. */
 export function loadEngineFileList(paths: readonly string[], options: EngineFilesOptions = {}): EngineFilesResult {
   const files = paths.map((path) => ({ path, file: path }));
-  return readAll(files, { options, earlier: [], hosts: null });
+  return readAll(files, { options, earlier: [], hosts: null, isWhole: false });
 }
 
 interface FoundFile {
@@ -84,9 +85,11 @@ interface ReadAllOptions {
   readonly options: EngineFilesOptions;
   readonly earlier: readonly EngineFileProblem[];
   readonly hosts: ReadonlySet<string> | null;
+  /** There are no other engines than those of these files. */
+  readonly isWhole: boolean;
 }
 
-function readAll(files: readonly FoundFile[], { options, earlier, hosts }: ReadAllOptions): EngineFilesResult {
+function readAll(files: readonly FoundFile[], { options, earlier, hosts, isWhole }: ReadAllOptions): EngineFilesResult {
   const problems = [...earlier];
   const read: ReadFile[] = [];
   for (const { path, file } of files) {
@@ -95,9 +98,11 @@ function readAll(files: readonly FoundFile[], { options, earlier, hosts }: ReadA
     if (result.read !== null) read.push(result.read);
   }
   problems.push(...nameCollisions(read), ...groupCollisions(read));
+  // What a fallback names may be in a file that was refused: it is looked for once all could be read.
+  if (problems.length === 0) problems.push(...unfitFallbacks(read, isWhole));
   if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
-  return { ok: true, engines: read.map(({ definition }) => definition) };
+  return { ok: true, engines: withFallbackIds(read.map(({ definition }) => definition)) };
 }
 
 function readEngineFile(path: string, file: string, options: EngineFilesOptions): ReadResult {
@@ -234,6 +239,15 @@ function groupCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
   return groupProblems(read.map(({ definition }) => definition)).map(({ engine, field, message }) => {
     const line = sources.get(engine)?.lineOf(field.split('.')) ?? null;
     return { file: engine.file, line, field, message };
+  });
+}
+
+function unfitFallbacks(read: readonly ReadFile[], isWhole: boolean): EngineFileProblem[] {
+  const sources = new Map(read.map(({ definition, source }) => [definition, source]));
+  const found = fallbackProblems([...sources.keys()], isWhole);
+  return found.flatMap(({ engine, ...problem }) => {
+    const source = sources.get(engine);
+    return source === undefined ? [] : [located(engine.file, source, problem)];
   });
 }
 

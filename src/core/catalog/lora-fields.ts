@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { aliasesField, externalPricingField, modelId, printable } from './model-fields.ts';
+import { aliasesField, externalPricingField, fallbacksField, modelId, printable } from './model-fields.ts';
 
 /** LoRA adapters in an engine file: models of their own that the engine's replicas serve beside its model. */
 
@@ -22,6 +22,7 @@ const adapter = z.strictObject({
   aliases: aliasesField,
   owned_by: printable(128).optional().describe('Shown in the model list; as of its repository or its base if absent.'),
   pricing: externalPricingField.optional().describe('As of the engine if absent, and cached tokens as other ones.'),
+  fallbacks: fallbacksField,
 });
 
 export const loraFields = {

@@ -45,6 +45,15 @@ export const aliasesField = z
   .default([])
   .describe('Further names that requests may use, without regard to case; answers call the model by its id.');
 
+export const fallbacksField = z
+  .array(printable(128))
+  .max(8)
+  .default([])
+  .describe(
+    'Models of other engines, by any of their names, that may answer in this order where this one cannot: only requests ' +
+      'with x-headgate-allow-fallback: true. Those of a fallback itself do not count.',
+  );
+
 const prices = {
   input_per_million: price('Prompt tokens'),
   output_per_million: price('Generated tokens'),

@@ -18,6 +18,8 @@ export interface Model {
   readonly engine: EngineDefinition;
   /** null for the engine's own model. */
   readonly adapter: LoraAdapter | null;
+  /** Ids of models that may answer where this one cannot, in this order. */
+  readonly fallbacks: readonly string[];
 }
 
 /** A price as it held from a moment on; never changed, only followed by another version. */

@@ -103,6 +103,7 @@ const loraAdapter: z.ZodType<LoraAdapter, unknown> = z.object({
   upstreamModel: z.string().nullable(),
   pricing: pricing.nullable(),
   flexPricing: pricing.nullable(),
+  fallbacks: texts.default([]),
 });
 
 const definition: z.ZodType<EngineDefinition, unknown> = z.object({
@@ -117,6 +118,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   ownedBy: z.string(),
   pricing: pricing.nullable(),
   flexPricing: pricing.nullable(),
+  fallbacks: texts.default([]),
   concurrencyMax: z.number().nullable(),
   kind: z.enum(['vllm', 'openai']),
   allow: z.array(z.enum(allowableFields)),

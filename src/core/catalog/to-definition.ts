@@ -39,6 +39,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     ownedBy: ownedBy(engine),
     pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
     flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
+    fallbacks: engine.fallbacks,
     concurrencyMax: engine.max_concurrent ?? null,
     kind: engineKindOf(engine),
     allow: engine.allow,
@@ -76,6 +77,7 @@ function toAdapter(adapter: EngineFile['lora'][number], engine: EngineFile, fold
     upstreamModel: upstream,
     pricing: pricing === undefined ? null : toPricing(pricing),
     flexPricing: pricing === undefined ? null : toFlexPricing(pricing),
+    fallbacks: adapter.fallbacks,
   };
 }
 

@@ -16,9 +16,9 @@ export interface ModelParts {
   readonly routing: Pick<Routing, 'coldStartMs'>;
 }
 
-type Usable = ApiKey['usableModels'];
+type Caller = Pick<ApiKey, 'usableModels'>;
 
-function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, usable: Usable) {
+function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { usableModels }: Caller) {
   const price = catalog.price(model.id);
   // Micro-dollars per million tokens are pico-dollars per token.
   const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
@@ -27,9 +27,14 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, usab
     object: 'model' as const,
     created: model.createdAt,
     owned_by: model.ownedBy,
-    parent: model.adapter === null ? null : parentOf(catalog, model, usable),
+    parent: model.adapter === null ? null : parentOf(catalog, model, usableModels),
     name: model.name,
     aliases: model.aliases,
+    // Nobody learns of a model that the key may not use.
+    fallbacks: model.fallbacks.filter((name) => {
+      const other = catalog.find(name);
+      return other !== undefined && mayUse(usableModels, other);
+    }),
     hugging_face_id: model.huggingFaceId,
     task_type: model.taskType,
     context_length: model.contextLength,
@@ -51,7 +56,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, usab
 }
 
 /** The base of an adapter; null where the key may not use it, and so does not learn of it. */
-function parentOf(catalog: Catalog, { engine: { id } }: Model, usable: Usable): string | null {
+function parentOf(catalog: Catalog, { engine: { id } }: Model, usable: ApiKey['usableModels']): string | null {
   const base = catalog.find(id);
   return base !== undefined && mayUse(usable, base) ? id : null;
 }
@@ -62,11 +67,7 @@ function coldStartSeconds(ms: number | null): number | null {
 }
 
 /** GET /v1/models?task_type=; those that the key may use. */
-export function listModels(
-  parts: ModelParts,
-  taskType: string | undefined,
-  { usableModels }: Pick<ApiKey, 'usableModels'>,
-) {
+export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
@@ -75,18 +76,20 @@ export function listModels(
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
   return {
     object: 'list' as const,
-    data: models.filter((model) => mayUse(usableModels, model)).map((model) => modelRecord(parts, model, usableModels)),
+    data: models
+      .filter((model) => mayUse(caller.usableModels, model))
+      .map((model) => modelRecord(parts, model, caller)),
   };
 }
 
 /** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
-export function getModel(parts: ModelParts, id: string, { usableModels }: ApiKey) {
+export function getModel(parts: ModelParts, id: string, caller: ApiKey) {
   const model = parts.catalog.find(id);
-  if (model === undefined || !mayUse(usableModels, model)) {
+  if (model === undefined || !mayUse(caller.usableModels, model)) {
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
-  return modelRecord(parts, model, usableModels);
+  return modelRecord(parts, model, caller);
 }
 
 function perMillion(price: PriceVersion) {

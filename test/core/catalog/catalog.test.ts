@@ -41,6 +41,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     ownedBy: 'Acme',
     pricing,
     flexPricing: null,
+    fallbacks: [],
     concurrencyMax: null,
     kind: 'openai',
     allow: [],
@@ -120,6 +121,7 @@ describe('an adapter', () => {
     upstreamModel: null,
     pricing: { ...pricing, inputPerMTokMicroUsd: 1n },
     flexPricing: null,
+    fallbacks: [],
   };
 
   it('is a model with a price of its own, served by the engine of its base, which stays known once its file is gone', async () => {

@@ -31,6 +31,7 @@ export function engineDefinition(
     ownedBy: 'acme',
     pricing: null,
     flexPricing: null,
+    fallbacks: [],
     concurrencyMax: null,
     kind: 'openai',
     allow: [],

@@ -34,6 +34,7 @@ export function containerEngine(
     ownedBy: 'acme',
     pricing: null,
     flexPricing: null,
+    fallbacks: [],
     concurrencyMax: null,
     kind: 'vllm',
     allow: [],

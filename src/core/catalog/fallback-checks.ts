@@ -1,0 +1,91 @@
+import type { EngineDefinition, LoraAdapter, TaskType } from './engine-definition.ts';
+import type { FileProblem } from './zod-problems.ts';
+
+/**
+ * What files say of fallbacks, once all of them are read. Fallbacks of a fallback do not count, so that models may name
+ * each other.
+ */
+
+/** For a model of which task another one can be asked by the same routes. */
+const standsIn: Readonly<Record<TaskType, readonly TaskType[]>> = {
+  chat: ['chat', 'vision', 'code'],
+  vision: ['chat', 'vision', 'code'],
+  code: ['chat', 'vision', 'code'],
+  completion: ['completion', 'chat', 'vision', 'code'],
+  embedding: ['embedding'],
+  rerank: ['rerank'],
+};
+
+/** Whether a model for one task can be asked by the routes of another. */
+export const answersFor = (asked: TaskType, other: TaskType): boolean => standsIn[asked].includes(other);
+
+interface NamedModel {
+  readonly id: string;
+  readonly engine: EngineDefinition;
+}
+
+type Names = ReadonlyMap<string, NamedModel>;
+
+export interface FallbackProblem extends FileProblem {
+  readonly engine: EngineDefinition;
+}
+
+/**
+ * Names of models that are not there, do other work, or would be of no use.
+ * @param isWhole there are no other engines than these: a name that none of them has is wrong
+ */
+export function fallbackProblems(engines: readonly EngineDefinition[], isWhole: boolean): FallbackProblem[] {
+  const names = namesOf(engines);
+  return engines.flatMap((engine) => {
+    const adapters = engine.lora.map((adapter, index) => ({ model: adapter, at: ['lora', index] }));
+    return [{ model: engine, at: [] as (string | number)[] }, ...adapters].flatMap(({ model, at }) => {
+      return model.fallbacks.flatMap((name, index) => {
+        const message = problemOf(name, index, { model, engine, names, isWhole });
+        return message === null ? [] : [{ engine, path: [...at, 'fallbacks', index], message }];
+      });
+    });
+  });
+}
+
+interface NamedBy {
+  readonly model: EngineDefinition | LoraAdapter;
+  readonly engine: EngineDefinition;
+  readonly names: Names;
+  readonly isWhole: boolean;
+}
+
+function problemOf(name: string, index: number, { model, engine, names, isWhole }: NamedBy): string | null {
+  const found = names.get(name.toLowerCase());
+  if (found === undefined) return isWhole ? `no engine file has a model ${JSON.stringify(name)}` : null;
+  if (found.id === model.id) return 'a model is no fallback of its own';
+  if (found.engine === engine) return `${found.id} is served by the same engine, and cannot answer where it does not`;
+  if (model.fallbacks.findIndex((other) => names.get(other.toLowerCase())?.id === found.id) < index) {
+    return `${found.id} stands here already`;
+  }
+  const { taskType } = found.engine;
+  if (answersFor(engine.taskType, taskType)) return null;
+  return `${found.id} is for ${taskType}, and does not answer requests for ${engine.taskType}`;
+}
+
+/** The same engines, with the ids of their fallbacks in the place of other names. What none of them has stays. */
+export function withFallbackIds(engines: readonly EngineDefinition[]): readonly EngineDefinition[] {
+  const names = namesOf(engines);
+  const ids = (fallbacks: readonly string[]): string[] =>
+    fallbacks.map((name) => names.get(name.toLowerCase())?.id ?? name);
+  return engines.map((engine) => ({
+    ...engine,
+    fallbacks: ids(engine.fallbacks),
+    lora: engine.lora.map((adapter) => ({ ...adapter, fallbacks: ids(adapter.fallbacks) })),
+  }));
+}
+
+/** By id, name, alias or repository, in lower case. */
+function namesOf(engines: readonly EngineDefinition[]): Names {
+  return new Map(
+    engines.flatMap((engine) =>
+      [engine, ...engine.lora].flatMap(({ id, name, aliases, huggingFaceId }) =>
+        [id, name, ...aliases, huggingFaceId ?? id].map((one) => [one.toLowerCase(), { id, engine }] as const),
+      ),
+    ),
+  );
+}
