@@ -16,6 +16,7 @@ import {
   type NewUserKey,
   selectKey,
   selectKeyIdsOf,
+  selectExpiring,
   selectKeysById,
   selectKeys,
 } from './key-rows.ts';
@@ -47,6 +48,8 @@ export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.t
 /** A key that the gateway itself calls with, for the user whom it is of; nobody has its secret. */
 export type HeldKey = Pick<KeyRow, 'id' | 'secretHash'>;
 
+export type ExpiringKey = KeyRecord & { readonly expiresAtMs: number };
+
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];
   readonly more: boolean;
@@ -75,6 +78,8 @@ export interface Keys {
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
   endUnusedHeld(): Promise<void>;
+  /** Active keys whose life ends within so many milliseconds, and was meant to last longer than that; none that is held. */
+  expiring(withinMs: number): Promise<readonly ExpiringKey[]>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
   /** Whether a secret is one that an operator chose, active or not; without a look-up. */
@@ -215,6 +220,13 @@ export function createKeys(options: KeysOptions): Keys {
     hold: changes.hold,
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
+    expiring: async (withinMs) => {
+      const rows = await selectExpiring(db, new Date(clock.now()), withinMs);
+      return rows.map(toKeyRecord).flatMap((key) => {
+        const { expiresAtMs } = key;
+        return expiresAtMs === null ? [] : [{ ...key, expiresAtMs }];
+      });
+    },
     knows: verifier.knows,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,
