@@ -335,14 +335,3 @@ export async function selectKeysById(db: Db, keyIds: readonly string[]): Promise
   }
   return rows;
 }
-
-/** Active ones that are not held, expire so soon, and were made to live for longer than that. */
-export async function selectExpiring(db: Db, now: Date, withinMs: number): Promise<KeyRow[]> {
-  const soon = new Date(now.getTime() + withinMs);
-  const isLongLived = sql`${apiKeys.expiresAt} - ${apiKeys.createdAt} > make_interval(secs => ${withinMs / 1000})`;
-  return db.orm
-    .select()
-    .from(apiKeys)
-    .where(and(counts(now), lte(apiKeys.expiresAt, soon), isLongLived))
-    .orderBy(asc(apiKeys.expiresAt), asc(apiKeys.id));
-}

@@ -3,6 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type ExpiringKey, readExpiring } from './expiring.ts';
 import { type HeldBy, selectHeldKey } from './held-keys.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
@@ -16,7 +17,6 @@ import {
   type NewUserKey,
   selectKey,
   selectKeyIdsOf,
-  selectExpiring,
   selectKeysById,
   selectKeys,
 } from './key-rows.ts';
@@ -47,8 +47,6 @@ export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.t
 
 /** A key that the gateway itself calls with, for the user whom it is of; nobody has its secret. */
 export type HeldKey = Pick<KeyRow, 'id' | 'secretHash'>;
-
-export type ExpiringKey = KeyRecord & { readonly expiresAtMs: number };
 
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];
@@ -220,13 +218,7 @@ export function createKeys(options: KeysOptions): Keys {
     hold: changes.hold,
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
-    expiring: async (withinMs) => {
-      const rows = await selectExpiring(db, new Date(clock.now()), withinMs);
-      return rows.map(toKeyRecord).flatMap((key) => {
-        const { expiresAtMs } = key;
-        return expiresAtMs === null ? [] : [{ ...key, expiresAtMs }];
-      });
-    },
+    expiring: (withinMs) => readExpiring(db, new Date(clock.now()), withinMs),
     knows: verifier.knows,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,
