@@ -89,8 +89,11 @@ async function deliveriesOf(
   return events.flatMap((event): NewDelivery[] => {
     const told = people.get(event.organizationId) ?? null;
     if (told === null) return [];
-    const isWanted = ({ organizationId, events: wanted }: (typeof endpoints)[number]): boolean =>
-      organizationId === event.organizationId && (wanted === null || wanted.includes(event.type));
+    // What was before an endpoint is none of its.
+    const isWanted = ({ organizationId, createdAt, events: wanted }: (typeof endpoints)[number]): boolean =>
+      organizationId === event.organizationId &&
+      createdAt <= event.createdAt &&
+      (wanted === null || wanted.includes(event.type));
     const mailed: readonly string[] = told.types ?? mailedTypes;
     const readers = isMailed && mailed.includes(event.type) ? told.userIds : [];
     return [

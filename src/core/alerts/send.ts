@@ -152,6 +152,8 @@ function exchange(
       method: 'POST',
       // An agent of any kind, `false` too, would resolve the name and connect by itself.
       createConnection: () => socket,
+      // Without an agent nobody knows it, and a port stands in the Host header that nobody asked for.
+      defaultPort: url.protocol === 'https:' ? 443 : 80,
       signal,
       headers: {
         'user-agent': 'headgate',
