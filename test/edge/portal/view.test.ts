@@ -277,6 +277,7 @@ describe('a member', () => {
       '/portal/organizations/new',
       '/portal/clusters/new',
       '/portal/keys/new',
+      '/portal/webhooks/new',
     ]) {
       expect([path, (await member.get(path)).status]).toEqual([path, 403]);
     }
