@@ -68,7 +68,7 @@ export async function changeAlertMails(visit: Visit, form: Form): Promise<Respon
 }
 
 export async function newWebhookPage(visit: Visit): Promise<Response> {
-  return await formPage(visit, { url: '', description: '', events: null }, null);
+  return formPage(visit, { url: '', description: '', events: null }, null);
 }
 
 function formPage(visit: Visit, typed: WebhookFields, refusal: Refusal | null): Response | Promise<Response> {
