@@ -51,8 +51,17 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   let looking: Promise<void> | null = null;
   let isAskedAgain = false;
 
+  /** What goes wrong here keeps nothing back that is to be sent already. */
+  async function addressAll(): Promise<void> {
+    try {
+      while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
+    } catch (error) {
+      log.warn({ err: error }, 'it was not found out who is to be told of alerts; a job does it later');
+    }
+  }
+
   async function look(): Promise<void> {
-    while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
+    await addressAll();
     for (;;) {
       isAskedAgain = false;
       const claimed = await claimDue(db, underWayOf([...underWay.keys()]), bounds, {

@@ -195,3 +195,29 @@ describe('events', () => {
     expect(await scene.api.db.sql`select 1 from alert_events`).toHaveLength(0);
   });
 });
+
+describe('keys that expire soon', () => {
+  it('are those of a week and less that were made for longer, and are no others', async () => {
+    const { api, tenant } = scene;
+    const dayMs = 24 * hourMs;
+    const expiring = async (): Promise<string[]> => (await api.keys.expiring(7 * dayMs)).map(({ name }) => name);
+    const make = (name: string, expires_in_days: number) =>
+      ask('/v1/keys', 'POST', { name, expires_at: Math.floor(Date.now() / 1000) + expires_in_days * 86_400 });
+    for (const [name, days] of [
+      ['month', 30],
+      ['weekly', 6],
+      ['year', 365],
+      ['revoked', 30],
+    ] as const) {
+      expect((await make(name, days)).status).toBe(201);
+    }
+    const { body } = await api.ask('/v1/keys', { key: tenant.key });
+    const { id } = body.data.find(({ name }: { name: string }) => name === 'revoked');
+    expect((await ask(`/v1/keys/${id}`, 'DELETE')).status).toBe(200);
+    expect(await expiring()).toEqual([]);
+    api.turnClock(23 * dayMs + hourMs);
+    expect(await expiring()).toEqual(['month']);
+    api.turnClock(8 * dayMs);
+    expect(await expiring()).toEqual([]);
+  });
+});
