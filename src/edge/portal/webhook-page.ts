@@ -89,7 +89,7 @@ function deliveryTable(visit: Visit, { id, enabled }: WebhookAnswer, deliveries:
       timeOf(delivery.last_attempt_at, 'none yet'),
       timeOf(delivery.next_attempt_at, 'none'),
       enabled
-        ? act(visit, `${pageOf(id)}/deliveries/${delivery.id}/replay`, 'Send again', `Send ${delivery.event_id} again`)
+        ? act(visit, `${pageOf(id)}/deliveries/${delivery.id}/replay`, 'Send again', `Send again: ${delivery.event_id}`)
         : null,
     ]),
   });
