@@ -89,9 +89,7 @@ export interface TestApi {
   organization(name?: string): Promise<{ id: string; key: string }>;
   turnClock(ms: number): void;
   /** A second gateway's rooms on the same database. */
-  secondRooms(
-    other?: Partial<RoomOptions>,
-  ): Pick<TestApi, 'keys' | 'accounts' | 'clusters' | 'secrets' | 'alerts'>;
+  secondRooms(other?: Partial<RoomOptions>): Pick<TestApi, 'keys' | 'accounts' | 'clusters' | 'secrets' | 'alerts'>;
   stop(): Promise<void>;
 }
 
