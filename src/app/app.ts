@@ -11,6 +11,7 @@ import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
+import { createEngineAlertsPart } from './alerts.ts';
 import { type BooksPlace, openBooks } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
 import { createEdges, type Edges } from './edges.ts';
@@ -104,6 +105,8 @@ async function startOn(
     ...common,
     settings: config.keys,
     signIn: config.signIn,
+    alerts: config.alerts,
+    platformKeys: config.platform.keys,
     staleMs: config.database.staleMs,
     slot: slot.number,
   });
@@ -116,6 +119,7 @@ async function startOn(
     bootstrap: bootstrap.part,
     reload: createReloadPart(operating),
     lowBalances: createLowBalancesPart({ ...common, foundation, gateway }),
+    engineAlerts: createEngineAlertsPart({ ...foundation, ...gateway, raising: foundation.alerts, clock }),
   };
   const parts = listParts({ foundation, gateway, platform, edges }, own, options);
   edges.mount(parts);
@@ -142,6 +146,7 @@ interface OwnParts {
   readonly bootstrap: Part;
   readonly reload: Part;
   readonly lowBalances: Part;
+  readonly engineAlerts: Part;
 }
 
 /** Every part of the gateway: started from above, stopped from below. */
@@ -167,7 +172,9 @@ function listParts(
     gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
+    foundation.parts.alerts,
     own.lowBalances,
+    own.engineAlerts,
     gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,

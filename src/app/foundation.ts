@@ -1,9 +1,11 @@
 import type { Clock } from '#base/clock.ts';
-import type { KeysConfig, SignInConfig } from '#base/config.ts';
+import type { AlertsConfig, KeysConfig, SignInConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { createMailer } from '#base/mail.ts';
+import type { Outbound } from '#base/outbound.ts';
 import { type Accounts, createAccounts, createLetters, type Letters } from '#core/accounts/accounts.ts';
+import { type Alerts, createRaising } from '#core/alerts/alerts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import {
   changesLookMs,
@@ -16,7 +18,9 @@ import {
   type Organizations,
   type ServiceAccountSetup,
 } from '#core/keys/keys.ts';
+import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createSessions, type Sessions } from '#core/sessions/sessions.ts';
+import { auditWithAlerts, createAlertsWing } from './alerts.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
@@ -31,8 +35,11 @@ export interface Foundation {
   readonly serviceAccountSetup: ServiceAccountSetup;
   readonly sessions: Sessions;
   readonly letters: Letters;
+  readonly secrets: Secrets;
+  readonly alerts: Alerts;
   readonly coordination: Coordination;
   readonly parts: {
+    readonly alerts: Part;
     readonly sharedStore: Part;
     readonly gateways: Part;
     readonly keyUses: Part;
@@ -43,6 +50,11 @@ export interface Foundation {
 export interface FoundationOptions {
   readonly settings: KeysConfig;
   readonly signIn: SignInConfig;
+  readonly alerts: AlertsConfig;
+  /** What secrets are encrypted with; null: keys of a file in the data folder. */
+  readonly platformKeys: readonly Buffer[] | null;
+  /** Where webhooks go; the internet where absent. */
+  readonly outbound?: Outbound;
   /** What is known of keys and projects serves for so long while Postgres is away. */
   readonly staleMs: number;
   readonly shared: SharedStore;
@@ -63,7 +75,8 @@ function lettersOf({ signIn: { mail, publicUrl }, log }: FoundationOptions): Let
 
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
-  const audit = createAudit({ clock });
+  const raising = createRaising({ db, clock });
+  const audit = auditWithAlerts(createAudit({ clock }), raising);
   const { maxServiceAccounts } = settings;
   const accounts = createAccounts({ db, clock, log, audit, staleMs, guesses: shared, maxServiceAccounts });
   const sessions = createSessions({ db, clock, audit, accounts, guesses: shared });
@@ -71,6 +84,10 @@ export function createFoundation(options: FoundationOptions): Foundation {
   const { prefix: keyPrefix, maxActive: maxActiveKeys } = settings;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys, staleMs });
   const coordination = createCoordination({ ...options, ...shared, keys });
+  const letters = lettersOf(options);
+  const secrets = createSecrets({ db, log, keys: options.platformKeys, dataDir: options.dataDir });
+  const rooms = { ...options, audit, accounts, keys, secrets, letters, raising };
+  const { alerts, part: alertsPart } = createAlertsWing({ ...rooms, settings: options.alerts });
   return {
     audit,
     auditTrail: createAuditTrail({ db }),
@@ -80,9 +97,12 @@ export function createFoundation(options: FoundationOptions): Foundation {
     members: createMembers({ db, accounts, keys }),
     serviceAccountSetup: createServiceAccountSetup({ db, accounts, keys }),
     sessions,
-    letters: lettersOf(options),
+    letters,
+    secrets,
+    alerts,
     coordination,
     parts: {
+      alerts: alertsPart,
       sharedStore: { name: 'Redis', stop: () => shared.store?.close() },
       gateways: coordination.part,
       keyUses: {

@@ -10,7 +10,7 @@ export interface LowBalancesParts {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly foundation: Pick<Foundation, 'letters'>;
+  readonly foundation: Pick<Foundation, 'alerts'>;
   readonly gateway: Pick<Gateway, 'wallet'>;
 }
 
@@ -22,8 +22,13 @@ export function createLowBalancesPart({ db, clock, log, foundation, gateway }: L
     db,
     clock,
     log,
-    letters: foundation.letters,
     balances: (organizationIds) => gateway.wallet.balances(db.sql, organizationIds),
+    raiseIn: (tx, { organizationId, balance, lowBalance }) =>
+      foundation.alerts.raiseIn(tx, {
+        organizationId,
+        type: 'wallet.low_balance',
+        data: { balance, alert_below: lowBalance, currency: 'USD' },
+      }),
   });
   return {
     name: 'low balances',

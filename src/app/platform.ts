@@ -6,7 +6,7 @@ import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import type { Exposures } from '#core/exposures/exposures.ts';
 import { nodeRuns, type Runs, runsUnderWay } from '#core/runs/runs.ts';
-import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
 import type { EnginesPlace } from './engines.ts';
@@ -52,11 +52,10 @@ export interface PlatformOptions extends EnginesPlace {
 const lookEveryMs = 60_000;
 
 export function createPlatform(options: PlatformOptions): Platform {
-  const { config, foundation, db, clock, log, dataDir } = options;
-  const { audit, accounts, keys, coordination } = foundation;
+  const { config, foundation, db, clock, log } = options;
+  const { audit, accounts, keys, secrets, coordination } = foundation;
   const { placeId: holder } = coordination.gateways;
   const { costs, directory, part: costsPart } = createCostsWing(options);
-  const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
   const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns };
   const clusters = createClusters({ ...clusterParts, nodeSilenceMs });

@@ -337,3 +337,4 @@ export const storage = section(
 
 export { platform, type PlatformConfig } from './config-platform.ts';
 export { signIn, type SignInConfig } from './config-sign-in.ts';
+export { alerts, type AlertsConfig } from './config-alerts.ts';

@@ -12,6 +12,7 @@ import { type AllowedMount, liesIn } from './host-folder.ts';
  */
 
 export type {
+  AlertsConfig,
   BootstrapConfig,
   CacheConfig,
   DatabaseConfig,
@@ -47,6 +48,7 @@ export interface Config {
   readonly storage: sections.StorageConfig;
   readonly platform: sections.PlatformConfig;
   readonly signIn: sections.SignInConfig;
+  readonly alerts: sections.AlertsConfig;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Environment;
 }
@@ -67,6 +69,7 @@ const gatewayVariables = {
   ...sections.storage.variables,
   ...sections.platform.variables,
   ...sections.signIn.variables,
+  ...sections.alerts.variables,
 };
 
 /** Programs of one machine often share an environment: another one's variable is no mistake. */
@@ -97,6 +100,7 @@ export function parseConfig(environment: Environment): Config {
     storage: sections.storage.from(read),
     platform: sections.platform.from(read),
     signIn: sections.signIn.from(read),
+    alerts: sections.alerts.from(read),
     environment: Object.freeze({ ...environment }),
   });
 }

@@ -15,7 +15,10 @@ export type IdPrefix =
   | 'cluster'
   | 'node'
   | 'stack'
-  | 'run';
+  | 'run'
+  | 'wh'
+  | 'evt'
+  | 'dlv';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

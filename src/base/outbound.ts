@@ -20,11 +20,13 @@ const azureWireServer = '168.63.129.16';
 
 /**
  * Whether an address belongs to the internet at large: everything that has a purpose of its own is none of it, such as
- * this machine, private networks, links, and addresses that stand for those of IPv4.
+ * this machine, private networks, links, and addresses that stand for those of IPv4. Of IPv6 nothing is given out
+ * beyond 2000::/3: what lies there and has no name yet, such as the old ::a.b.c.d, is none of it either.
  */
 export function isPublicAddress(text: string): boolean {
   if (!ipaddr.isValid(text)) return false;
   const address = ipaddr.process(text);
+  if (address instanceof ipaddr.IPv6 && ((address.parts[0] ?? 0) & 0xe000) !== 0x2000) return false;
   return address.range() === 'unicast' && address.toString() !== azureWireServer;
 }
 

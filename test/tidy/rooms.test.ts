@@ -7,6 +7,7 @@ const house: House = {
   /** The rooms that know another beside them. Every line is a decision: what is not here is not known. */
   rooms: {
     'core/accounts': ['core/audit'],
+    'core/alerts': ['core/accounts', 'core/audit', 'core/secrets'],
     'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
@@ -41,7 +42,7 @@ const house: House = {
   },
   /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
   wings: {
-    foundation: ['accounts', 'keys', 'audit', 'gateways', 'sessions'],
+    foundation: ['accounts', 'alerts', 'keys', 'audit', 'gateways', 'secrets', 'sessions'],
     gateway: [
       'catalog',
       'fleet',
@@ -55,7 +56,7 @@ const house: House = {
       'requests',
       'reconcile',
     ],
-    platform: ['stacks', 'runs', 'clusters', 'costs', 'secrets', 'exposures'],
+    platform: ['stacks', 'runs', 'clusters', 'costs', 'exposures'],
   },
 };
 

@@ -3,6 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { ThrottleOptions } from '#base/throttle.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type AlertPeople, type AlertReader, readAlertPeople, readAlertReader } from './alert-people.ts';
 import { type Member, readMember } from './member.ts';
 import type { JoinAccessEnd } from './access-end.ts';
 import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
@@ -18,6 +19,7 @@ import {
   type OrganizationPage,
   readOrganizations,
   readOwner,
+  readPlatformOrganization,
 } from './organization.ts';
 import type {
   NewProject,
@@ -56,7 +58,8 @@ export type { AccessEnd, JoinAccessEnd } from './access-end.ts';
 export type { Identities, Identity, NewPeople } from './identity.ts';
 export type { LinkedIdentity } from './linked-identities.ts';
 export type { Invitation, InvitationPage, Invitations, MadeInvitation } from './invitation.ts';
-export { createLetters, type Letters } from './letters.ts';
+export type { AlertPeople, AlertReader } from './alert-people.ts';
+export { type AlertLetter, createLetters, type Letters } from './letters.ts';
 export { createLowBalances } from './low-balance.ts';
 export { roleWords } from './role-words.ts';
 export type { ResetLink, ResetLinks } from './reset-link.ts';
@@ -112,6 +115,8 @@ export interface Accounts {
   lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null>;
   /** As PostgreSQL has it; null when there is none. */
   readOrganization(organizationId: string): Promise<Organization | null>;
+  /** The one that runs the platform; null before there is any. */
+  readPlatformOrganization(): Promise<Organization | null>;
   /** Those of the ids that there are. */
   readOrganizations(organizationIds: readonly string[]): Promise<readonly Organization[]>;
   /** The user who owns an organization; null when there is no such organization. */
@@ -136,6 +141,10 @@ export interface Accounts {
   isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
   /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
   readMember(userId: string, organizationId: string): Promise<Member | null>;
+  /** Who is told of alerts by mail, and of which. Null when there is no such organization, and for a closed one. */
+  readAlertPeople(organizationId: string): Promise<AlertPeople | null>;
+  /** One of those, as PostgreSQL has it now; null for who does not administer the organization any more. */
+  readAlertReader(organizationId: string, userId: string): Promise<AlertReader | null>;
   readonly users: Users;
   readonly serviceAccounts: ServiceAccounts;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
@@ -191,11 +200,14 @@ export function createAccounts(options: AccountsOptions): Accounts {
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
     lockOrganization,
     readOrganization: async (organizationId) => (await readOrganizations(db, [organizationId]))[0] ?? null,
+    readPlatformOrganization: () => readPlatformOrganization(db),
     readOrganizations: (organizationIds) => readOrganizations(db, organizationIds),
     readOwner: (organizationId) => readOwner(db, organizationId),
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
     readMember: (userId, organizationId) => readMember(db, userId, organizationId),
+    readAlertPeople: (organizationId) => readAlertPeople(db, organizationId),
+    readAlertReader: (organizationId, userId) => readAlertReader(db, organizationId, userId),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
     isMember,
     users: createUsers({

@@ -11,15 +11,18 @@ export interface Letters {
   sendReset(link: ResetLink): Promise<string | null>;
   sendInvitation(made: MadeInvitation): Promise<string | null>;
   /** Does nothing where no mail is sent. @throws AppError mail_unavailable */
-  sendLowBalance(low: LowBalance): Promise<void>;
+  sendAlert(alert: AlertLetter): Promise<void>;
 }
 
-/** Amounts are USD as they are shown. */
-export interface LowBalance {
+/** What somebody is told without asking. */
+export interface AlertLetter {
   readonly email: string;
-  readonly organizationName: string;
-  readonly balance: string;
-  readonly lowBalance: string;
+  readonly subject: string;
+  readonly paragraphs: readonly string[];
+  /** Where more of it is to be seen, among the gateway's own pages. */
+  readonly page: { readonly text: string; readonly path: string } | null;
+  /** When it happened: a letter may come late. */
+  readonly atMs: number;
 }
 
 export interface LettersOptions {
@@ -60,15 +63,12 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
       return null;
     },
-    async sendLowBalance({ email, organizationName, balance, lowBalance }) {
+    async sendAlert({ email, subject, paragraphs, page, atMs }) {
       if (mailer === null) return;
-      const text = [
-        `The wallet of the organization "${organizationName}" on Headgate has ${balance} USD left, less than the ${lowBalance} USD that you wanted to be told of.`,
-        'Requests that cost more than is left are refused. Whoever runs the gateway adds credit.',
-        `The wallet: ${publicUrl ?? ''}/portal/wallet`,
-      ];
-      const subject = `The balance of ${organizationName} is low`;
-      await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
+      const link = page === null ? [] : [`${page.text}: ${publicUrl ?? ''}${page.path}`];
+      const text = [...paragraphs, `This was on ${utc(atMs)}.`, ...link];
+      // A name of several lines is no further header.
+      await mailer.send({ to: email, subject: subject.replaceAll(/\s+/g, ' '), text: `${text.join('\n\n')}\n` });
     },
   };
 }

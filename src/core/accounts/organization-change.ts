@@ -18,13 +18,15 @@ export interface OrganizationPatch {
   readonly models?: readonly string[] | null | undefined;
   /** In pico-dollars. */
   readonly lowBalance?: bigint | null | undefined;
+  readonly alertEmails?: readonly string[] | null | undefined;
 }
 
 const conflict = (message: string, param?: string): AppError =>
   new AppError('conflict', { message, ...(param !== undefined && { param }) });
 
 /** What the audit keeps of an organization. */
-function auditView({ name, status, defaultLimits, maxActiveKeys, models, lowBalance }: Organization): AuditView {
+function auditView(organization: Organization): AuditView {
+  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails } = organization;
   return {
     name,
     status,
@@ -37,6 +39,7 @@ function auditView({ name, status, defaultLimits, maxActiveKeys, models, lowBala
     max_active_keys: maxActiveKeys,
     models,
     wallet_alert_below: lowBalance === null ? null : formatUsd(lowBalance),
+    alert_emails: alertEmails,
   };
 }
 
@@ -46,13 +49,14 @@ function actionOf(before: Organization, after: Organization): string {
 }
 
 function changedFields(before: Organization, patch: OrganizationPatch) {
-  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance } = patch;
+  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails } = patch;
   return {
     name: name ?? before.name,
     status: status ?? before.status,
     defaultLimits: defaultLimits === null ? {} : { ...before.defaultLimits, ...defaultLimits },
     maxActiveKeys: maxActiveKeys === undefined ? before.maxActiveKeys : maxActiveKeys,
     models: models === undefined ? before.models : models,
+    alertEmails: alertEmails === undefined ? before.alertEmails : alertEmails,
     // Another amount is told of anew.
     ...(lowBalance !== undefined && lowBalance !== before.lowBalance && { lowBalance, lowBalanceToldAt: null }),
   };

@@ -25,6 +25,8 @@ export interface Organization extends OrganizationLimits {
   readonly lowBalance: bigint | null;
   /** When they were told; null while the balance is not below. */
   readonly lowBalanceToldAtMs: number | null;
+  /** Kinds of alerts that those who administer it get by mail; null: it has not chosen. */
+  readonly alertEmails: readonly string[] | null;
 }
 
 export interface NewOrganization {
@@ -123,6 +125,12 @@ export async function readOrganizations(db: Db, organizationIds: readonly string
     .from(organizations)
     .where(inArray(organizations.id, [...organizationIds]));
   return rows.map(toOrganization);
+}
+
+/** Null before there is any. */
+export async function readPlatformOrganization(db: Db): Promise<Organization | null> {
+  const [row] = await db.orm.select().from(organizations).where(eq(organizations.platform, true)).limit(1);
+  return row === undefined ? null : toOrganization(row);
 }
 
 /** The user who owns an organization, else one who administers it; the first where there are several. */

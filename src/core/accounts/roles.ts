@@ -35,6 +35,8 @@ const table = {
   projects: row('none', 'organization', 'organization', 'any'),
   /** Of projects: listing, making, renaming and deleting them. */
   service_accounts: row('none', 'organization', 'organization', 'any'),
+  /** Where events are sent to, and what became of them: reading and changing. */
+  webhooks: row('none', 'organization', 'organization', 'any'),
   /** Reading and changing; of himself a member. */
   users: row('own', 'organization', 'organization', 'any'),
   /** Making and removing. */

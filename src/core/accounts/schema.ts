@@ -38,6 +38,8 @@ export const organizations = pgTable('organizations', {
   lowBalance: numeric('low_balance', { precision: 38, scale: 0, mode: 'bigint' }),
   /** Null while its balance is not below, or nobody was told yet. */
   lowBalanceToldAt: moment('low_balance_told_at'),
+  /** Kinds of alerts that owners and admins get by mail; null: those that go by mail where nobody has chosen. */
+  alertEmails: jsonb('alert_emails').$type<readonly string[]>(),
 });
 
 export const users = pgTable(

@@ -3,6 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type ExpiringKey, readExpiring } from './expiring.ts';
 import { type HeldBy, selectHeldKey } from './held-keys.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
@@ -75,6 +76,8 @@ export interface Keys {
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
   endUnusedHeld(): Promise<void>;
+  /** Active keys whose life ends within so many milliseconds, and was meant to last longer than that; none that is held. */
+  expiring(withinMs: number): Promise<readonly ExpiringKey[]>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
   /** Whether a secret is one that an operator chose, active or not; without a look-up. */
@@ -215,6 +218,7 @@ export function createKeys(options: KeysOptions): Keys {
     hold: changes.hold,
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
+    expiring: (withinMs) => readExpiring(db, new Date(clock.now()), withinMs),
     knows: verifier.knows,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,

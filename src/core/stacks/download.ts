@@ -123,6 +123,8 @@ function connect(url: URL, address: string, outbound: Outbound, signal: AbortSig
     const outgoing = request(url, {
       // An agent of any kind, `false` too, would resolve the name and connect by itself.
       createConnection: () => socket,
+      // Without an agent nobody knows it, and the Host header names port 80.
+      defaultPort: 443,
       signal,
       headers: { 'user-agent': 'headgate', accept: '*/*', 'accept-encoding': 'identity' },
       maxHeaderSize: 16_384,

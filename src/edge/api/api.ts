@@ -6,6 +6,7 @@ import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts, Letters } from '#core/accounts/accounts.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Alerts } from '#core/alerts/alerts.ts';
 import type { AuditTrail } from '#core/audit/audit.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
@@ -60,6 +61,8 @@ import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletBookingRoutes } from './wallet-bookings.ts';
 import { registerWalletRoutes } from './wallet.ts';
+import { registerWebhookDeliveryRoutes } from './webhook-deliveries.ts';
+import { registerWebhookRoutes } from './webhooks.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 export { absentOf } from './organization-absent.ts';
@@ -75,6 +78,7 @@ export interface ApiOptions {
   readonly members: Members;
   readonly serviceAccountSetup: ServiceAccountSetup;
   readonly letters: Letters;
+  readonly alerts: Pick<Alerts, 'endpoints' | 'deliveries'>;
   readonly auditTrail: AuditTrail;
   readonly catalog: Pick<Catalog, 'find' | 'priceVersion'>;
   readonly history: History;
@@ -133,6 +137,8 @@ export function createApi(options: ApiOptions): ApiApp {
   registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerAuditRoutes(app, parts);
+  registerWebhookRoutes(app, parts);
+  registerWebhookDeliveryRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   registerClusterRoutes(app, parts);
   registerStackRoutes(app, parts);

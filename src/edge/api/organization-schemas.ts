@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { DefaultLimits, Organization } from '#core/accounts/accounts.ts';
+import { chosenTypes, mailedTypes } from '#core/alerts/alerts.ts';
 import { defaultKeyLimits } from '#core/keys/keys.ts';
 import { amountText } from './amount-text.ts';
 import { limitFields, modelList, someLimits } from './key-schemas.ts';
@@ -32,6 +33,14 @@ const organizationFields = {
     description: 'USD; its owners and admins get a mail once its balance is below. Null: they get none',
     example: '5',
   }),
+  alert_emails: z
+    .array(z.string())
+    .nullable()
+    .openapi({
+      type: ['array', 'null'],
+      description: `Kinds of events that its owners and admins get by mail; null: ${mailedTypes.join(', ')}`,
+      example: ['wallet.low_balance'],
+    }),
   wallet_alerted_at: unixSecondsOrNull.openapi({
     description: 'When they were told; null while the balance is not below `wallet_alert_below`',
   }),
@@ -68,6 +77,12 @@ export const patchSchema = z
     })
       .nullable()
       .optional(),
+    alert_emails: z
+      .array(z.enum(chosenTypes))
+      .max(100, 'must have at most 100 kinds')
+      .nullable()
+      .optional()
+      .openapi({ description: 'Kinds of events; [] is none, null those that go by mail where nobody has chosen' }),
   })
   .openapi('PatchOrganization');
 
@@ -91,6 +106,7 @@ export function toAnswer(organization: Organization): z.infer<typeof organizatio
     max_active_keys: organization.maxActiveKeys,
     models: organization.models === null ? null : [...organization.models],
     wallet_alert_below: organization.lowBalance === null ? null : formatUsd(organization.lowBalance),
+    alert_emails: organization.alertEmails === null ? null : [...organization.alertEmails],
     wallet_alerted_at: toUnixSecondsOrNull(organization.lowBalanceToldAtMs),
   };
 }

@@ -115,7 +115,9 @@ async function patchOf(
 ): Promise<OrganizationPatch> {
   const { name, status, default_limits: limits, max_active_keys: maxActiveKeys, models: names } = body;
   const defaultLimits = limits === undefined || limits === null ? limits : limitsOf(limits);
-  const patch = { name, status, defaultLimits, maxActiveKeys, lowBalance: body.wallet_alert_below };
+  const { wallet_alert_below: lowBalance, alert_emails: kinds } = body;
+  const alertEmails = kinds === undefined || kinds === null ? kinds : [...new Set(kinds)];
+  const patch = { name, status, defaultLimits, maxActiveKeys, lowBalance, alertEmails };
   if (names === undefined || names === null) return { ...patch, models: names };
   const kept = (await accounts.readOrganization(id))?.models ?? null;
   const models = readModelList(catalog, names, { within: null, kept });
@@ -130,7 +132,8 @@ function registerChange(app: ApiApp, parts: OrganizationRoutesParts): void {
     tags,
     summary: 'Rename an organization; platform administrators suspend it and limit its keys',
     description:
-      'Holds on every gateway before this answers. `name` and `wallet_alert_below` are for management keys of the organization too. A suspended ' +
+      'Holds on every gateway before this answers. `name`, `wallet_alert_below` and `alert_emails` are for management ' +
+      'keys of the organization too. A suspended ' +
       'organization is as it was once its `status` is `active` again. 409 for a closed one, and for suspending the one ' +
       "that the platform's administrators began with.",
     security: bearerSecurity,

@@ -85,6 +85,9 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   node: 'node of this cluster',
   stack: 'stack',
   run: 'run',
+  wh: 'webhook',
+  evt: 'event',
+  dlv: 'delivery of this webhook',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

@@ -32,6 +32,7 @@ import { userLinkCommands } from './user-links.ts';
 import { userCommands } from './users.ts';
 import { validateCommand } from './validate.ts';
 import { walletCommands } from './wallet.ts';
+import { webhookCommands } from './webhooks.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 export { FailedError, UsageError } from './errors.ts';
@@ -63,6 +64,7 @@ export const commands: readonly Command[] = [
   ...userLinkCommands,
   ...projectCommands,
   ...serviceAccountCommands,
+  ...webhookCommands,
   auditCommand,
   validateCommand,
   ...importCommands,

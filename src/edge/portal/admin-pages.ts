@@ -27,6 +27,18 @@ import {
   deleteServiceAccountPage,
   newServiceAccountPage,
 } from './service-accounts.ts';
+import {
+  changeWebhook,
+  deleteWebhook,
+  deleteWebhookPage,
+  replayDelivery,
+  rotateWebhook,
+  rotateWebhookPage,
+  switchWebhook,
+  testWebhook,
+  webhookPageOf,
+} from './webhook-page.ts';
+import { changeAlertMails, createWebhook, newWebhookPage, webhooksPage } from './webhooks-page.ts';
 import { changeUser, createUser, newUserPage, removeUser, removeUserPage, userPage, usersPage } from './users-page.ts';
 
 /** The pages of those who administer: an organization, or the platform. */
@@ -47,6 +59,11 @@ export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/users/:id': (visit, _, param) => userPage(visit, param('id')),
   '/portal/users/:id/remove': only('users.manage', (visit, _, param) => removeUserPage(visit, param('id'))),
   '/portal/organization': ownOrganizationPage,
+  '/portal/webhooks': only('webhooks', (visit) => webhooksPage(visit)),
+  '/portal/webhooks/new': only('webhooks', (visit) => newWebhookPage(visit)),
+  '/portal/webhooks/:id': only('webhooks', (visit, _, param) => webhookPageOf(visit, param('id'))),
+  '/portal/webhooks/:id/rotate': only('webhooks', (visit, _, param) => rotateWebhookPage(visit, param('id'))),
+  '/portal/webhooks/:id/delete': only('webhooks', (visit, _, param) => deleteWebhookPage(visit, param('id'))),
   '/portal/audit': (visit) => auditPage(visit),
   '/portal/engines': (visit) => enginesPage(visit),
   '/portal/engines/:id': (visit, parts, param) => enginePage(visit, parts, param('id')),
@@ -72,6 +89,16 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/users/:id': (visit, _, form, param) => changeUser(visit, param('id'), form),
   '/portal/users/:id/remove': (visit, _, form, param) => removeUser(visit, param('id'), form),
   '/portal/organization': changeOwnOrganization,
+  '/portal/webhooks': (visit, _, form) => createWebhook(visit, form),
+  '/portal/webhooks/mail': (visit, _, form) => changeAlertMails(visit, form),
+  '/portal/webhooks/:id': (visit, _, form, param) => changeWebhook(visit, param('id'), form),
+  '/portal/webhooks/:id/test': (visit, _parts, _form, param) => testWebhook(visit, param('id')),
+  '/portal/webhooks/:id/on': (visit, _parts, _form, param) => switchWebhook(visit, param('id'), true),
+  '/portal/webhooks/:id/off': (visit, _parts, _form, param) => switchWebhook(visit, param('id'), false),
+  '/portal/webhooks/:id/rotate': (visit, _, form, param) => rotateWebhook(visit, param('id'), form),
+  '/portal/webhooks/:id/delete': (visit, _parts, _form, param) => deleteWebhook(visit, param('id')),
+  '/portal/webhooks/:id/deliveries/:delivery/replay': (visit, _parts, _form, param) =>
+    replayDelivery(visit, param('id'), param('delivery')),
   '/portal/engines-reload': (visit, _, form) => reloadEngines(visit, form),
   '/portal/engines/:id/start': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'start'),
   '/portal/engines/:id/stop': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'stop'),

@@ -55,6 +55,7 @@ const places: readonly (Heading | Place)[] = [
   { path: '/portal/users', text: 'Users', action: null },
   { path: '/portal/invitations', text: 'Invitations', action: 'users.manage' },
   { path: '/portal/organization', text: 'Organization', action: 'organization.read' },
+  { path: '/portal/webhooks', text: 'Webhooks', action: 'webhooks' },
   { path: '/portal/audit', text: 'Audit log', action: 'audit.read' },
   { heading: 'Platform' },
   { path: '/portal/engines', text: 'Engines', action: 'engines' },

@@ -25,6 +25,8 @@ export interface FullOrganization extends OrganizationAnswer {
   readonly models: readonly string[] | null;
   /** USD; null for none. */
   readonly wallet_alert_below: string | null;
+  /** Kinds of alerts that go by mail; null: it has not chosen. */
+  readonly alert_emails: readonly string[] | null;
 }
 
 export interface ReportedOrganization extends FullOrganization {

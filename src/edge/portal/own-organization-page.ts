@@ -59,6 +59,7 @@ function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | 
     ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
     ${field({ name: 'wallet_alert_below', label: 'Write when the balance falls below (USD)', value: alertBelow, refusal, hint: 'One e-mail to each owner and administrator, where this gateway sends any. Empty: none.', maxLength: 40 })}
     <p class="buttons"><button class="primary">Save</button></p>
+    ${visit.may('webhooks') ? html`<p class="hint">What else they are told of, and where events are sent to: <a href="/portal/webhooks">webhooks and mails</a>.</p>` : null}
   </form>`;
 }
 

@@ -71,6 +71,12 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/wallet/credits',
   '/v1/wallet/ledger',
   '/v1/wallet/statements/{month}',
+  '/v1/webhooks',
+  '/v1/webhooks/{id}',
+  '/v1/webhooks/{id}/deliveries',
+  '/v1/webhooks/{id}/deliveries/{delivery}/replay',
+  '/v1/webhooks/{id}/rotate',
+  '/v1/webhooks/{id}/test',
 ];
 
 /** Those that take it, too, but are asked of a person: the same one in all organizations. */

@@ -21,7 +21,7 @@ export interface PackageServer {
 export type PackageRoutes = Readonly<Record<string, (response: ServerResponse, request: IncomingMessage) => void>>;
 
 /** A certificate for some names, which this process believes from then on. */
-function makeCertificate(names: readonly string[]): { key: string; cert: string } {
+export function makeCertificate(names: readonly string[]): { key: string; cert: string } {
   const folder = mkdtempSync(join(tmpdir(), 'hg-tls-'));
   const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
   const subjects = names.map((name) => `DNS:${name}`).join(',');

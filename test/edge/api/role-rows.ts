@@ -31,7 +31,7 @@ export interface RoleRow {
 }
 
 const nobody = (
-  prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv' | 'svc_acct',
+  prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv' | 'svc_acct' | 'wh' | 'dlv',
 ): string => formatId(prefix, uuidv7());
 const ofNobody = `/v1/organization/projects/${nobody('proj')}/service_accounts/${nobody('svc_acct')}`;
 const dry = { 'x-headgate-dry-run': 'true' };
@@ -105,6 +105,21 @@ const invitations: readonly RoleRow[] = [
     ask: () => ({ path: '/v1/invitations', body: { email: `${uuidv7()}@example.com` } }),
   },
   missing('DELETE /v1/invitations/{id}', 'admin', nobody('inv')),
+];
+
+const webhooks: readonly RoleRow[] = [
+  row('GET /v1/webhooks', 'admin', 200),
+  row('POST /v1/webhooks', 'admin', 400, { url: 'http://example.com' }),
+  missing('GET /v1/webhooks/{id}', 'admin', nobody('wh')),
+  missing('PATCH /v1/webhooks/{id}', 'admin', nobody('wh'), { enabled: false }),
+  missing('DELETE /v1/webhooks/{id}', 'admin', nobody('wh')),
+  missing('POST /v1/webhooks/{id}/rotate', 'admin', nobody('wh'), {}),
+  missing('POST /v1/webhooks/{id}/test', 'admin', nobody('wh')),
+  missing('GET /v1/webhooks/{id}/deliveries', 'admin', nobody('wh')),
+  {
+    ...missing('POST /v1/webhooks/{id}/deliveries/{delivery}/replay', 'admin', nobody('wh')),
+    ask: at(`/v1/webhooks/${nobody('wh')}/deliveries/${nobody('dlv')}/replay`),
+  },
 ];
 
 function ofCluster(route: string, level: Level, status: number, body?: object): RoleRow {
@@ -295,6 +310,7 @@ export const roleRows: readonly RoleRow[] = [
     ...missing('POST /v1/organization/projects/{id}/service_accounts/{account}/api_keys', 'admin', nobody('proj')),
     ask: at(`${ofNobody}/api_keys`, {}),
   },
+  ...webhooks,
   row('GET /v1/admin/organizations', 'platform', 200),
   row('GET /v1/admin/quarantine', 'platform', 200),
   missing('GET /v1/admin/quarantine/{id}', 'platform', uuidv7()),

@@ -169,6 +169,7 @@ describe('a package by URL', () => {
     });
     expect(Buffer.from(await response.arrayBuffer()).equals(zip)).toBe(true);
     for (const { headers } of current().asked) {
+      expect(headers.host).toMatch(/^[a-z]+\.example$/);
       expect(Object.keys(headers).toSorted()).toEqual([
         'accept',
         'accept-encoding',

@@ -5,12 +5,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
 import { type BooksPlace, openBooks } from '#app/books.ts';
+import { auditWithAlerts } from '#app/alerts.ts';
 import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
+import type { Mailer } from '#base/mail.ts';
 import { type Accounts, createAccounts, createLetters } from '#core/accounts/accounts.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import { nodeRuns, runsUnderWay } from '#core/runs/runs.ts';
@@ -18,6 +20,7 @@ import { createCatalog, type Model } from '#core/catalog/catalog.ts';
 import { createDoors, createExposures } from '#core/exposures/exposures.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readReplicaGpus } from '#core/fleet/fleet.ts';
+import { type Alerts, type AlertsOptions, createAlerts, createRaising } from '#core/alerts/alerts.ts';
 import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import { createHoldReview } from '#core/admission/admission.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
@@ -73,6 +76,8 @@ export interface TestApi {
   readonly costs: Costs;
   readonly clusters: Clusters;
   readonly secrets: Secrets;
+  /** Nothing is delivered but when a test says so. */
+  readonly alerts: Alerts;
   readonly dataDir: string;
   readonly billing: { readonly costs: Costs };
   readonly stacks: Stacks;
@@ -84,7 +89,7 @@ export interface TestApi {
   organization(name?: string): Promise<{ id: string; key: string }>;
   turnClock(ms: number): void;
   /** A second gateway's rooms on the same database. */
-  secondRooms(other?: Partial<RoomOptions>): { keys: Keys; accounts: Accounts; clusters: Clusters; secrets: Secrets };
+  secondRooms(other?: Partial<RoomOptions>): Pick<TestApi, 'keys' | 'accounts' | 'clusters' | 'secrets' | 'alerts'>;
   stop(): Promise<void>;
 }
 
@@ -103,6 +108,9 @@ export interface TestApiOptions {
   readonly authenticator?: Authenticator;
   /** Where packages are fetched from, in the place of the internet. */
   readonly downloads?: StacksOptions['downloads'];
+  /** Where webhooks go, in the place of the internet. */
+  readonly webhooks?: Partial<Pick<AlertsOptions, 'outbound' | 'allowedHosts' | 'endpointsMax' | 'timeoutMs'>>;
+  readonly mailer?: Mailer;
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -146,7 +154,8 @@ interface RoomOptions extends TestApiOptions {
 
 function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptions) {
   const log = createLog('silent');
-  const audit = createAudit({ clock });
+  const raising = createRaising({ db, clock });
+  const audit = auditWithAlerts(createAudit({ clock }), raising);
   const accounts = createAccounts({ db, clock, log, audit });
   const keys = createKeys({ db, clock, log, audit, accounts, ...limits, ...options });
   const wallet = createWallet({ db, clock, audit });
@@ -170,6 +179,9 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const auditTrail = createAuditTrail({ db });
   const costs = createCosts({ db, audit, log });
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
+  const letters = createLetters({ mailer: options.mailer ?? null, publicUrl: null });
+  const webhooks = { allowedHosts: [], endpointsMax: 10, ...options.webhooks };
+  const alerts = createAlerts({ db, clock, log, audit, accounts, secrets, letters, raising, ...webhooks });
   const { nodeSilenceMs = null } = options;
   const clusters = createClusters({
     db,
@@ -233,6 +245,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     stacks,
     runs,
     secrets,
+    letters,
+    alerts,
     audit,
     auditTrail,
     holds,
@@ -264,7 +278,6 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const { bodyStallTimeoutMs = 15_000 } = options;
   const app = createApi({
     ...rooms,
-    letters: createLetters({ mailer: null, publicUrl: null }),
     clock,
     log,
     ...guardsOf(rooms, options),
@@ -307,6 +320,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     async stop() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
+      await rooms.alerts.close(1000);
       await rooms.metering.close(1000);
       await place.books.close();
       await rm(dataDir, { recursive: true });

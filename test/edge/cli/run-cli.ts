@@ -38,6 +38,7 @@ const ofTheGateway = [
   'usage',
   'users',
   'wallet',
+  'webhooks',
 ];
 const place = ['HEADGATE_URL', 'HEADGATE_API_KEY'];
 

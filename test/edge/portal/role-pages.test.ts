@@ -23,6 +23,8 @@ const pages: readonly PageRow[] = [
   { path: '/portal/keys', least: 'admin' },
   { path: '/portal/keys/new', least: 'admin' },
   { path: '/portal/invitations', least: 'admin' },
+  { path: '/portal/webhooks', least: 'admin' },
+  { path: '/portal/webhooks/new', least: 'admin' },
 ];
 
 interface FormRow {
@@ -53,6 +55,15 @@ const forms: readonly FormRow[] = [
     least: 'admin',
     status: 404,
   },
+  { path: '/portal/webhooks', fields: { url: 'http://example.com' }, least: 'admin', status: 400 },
+  { path: '/portal/webhooks/mail', fields: {}, least: 'admin', status: 303 },
+  { path: `/portal/webhooks/wh_${nobody}`, fields: { url: 'https://example.com' }, least: 'admin', status: 404 },
+  ...['test', 'on', 'off', 'rotate', 'delete', `deliveries/dlv_${nobody}/replay`].map((act): FormRow => ({
+    path: `/portal/webhooks/wh_${nobody}/${act}`,
+    fields: { grace_seconds: '0' },
+    least: 'admin',
+    status: 404,
+  })),
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },

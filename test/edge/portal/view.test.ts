@@ -215,7 +215,7 @@ describe('an organization that is looked at', () => {
         $$ begin raise exception 'not just now' using errcode = '${state}'; end $$;
       alter table organizations rename to organizations_kept;
       create view organizations as select id, name, created_at, status, platform, closed_at, default_limits,
-        max_active_keys, low_balance, low_balance_told_at, case when replace(id::text, '-', '') = '${digits}' then refused() else models end as models
+        max_active_keys, low_balance, low_balance_told_at, alert_emails, case when replace(id::text, '-', '') = '${digits}' then refused() else models end as models
         from organizations_kept`);
     return async () => {
       await sql.unsafe(`drop view organizations; alter table organizations_kept rename to organizations`);
@@ -277,6 +277,7 @@ describe('a member', () => {
       '/portal/organizations/new',
       '/portal/clusters/new',
       '/portal/keys/new',
+      '/portal/webhooks/new',
     ]) {
       expect([path, (await member.get(path)).status]).toEqual([path, 403]);
     }

@@ -86,6 +86,8 @@ it('a hostile corpus through every field is shown as it was written, and does no
     '/portal/users',
     '/portal/users?of=all',
     '/portal/organization',
+    '/portal/webhooks',
+    '/portal/webhooks/new',
     '/portal/organizations',
     '/portal/audit',
     '/portal/engines',

@@ -1,0 +1,169 @@
+import type { Clock } from '#base/clock.ts';
+import type { AlertsConfig } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Outbound } from '#base/outbound.ts';
+import type { Accounts, Letters } from '#core/accounts/accounts.ts';
+import { type Alert, type Alerts, createAlerts, type Raising } from '#core/alerts/alerts.ts';
+import { type Actor, type Audit, type AuditEntry, keyIdOf, userIdOf } from '#core/audit/audit.ts';
+import type { Fleet } from '#core/fleet/fleet.ts';
+import type { Keys } from '#core/keys/keys.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import type { Part } from './parts.ts';
+
+/** Puts what is told of beside those who are told. */
+
+/** Changes of keys that organizations are told of: by the audit's name, which is the alert's too. */
+const toldActions = ['api_key.created', 'api_key.rotated', 'api_key.revoked', 'api_key.reported'] as const;
+
+/** The audit, which raises an alert with some of what it notes: both are there or neither. */
+export function auditWithAlerts(audit: Audit, raising: Raising): Audit {
+  return {
+    async record(tx, entry) {
+      await audit.record(tx, entry);
+      const alert = alertOf(entry);
+      if (alert !== null) await raising.raiseIn(tx, alert);
+    },
+  };
+}
+
+function alertOf({ organizationId, action, targetId, after, author }: AuditEntry): Alert | null {
+  const type = toldActions.find((told) => told === action);
+  if (type === undefined || after === null) return null;
+  const text = (field: string): string => {
+    const value = after[field];
+    return typeof value === 'string' ? value : '';
+  };
+  const { expires_at: expiresAt, service_account_id: account } = after;
+  const data = {
+    key_id: targetId,
+    name: text('name'),
+    prefix: text('prefix'),
+    last4: text('last4'),
+    scope: text('scope'),
+    project_id: text('project_id'),
+    service_account_id: typeof account === 'string' ? account : null,
+    expires_at: typeof expiresAt === 'string' ? Math.floor(Date.parse(expiresAt) / 1000) : null,
+    by: byOf(author.actor),
+  };
+  return { organizationId, type, data };
+}
+
+function byOf(actor: Actor): { user_id: string | null; key_id: string | null } | null {
+  const [userId, keyId] = [userIdOf(actor), keyIdOf(actor)];
+  if (userId === null && keyId === null) return null;
+  return {
+    user_id: userId === null ? null : formatId('user', userId),
+    key_id: keyId === null ? null : formatId('key', keyId),
+  };
+}
+
+export interface AlertsParts {
+  readonly settings: AlertsConfig;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly accounts: Accounts;
+  readonly keys: Pick<Keys, 'expiring'>;
+  readonly secrets: Secrets;
+  readonly letters: Letters;
+  readonly raising: Raising;
+  /** The internet where absent. */
+  readonly outbound?: Outbound;
+}
+
+const deliverMs = 1000;
+const resealMs = 60_000;
+const cleaningMs = 600_000;
+const expiringMs = 600_000;
+const closeGraceMs = 5000;
+
+/** A key that expires within so many milliseconds is told of. */
+const soonMs = 7 * 86_400_000;
+
+export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts; readonly part: Part } {
+  const { settings, keys, log } = parts;
+  const { webhooksMax: endpointsMax, webhookHosts: allowedHosts } = settings;
+  const alerts = createAlerts({ ...parts, endpointsMax, allowedHosts });
+  const tellOfExpiring = async (): Promise<void> => {
+    for (const alert of (await keys.expiring(soonMs)).map(expiringAlert)) await alerts.raise(alert);
+  };
+  const part: Part = {
+    name: 'alerts',
+    jobs: [
+      { name: 'deliver alerts', everyMs: deliverMs, where: 'every', run: () => alerts.deliver() },
+      {
+        name: 'encrypt what an older platform key encrypted of webhooks',
+        everyMs: resealMs,
+        where: 'every',
+        run: () => alerts.reseal(),
+      },
+      { name: 'delete old alerts', everyMs: cleaningMs, where: 'one', run: () => alerts.deleteOld() },
+      { name: 'tell of keys that expire soon', everyMs: expiringMs, where: 'one', run: tellOfExpiring },
+    ],
+    stop: () =>
+      alerts
+        .close(closeGraceMs)
+        .catch((error: unknown) => log.warn({ err: error }, 'alerts were still under way; they are sent again')),
+  };
+  return { alerts, part };
+}
+
+type ExpiringKey = Awaited<ReturnType<Keys['expiring']>>[number];
+
+function expiringAlert(key: ExpiringKey): Alert {
+  const id = formatId('key', key.id);
+  const expiresAt = Math.floor(key.expiresAtMs / 1000);
+  return {
+    organizationId: key.organizationId,
+    type: 'api_key.expiring',
+    data: {
+      key_id: id,
+      name: key.name,
+      prefix: key.prefix,
+      last4: key.last4,
+      scope: key.scope,
+      project_id: formatId('proj', key.projectId),
+      service_account_id: key.serviceAccountId === null ? null : formatId('svc_acct', key.serviceAccountId),
+      expires_at: expiresAt,
+      by: null,
+    },
+    once: `api_key.expiring ${id} ${expiresAt}`,
+  };
+}
+
+export interface EngineAlertsParts {
+  readonly fleet: Pick<Fleet, 'list'>;
+  readonly accounts: Pick<Accounts, 'readPlatformOrganization'>;
+  readonly raising: Raising;
+  readonly clock: Clock;
+}
+
+const enginesMs = 5000;
+const hourMs = 3_600_000;
+
+/** Who runs the platform is told of engines that failed: of each once an hour at most, however often it is started. */
+export function createEngineAlertsPart({ fleet, accounts, raising, clock }: EngineAlertsParts): Part {
+  const told = new Map<string, number>();
+  const run = async (): Promise<void> => {
+    const hour = Math.floor(clock.now() / hourMs);
+    const failed = fleet.list().filter(({ engineId, phase }) => phase === 'failed' && told.get(engineId) !== hour);
+    const platform = failed.length === 0 ? null : await accounts.readPlatformOrganization();
+    if (platform === null) return;
+    for (const { engineId, cause } of failed) {
+      await raising.raise({
+        organizationId: platform.id,
+        type: 'engine.failed',
+        data: { engine: engineId, cause },
+        once: `engine.failed ${engineId} ${hour}`,
+      });
+      told.set(engineId, hour);
+    }
+  };
+  return {
+    name: 'alerts of engines',
+    jobs: [{ name: 'tell of failed engines', everyMs: enginesMs, where: 'one', run }],
+  };
+}

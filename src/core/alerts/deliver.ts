@@ -1,0 +1,171 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Accounts, Letters } from '#core/accounts/accounts.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import { type ClaimBounds, claimDue, type Claimed } from './claims.ts';
+import { secretsOf } from './endpoint.ts';
+import { fanOut } from './fan-out.ts';
+import { letterOf } from './letter.ts';
+import { noteOutcome, type Outcome, type OutcomeOptions } from './outcome.ts';
+import { signatureHeaders } from './secret.ts';
+import { type Sending, sendWebhook } from './send.ts';
+
+/** Sends what is due. What a killed gateway had under way is sent again: at least once, under the same id. */
+
+export interface DeliveringOptions extends OutcomeOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly accounts: Pick<Accounts, 'readAlertPeople' | 'readAlertReader'>;
+  readonly secrets: Pick<Secrets, 'open'>;
+  readonly letters: Pick<Letters, 'areSent' | 'sendAlert'>;
+  readonly sending: Sending;
+}
+
+export interface Delivering {
+  /** Looks what is due, and begins to send it. Ends when all of it has begun. */
+  deliver(): Promise<void>;
+  /** Waits for what is under way. */
+  settled(): Promise<void>;
+  /** Begins nothing more, waits so long for what is under way, and then leaves it to be sent again. */
+  close(graceMs: number): Promise<void>;
+}
+
+const bounds: ClaimBounds = { ofEndpointMax: 4, ofOrganizationMax: 10, totalMax: 100, mailsMax: 4 };
+/** Longer than a try may take, and the writing of what came of it. */
+const leaseBeyondMs = 45_000;
+
+const counted = (keys: readonly (string | null)[]): ReadonlyMap<string, number> => {
+  const counts = new Map<string, number>();
+  for (const key of keys) if (key !== null) counts.set(key, (counts.get(key) ?? 0) + 1);
+  return counts;
+};
+
+export function createDelivering(options: DeliveringOptions): Delivering {
+  const { db, clock, log, accounts, letters, sending } = options;
+  const underWay = new Map<Claimed, Promise<void>>();
+  const closing = new AbortController();
+  let looking: Promise<void> | null = null;
+  let isAskedAgain = false;
+
+  /** What goes wrong here keeps nothing back that is to be sent already. */
+  async function addressAll(): Promise<void> {
+    try {
+      while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
+    } catch (error) {
+      log.warn({ err: error }, 'it was not found out who is to be told of alerts; a job does it later');
+    }
+  }
+
+  async function look(): Promise<void> {
+    await addressAll();
+    for (;;) {
+      isAskedAgain = false;
+      const claimed = await claimDue(db, underWayOf([...underWay.keys()]), bounds, {
+        nowMs: clock.now(),
+        leaseMs: sending.timeoutMs + leaseBeyondMs,
+      });
+      for (const one of claimed) begin(one);
+      // One that ended meanwhile has made room.
+      if (claimed.length === 0 && !isAskedAgain) return;
+    }
+  }
+
+  function deliver(): Promise<void> {
+    if (closing.signal.aborted) return Promise.resolve();
+    isAskedAgain = true;
+    looking ??= look().finally(() => {
+      looking = null;
+    });
+    return looking;
+  }
+
+  function begin(claimed: Claimed): void {
+    const ended = sendOne(options, claimed, closing.signal)
+      .catch((error: unknown) => log.warn({ err: error }, 'what came of an alert was not written; it is sent again'))
+      .finally(() => {
+        underWay.delete(claimed);
+        deliver().catch((error: unknown) =>
+          log.warn({ err: error }, 'alerts were not looked for; a job does it later'),
+        );
+      });
+    underWay.set(claimed, ended);
+  }
+
+  return {
+    deliver,
+    async settled() {
+      while (underWay.size > 0 || looking !== null) await Promise.all([...underWay.values(), looking]);
+    },
+    async close(graceMs) {
+      const { promise: late, resolve } = Promise.withResolvers<void>();
+      const timer = setTimeout(resolve, graceMs);
+      await Promise.race([Promise.all(underWay.values()), late]);
+      clearTimeout(timer);
+      closing.abort();
+      await Promise.all([...underWay.values(), looking?.catch(() => undefined)]);
+    },
+  };
+}
+
+function underWayOf(claimed: readonly Claimed[]) {
+  const webhooks = claimed.filter(({ delivery }) => delivery.endpointId !== null);
+  return {
+    ofEndpoints: counted(webhooks.map(({ delivery }) => delivery.endpointId)),
+    ofOrganizations: counted(webhooks.map(({ delivery }) => delivery.organizationId)),
+    total: webhooks.length,
+    mails: claimed.length - webhooks.length,
+  };
+}
+
+async function sendOne(options: DeliveringOptions, claimed: Claimed, closing: AbortSignal): Promise<void> {
+  const { delivery, endpoint } = claimed;
+  // Deleted between being taken and being read.
+  if (delivery.endpointId !== null && endpoint === null) return;
+  const outcome = endpoint === null ? await mail(options, claimed) : await post(options, claimed, closing);
+  if (outcome !== null) await noteOutcome(options, claimed, outcome);
+}
+
+const arrived: Outcome = { status: null, error: null, retryAfterMs: null, isReceivers: false, isLast: false };
+
+/** Null where the gateway stops: it is sent again. */
+async function post(options: DeliveringOptions, { event, endpoint }: Claimed, closing: AbortSignal) {
+  if (endpoint === null) return null;
+  const { clock, secrets, sending, log } = options;
+  const atMs = clock.now();
+  let signing: readonly string[];
+  try {
+    signing = secretsOf(secrets, endpoint, atMs);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    log.error({ webhook: formatId('wh', endpoint.id), trouble: error.message }, 'a webhook could not be signed');
+    return { ...arrived, error: 'secret' };
+  }
+  const body = JSON.stringify({
+    type: event.type,
+    timestamp: event.createdAt.toISOString(),
+    organization_id: formatId('org', event.organizationId),
+    data: event.data,
+  });
+  const headers = signatureHeaders({ id: formatId('evt', event.id), atMs, body, secrets: signing });
+  const sent = await sendWebhook({ url: endpoint.url, headers, body }, sending, closing);
+  return closing.aborted && sent.error !== null ? null : { ...sent, isReceivers: true, isLast: false };
+}
+
+async function mail({ accounts, letters }: DeliveringOptions, { delivery, event }: Claimed): Promise<Outcome> {
+  const { userId, organizationId } = delivery;
+  const reader = userId === null ? null : await accounts.readAlertReader(organizationId, userId);
+  if (reader === null) return { ...arrived, error: 'recipient', isLast: true };
+  const { email, organizationName } = reader;
+  const letter = letterOf({ type: event.type, data: event.data, organizationName });
+  try {
+    await letters.sendAlert({ email, ...letter, atMs: event.createdAt.getTime() });
+    return arrived;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return { ...arrived, error: 'mail' };
+  }
+}

@@ -1,0 +1,245 @@
+import { and, count, desc, eq, lt } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import { type AddressRule, problemOfUrl } from './address.ts';
+import {
+  type ChangeContext,
+  type Endpoint,
+  type EndpointRef,
+  type EndpointRow,
+  giveUpPending,
+  isEndpoint,
+  purposeOf,
+  recordEndpoint,
+  toEndpoint,
+} from './endpoint.ts';
+import { chosenTypes } from './kinds.ts';
+import { webhookEndpoints } from './schema.ts';
+import { makeWebhookSecret } from './secret.ts';
+
+export interface NewEndpoint {
+  readonly organizationId: string;
+  readonly url: string;
+  readonly description: string;
+  readonly events: readonly string[] | null;
+  readonly enabled: boolean;
+}
+
+/** Absent and undefined stay as they are. */
+export interface EndpointPatch {
+  readonly url?: string | undefined;
+  readonly description?: string | undefined;
+  readonly events?: readonly string[] | null | undefined;
+  readonly enabled?: boolean | undefined;
+}
+
+export interface EndpointWithSecret {
+  readonly endpoint: Endpoint;
+  /** `whsec_…`, shown once. */
+  readonly secret: string;
+}
+
+export interface EndpointListing {
+  readonly organizationId: string;
+  readonly limit: number;
+  /** Those behind this one (its UUID); null from the first one on. */
+  readonly before: string | null;
+}
+
+/** Where organizations want their events sent to. */
+export interface Endpoints {
+  /** Newest first. */
+  list(listing: EndpointListing): Promise<{ readonly endpoints: readonly Endpoint[]; readonly more: boolean }>;
+  find(ref: EndpointRef): Promise<Endpoint | null>;
+  /**
+   * @throws AppError invalid_value for an address that is not allowed, and for kinds that there are not; conflict for a
+   *   closed organization and for one that has as many as it may have; secrets_unavailable
+   */
+  create(input: NewEndpoint, author: Author): Promise<EndpointWithSecret>;
+  /** Null when there is none. One that is switched on again begins anew. @throws AppError invalid_value */
+  patch(ref: EndpointRef, patch: EndpointPatch, author: Author): Promise<Endpoint | null>;
+  /**
+   * Gives it another secret; that of today signs beside it for `graceMs`, and one before that no more. Null when there is
+   * none. @throws AppError secrets_unavailable
+   */
+  rotate(ref: EndpointRef, graceMs: number, author: Author): Promise<EndpointWithSecret | null>;
+  /** With all its deliveries; what is under way is written down nowhere. False when there is none. */
+  remove(ref: EndpointRef, author: Author): Promise<boolean>;
+}
+
+export interface EndpointsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  readonly secrets: Secrets;
+  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly rule: AddressRule;
+  /** Of one organization. */
+  readonly endpointsMax: number;
+}
+
+/** @throws AppError invalid_value */
+function requireAllowed(rule: AddressRule, { url, events }: EndpointPatch): void {
+  const problem = url === undefined ? null : problemOfUrl(rule, url);
+  if (problem !== null) throw new AppError('invalid_value', { message: `url: ${problem}.`, param: 'url' });
+  const unknown = (events ?? []).find((type) => !chosenTypes.some((known) => known === type));
+  if (unknown === undefined) return;
+  throw new AppError('invalid_value', {
+    message: `events: ${JSON.stringify(unknown)} is none of ${chosenTypes.join(', ')}.`,
+    param: 'events',
+  });
+}
+
+/** @throws AppError conflict */
+async function requireRoom(
+  tx: Transaction,
+  { accounts, endpointsMax }: EndpointsOptions,
+  organizationId: string,
+): Promise<void> {
+  // Its row is held: of two that are made at once, the second counts the first.
+  const organization = await accounts.lockOrganization(tx, organizationId);
+  if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
+  if (organization.status === 'closed') {
+    throw new AppError('conflict', { message: 'This organization is closed and gets no new webhooks.' });
+  }
+  const [counted] = await tx
+    .select({ total: count() })
+    .from(webhookEndpoints)
+    .where(eq(webhookEndpoints.organizationId, organizationId));
+  const total = counted?.total ?? 0;
+  if (total < endpointsMax) return;
+  const message =
+    endpointsMax === 0
+      ? 'This gateway sends no webhooks.'
+      : `The organization has ${total} webhooks and may have ${endpointsMax}: delete one first.`;
+  throw new AppError('conflict', { message, reason: 'HEADGATE_MAX_WEBHOOKS' });
+}
+
+export function createEndpoints(options: EndpointsOptions): Endpoints {
+  const { db, clock, audit, secrets, rule } = options;
+  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+  const shown = (row: EndpointRow): Endpoint => toEndpoint(row, clock.now());
+  return {
+    async list({ organizationId, limit, before }) {
+      const rows = await db.orm
+        .select()
+        .from(webhookEndpoints)
+        .where(
+          and(
+            eq(webhookEndpoints.organizationId, organizationId),
+            before === null ? undefined : lt(webhookEndpoints.id, before),
+          ),
+        )
+        .orderBy(desc(webhookEndpoints.id))
+        .limit(limit + 1);
+      return { endpoints: rows.slice(0, limit).map(shown), more: rows.length > limit };
+    },
+    async find(ref) {
+      const [row] = await db.orm.select().from(webhookEndpoints).where(isEndpoint(ref));
+      return row === undefined ? null : shown(row);
+    },
+    async create(input, author) {
+      requireAllowed(rule, input);
+      return db.orm.transaction(async (tx) => {
+        await requireRoom(tx, options, input.organizationId);
+        const { row, secret } = await insert(inside(tx), secrets, input, author);
+        return { endpoint: shown(row), secret };
+      });
+    },
+    async patch(ref, patch, author) {
+      requireAllowed(rule, patch);
+      const row = await db.orm.transaction((tx) => update(inside(tx), ref, patch, author));
+      return row === null ? null : shown(row);
+    },
+    async rotate(ref, graceMs, author) {
+      const made = await db.orm.transaction((tx) => rotate(inside(tx), secrets, { ...ref, graceMs }, author));
+      return made === null ? null : { endpoint: shown(made.row), secret: made.secret };
+    },
+    remove: (ref, author) =>
+      db.orm.transaction(async (tx) => {
+        const [before] = await tx.delete(webhookEndpoints).where(isEndpoint(ref)).returning();
+        if (before === undefined) return false;
+        await recordEndpoint(inside(tx), 'deleted', { before, after: null }, author);
+        return true;
+      }),
+  };
+}
+
+interface Made {
+  readonly row: EndpointRow;
+  readonly secret: string;
+}
+
+async function insert(context: ChangeContext, secrets: Secrets, input: NewEndpoint, author: Author): Promise<Made> {
+  const { tx, now } = context;
+  const id = uuidv7(now.getTime());
+  const secret = makeWebhookSecret();
+  const sealed = await secrets.seal(tx, purposeOf(id), secret);
+  const values = { ...input, id, secretKeyId: sealed.keyId, secretSealed: sealed.bytes, createdAt: now };
+  const [row] = await tx.insert(webhookEndpoints).values(values).returning();
+  if (row === undefined) throw new Error('an endpoint was not inserted');
+  await recordEndpoint(context, 'created', { before: null, after: row }, author);
+  return { row, secret };
+}
+
+async function lock({ tx }: ChangeContext, ref: EndpointRef): Promise<EndpointRow | null> {
+  const [row] = await tx.select().from(webhookEndpoints).where(isEndpoint(ref)).for('update');
+  return row ?? null;
+}
+
+const begunAnew = { disabledReason: null, failingSince: null, failures: 0 } as const;
+
+async function update(
+  context: ChangeContext,
+  ref: EndpointRef,
+  patch: EndpointPatch,
+  author: Author,
+): Promise<EndpointRow | null> {
+  const before = await lock(context, ref);
+  if (before === null || Object.values(patch).every((value) => value === undefined)) return before;
+  // Another address has not failed yet, and neither has one that somebody has looked after.
+  const isNew = (patch.url ?? before.url) !== before.url || (patch.enabled === true && !before.enabled);
+  const [after] = await context.tx
+    .update(webhookEndpoints)
+    .set({ ...patch, ...(isNew && begunAnew) })
+    .where(isEndpoint(ref))
+    .returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  if (!after.enabled) await giveUpPending(context, after.id);
+  await recordEndpoint(context, 'changed', { before, after }, author);
+  return after;
+}
+
+async function rotate(
+  context: ChangeContext,
+  secrets: Secrets,
+  { graceMs, ...ref }: EndpointRef & { readonly graceMs: number },
+  author: Author,
+): Promise<Made | null> {
+  const { tx, now } = context;
+  const before = await lock(context, ref);
+  if (before === null) return null;
+  const secret = makeWebhookSecret();
+  const sealed = await secrets.seal(tx, purposeOf(before.id), secret);
+  const isKept = graceMs > 0;
+  const [row] = await tx
+    .update(webhookEndpoints)
+    .set({
+      secretKeyId: sealed.keyId,
+      secretSealed: sealed.bytes,
+      formerKeyId: isKept ? before.secretKeyId : null,
+      formerSealed: isKept ? before.secretSealed : null,
+      formerEndsAt: isKept ? new Date(now.getTime() + graceMs) : null,
+      rotatedAt: now,
+    })
+    .where(isEndpoint(ref))
+    .returning();
+  if (row === undefined) throw new Error('a locked row was not updated');
+  await recordEndpoint(context, 'rotated', { before, after: row }, author);
+  return { row, secret };
+}

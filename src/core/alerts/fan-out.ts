@@ -1,0 +1,120 @@
+import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { AlertPeople, Accounts } from '#core/accounts/accounts.ts';
+import { mailedTypes } from './kinds.ts';
+import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
+
+/** Finds out who is to be told of what was raised. */
+
+export interface FanOutOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly accounts: Pick<Accounts, 'readAlertPeople'>;
+  /** Whether mail is sent at all. */
+  readonly isMailed: boolean;
+}
+
+type EventRow = typeof alertEvents.$inferSelect;
+type NewDelivery = typeof alertDeliveries.$inferInsert;
+
+const eventsAtOnceMax = 100;
+/** Rows of one statement, which may have 65,535 parameters. */
+const rowsAtOnceMax = 1000;
+
+/** Takes events that nobody was told of, in their order; several gateways take different ones. @returns whether there may be more */
+export async function fanOut(options: FanOutOptions): Promise<boolean> {
+  const { db, clock } = options;
+  const people = await readPeople(options);
+  if (people === null) return false;
+  return db.orm.transaction(async (tx) => {
+    const events = await tx
+      .select()
+      .from(alertEvents)
+      .where(isNull(alertEvents.addressedAt))
+      .orderBy(asc(alertEvents.id))
+      .limit(eventsAtOnceMax)
+      .for('update', { skipLocked: true });
+    // One of an organization whose people were not asked for waits for the next look.
+    const known = events.filter(({ organizationId }) => people.has(organizationId));
+    if (known.length === 0) return false;
+    const rows = await deliveriesOf(tx, known, people, options);
+    for (let from = 0; from < rows.length; from += rowsAtOnceMax) {
+      await tx
+        .insert(alertDeliveries)
+        .values(rows.slice(from, from + rowsAtOnceMax))
+        .onConflictDoNothing();
+    }
+    const ids = known.map(({ id }) => id);
+    await tx
+      .update(alertEvents)
+      .set({ addressedAt: new Date(clock.now()) })
+      .where(inArray(alertEvents.id, ids));
+    return events.length === eventsAtOnceMax;
+  });
+}
+
+/** Of the organizations that something was raised for. Null where nothing was; null inside where nobody is told. */
+async function readPeople({ db, accounts }: FanOutOptions): Promise<ReadonlyMap<string, AlertPeople | null> | null> {
+  const waiting = await db.orm
+    .select({ organizationId: alertEvents.organizationId })
+    .from(alertEvents)
+    .where(isNull(alertEvents.addressedAt))
+    .orderBy(asc(alertEvents.id))
+    .limit(eventsAtOnceMax);
+  if (waiting.length === 0) return null;
+  const people = new Map<string, AlertPeople | null>();
+  for (const { organizationId } of waiting) {
+    if (!people.has(organizationId)) people.set(organizationId, await accounts.readAlertPeople(organizationId));
+  }
+  return people;
+}
+
+async function deliveriesOf(
+  tx: Transaction,
+  events: readonly EventRow[],
+  people: ReadonlyMap<string, AlertPeople | null>,
+  { clock, isMailed }: FanOutOptions,
+): Promise<NewDelivery[]> {
+  const organizations = [...new Set(events.map(({ organizationId }) => organizationId))];
+  // Shared: an endpoint that is deleted meanwhile is deleted before this or with what is written here.
+  const endpoints = await tx
+    .select()
+    .from(webhookEndpoints)
+    .where(and(inArray(webhookEndpoints.organizationId, organizations), eq(webhookEndpoints.enabled, true)))
+    .orderBy(asc(webhookEndpoints.id))
+    .for('share');
+  const now = new Date(clock.now());
+  return events.flatMap((event): NewDelivery[] => {
+    const told = people.get(event.organizationId) ?? null;
+    if (told === null) return [];
+    // What was before an endpoint is none of its.
+    const isWanted = ({ organizationId, createdAt, events: wanted }: (typeof endpoints)[number]): boolean =>
+      organizationId === event.organizationId &&
+      createdAt <= event.createdAt &&
+      (wanted === null || wanted.includes(event.type));
+    const mailed: readonly string[] = told.types ?? mailedTypes;
+    const readers = isMailed && mailed.includes(event.type) ? told.userIds : [];
+    return [
+      ...endpoints.filter(isWanted).map(({ id }) => newDelivery(event, { endpointId: id, userId: null }, now)),
+      ...readers.map((userId) => newDelivery(event, { endpointId: null, userId }, now)),
+    ];
+  });
+}
+
+export function newDelivery(
+  { id: eventId, organizationId }: Pick<EventRow, 'id' | 'organizationId'>,
+  receiver: { readonly endpointId: string | null; readonly userId: string | null },
+  now: Date,
+): NewDelivery & { readonly id: string } {
+  return {
+    id: uuidv7(now.getTime()),
+    eventId,
+    organizationId,
+    ...receiver,
+    status: 'pending',
+    createdAt: now,
+    nextAttemptAt: now,
+  };
+}

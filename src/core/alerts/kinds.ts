@@ -1,0 +1,116 @@
+import { z } from 'zod';
+
+/** What alerts tell of: the kinds that there are, each with what its `data` holds. */
+
+const usd = z.string();
+const seconds = z.int();
+
+const key = z.strictObject({
+  key_id: z.string(),
+  name: z.string(),
+  /** What may be shown of its secret. */
+  prefix: z.string(),
+  last4: z.string(),
+  scope: z.string(),
+  project_id: z.string(),
+  service_account_id: z.string().nullable(),
+  /** Seconds since the Unix epoch; null: it does not expire. */
+  expires_at: seconds.nullable(),
+  /** Who did it; null for what the gateway did by itself. */
+  by: z.strictObject({ user_id: z.string().nullable(), key_id: z.string().nullable() }).nullable(),
+});
+
+/** Further fields go along. */
+const budget = z.looseObject({
+  budget_id: z.string(),
+  name: z.string(),
+  limit: usd,
+  spent: usd,
+});
+
+const endpoint = z.strictObject({
+  webhook_id: z.string(),
+  /** Scheme and host of its address, without what stands behind. */
+  origin: z.string(),
+});
+
+interface Kind<S extends z.ZodType = z.ZodType> {
+  readonly about: string;
+  /** Whether owners and admins get it by mail where their organization has not chosen. */
+  readonly mailed: boolean;
+  readonly data: S;
+}
+
+const kind = <S extends z.ZodType>(about: string, mailed: boolean, data: S): Kind<S> => ({ about, mailed, data });
+
+export const alertKinds = {
+  'wallet.low_balance': kind(
+    'The balance of the wallet fell below `wallet_alert_below`. `balance`, `alert_below`: USD as decimal strings',
+    true,
+    z.strictObject({ balance: usd, alert_below: usd, currency: z.literal('USD') }),
+  ),
+  'budget.reached': kind(
+    'What was spent reached the part of a budget that is to be told. `budget_id`, `name`, `limit` and `spent` in USD',
+    true,
+    budget,
+  ),
+  'budget.exceeded': kind('A budget is spent. `budget_id`, `name`, `limit` and `spent` in USD', true, budget),
+  'api_key.created': kind(
+    'A key was made. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
+    false,
+    key,
+  ),
+  'api_key.rotated': kind('A key got another secret; `data` as of `api_key.created`', false, key),
+  'api_key.revoked': kind('A key was revoked; `data` as of `api_key.created`', false, key),
+  'api_key.reported': kind(
+    'A secret was reported as leaked, and works no more; `data` as of `api_key.created`',
+    true,
+    key,
+  ),
+  'api_key.expiring': kind('A key expires in less than a week; `data` as of `api_key.created`', false, key),
+  'engine.failed': kind(
+    "An engine failed; for the platform's own organization alone. `engine`: its id, `cause`: why",
+    false,
+    z.strictObject({ engine: z.string(), cause: z.string().nullable() }),
+  ),
+  'webhook.disabled': kind(
+    'A webhook was switched off: nothing arrived for days, or its receiver said 410. `webhook_id`, `origin`, `reason`: failing or gone',
+    true,
+    endpoint.extend({ reason: z.enum(['failing', 'gone']) }),
+  ),
+  'webhook.test': kind('Somebody tries a webhook out; sent to that one alone. `webhook_id`, `origin`', false, endpoint),
+} as const satisfies Readonly<Record<string, Kind>>;
+
+export type AlertType = keyof typeof alertKinds;
+
+export const alertTypes = Object.keys(alertKinds) as readonly AlertType[];
+
+/** Those that an endpoint or a mailbox may choose: a test goes where it is asked for. */
+export const chosenTypes = alertTypes.filter((type) => type !== 'webhook.test') as readonly Exclude<
+  AlertType,
+  'webhook.test'
+>[];
+
+/** What goes by mail where the organization has not chosen. */
+export const mailedTypes = chosenTypes.filter((type) => alertKinds[type].mailed);
+
+/** To be raised: what happened, and to whom. */
+export type Alert = { [T in AlertType]: AlertOf<T> }[AlertType];
+
+interface AlertOf<T extends AlertType> {
+  /** A UUID. */
+  readonly organizationId: string;
+  readonly type: T;
+  readonly data: z.input<(typeof alertKinds)[T]['data']>;
+  /** Under one name an organization is told once, as long as the event is kept. */
+  readonly once?: string;
+}
+
+/** @throws Error for a kind that there is not, and for data that is not of its kind */
+export function checkedData({ type, data }: Alert): Readonly<Record<string, unknown>> {
+  if (!Object.hasOwn(alertKinds, type)) throw new Error(`there is no alert of the kind ${JSON.stringify(type)}`);
+  const parsed = alertKinds[type].data.safeParse(data);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new Error(`the data of an alert of the kind ${type} is none: ${issue?.path.join('.')} ${issue?.message}`);
+}

@@ -1,0 +1,92 @@
+import type { AlertLetter } from '#core/accounts/accounts.ts';
+import type { AlertType } from './kinds.ts';
+
+/** What people read of an alert. */
+
+export interface Told {
+  readonly type: string;
+  readonly data: Readonly<Record<string, unknown>>;
+  readonly organizationName: string;
+}
+
+type Written = Pick<AlertLetter, 'subject' | 'paragraphs' | 'page'>;
+
+/** What letters are made of. */
+interface Words {
+  readonly name: string;
+  /** `of the organization "…" on Headgate`. */
+  readonly of: string;
+  /** A field of the data; empty where it has none. */
+  readonly text: (field: string) => string;
+}
+
+const ofKey =
+  (subject: (name: string) => string, happened: string) =>
+  ({ name, of, text }: Words): Written => ({
+    subject: subject(name),
+    paragraphs: [`The API key "${text('name')}" (${text('prefix')}…${text('last4')}) ${of} ${happened}`],
+    page: { text: 'The key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
+  });
+
+const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
+  'wallet.low_balance': ({ name, of, text }) => ({
+    subject: `The balance of ${name} is low`,
+    paragraphs: [
+      `The wallet ${of} has ${text('balance')} USD left, less than the ${text('alert_below')} USD that you wanted to be told of.`,
+      'Requests that cost more than is left are refused. Whoever runs the gateway adds credit.',
+    ],
+    page: { text: 'The wallet', path: '/portal/wallet' },
+  }),
+  'budget.reached': ({ name, of, text }) => ({
+    subject: `A budget of ${name} is nearly spent`,
+    paragraphs: [
+      `Of the budget "${text('name')}" ${of}, ${text('spent')} USD of ${text('limit')} USD are spent. You wanted to be told of that.`,
+    ],
+    page: null,
+  }),
+  'budget.exceeded': ({ name, of, text }) => ({
+    subject: `A budget of ${name} is spent`,
+    paragraphs: [`The budget "${text('name')}" ${of} is spent: ${text('spent')} USD of ${text('limit')} USD.`],
+    page: null,
+  }),
+  'api_key.created': ofKey((name) => `A new API key of ${name}`, 'was made.'),
+  'api_key.rotated': ofKey((name) => `An API key of ${name} has another secret`, 'was given another secret.'),
+  'api_key.revoked': ofKey((name) => `An API key of ${name} was revoked`, 'was revoked. Requests with it are refused.'),
+  'api_key.reported': ofKey(
+    (name) => `A secret of ${name} was reported as leaked`,
+    'had a secret that somebody found and reported. That secret works no more.',
+  ),
+  'api_key.expiring': ofKey(
+    (name) => `An API key of ${name} expires soon`,
+    'expires in less than a week. Whoever needs it makes another one.',
+  ),
+  'engine.failed': ({ text }) => ({
+    subject: `The engine ${text('engine')} failed`,
+    paragraphs: [`The engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`],
+    page: { text: 'The engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },
+  }),
+  'webhook.disabled': ({ name, of, text }) => ({
+    subject: `A webhook of ${name} was switched off`,
+    paragraphs: [
+      text('reason') === 'gone'
+        ? `The webhook to ${text('origin')} ${of} was switched off: its receiver says that it is gone for good (410).`
+        : `The webhook to ${text('origin')} ${of} was switched off: nothing has arrived there for days.`,
+      'What it was to get is kept for a while: who switches it on again can have it sent again.',
+    ],
+    page: { text: 'The webhook', path: `/portal/webhooks/${encodeURIComponent(text('webhook_id'))}` },
+  }),
+  'webhook.test': ({ name }) => ({ subject: `A test of ${name}`, paragraphs: ['Somebody tries it out.'], page: null }),
+};
+
+const isWritten = (type: string): type is AlertType => Object.hasOwn(letters, type);
+
+export function letterOf({ type, data, organizationName: name }: Told): Written {
+  const text = (field: string): string => {
+    const value = data[field];
+    return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+  };
+  // Written by a version that knew more kinds.
+  if (!isWritten(type))
+    return { subject: `An alert of ${name}`, paragraphs: [`It is of the kind ${type}.`], page: null };
+  return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text });
+}

@@ -1,0 +1,119 @@
+import { and, eq } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import { type Audit, systemAuthor } from '#core/audit/audit.ts';
+import type { Claimed } from './claims.ts';
+import { type EndpointRow, giveUpPending, originOf, recordEndpoint } from './endpoint.ts';
+import type { Raising } from './raise.ts';
+import { triesMax, waitAfter } from './retries.ts';
+import { alertDeliveries, webhookEndpoints } from './schema.ts';
+
+/** What a try has come to is written down, and what follows from it. */
+
+export interface Outcome {
+  readonly status: number | null;
+  /** A word; null: it arrived. */
+  readonly error: string | null;
+  readonly retryAfterMs: number | null;
+  /** Whether the receiver is to blame. */
+  readonly isReceivers: boolean;
+  /** Nothing mends it: it is not tried again. */
+  readonly isLast: boolean;
+}
+
+export interface OutcomeOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly raising: Raising;
+}
+
+/** An endpoint is switched off where nothing arrived for so long, and so many tries failed. */
+const failingMsMax = 3 * 86_400_000;
+const failuresMin = 12;
+const gone = 410;
+
+/** Does nothing where the delivery was taken over, sent again or deleted meanwhile. */
+export async function noteOutcome(options: OutcomeOptions, claimed: Claimed, outcome: Outcome): Promise<void> {
+  const { db, clock } = options;
+  await db.orm.transaction(async (tx) => {
+    const now = new Date(clock.now());
+    // Before the delivery, as all others lock them.
+    const endpoint = await lockEndpoint(tx, claimed.delivery.endpointId);
+    const isOurs = and(
+      eq(alertDeliveries.id, claimed.delivery.id),
+      eq(alertDeliveries.claim, claimed.delivery.claim),
+      eq(alertDeliveries.status, 'pending'),
+    );
+    const [row] = await tx
+      .update(alertDeliveries)
+      .set(stateAfter(claimed, outcome, now))
+      .where(isOurs)
+      .returning();
+    if (row === undefined || endpoint === null) return;
+    if (outcome.error === null) await noteArrival(tx, endpoint);
+    else if (outcome.isReceivers) await noteFailure(options, tx, { endpoint, outcome, now });
+  });
+}
+
+async function lockEndpoint(tx: Transaction, id: string | null): Promise<EndpointRow | null> {
+  if (id === null) return null;
+  const [row] = await tx.select().from(webhookEndpoints).where(eq(webhookEndpoints.id, id)).for('update');
+  return row ?? null;
+}
+
+function stateAfter({ delivery, event }: Claimed, outcome: Outcome, now: Date) {
+  const tries = delivery.tries + 1;
+  const common = {
+    attempts: delivery.attempts + 1,
+    tries,
+    lastAttemptAt: now,
+    lastStatus: outcome.status,
+    lastError: outcome.error,
+  };
+  if (outcome.error === null) return { ...common, status: 'delivered', nextAttemptAt: null } as const;
+  // Whoever tries an endpoint out looks at what came of it.
+  const isOnce = outcome.isLast || event.type === 'webhook.test' || tries >= triesMax;
+  const waitMs = isOnce ? null : waitAfter(tries);
+  if (waitMs === null) return { ...common, status: 'failed', nextAttemptAt: null } as const;
+  const nextMs = now.getTime() + Math.max(waitMs, outcome.retryAfterMs ?? 0);
+  return { ...common, status: 'pending', nextAttemptAt: new Date(nextMs) } as const;
+}
+
+async function noteArrival(tx: Transaction, { id, failures }: EndpointRow): Promise<void> {
+  if (failures === 0) return;
+  await tx.update(webhookEndpoints).set({ failures: 0, failingSince: null }).where(eq(webhookEndpoints.id, id));
+}
+
+interface Failed {
+  readonly endpoint: EndpointRow;
+  readonly outcome: Outcome;
+  readonly now: Date;
+}
+
+async function noteFailure(options: OutcomeOptions, tx: Transaction, { endpoint, outcome, now }: Failed) {
+  const failingSince = endpoint.failingSince ?? now;
+  const failures = endpoint.failures + 1;
+  const isOld = now.getTime() - failingSince.getTime() >= failingMsMax && failures >= failuresMin;
+  const reason = outcome.status === gone ? 'gone' : isOld ? 'failing' : null;
+  const isEnded = reason !== null && endpoint.enabled;
+  const [after] = await tx
+    .update(webhookEndpoints)
+    .set({ failures, failingSince, ...(isEnded && { enabled: false, disabledReason: reason }) })
+    .where(eq(webhookEndpoints.id, endpoint.id))
+    .returning();
+  if (!isEnded || after === undefined) return;
+  await giveUpPending({ tx }, endpoint.id);
+  await recordEndpoint({ tx, audit: options.audit, now }, 'disabled', { before: endpoint, after }, systemAuthor);
+  const { organizationId } = endpoint;
+  const webhook = formatId('wh', endpoint.id);
+  await options.raising.raiseIn(tx, {
+    organizationId,
+    type: 'webhook.disabled',
+    data: { webhook_id: webhook, origin: originOf(endpoint.url), reason },
+  });
+  options.log.warn({ webhook, reason }, 'a webhook was switched off: nothing arrives there any more');
+}

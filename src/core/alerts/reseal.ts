@@ -1,0 +1,73 @@
+import { asc, eq, ne, or } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import { purposeOf } from './endpoint.ts';
+import { webhookEndpoints } from './schema.ts';
+
+export interface ResealOptions {
+  readonly db: Db;
+  readonly secrets: Secrets;
+  readonly log: Log;
+}
+
+const isStale = (keyId: string) => or(ne(webhookEndpoints.secretKeyId, keyId), ne(webhookEndpoints.formerKeyId, keyId));
+
+/**
+ * Encrypts what an older platform key encrypted with the one in use. Several gateways may do it at once: each takes rows
+ * that no other has. What cannot be opened stays as it is, and is named in the log.
+ */
+export async function resealEndpoints({ db, secrets, log }: ResealOptions): Promise<void> {
+  const keyId = await keyInUseOrNull(secrets);
+  if (keyId === null) return;
+  const stale = await db.orm
+    .select({ id: webhookEndpoints.id })
+    .from(webhookEndpoints)
+    .where(isStale(keyId))
+    .orderBy(asc(webhookEndpoints.id));
+  for (const { id } of stale) {
+    try {
+      await resealOne(db, secrets, id);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      log.error(
+        { webhook: formatId('wh', id), trouble: error.message },
+        'the secret of a webhook cannot be encrypted anew',
+      );
+    }
+  }
+  if (stale.length > 0) log.info({ keyId }, 'secrets of webhooks were encrypted with the platform key in use');
+}
+
+async function resealOne(db: Db, secrets: Secrets, id: string): Promise<void> {
+  await db.orm.transaction(async (tx) => {
+    const isOne = eq(webhookEndpoints.id, id);
+    const [row] = await tx.select().from(webhookEndpoints).where(isOne).for('update', { skipLocked: true });
+    if (row === undefined) return;
+    const purpose = purposeOf(id);
+    const anew = (keyId: string, bytes: Buffer) => secrets.seal(tx, purpose, secrets.open(purpose, { keyId, bytes }));
+    const today = await anew(row.secretKeyId, row.secretSealed);
+    const { formerKeyId, formerSealed } = row;
+    const former = formerKeyId === null || formerSealed === null ? null : await anew(formerKeyId, formerSealed);
+    await tx
+      .update(webhookEndpoints)
+      .set({
+        secretKeyId: today.keyId,
+        secretSealed: today.bytes,
+        ...(former !== null && { formerKeyId: former.keyId, formerSealed: former.bytes }),
+      })
+      .where(isOne);
+  });
+}
+
+/** Null where nothing was ever encrypted, and where the key is not here. */
+async function keyInUseOrNull(secrets: Secrets): Promise<string | null> {
+  try {
+    return await secrets.keyInUse();
+  } catch (error) {
+    if (error instanceof AppError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,108 @@
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  customType,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
+
+const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
+const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
+
+/** What somebody is to be told. It is written with what it tells of, and delivered afterwards. */
+export const alertEvents = pgTable(
+  'alert_events',
+  {
+    /** UUIDv7: events are told in the order of their ids. */
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id').notNull(),
+    type: text('type').notNull(),
+    data: jsonb('data').$type<Readonly<Record<string, unknown>>>().notNull(),
+    /** What of the organization is told once under this name; null: whenever it is raised. */
+    once: text('once'),
+    createdAt: moment('created_at').notNull(),
+    /** When it was found out who is to be told; null: not yet. */
+    addressedAt: moment('addressed_at'),
+  },
+  (table) => [
+    uniqueIndex('alert_events_once_key').on(table.organizationId, table.once),
+    index('alert_events_unaddressed_idx')
+      .on(table.id)
+      .where(sql`${table.addressedAt} is null`),
+  ],
+);
+
+export const webhookEndpoints = pgTable(
+  'webhook_endpoints',
+  {
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id').notNull(),
+    url: text('url').notNull(),
+    description: text('description').notNull(),
+    /** Kinds of alerts; null: all. */
+    events: jsonb('events').$type<readonly string[]>(),
+    enabled: boolean('enabled').notNull(),
+    /** Why it was switched off by the gateway; null where it was not. */
+    disabledReason: text('disabled_reason', { enum: ['failing', 'gone'] }),
+    /** Since when nothing arrived; null: what was sent last arrived. */
+    failingSince: moment('failing_since'),
+    /** Tries since something arrived. */
+    failures: integer('failures').notNull().default(0),
+    secretKeyId: text('secret_key_id').notNull(),
+    secretSealed: bytes('secret_sealed').notNull(),
+    /** The secret before that one, which signs too until its end. */
+    formerKeyId: text('former_key_id'),
+    formerSealed: bytes('former_sealed'),
+    formerEndsAt: moment('former_ends_at'),
+    createdAt: moment('created_at').notNull(),
+    rotatedAt: moment('rotated_at'),
+  },
+  (table) => [index('webhook_endpoints_organization_idx').on(table.organizationId, table.id)],
+);
+
+/** One event for one endpoint, or for one person by mail. */
+export const alertDeliveries = pgTable(
+  'alert_deliveries',
+  {
+    id: uuid('id').primaryKey(),
+    eventId: uuid('event_id')
+      .notNull()
+      .references(() => alertEvents.id, { onDelete: 'cascade' }),
+    organizationId: uuid('organization_id').notNull(),
+    endpointId: uuid('endpoint_id').references(() => webhookEndpoints.id, { onDelete: 'cascade' }),
+    /** Who gets a mail; null for an endpoint. */
+    userId: uuid('user_id'),
+    status: text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
+    attempts: integer('attempts').notNull().default(0),
+    /** Of these, the tries since it was to be delivered, or to be again. */
+    tries: integer('tries').notNull().default(0),
+    /** Grows with every claim: who was overtaken writes nothing. */
+    claim: integer('claim').notNull().default(0),
+    createdAt: moment('created_at').notNull(),
+    /** Of what is pending; while it is being sent, when others may take it. */
+    nextAttemptAt: moment('next_attempt_at'),
+    lastAttemptAt: moment('last_attempt_at'),
+    /** Of HTTP; null where there was no answer. */
+    lastStatus: integer('last_status'),
+    /** A word; null where it arrived. */
+    lastError: text('last_error'),
+  },
+  (table) => [
+    uniqueIndex('alert_deliveries_endpoint_event_key').on(table.endpointId, table.eventId),
+    uniqueIndex('alert_deliveries_user_event_key').on(table.userId, table.eventId),
+    index('alert_deliveries_event_idx').on(table.eventId),
+    index('alert_deliveries_list_idx').on(table.endpointId, table.id),
+    index('alert_deliveries_due_idx')
+      .on(table.nextAttemptAt)
+      .where(sql`${table.status} = 'pending'`),
+    index('alert_deliveries_endpoint_due_idx')
+      .on(table.endpointId, table.nextAttemptAt)
+      .where(sql`${table.status} = 'pending'`),
+  ],
+);

@@ -1,0 +1,195 @@
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import type { Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
+import { type AddressRule, isAllowedHost, portOf, problemOfUrl } from './address.ts';
+
+/** Hands one signed message to the internet. */
+
+/** Why something did not arrive, in one word. */
+export type SendError = 'address' | 'unknown_host' | 'not_public' | 'unreachable' | 'timeout' | 'redirect' | 'status';
+
+/** How a try ended: with the status of the answer, where there was one. Nothing else of an answer is looked at. */
+export interface SendResult {
+  readonly status: number | null;
+  /** Null: it arrived. */
+  readonly error: SendError | null;
+  /** Milliseconds that the receiver asks to be left alone for; null where it does not. */
+  readonly retryAfterMs: number | null;
+}
+
+export interface Sending extends AddressRule {
+  readonly outbound: Outbound;
+  readonly timeoutMs: number;
+}
+
+export interface Outgoing {
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** JSON. */
+  readonly body: string;
+}
+
+class SendFailure extends Error {
+  readonly reason: SendError;
+
+  constructor(reason: SendError) {
+    super(reason);
+    this.reason = reason;
+  }
+}
+
+const addressesMax = 4;
+const responseHeadersMax = 16_384;
+
+/**
+ * One try. The host is resolved once, all of its addresses are looked at, and the connection goes to one of these;
+ * redirects are not followed, and no cookie, no key and nothing of a request of anybody goes along. Never rejects.
+ * @param closing ends it once it aborts
+ */
+export async function sendWebhook(
+  outgoing: Outgoing,
+  sending: Sending,
+  closing = new AbortController().signal,
+): Promise<SendResult> {
+  const deadline = new AbortController();
+  const end = (): void => deadline.abort(new SendFailure('timeout'));
+  const timer = setTimeout(end, sending.timeoutMs);
+  closing.addEventListener('abort', end, { once: true });
+  try {
+    return await post(outgoing, sending, deadline.signal);
+  } catch (error) {
+    return { status: null, error: error instanceof SendFailure ? error.reason : 'unreachable', retryAfterMs: null };
+  } finally {
+    clearTimeout(timer);
+    closing.removeEventListener('abort', end);
+  }
+}
+
+async function post(outgoing: Outgoing, sending: Sending, signal: AbortSignal): Promise<SendResult> {
+  // What was allowed when it was kept may not be any more.
+  if (problemOfUrl(sending, outgoing.url) !== null) throw new SendFailure('address');
+  const url = new URL(outgoing.url);
+  const addresses = await orAborted(addressesOf(url, sending), signal);
+  const socket = await connectTo(url, addresses, sending.outbound, signal);
+  try {
+    return resultOf(await exchange(url, socket, outgoing, signal));
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** What the connection may go to: nobody resolves the name a second time. @throws SendFailure */
+async function addressesOf(url: URL, sending: Sending): Promise<readonly string[]> {
+  const literal = literalAddress(url.hostname);
+  const found = literal === null ? await sending.outbound.resolve(url.hostname).catch(() => []) : [literal];
+  if (found.length === 0) throw new SendFailure('unknown_host');
+  if (!isAllowedHost(sending, url) && !found.every(isPublicAddress)) throw new SendFailure('not_public');
+  return found.slice(0, addressesMax);
+}
+
+/** @throws SendFailure where none of them takes a connection */
+async function connectTo(
+  url: URL,
+  addresses: readonly string[],
+  outbound: Outbound,
+  signal: AbortSignal,
+): Promise<Socket> {
+  for (const address of addresses) {
+    const socket = await connected(outbound.dial(address, portOf(url)), signal);
+    if (socket !== null) return url.protocol === 'https:' ? secured(url, socket, signal) : socket;
+  }
+  throw new SendFailure('unreachable');
+}
+
+/** Null where it failed. @throws what `signal` was aborted with */
+function connected(socket: Socket, signal: AbortSignal): Promise<Socket | null> {
+  return untilReady(socket, 'connect', signal, !socket.connecting).catch((error: unknown) => {
+    if (signal.aborted) throw error;
+    return null;
+  });
+}
+
+function secured(url: URL, socket: Socket, signal: AbortSignal): Promise<Socket> {
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  const servername = literalAddress(url.hostname) === null ? url.hostname : '';
+  const tls = connectTls({ socket, servername, host, ALPNProtocols: ['http/1.1'] });
+  socket.on('error', () => tls.destroy());
+  return untilReady(tls, 'secureConnect', signal, false);
+}
+
+/** The socket, which is destroyed where it fails or takes too long. */
+function untilReady<S extends Socket>(socket: S, event: string, signal: AbortSignal, isReady: boolean): Promise<S> {
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error): void => {
+      socket.destroy();
+      reject(error);
+    };
+    const leave = (): void => fail(signal.reason as Error);
+    if (signal.aborted) return leave();
+    if (isReady) return resolve(socket);
+    signal.addEventListener('abort', leave, { once: true });
+    // Stays on: a socket whose error nobody hears ends the process.
+    socket.on('error', fail);
+    socket.once('close', () => reject(new SendFailure('unreachable')));
+    socket.once(event, () => {
+      signal.removeEventListener('abort', leave);
+      resolve(socket);
+    });
+  });
+}
+
+function exchange(
+  url: URL,
+  socket: Socket,
+  { headers, body }: Outgoing,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const begin = url.protocol === 'https:' ? requestHttps : requestHttp;
+    const outgoing = begin(url, {
+      method: 'POST',
+      // An agent of any kind, `false` too, would resolve the name and connect by itself.
+      createConnection: () => socket,
+      // Without an agent nobody knows it, and a port stands in the Host header that nobody asked for.
+      defaultPort: url.protocol === 'https:' ? 443 : 80,
+      signal,
+      headers: {
+        'user-agent': 'headgate',
+        accept: '*/*',
+        connection: 'close',
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+        ...headers,
+      },
+      maxHeaderSize: responseHeadersMax,
+    });
+    outgoing.on('response', (response) => {
+      // Cut off while nobody reads it: its errors are nobody's.
+      response.on('error', () => undefined);
+      resolve(response);
+    });
+    outgoing.on('error', () => reject(signal.aborted ? (signal.reason as Error) : new SendFailure('unreachable')));
+    outgoing.end(body);
+  });
+}
+
+const retryAfterMsMax = 6 * 3_600_000;
+
+function resultOf({ statusCode = 0, headers }: IncomingMessage): SendResult {
+  const asked = headers['retry-after'] ?? '';
+  const retryAfterMs = /^\d{1,9}$/.test(asked) ? Math.min(Number(asked) * 1000, retryAfterMsMax) : null;
+  const isThere = statusCode >= 200 && statusCode < 300;
+  const isElsewhere = statusCode >= 300 && statusCode < 400;
+  return { status: statusCode, error: isThere ? null : isElsewhere ? 'redirect' : 'status', retryAfterMs };
+}
+
+/** What resolves names cannot be stopped, but is not waited for any longer. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => reject(signal.reason as Error);
+    signal.addEventListener('abort', leave, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
+  });
+}

@@ -1,0 +1,161 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId, isUuid } from '#base/id.ts';
+import { alertKinds, alertTypes, type Alerts, type Endpoint, type EndpointWithSecret } from '#core/alerts/alerts.ts';
+import { authorOf } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
+import {
+  createSchema,
+  deletedSchema,
+  patchSchema,
+  rotateSchema,
+  toWebhook,
+  webhookSchema,
+  webhookWithSecretSchema,
+} from './webhook-schemas.ts';
+
+/** Where an organization wants to be told of what happens. */
+
+export interface WebhookRoutesParts {
+  readonly guards: Guards;
+  readonly alerts: Pick<Alerts, 'endpoints'>;
+}
+
+const tags = ['Webhooks'];
+const collection = '/v1/webhooks';
+const one = `${collection}/{id}`;
+const params = z.object({ id: idText('wh') });
+const query = z.strictObject(organizationQuery);
+
+const kinds = alertTypes.map((type) => `- \`${type}\`: ${alertKinds[type].about}`).join('\n');
+
+const aboutEvents = `Each event is a POST of \`{"type", "timestamp", "organization_id", "data"}\`, signed as
+[Standard Webhooks](https://www.standardwebhooks.com) says: \`webhook-id\` is the same on every try of an event,
+\`webhook-timestamp\` that of the try, \`webhook-signature\` one or two \`v1,…\`. Any status from 200 to 299 within 15
+seconds takes it; else it is tried again for about a day. An event may come more than once, and in another order.
+
+${kinds}`;
+
+function found(endpoint: Endpoint | null): Endpoint {
+  if (endpoint === null) throw notFound('wh');
+  return endpoint;
+}
+
+const withSecret = ({ endpoint, secret }: EndpointWithSecret) => ({ ...toWebhook(endpoint), secret });
+
+export function registerWebhookRoutes(app: ApiApp, parts: WebhookRoutesParts): void {
+  registerCollection(app, parts);
+  registerReading(app, parts);
+  registerChanges(app, parts);
+}
+
+function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: WebhookRoutesParts): void {
+  const list = createRoute({
+    method: 'get',
+    path: collection,
+    tags,
+    summary: 'List the webhooks of an organization, newest first',
+    security: bearerSecurity,
+    middleware: [guards.may('webhooks')],
+    request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
+    responses: { 200: jsonAnswer(listOf(webhookSchema, 'WebhookList'), 'Webhooks, without their secrets') },
+  });
+  app.openapi(list, async (context) => {
+    const { limit, cursor } = context.req.valid('query');
+    const organizationId = await guards.organizationOf(context);
+    const before = readCursor(cursor, (position) => (isUuid(position) ? position : null));
+    const page = await endpoints.list({ organizationId, limit, before });
+    const next = page.more ? (page.endpoints.at(-1)?.id ?? null) : null;
+    return context.json(toListPage(page.endpoints.map(toWebhook), next), 200);
+  });
+  const create = createRoute({
+    method: 'post',
+    path: collection,
+    tags,
+    summary: 'Make a webhook; the answer alone holds its secret',
+    description: aboutEvents,
+    security: bearerSecurity,
+    middleware: [guards.may('webhooks'), guards.smallJsonBody],
+    request: { query, body: jsonRequest(createSchema) },
+    responses: { 201: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs') },
+  });
+  app.openapi(create, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const made = await endpoints.create({ organizationId, ...context.req.valid('json') }, authorOf(context));
+    return context.json(withSecret(made), 201);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, alerts: { endpoints } }: WebhookRoutesParts): void {
+  const get = createRoute({
+    method: 'get',
+    path: one,
+    tags,
+    summary: 'Read a webhook',
+    security: bearerSecurity,
+    middleware: [guards.may('webhooks')],
+    request: { params, query },
+    responses: { 200: jsonAnswer(webhookSchema, 'The webhook, without its secret') },
+  });
+  app.openapi(get, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const id = requireId('wh', context.req.valid('param').id);
+    return context.json(toWebhook(found(await endpoints.find({ organizationId, id }))), 200);
+  });
+}
+
+function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: WebhookRoutesParts): void {
+  const shared = { tags, security: bearerSecurity };
+  const patch = createRoute({
+    method: 'patch',
+    path: one,
+    ...shared,
+    summary: 'Change a webhook, switch it off or on',
+    middleware: [guards.may('webhooks'), guards.smallJsonBody],
+    request: { params, query, body: jsonRequest(patchSchema) },
+    responses: { 200: jsonAnswer(webhookSchema, 'The webhook') },
+  });
+  app.openapi(patch, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const ref = { organizationId, id: requireId('wh', context.req.valid('param').id) };
+    const changed = await endpoints.patch(ref, context.req.valid('json'), authorOf(context));
+    return context.json(toWebhook(found(changed)), 200);
+  });
+  const rotate = createRoute({
+    method: 'post',
+    path: `${one}/rotate`,
+    ...shared,
+    summary: 'Give a webhook another secret; the answer alone holds it',
+    description:
+      'That of today signs beside it until its grace is over, so that a receiver may learn the new one in its own ' +
+      'time. One that was still in its grace ends now.',
+    middleware: [guards.may('webhooks'), guards.smallJsonBody],
+    request: { params, query, body: jsonRequest(rotateSchema) },
+    responses: { 200: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs from now on') },
+  });
+  app.openapi(rotate, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const ref = { organizationId, id: requireId('wh', context.req.valid('param').id) };
+    const graceMs = context.req.valid('json').grace_seconds * 1000;
+    const made = await endpoints.rotate(ref, graceMs, authorOf(context));
+    if (made === null) throw notFound('wh');
+    return context.json(withSecret(made), 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path: one,
+    ...shared,
+    summary: 'Delete a webhook with all its deliveries',
+    middleware: [guards.may('webhooks')],
+    request: { params, query },
+    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
+  });
+  app.openapi(remove, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const id = requireId('wh', context.req.valid('param').id);
+    if (!(await endpoints.remove({ organizationId, id }, authorOf(context)))) throw notFound('wh');
+    return context.json({ id: formatId('wh', id), object: 'webhook' as const, deleted: true as const }, 200);
+  });
+}

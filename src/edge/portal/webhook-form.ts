@@ -1,0 +1,66 @@
+import { chosenTypes, mailedTypes } from '#core/alerts/alerts.ts';
+import type { Form } from './form.ts';
+import { html, type Html } from './html.ts';
+import { checkbox, field } from './ui.ts';
+import type { Refusal } from './visit.ts';
+
+/** What is asked of a webhook, and which kinds of events somebody wants. */
+
+export interface WebhookFields {
+  readonly url: string;
+  readonly description: string;
+  /** Null: all. */
+  readonly events: readonly string[] | null;
+}
+
+const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
+  'wallet.low_balance': 'The balance is low',
+  'budget.reached': 'A budget is nearly spent',
+  'budget.exceeded': 'A budget is spent',
+  'api_key.created': 'A key was made',
+  'api_key.rotated': 'A key got another secret',
+  'api_key.revoked': 'A key was revoked',
+  'api_key.reported': 'A secret was reported as leaked',
+  'api_key.expiring': 'A key expires soon',
+  'engine.failed': 'An engine failed (of the platform alone)',
+  'webhook.disabled': 'A webhook was switched off',
+};
+
+const nameOf = (type: string): string => `event_${type.replaceAll('.', '_')}`;
+
+/** A box for each kind. */
+function kindBoxes(legend: string, chosen: readonly string[]): Html {
+  return html`<fieldset>
+    <legend>${legend}</legend>
+    ${chosenTypes.map((type) => checkbox(nameOf(type), words[type], chosen.includes(type), html`<code>${type}</code>`))}
+  </fieldset>`;
+}
+
+const kindsIn = (form: Form): string[] => chosenTypes.filter((type) => form.has(nameOf(type)));
+
+export function webhookFields({ url, description, events }: WebhookFields, refusal: Refusal | null): Html {
+  return html`${field({ name: 'url', label: 'Address', value: url, hint: 'https, at an address of the internet. Events are sent there by POST.', refusal, isRequired: true, maxLength: 2048, placeholder: 'https://example.com/headgate' })}
+  ${field({ name: 'description', label: 'Description', value: description, refusal, maxLength: 500 })}
+  ${checkbox('all_events', 'Every kind of event', events === null, 'Those of later versions too; else those that are chosen below.')}
+  ${kindBoxes('Kinds of events', events ?? [])}`;
+}
+
+export function readWebhookFields(form: Form): WebhookFields {
+  return {
+    url: form.text('url').trim(),
+    description: form.text('description'),
+    events: form.has('all_events') ? null : kindsIn(form),
+  };
+}
+
+/** @param chosen null: what goes by mail where nobody has chosen */
+export function mailBoxes(chosen: readonly string[] | null): Html {
+  return kindBoxes('Owners and administrators get a mail of', chosen ?? mailedTypes);
+}
+
+/** As the API takes it: null for what goes by mail where nobody has chosen. */
+export function mailChoice(form: Form): readonly string[] | null {
+  const chosen = kindsIn(form);
+  const isUsual = chosen.length === mailedTypes.length && mailedTypes.every((type) => chosen.includes(type));
+  return isUsual ? null : chosen;
+}

@@ -1,0 +1,121 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { AppError } from '#base/errors.ts';
+import { parseId, uuidv7 } from '#base/id.ts';
+import type { Letter } from '#base/mail.ts';
+import { type TestApi, startApi } from '../../edge/api/test-api.ts';
+
+const hourMs = 3_600_000;
+const letters: Letter[] = [];
+/** Addresses whose letters the mail server does not take. */
+const refused = new Set<string>();
+
+let api: TestApi;
+
+beforeAll(async () => {
+  const mailer = {
+    send(letter: Letter): Promise<void> {
+      if (refused.has(letter.to)) return Promise.reject(new AppError('mail_unavailable'));
+      letters.push(letter);
+      return Promise.resolve();
+    },
+  };
+  api = await startApi({ mailer });
+});
+
+afterAll(() => api.stop());
+
+beforeEach(() => {
+  letters.length = 0;
+  refused.clear();
+});
+
+interface Tenant {
+  readonly id: string;
+  readonly key: string;
+}
+
+async function person({ key }: Tenant, role: string): Promise<{ id: string; email: string }> {
+  const email = `${uuidv7()}@example.com`;
+  const made = await api.ask('/v1/users', { body: { name: 'Ada', email, password: 'correct horse', role }, key });
+  expect(made.status).toBe(201);
+  return { id: made.body.id, email };
+}
+
+async function deliver(): Promise<void> {
+  await api.alerts.deliver();
+  await api.alerts.settled();
+}
+
+const leak = ({ id }: Tenant): Promise<void> =>
+  api.alerts.raise({
+    organizationId: parseId('org', id) ?? '',
+    type: 'budget.exceeded',
+    data: { budget_id: 'b', name: 'Team\r\nBcc: all@example.com', limit: '10', spent: '11' },
+  });
+
+const addresses = (): string[] => letters.map(({ to }) => to).toSorted();
+
+describe('an alert by mail', () => {
+  it('goes to owners and administrators of the organization, and to nobody else', async () => {
+    const [tenant, other] = [await api.organization('Ours'), await api.organization('Other')];
+    const [admin, owner] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
+    await person(tenant, 'member');
+    await person(other, 'admin');
+    await leak(tenant);
+    await deliver();
+    expect(addresses()).toEqual([admin.email, owner.email].toSorted());
+    for (const { subject, text } of letters) {
+      expect(subject).not.toMatch(/[\r\n]/);
+      expect(text).toContain('11 USD of 10 USD');
+    }
+    await deliver();
+    expect(letters).toHaveLength(2);
+  });
+
+  it('is not sent of kinds that were not chosen, and not of a closed organization', async () => {
+    const tenant = await api.organization('Choosy');
+    await person(tenant, 'admin');
+    const body = { alert_emails: ['wallet.low_balance'] };
+    expect((await api.ask(`/v1/organizations/${tenant.id}`, { method: 'PATCH', body, key: tenant.key })).status).toBe(
+      200,
+    );
+    await leak(tenant);
+    await deliver();
+    expect(letters).toEqual([]);
+    await api.ask(`/v1/organizations/${tenant.id}`, { method: 'PATCH', body: { alert_emails: null }, key: tenant.key });
+    await api.ask(`/v1/organizations/${tenant.id}`, { method: 'DELETE' });
+    await leak(tenant);
+    await deliver();
+    expect(letters).toEqual([]);
+  });
+
+  it('is sent again to whom it did not reach, and not to who has it', async () => {
+    const tenant = await api.organization('Patient');
+    const [reached, unreached] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
+    refused.add(unreached.email);
+    await leak(tenant);
+    await deliver();
+    expect(addresses()).toEqual([reached.email]);
+    refused.clear();
+    await deliver();
+    expect(letters).toHaveLength(1);
+    api.turnClock(hourMs);
+    await deliver();
+    expect(addresses()).toEqual([reached.email, unreached.email].toSorted());
+  });
+
+  it('is not sent to who has left meanwhile', async () => {
+    const tenant = await api.organization('Left');
+    const [staying, leaving] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
+    refused.add(leaving.email);
+    await leak(tenant);
+    await deliver();
+    expect((await api.ask(`/v1/users/${leaving.id}`, { method: 'DELETE', key: tenant.key })).status).toBe(204);
+    refused.clear();
+    api.turnClock(hourMs);
+    await deliver();
+    expect(addresses()).toEqual([staying.email]);
+    const pending = await api.db.sql`select 1 from alert_deliveries where status = 'pending'`;
+    expect(pending).toHaveLength(0);
+  });
+});

@@ -1,0 +1,83 @@
+import { describe, expect, it } from 'vitest';
+import type { Alert } from '#core/alerts/alerts.ts';
+import { status, useScene } from './scene.ts';
+
+const scene = useScene();
+const { deliver, listed, make, organizationId, spent } = scene;
+
+describe('an alert is refused', () => {
+  it('of a kind that there is not, and with data that is not of its kind', async () => {
+    const base = { organizationId: organizationId() };
+    const wrong = [
+      { ...base, type: 'wallet.lost', data: {} },
+      { ...base, type: 'constructor', data: {} },
+      { ...base, type: 'wallet.low_balance', data: { balance: 1 } },
+      { ...base, type: 'wallet.low_balance', data: { balance: '1', alert_below: '2', currency: 'USD', more: 1 } },
+    ];
+    for (const alert of wrong) await expect(scene.api.alerts.raise(alert as Alert)).rejects.toThrow(/kind/);
+    expect(await scene.api.db.sql`select 1 from alert_events where addressed_at is null`).toHaveLength(0);
+  });
+
+  it('with what it would have told of: none is left of a transaction that fails', async () => {
+    const webhook = await make();
+    const failing = scene.api.db.orm.transaction(async (tx) => {
+      await scene.api.alerts.raiseIn(tx, spent());
+      throw new Error('undone');
+    });
+    await expect(failing).rejects.toThrow('undone');
+    await deliver();
+    expect([scene.receiver.got, await listed(webhook)]).toEqual([[], []]);
+  });
+});
+
+describe('no connection is made', () => {
+  it.each(['inside', 'both', 'mapped', 'nat64', 'compatible'])(
+    'to %s.example, whose address is not public',
+    async (name) => {
+      const webhook = await make({ url: `https://${name}.example/in` });
+      await scene.api.alerts.raise(spent());
+      await deliver();
+      expect([scene.receiver.resolved, scene.receiver.dialed]).toEqual([[`${name}.example`], []]);
+      expect(await listed(webhook)).toMatchObject([
+        { status: 'pending', attempts: 1, last_status: null, last_error: 'not_public' },
+      ]);
+    },
+  );
+
+  it('to a name that is another one when it is asked for again: it is asked for once, and what it said is dialed', async () => {
+    const webhook = await make();
+    let asked = 0;
+    Object.assign(scene.receiver.outbound, {
+      resolve() {
+        asked += 1;
+        return Promise.resolve([asked === 1 ? '93.184.215.14' : '127.0.0.1']);
+      },
+    });
+    await scene.api.alerts.raise(spent());
+    await deliver();
+    expect([asked, scene.receiver.dialed]).toEqual([1, ['93.184.215.14:443']]);
+    expect(await listed(webhook)).toMatchObject([{ status: 'delivered' }]);
+    // The next event asks anew, and finds what is not public.
+    await scene.api.alerts.raise(spent());
+    await deliver();
+    expect([asked, scene.receiver.dialed.length]).toEqual([2, 1]);
+  });
+
+  it('to where a redirect leads', async () => {
+    const webhook = await make();
+    scene.receiver.answers = () => status(302, { location: 'https://hooks.example/elsewhere' });
+    await scene.api.alerts.raise(spent());
+    await deliver();
+    expect(scene.receiver.got.map(({ path }) => path)).toEqual(['/in']);
+    expect(await listed(webhook)).toMatchObject([{ status: 'pending', last_status: 302, last_error: 'redirect' }]);
+  });
+
+  it('to a server whose certificate is for another name', async () => {
+    scene.receiver.hosts['stolen.example'] = ['93.184.215.14'];
+    const webhook = await make({ url: 'https://stolen.example/in' });
+    await scene.api.alerts.raise(spent());
+    await deliver();
+    expect(scene.receiver.got).toEqual([]);
+    expect(await listed(webhook)).toMatchObject([{ status: 'pending', last_error: 'unreachable' }]);
+  });
+});

@@ -1,0 +1,60 @@
+import { describe, expect, it } from 'vitest';
+import { useApi } from '../api/test-api.ts';
+import { say } from './in-process.ts';
+
+const api = useApi();
+const url = 'https://hooks.example/in';
+
+describe('headgate webhooks', () => {
+  it('says what is wrong, and which ones there are', async () => {
+    const { key } = await api().organization();
+    const run = (...args: readonly string[]) => say(['webhooks', ...args], { url: api().url, key });
+    expect((await run('ls')).stdout).toContain('"headgate webhooks create" makes one');
+    expect(await run('create', 'http://hooks.example/in')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('https://'),
+    });
+    expect((await run('create', url, '--event', 'wallet.lost')).code).toBe(1);
+    expect((await run('test', 'wh_none')).stderr).toContain('"headgate webhooks ls" lists them');
+    await run('create', url);
+    expect((await run('edit', url)).stderr).toContain('nothing is to be changed');
+    expect((await run('edit', url, '--on', '--off')).code).toBe(2);
+    expect((await run('rm', url)).code).toBe(2);
+    await run('create', url);
+    expect((await run('test', url)).stderr).toContain('several webhooks have this address');
+  });
+
+  it('makes one, shows its secret once, tries it out, sends again, rotates and deletes it', async () => {
+    const { key } = await api().organization();
+    const run = (...args: readonly string[]) => say(['webhooks', ...args], { url: api().url, key });
+    const made = await run(
+      'create',
+      url,
+      '--event',
+      'budget.exceeded',
+      '--event',
+      'budget.reached',
+      '--description',
+      'Pager',
+    );
+    const secret = /whsec_\S+/.exec(made.stdout)?.[0] ?? '';
+    const id = /wh_[0-9a-f]{32}/.exec(made.stdout)?.[0] ?? '';
+    expect([made.code, secret.length]).toEqual([0, 50]);
+    const listed = await run('ls');
+    expect(listed.stdout).toMatch(
+      new RegExp(`^${id} +https://hooks.example/in +budget.exceeded,budget.reached +on`, 'm'),
+    );
+    expect(listed.stdout).not.toContain('whsec_');
+    expect((await run('test', url)).stdout).toContain('webhook.test evt_');
+    const sent = JSON.parse((await run('deliveries', id, '--json')).stdout) as { data: { id: string }[] };
+    expect(sent.data).toMatchObject([{ type: 'webhook.test', status: 'pending' }]);
+    expect((await run('deliveries', id)).stdout).toContain('pending');
+    expect((await run('replay', id, sent.data[0]?.id ?? '')).code).toBe(0);
+    const rotated = await run('rotate', url, '--grace-seconds', '60');
+    expect(rotated.stdout).toContain('the secret before signs until');
+    expect(rotated.stdout).not.toContain(secret);
+    expect((await run('edit', url, '--event', 'all', '--off')).stdout).toContain('all  off');
+    expect((await run('rm', id, '--yes')).stdout).toBe(`${id}: deleted\n`);
+    expect((await run('ls', '--json')).stdout).toContain('[]');
+  });
+});

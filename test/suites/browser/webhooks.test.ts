@@ -1,0 +1,76 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let receiver: LocalReceiver;
+let gateway: TestGateway;
+let person: Person;
+
+beforeAll(async () => {
+  receiver = await startLocalReceiver();
+  gateway = await startGateway({ env: { HEADGATE_WEBHOOK_HOSTS: receiver.host } });
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+});
+
+afterAll(async () => {
+  await gateway.stop();
+  await receiver.close();
+});
+
+const show = async (path: string, name: string): Promise<void> => {
+  await person.page.goto(new URL(path, gateway.url).href);
+  await expectPresentable(person.page, name);
+};
+
+describe('the pages of webhooks', () => {
+  it('make one, show its secret once, and what was sent, and have it sent again', async () => {
+    const { page } = person;
+    await show('/portal/webhooks', 'webhooks-empty');
+    await page.getByRole('link', { name: 'New webhook' }).click();
+    await page.getByLabel('Address').fill('https://10.0.0.5/in');
+    await page.getByRole('button', { name: 'Make the webhook' }).click();
+    await page.locator('#url-problem').waitFor();
+    await expectPresentable(page, 'webhook-new');
+    await page.getByLabel('Address').fill(receiver.url);
+    await page.getByLabel('Description').fill('Pager of the night');
+    await page.getByLabel('Every kind of event').uncheck();
+    await page.getByLabel('A budget is spent').check();
+    await page.getByRole('button', { name: 'Make the webhook' }).click();
+    await page.getByText('This is the only time that the secret is shown.').waitFor();
+    expect(await page.locator('#secret').textContent()).toMatch(/^whsec_/);
+    await expectPresentable(page, 'webhook-made');
+    await page.getByRole('link', { name: 'To the webhook' }).click();
+    await page.getByText('Nothing was sent').waitFor();
+    receiver.status = 500;
+    await page.getByRole('button', { name: 'Send a test' }).click();
+    await page.getByText('A test is sent').waitFor();
+    await expect.poll(() => receiver.got.length).toBe(1);
+    const state = async (): Promise<string> => {
+      await page.reload();
+      return (await page.locator('main').textContent()) ?? '';
+    };
+    await expect.poll(state).toContain('status 500');
+    await expectPresentable(page, 'webhook');
+    receiver.status = 204;
+    await page.getByRole('button', { name: /^Send again: evt_/ }).click();
+    await page.getByText('It is sent again').waitFor();
+    await expect.poll(() => receiver.got.length).toBe(2);
+    expect(new Set(receiver.got.map(({ headers }) => headers['webhook-id'])).size).toBe(1);
+    await page.getByRole('link', { name: 'Another secret' }).click();
+    await expectPresentable(page, 'webhook-rotate');
+    await page.getByRole('button', { name: 'Make another secret' }).click();
+    await page.getByText('The one before signs until').waitFor();
+    await page.getByRole('link', { name: 'To the webhook' }).click();
+    await page.getByRole('link', { name: 'Delete' }).click();
+    await expectPresentable(page, 'webhook-delete');
+    await page.getByRole('link', { name: 'Keep it' }).click();
+    await show('/portal/webhooks', 'webhooks');
+    await page.getByLabel('An engine failed').check();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('It is kept.').waitFor();
+    expect(person.complaints).toEqual([]);
+  });
+});
