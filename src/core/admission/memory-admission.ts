@@ -115,7 +115,7 @@ class MemoryAdmission implements Admission {
     if (hold === undefined || hold.spooled !== null) return 0n;
     const available = availableMicroUsd(hold.account);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
-    if (added <= 0n || added < leastMicroUsd) return 0n;
+    if (added <= 0n || available < leastMicroUsd) return 0n;
     hold.account.heldMicroUsd += added;
     hold.heldMicroUsd += added;
     return added;

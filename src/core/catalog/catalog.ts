@@ -43,6 +43,7 @@ export {
   loadEngineFiles,
 } from './engine-files.ts';
 export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
+export { answersFor } from './fallback-checks.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';

@@ -16,6 +16,9 @@ const standsIn: Readonly<Record<TaskType, readonly TaskType[]>> = {
   rerank: ['rerank'],
 };
 
+/** Whether a model for one task can be asked by the routes of another. */
+export const answersFor = (asked: TaskType, other: TaskType): boolean => standsIn[asked].includes(other);
+
 interface NamedModel {
   readonly id: string;
   readonly engine: EngineDefinition;
@@ -60,7 +63,7 @@ function problemOf(name: string, index: number, { model, engine, names, isWhole 
     return `${found.id} stands here already`;
   }
   const { taskType } = found.engine;
-  if (standsIn[engine.taskType].includes(taskType)) return null;
+  if (answersFor(engine.taskType, taskType)) return null;
   return `${found.id} is for ${taskType}, and does not answer requests for ${engine.taskType}`;
 }
 

@@ -54,6 +54,7 @@ export function toRow(
     waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
     commit_ms: waitedMs === undefined ? commitMs : null,
     choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
+    fallback_for: record.fallbackFor === undefined ? null : names.get(record.fallbackFor),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
   };
 }
@@ -65,11 +66,12 @@ export const idsOf = ({ organizationId, projectId, keyId, priceVersionId }: Usag
   priceVersionId,
 ];
 
-export const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint];
+export const namesOf = ({ model, endpoint, fallbackFor }: UsageRecord): string[] =>
+  fallbackFor === undefined ? [model, endpoint] : [model, endpoint, fallbackFor];
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices`;
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices, fallback_for`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -92,7 +94,7 @@ export const recordsText = `given as materialized (
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, known text, waited_ms double precision,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_for integer, known text, waited_ms double precision,
         commit_ms double precision, hour timestamptz)
     ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,

@@ -43,6 +43,8 @@ export interface UsageRecord {
   readonly waitedMs?: number;
   /** Answers that were asked for to each prompt; one when absent. An engine counts the prompt for each. */
   readonly choices?: number;
+  /** Catalog id of the model that was asked for, where `model` has answered in its place; else absent. */
+  readonly fallbackFor?: string;
 }
 
 /** A record with what only whoever asks for this very one is told. */

@@ -29,6 +29,7 @@ export interface RecordRow {
   readonly total_ms: number;
   readonly client_request_id: string | null;
   readonly choices: number | null;
+  readonly fallback_for: string | null;
 }
 
 const nameOf = (code: string): string => `(select name from usage_names where code = r.${code}) as ${code}`;
@@ -38,7 +39,8 @@ const idOf = (code: string): string => `(select id::text from usage_ids where co
 const columns = `r.id::text, ${idOf('organization')}, ${idOf('project')}, ${idOf('key')}, ${idOf('price_version')}, ${nameOf('model')},
   ${nameOf('endpoint')}, r.stream, r.service_tier, r.status, r.outcome::text, r.reason, r.cache_hit,
   r.input_tokens, r.input_cached_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
-  r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id, r.choices`;
+  r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id, r.choices,
+  ${nameOf('fallback_for')}`;
 
 /** A row with its packed facts. */
 export interface DetailedRow extends RecordRow {
@@ -77,5 +79,6 @@ export function toRecord(row: RecordRow): UsageRecord {
     totalMs: row.total_ms,
     clientRequestId: row.client_request_id,
     ...(row.choices !== null && { choices: row.choices }),
+    ...(row.fallback_for !== null && { fallbackFor: row.fallback_for }),
   };
 }

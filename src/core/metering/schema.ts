@@ -83,6 +83,8 @@ export const usageRequests = pgTable(
     facts: bytes('facts'),
     /** Answers that were asked for to each prompt, which an engine counts each time; null for one. */
     choices: smallint('choices'),
+    /** The model that was asked for, where another one has answered in its place; null where it was this one. */
+    fallbackFor: integer('fallback_for'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

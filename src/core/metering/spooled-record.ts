@@ -53,12 +53,14 @@ const spooled = z
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
     choices: z.number().int().positive().optional(),
+    fallbackFor: z.string().optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, claim: claimed, choices, facts: known, waitedMs, ...record }) => ({
+  .transform(({ version: _version, claim: claimed, choices, fallbackFor, facts: known, waitedMs, ...record }) => ({
     ...record,
+    ...(fallbackFor !== undefined && { fallbackFor }),
     ...(choices !== undefined && { choices }),
     ...(claimed !== undefined && { claim: claimed }),
     ...(known !== undefined && { facts: known }),

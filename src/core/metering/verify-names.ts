@@ -27,6 +27,7 @@ const tokensCost = `(r.input_tokens - r.input_cached_tokens)::numeric * p.input_
 const choicesMax = 1024;
 const withChoices = "'/v1/chat/completions', '/v1/completions'";
 const choicesDiffer = `(r.choices is not null and (r.choices not between 2 and ${choicesMax} or e.name not in (${withChoices})))`;
+const fallbackUnknown = '(r.fallback_for is not null and f.name is null)';
 
 /**
  * Records that do not cost their tokens at the price that they name, or name what is not there; of organization $1. A
@@ -39,6 +40,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
     case when o.id is null then format('organization %s', r.organization)
       when v.id is null then format('price version %s', r.price_version)
       when m.name is null then format('model %s', r.model) when e.name is null then format('endpoint %s', r.endpoint)
+      when ${fallbackUnknown} then format('model %s', r.fallback_for)
       when p.id is null then format('price version %s is not there', v.id)
       when p.model_id <> m.name then format('model %s, price of %s', m.name, p.model_id)
       when p.tier <> coalesce(r.service_tier, 'default')
@@ -48,13 +50,13 @@ export const recordsText = ({ organizations }: KnownIds): string => `
       when ${choicesDiffer} then format('%s answers to each prompt', r.choices)
       else format('%s pico-dollars, should be %s', r.cost + coalesce(r.written_off, 0),
         case when r.cache_hit then 0 else ${tokensCost} end) end as problem,
-    case when o.id is null or v.id is null or m.name is null or e.name is null then 'unknown_code'
+    case when o.id is null or v.id is null or m.name is null or e.name is null or ${fallbackUnknown} then 'unknown_code'
       else 'price_differs' end as kind
   from usage_requests r left join usage_ids o on o.code = r.organization
   left join usage_ids v on v.code = r.price_version left join usage_names m on m.code = r.model
-  left join usage_names e on e.code = r.endpoint left join prices p on p.id = v.id left join known n on n.id = o.id
+  left join usage_names e on e.code = r.endpoint left join usage_names f on f.code = r.fallback_for left join prices p on p.id = v.id left join known n on n.id = o.id
   where ($1::uuid is null or o.id = $1::uuid) and (
-    o.id is null or v.id is null or m.name is null or e.name is null or (p.id is null and n.id is not null)
+    o.id is null or v.id is null or m.name is null or e.name is null or ${fallbackUnknown} or (p.id is null and n.id is not null)
     or p.model_id <> m.name or p.tier <> coalesce(r.service_tier, 'default')
     or r.currency <> 'USD' or p.currency <> 'USD' or ${choicesDiffer}
     or case when r.cache_hit then r.cost <> 0 else r.cost + coalesce(r.written_off, 0) <> ${tokensCost} end)`;

@@ -166,6 +166,9 @@ const modelRecord = z
     parent: z.string().nullable().openapi({ description: 'Of a LoRA adapter the model that it adapts' }),
     name: z.string(),
     aliases: z.array(z.string()).openapi({ description: 'Further names that requests may use' }),
+    fallbacks: z.array(z.string()).openapi({
+      description: 'Ids of models that may answer in its place, in this order; those that the key may use',
+    }),
     hugging_face_id: z.string().nullable(),
     task_type: z.enum(taskTypes),
     context_length: z.int(),

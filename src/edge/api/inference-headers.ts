@@ -27,6 +27,14 @@ export const inferenceRequestHeaders = z.object({
     'USD: the output is limited to what this pays for beside the prompt, estimated as body bytes / 4',
     '0.01',
   ),
+  'x-headgate-allow-fallback': z
+    .enum(['true', 'false'])
+    .optional()
+    .openapi({
+      description:
+        '`true`: where the model cannot answer, one of its `fallbacks` may, at its own price, as long as nothing of an ' +
+        'answer has been sent',
+    }),
   'x-headgate-dry-run': z
     .enum(['true', 'false'])
     .optional()
@@ -68,6 +76,11 @@ export const inferenceAnswerHeaders = z.object({
     .enum(['warm', 'cold'])
     .optional()
     .openapi({ description: 'cold: the model had to be started; missing where no engine was asked' }),
+  'x-headgate-fallback': header(
+    'Id of the model that answered, where it is not the one that was asked for; in a stream whose head went before, a ' +
+      'comment of this name and value stands before the first frame',
+    'small-chat',
+  ),
   'x-headgate-max-tokens': header(
     'Output tokens per choice, where money allows less than the request asked for',
     '512',

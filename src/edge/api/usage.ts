@@ -57,7 +57,10 @@ const requestSchema = z
     created_at: unixSeconds,
     key_id: idText('key'),
     project_id: idText('proj'),
-    model: z.string(),
+    model: z.string().openapi({ description: 'The model that answered, at whose price' }),
+    fallback_for: z.string().nullable().openapi({
+      description: 'The model that was asked for, where `model` answered in its place; null otherwise',
+    }),
     endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
     stream: z.boolean(),
     service_tier: z.enum(['default', 'flex']).openapi({ description: 'Whose price was charged' }),
@@ -182,6 +185,7 @@ function toBody(record: UsageRecord): UsageRequest {
     key_id: formatId('key', record.keyId),
     project_id: formatId('proj', record.projectId),
     model: record.model,
+    fallback_for: record.fallbackFor ?? null,
     endpoint: record.endpoint,
     stream: record.stream,
     service_tier: record.serviceTier,
@@ -227,6 +231,7 @@ const csvHeading = [
   'first_byte_ms',
   'total_ms',
   'client_request_id',
+  'fallback_for',
 ];
 
 /** A request as a line of CSV. */

@@ -76,6 +76,7 @@ const request = z.looseObject({
   status: z.number(),
   outcome: z.string(),
   reason: z.string().nullish(),
+  fallback_for: z.string().nullish(),
   input_tokens: z.number(),
   output_tokens: z.number(),
   cost: z.string(),
@@ -102,7 +103,9 @@ async function requests(context: CommandContext): Promise<number> {
 
 function row(one: z.output<typeof request>): string[] {
   const { first_byte: first, total } = one.timings_ms;
-  const remark = one.outcome === 'completed' ? '' : [one.outcome, one.reason].filter(Boolean).join(': ');
+  const end = one.outcome === 'completed' ? '' : [one.outcome, one.reason].filter(Boolean).join(': ');
+  const instead = (one.fallback_for ?? '') === '' ? '' : `in place of ${one.fallback_for}`;
+  const remark = [end, instead].filter(Boolean).join(', ');
   const tokens = [String(one.input_tokens), String(one.output_tokens)];
   const times = [first === null ? '-' : `${first} ms`, `${total} ms`];
   return [timeText(one.created_at), one.id, one.model, String(one.status), ...tokens, one.cost, ...times, remark];

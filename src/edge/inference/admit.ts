@@ -9,6 +9,7 @@ import {
   takeHold,
 } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
+import type { Answer } from './answer.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
@@ -69,8 +70,15 @@ function keepGrant({ answer, found }: Call, result: Grant | HoldRefusal): Grant 
   if (!result.ok) throw refusalError(result);
   found.grant = result;
   setLimitHeaders(answer, result.view);
-  if (result.outputTokensMax !== null) answer.setHeader('x-headgate-max-tokens', String(result.outputTokensMax));
+  showOutputLimit(answer, result);
   return result;
+}
+
+export const outputLimitHeader = 'x-headgate-max-tokens';
+
+/** Says to how much money has cut the output, where it has. */
+export function showOutputLimit(answer: Answer, { outputTokensMax }: Grant): void {
+  if (outputTokensMax !== null) answer.setHeader(outputLimitHeader, String(outputTokensMax));
 }
 
 function refusalError(refusal: HoldRefusal): AppError {

@@ -21,6 +21,8 @@ export interface Answer {
   dropHeader(name: string): void;
   /** Sends comments after 5 s, and every 10 s, until the first frame. */
   keepAlive(): void;
+  /** A comment before the first frame, where it is too late for a header then; '' for none. */
+  setRemark(text: string): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
   frames(text: string): boolean;
   /** Copies all frames but the last ones into a transcript, also those that come after the client left. */
@@ -62,6 +64,7 @@ class ResponseAnswer implements Answer {
   readonly #format: AnswerFormat;
   readonly #headers: Record<string, string | number> = {};
   #comments: NodeJS.Timeout | null = null;
+  #remark = '';
   #goneListener: (() => void) | null = null;
   #drainListener: (() => void) | null = null;
   /** Frames after the first are written here, once nothing else waits before them on the connection. */
@@ -94,6 +97,10 @@ class ResponseAnswer implements Answer {
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 
+  setRemark(text: string): void {
+    this.#remark = text;
+  }
+
   frames(text: string): boolean {
     this.#transcript?.add(text);
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
@@ -101,8 +108,7 @@ class ResponseAnswer implements Answer {
     this.frameSent = true;
     // The client is gone, and the answer may still be wanted: there is nothing to wait for.
     if (this.gone) return true;
-    this.#stopComments();
-    this.#sendHead();
+    this.#beginFrames();
     const flows = outgoing.write(text, 'latin1');
     if (flows) this.#takeSocket();
     else outgoing.once('drain', () => this.#drained());
@@ -114,8 +120,7 @@ class ResponseAnswer implements Answer {
   }
 
   endStream(text: string): void {
-    this.#stopComments();
-    this.#sendHead();
+    this.#beginFrames();
     this.#outgoing.end(text, 'latin1');
   }
 
@@ -191,6 +196,14 @@ class ResponseAnswer implements Answer {
     const next = (): void => void setImmediate(() => this.#writeBlock());
     if (this.#outgoing.write(block)) next();
     else this.#outgoing.once('drain', next);
+  }
+
+  #beginFrames(): void {
+    this.#stopComments();
+    const isLate = this.headSent;
+    this.#sendHead();
+    if (isLate && this.#remark !== '') this.#outgoing.write(`: ${this.#remark}\n\n`, 'latin1');
+    this.#remark = '';
   }
 
   #sendHead(): void {

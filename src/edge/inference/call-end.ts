@@ -68,6 +68,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     facts: factsOf(call, now),
     ...(claim !== undefined && { claim }),
     ...(fields.choices > 1 && { choices: fields.choices }),
+    ...(found.fallbackFor !== null && { fallbackFor: found.fallbackFor }),
   };
 }
 
@@ -126,6 +127,7 @@ export function summaryOf(call: Call, { reported, status, record }: CallEnd, now
     clientRequestId,
     route: endpoint.path,
     model: found.model === null ? null : found.model.id,
+    fallbackFor: found.fallbackFor,
     keyId: who.keyId,
     organizationId: who.organizationId,
     projectId: who.projectId,

@@ -50,10 +50,15 @@ export interface InferenceRequest {
   readonly capPicoUsd: bigint | null;
 }
 
-/** What the steps have found out, each written once. The end of a request reads what is there, however early. */
+/**
+ * What the steps have found out, each written once, but for what a fallback puts in the place of what was asked for. The
+ * end of a request reads what is there, however early.
+ */
 export interface CallFindings {
   caller: InferenceCaller | null;
   model: Model | null;
+  /** Id of the model that was asked for, where `model` answers in its place. */
+  fallbackFor: string | null;
   /** Null also for one that only asks what would happen. */
   request: InferenceRequest | null;
   /** Null where no other request has to do with this one's answer. */
@@ -159,7 +164,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, trace, sta
     clientRequestId: clientRequestId(incoming),
     trace,
     stop,
-    found: { caller: null, model: null, request: null, reuse: null, grant: null },
+    found: { caller: null, model: null, fallbackFor: null, request: null, reuse: null, grant: null },
     held: { body: null, answerPlace: null, lease: null, flexLease: null, leave: null },
     timings: timingsFrom(startedMs),
     part: null,

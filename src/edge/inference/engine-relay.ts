@@ -4,7 +4,6 @@ import type { Replica } from '#core/fleet/fleet.ts';
 import { noUsage, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type {
   Aborter,
-  AbortOutcome,
   AnswerHeaders,
   AnswerSink,
   EngineBody,
@@ -12,11 +11,11 @@ import type {
   EngineClient,
   EngineFault,
 } from '#core/proxy/proxy.ts';
+import { abortAtEngine, waitForCount } from './abort-at-engine.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
-import { engineRequestIds } from './engine-request-ids.ts';
 import type { SentRequest } from './sent-request.ts';
 import { answerBytesMax, type AnswerCollector, LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
@@ -70,14 +69,6 @@ export interface ProxiedCall {
   clientGone(): void;
 }
 
-/** How long an engine may take to answer an abort; then its connection is closed. */
-const abortWaitMs = 900;
-/** Aborts are repeated until the answer ends: for about a second, longer only where each is slow. */
-const abortTries = 6;
-const abortRepeatMs = 150;
-/** Where the client has left no one waits, and a busy engine has the final count some seconds later. */
-const patientWaitMs = 7000;
-const patientTries = 12;
 const keptBytesMin = 65_536;
 /** A larger JSON answer is metered while it comes, a smaller one in one piece, in milliseconds. No error is larger. */
 const largeBytesMin = 1_048_576;
@@ -157,7 +148,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     }
     // The client had the end of every choice: the answer is complete, and only the final count is to come.
     this.#call.resume();
-    void wait(abortWaitMs).then(() => {
+    void waitForCount().then(() => {
       if (this.#concluded) return;
       this.#call.destroy();
       this.#finish({ kind: 'completed', error: null });
@@ -200,7 +191,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#status !== 200) {
       const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
       const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
-      this.#fail(error, verdict);
+      this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
     } else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
@@ -211,7 +202,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     // Of a part nothing leaves before all parts are here.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
-    this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
+    this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
   }
 
   /** An engine may say at once that it has taken a request, which then waits for its turn. */
@@ -237,8 +228,10 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #fail(error: AppError, more: Partial<Outcome> = {}): void {
     const stopped = this.#stopped;
-    if (stopped !== null) this.#finish({ ...more, kind: stopped.kind, error: stopped.error, retry: false });
-    else this.#finish({ ...more, kind: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
+    const isOpen = stopped === null && !this.#job.answer.frameSent;
+    const again = { retry: isOpen && more.retry === true, unanswered: isOpen && more.unanswered === true };
+    const ending = stopped ?? { kind: 'failed', error };
+    this.#finish({ ...more, kind: ending.kind, error: ending.error, ...again });
   }
 
   /** The answer is no good: nothing more of it is wanted. */
@@ -269,7 +262,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     const isTold = meter.failure === 'error_frame';
-    if (meter.failure !== null) this.#giveUp({ retry: isTold, isDoubtful: isTold && answer.frameSent });
+    if (meter.failure !== null)
+      this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
       if (stopped === null)
         this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });
@@ -346,38 +340,17 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     else this.#finish({ kind: 'completed', error: null, last: metered.last, usage, usageSource });
   }
 
-  /** Aborts id by id; the outcome is that of the last, or of the first that the engine did not take. */
-  async #abort(waitMs: number): Promise<AbortOutcome | 'late'> {
-    const { endpoint, headerLines } = this.#job.replica;
-    let outcome: AbortOutcome | 'late' = 'failed';
-    for (const ids of engineRequestIds(this.#job)) {
-      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(waitMs)]);
-      if (outcome !== 'sent' || this.#concluded) break;
-    }
-    return outcome;
-  }
-
-  /** The engine may not know the id yet when the first try arrives, hence the repeats. */
+  /** Whatever the engine has still to say of its count comes first, as long as that is waited for. */
   async #endAtEngine(): Promise<void> {
     const over = new Promise<void>((resolve) => {
       this.#onOver = resolve;
     });
     const isPatient = this.#stopped === clientLeft;
     // An answer of which nothing can be ended any more: all of it was computed, and its end says how much that was.
-    if (isPatient && this.#job.collect !== null && this.#firstByteSeen) await Promise.race([over, wait(patientWaitMs)]);
-    const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
-    for (let tries = 0; tries < triesMax && !this.#concluded; tries += 1) {
-      if ((await this.#abort(waitMs)) !== 'sent') break;
-      await Promise.race([over, wait(isPatient ? abortRepeatMs * (1 + tries / 2) : abortRepeatMs)]);
-    }
+    const isMade = isPatient && this.#job.collect !== null && this.#firstByteSeen;
+    await abortAtEngine(this.#aborter, this.#job, { over, isOver: () => this.#concluded, isPatient, isMade });
     if (this.#concluded) return;
     this.#call.destroy();
     this.#finish({ kind: this.#stopped?.kind ?? 'aborted', error: this.#stopped?.error ?? null });
   }
-}
-
-function wait(ms: number): Promise<'late'> {
-  return new Promise((resolve) => {
-    setTimeout(() => resolve('late'), ms).unref();
-  });
 }

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
 import {
   type ClaimResult,
   compress,
@@ -9,7 +10,8 @@ import {
   type SharedEnd,
 } from '#core/requests/requests.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
-import type { Call, CallReuse, InferenceRequest } from './call.ts';
+import type { Call, CallFindings, CallReuse, InferenceRequest } from './call.ts';
+import { nameFallback } from './fallback-header.ts';
 import { textOf } from './large-answer.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -58,17 +60,17 @@ export async function claimKey(
     onWait();
   };
   const result = await call.stop.untilStopped((signal) => idempotency.claim(claim, { signal, onWait: beforeWait }));
-  return claimed(call, result);
+  return claimed(call, caller.key, result);
 }
 
-function claimed(call: Call, result: ClaimResult): Claimed {
+function claimed(call: Call, key: ApiKey, result: ClaimResult): Claimed {
   switch (result.kind) {
     case 'run':
       call.answer.dropHeader('idempotent-replayed');
       return { turn: result.turn };
     case 'replay':
       call.answer.setHeader('idempotent-replayed', 'true');
-      return { text: result.text };
+      return { text: withoutMark(call, key, result.text) };
     case 'failed':
       throw result.error;
     case 'stopped':
@@ -93,13 +95,34 @@ function claimed(call: Call, result: ClaimResult): Claimed {
   }
 }
 
+/** Before the answer of a fallback, whose name repetitions are told as well; no answer begins so. */
+const mark = /^\0fallback (\S+)\n/;
+
+function markOf({ fallbackFor, model }: CallFindings): string {
+  return fallbackFor === null || model === null ? '' : `\0fallback ${model.id}\n`;
+}
+
+/** @throws AppError conflict where the key may not use the model any more that has answered */
+function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): string {
+  const [head = '', id] = mark.exec(text) ?? [];
+  if (id === undefined) return text;
+  if (usableModels?.has(id) === false) {
+    const message =
+      'The request with this Idempotency-Key was answered by a model that this API key may not use any more; use a new one to run it again.';
+    throw new AppError('conflict', { message, param: 'Idempotency-Key' });
+  }
+  nameFallback(answer, id);
+  return text.slice(head.length);
+}
+
 /** Makes the answer of a request that is complete ready to be kept, by the settlement and for those who joined it. */
-export async function packAnswer({ found: { request, reuse } }: Call, { kind, last }: Outcome): Promise<void> {
+export async function packAnswer({ found }: Call, { kind, last }: Outcome): Promise<void> {
+  const { request, reuse } = found;
   if (reuse === null || reuse.idempotentTurn === null || request === null || kind !== 'completed') return;
   const { transcript } = reuse;
   const end = textOf(last, replayBytesMax);
   if (!transcript.whole || end === null) return;
-  const text = request.fields.stream ? transcript.text + end : end;
+  const text = markOf(found) + (request.fields.stream ? transcript.text + end : end);
   if (text.length > replayBytesMax) return;
   reuse.answer = text;
   reuse.packed = await compress(Buffer.from(text, 'latin1'));

@@ -16,7 +16,9 @@ export interface ModelParts {
   readonly routing: Pick<Routing, 'coldStartMs'>;
 }
 
-function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
+type Caller = Pick<ApiKey, 'usableModels'>;
+
+function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { usableModels }: Caller) {
   const price = catalog.price(model.id);
   // Micro-dollars per million tokens are pico-dollars per token.
   const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
@@ -28,6 +30,11 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model) {
     parent: model.adapter === null ? null : model.engine.id,
     name: model.name,
     aliases: model.aliases,
+    // Nobody learns of a model that the key may not use.
+    fallbacks: model.fallbacks.filter((name) => {
+      const other = catalog.find(name);
+      return other !== undefined && mayUse(usableModels, other);
+    }),
     hugging_face_id: model.huggingFaceId,
     task_type: model.taskType,
     context_length: model.contextLength,
@@ -54,11 +61,7 @@ function coldStartSeconds(ms: number | null): number | null {
 }
 
 /** GET /v1/models?task_type=; those that the key may use. */
-export function listModels(
-  parts: ModelParts,
-  taskType: string | undefined,
-  { usableModels }: Pick<ApiKey, 'usableModels'>,
-) {
+export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
@@ -67,18 +70,20 @@ export function listModels(
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
   return {
     object: 'list' as const,
-    data: models.filter((model) => mayUse(usableModels, model)).map((model) => modelRecord(parts, model)),
+    data: models
+      .filter((model) => mayUse(caller.usableModels, model))
+      .map((model) => modelRecord(parts, model, caller)),
   };
 }
 
 /** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
-export function getModel(parts: ModelParts, id: string, { usableModels }: ApiKey) {
+export function getModel(parts: ModelParts, id: string, caller: ApiKey) {
   const model = parts.catalog.find(id);
-  if (model === undefined || !mayUse(usableModels, model)) {
+  if (model === undefined || !mayUse(caller.usableModels, model)) {
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
-  return modelRecord(parts, model);
+  return modelRecord(parts, model, caller);
 }
 
 function perMillion(price: PriceVersion) {

@@ -50,6 +50,8 @@ export interface RequestSummary {
   readonly route: string;
   /** Catalog id; null where the request named none that is known. */
   readonly model: string | null;
+  /** The same of the model that was asked for, where `model` answered in its place. */
+  readonly fallbackFor: string | null;
   readonly keyId: string | null;
   readonly organizationId: string | null;
   readonly projectId: string | null;

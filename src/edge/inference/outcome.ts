@@ -15,6 +15,11 @@ export interface Outcome {
   readonly usageSource: UsageSource;
   /** Nothing of an answer has come, so another replica may be asked. */
   readonly retry: boolean;
+  /**
+   * The model gave nothing, by no fault of the request, and the client has nothing: another model may be asked. Wider
+   * than `retry`, which also spares an engine that has only been silent.
+   */
+  readonly unanswered: boolean;
   /** The replica could not be reached. */
   readonly unreachable: boolean;
   /** The status by which the engine refused a request that is not at fault; null: it did not. */
@@ -31,11 +36,12 @@ export function outcomeOf({
   usage = noUsage,
   usageSource = 'none',
   retry = false,
+  unanswered = false,
   unreachable = false,
   refusedWith = null,
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { kind, error, last, usage, usageSource, retry, unreachable, refusedWith, isDoubtful };
+  return { kind, error, last, usage, usageSource, retry, unanswered, unreachable, refusedWith, isDoubtful };
 }
 
 /** An answer that costs nothing and counts nothing. */

@@ -1,16 +1,17 @@
 import { AppError } from '#base/errors.ts';
-import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { drainBody } from '#edge/http/http.ts';
 import { acceptCaller } from './accept-caller.ts';
 import { admit } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
-import type { RequestFields } from './fields.ts';
+import { serveWithFallbacks } from './fall-back.ts';
+import { readAllowsFallback } from './fallback-header.ts';
 import { packAnswer } from './idempotent.ts';
 import { route } from './route.ts';
 import { type Outcome, thrownBy } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
+import { priceOf } from './request-price.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { relay } from './relay.ts';
 import { relayParts } from './relay-parts.ts';
@@ -30,6 +31,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   found.caller = caller;
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);
+  const allowsFallback = readAllowsFallback(call.incoming);
   const received = parts.receiver.receive(call, caller);
   const isAwaited = received instanceof Promise;
   const fields = await received;
@@ -39,8 +41,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const model = chooseModel(parts.catalog, fields.model, endpoint, usableModels);
   found.model = model;
   refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
-  const priced = requirePrice(parts, model, fields);
-  const price = endpoint.isFree === true ? free(priced) : priced;
+  const price = priceOf(parts.catalog, model, endpoint, fields);
+  if (price === null) throw new AppError('pricing_unavailable', { lasting: true });
   stop.throwIfStopped();
   requireBooks(parts);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd };
@@ -51,6 +53,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const grant = await admit(parts, call, request);
   call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
+  if (allowsFallback && model.fallbacks.length > 0) return serveWithFallbacks(parts, call, request, grant);
   await route(parts, call, request);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.
   const outcome = await (fields.split === null ? relay : relayParts)(parts, call, request, grant);
@@ -71,19 +74,6 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   call.held.body?.release();
   drainBody(call.incoming);
 }
-
-function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
-  const price = parts.catalog.price(model.id, serviceTier);
-  if (price === undefined) throw new AppError('pricing_unavailable', { lasting: true });
-  return price;
-}
-
-const free = (price: PriceVersion): PriceVersion => ({
-  ...price,
-  inputPerMTokMicroUsd: 0n,
-  cachedInputPerMTokMicroUsd: 0n,
-  outputPerMTokMicroUsd: 0n,
-});
 
 function requireBooks({ metering }: PathParts): void {
   if (!metering.healthy) throw new AppError('billing_unavailable', { headers: { 'retry-after': '2' } });

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
 import { digestMembers } from '#base/json-canonical.ts';
+import { allowFallbackHeader } from './fallback-header.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import type { InputBounds } from './inputs.ts';
 import type { RequestForm } from './request-form.ts';
@@ -14,6 +15,8 @@ export interface ReadJob {
   readonly meaningWithout: readonly string[] | null;
   /** An Idempotency-Key wants the body's hash. */
   readonly wantsHash: boolean;
+  /** Another model may answer: that is another request for an Idempotency-Key. */
+  readonly allowsFallback: boolean;
 }
 
 /**
@@ -29,10 +32,14 @@ function textOf(body: Buffer): string {
  * Reads a body. All work that grows with its length is done here, so that another thread can do it for the event loop.
  * @throws AppError invalid_request_error, invalid_value, model_not_found
  */
-export function readRequest(body: Buffer, { form, bounds, meaningWithout, wantsHash }: ReadJob): RequestFields {
+export function readRequest(
+  body: Buffer,
+  { form, bounds, meaningWithout, wantsHash, allowsFallback }: ReadJob,
+): RequestFields {
   const text = textOf(body);
   const fields = readFields(text, form, bounds);
   if (meaningWithout !== null) fields.meaning = digestMembers(text, meaningWithout);
-  if (wantsHash) fields.hash = createHash('sha256').update(`${form.path}\n`).update(text, 'latin1').digest('hex');
+  const head = allowsFallback ? `${form.path}\n${allowFallbackHeader}\n` : `${form.path}\n`;
+  if (wantsHash) fields.hash = createHash('sha256').update(head).update(text, 'latin1').digest('hex');
   return fields;
 }

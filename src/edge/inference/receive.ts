@@ -9,6 +9,7 @@ import {
 } from '#edge/http/http.ts';
 import { checkHeaders, takeWhole } from './body.ts';
 import type { Call } from './call.ts';
+import { readAllowsFallback } from './fallback-header.ts';
 import type { RequestFields } from './fields.ts';
 import { hasIdempotencyKey } from './idempotent.ts';
 import type { InputBounds } from './inputs.ts';
@@ -118,6 +119,7 @@ class BodyReceiver implements Receiver {
       bounds: this.#parts.limits,
       meaningWithout: key.cacheResponses ? endpoint.formFields : null,
       wantsHash: hasIdempotencyKey(incoming),
+      allowsFallback: readAllowsFallback(incoming),
     };
   }
 

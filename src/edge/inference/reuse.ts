@@ -120,6 +120,8 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
 function inFlightEnd({ endpoint, found }: Call, { transcript }: CallReuse, reported: Outcome): InFlightEnd {
   const { grant, request } = found;
   if (grant === null || reported.kind === 'aborted' || reported.kind === 'ended') return 'next';
+  // Who asks for a model gets no answer of another one from here; and this one says nothing of what the model would say.
+  if (found.fallbackFor !== null) return 'each';
   // An answer that one wallet could not pay in full is not what another one would get.
   if (reported.kind !== 'completed' || grant.outputTokensMax !== null || request === null) return 'each';
   const { fields } = request;

@@ -144,13 +144,16 @@ async function takeFlexLease(routing: Routing, call: Call, model: Model, request
   return result.flexLease.lease;
 }
 
+/** The reason of a refusal of the tier `flex`: the setting that bounds how many wait. */
+export const flexQueueFull = 'HEADGATE_FLEX_QUEUE_MAX';
+
 function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | FlexRefusal): AppError {
   if (retryAfterSeconds === null) {
     return new AppError('upstream_error', { status: 503, message: publicText, lasting: true, reason: code });
   }
   if (code !== 'flex_queue_full') return upstreamBusy(retryAfterSeconds, publicText, code);
   const headers = { 'retry-after': String(retryAfterSeconds) };
-  return new AppError('overloaded', { message: publicText, headers, reason: 'HEADGATE_FLEX_QUEUE_MAX' });
+  return new AppError('overloaded', { message: publicText, headers, reason: flexQueueFull });
 }
 
 /** vLLM serves lower numbers first where it was started to schedule by priority, and preempts the others for them. */

@@ -31,6 +31,7 @@ export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }
     traceId,
     route: summary.route,
     model: summary.model,
+    fallbackFor: summary.fallbackFor,
     keyId: idOf('key', summary.keyId),
     organizationId: idOf('org', summary.organizationId),
     projectId: idOf('proj', summary.projectId),

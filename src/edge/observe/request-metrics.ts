@@ -55,6 +55,11 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
     },
     addedBounds,
   );
+  const fallbacks = metrics.counter({
+    name: 'headgate_fallbacks_total',
+    help: 'Requests that another model answered: `model` was asked for, `fallback` had it',
+    labelNames: ['model', 'fallback'],
+  });
   const seriesOf = createModelSeries(metrics);
   const addedOf = remember((route) => added.of(route));
   const refusalsOf = remember((code) => refusals.of(code));
@@ -69,7 +74,9 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
       if (summary.code !== null) refusalsOf(summary.code).add(1);
       const { addedMs } = summary;
       if (addedMs !== null && summary.outcome === 'completed') addedOf(summary.route).observe(addedMs / 1000);
-      if (summary.model !== null) addToModel(seriesOf(summary.model), summary);
+      if (summary.model === null) return;
+      addToModel(seriesOf(summary.model), summary);
+      if (summary.fallbackFor !== null) fallbacks.of(summary.fallbackFor, summary.model).add(1);
     },
     otherEnded(route, status, code) {
       countRequest(route, noModel, { status, stream: false });

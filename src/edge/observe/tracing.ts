@@ -169,7 +169,7 @@ function usageOf({ inputTokens, cachedTokens, outputTokens }: TokenCounts): Attr
 }
 
 function attributesOf(summary: RequestSummary): Attributes {
-  const { model, keyId, organizationId, firstByteMs } = summary;
+  const { model, fallbackFor, keyId, organizationId, firstByteMs } = summary;
   return {
     ...usageOf(summary),
     'http.response.status_code': summary.status,
@@ -177,7 +177,8 @@ function attributesOf(summary: RequestSummary): Attributes {
     'headgate.response_cache': summary.cache,
     'headgate.cold_start': summary.cold,
     'headgate.queued_ms': summary.queuedMs,
-    ...(model !== null && { 'gen_ai.request.model': model }),
+    ...(model !== null && { 'gen_ai.request.model': fallbackFor ?? model }),
+    ...(model !== null && fallbackFor !== null && { 'gen_ai.response.model': model }),
     ...(keyId !== null && { 'headgate.key.id': keyId }),
     ...(organizationId !== null && { 'headgate.organization.id': organizationId }),
     ...(firstByteMs !== null && { 'headgate.first_byte_ms': firstByteMs }),

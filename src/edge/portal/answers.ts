@@ -103,6 +103,8 @@ export interface RequestAnswer {
   readonly key_id: string;
   readonly project_id: string;
   readonly model: string;
+  /** The model that was asked for, where `model` answered in its place. */
+  readonly fallback_for: string | null;
   readonly endpoint: string;
   readonly stream: boolean;
   readonly service_tier: 'default' | 'flex';
@@ -163,6 +165,8 @@ export interface ModelAnswer {
   readonly hugging_face_id: string | null;
   readonly task_type: TaskType;
   readonly context_length: number;
+  /** Ids of those that may answer in its place, of the ones that can be used. */
+  readonly fallbacks: readonly string[];
   readonly status: 'ready' | 'cold' | 'starting' | 'failed';
   /** Null where its engine runs. */
   readonly expected_cold_start_seconds: number | null;

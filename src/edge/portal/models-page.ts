@@ -87,6 +87,15 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
   });
 }
 
+function fallbacks({ fallbacks: ids }: ModelAnswer): MaybeHtml {
+  if (ids.length === 0) return null;
+  const links = ids.map((id) => html`<a href="/portal/models/${encodeURIComponent(id)}">${id}</a>`);
+  return html`<p>
+    Where it cannot answer, requests with <code>x-headgate-allow-fallback: true</code> are answered, at its own price,
+    by ${links.map((link, index) => html`${index === 0 ? '' : ', or by '}${link}`)}.
+  </p>`;
+}
+
 export async function modelPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
   const list = await parts.models(visit.signedIn.principal.organizationId);
   const model = list.find((one) => one.id === id);
@@ -111,6 +120,7 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
       { label: 'Output', value: amount(own?.output_per_million), note: 'per million tokens' },
     ])}
     ${own?.flex === undefined ? null : html`<p>With <code>"service_tier": "flex"</code> it waits while the engine is full, and pays ${usd(own.flex.input_per_million)} for input and ${usd(own.flex.output_per_million)} for output.</p>`}
+    ${fallbacks(model)}
     ${model.hugging_face_id === null ? null : html`<p class="quiet">Also known as ${model.hugging_face_id}</p>`}
     <section aria-labelledby="use-title">
       <h2 id="use-title">Use it</h2>

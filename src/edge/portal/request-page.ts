@@ -54,7 +54,7 @@ function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): 
     {
       label: 'Model',
       value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
-      note: request.endpoint,
+      note: request.fallback_for === null ? request.endpoint : `in place of ${request.fallback_for}`,
     },
     { label: 'Key', value: html`<a href="/portal/keys/${request.key_id}">${key}</a>` },
   ]);
@@ -122,7 +122,7 @@ function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
 }
 
 function facts(request: RequestDetailAnswer): Html {
-  const { id, client_request_id, replica, stream } = request;
+  const { id, client_request_id, replica, stream, fallback_for, endpoint } = request;
   const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
   return html`<section aria-labelledby="facts-title">
     <h2 id="facts-title">To find it again</h2>
@@ -134,6 +134,14 @@ function facts(request: RequestDetailAnswer): Html {
           ? null
           : html`<dt>The client's id</dt>
               <dd><code>${client_request_id}</code></dd>`
+      }
+      <dt>Asked by</dt>
+      <dd><code>${endpoint}</code></dd>
+      ${
+        fallback_for === null
+          ? null
+          : html`<dt>Asked for</dt>
+              <dd><code>${fallback_for}</code>, which could not answer; the request let another model do so</dd>`
       }
       <dt>Answered as</dt>
       <dd>${stream ? 'a stream' : 'one JSON document'}</dd>

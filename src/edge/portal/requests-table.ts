@@ -34,7 +34,9 @@ export function requestsTable(
       html`<a href="${pathWith(`/portal/usage/${request.id}`, { organization_id: organization })}"
         >${timeToSecond(request.created_at * 1000)}</a
       >`,
-      request.model,
+      request.fallback_for === null
+        ? request.model
+        : html`${request.model}<br /><span class="quiet">for ${request.fallback_for}</span>`,
       keyName(request.key_id),
       outcomeBadge(request),
       count(request.input_tokens),

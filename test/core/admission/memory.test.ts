@@ -276,3 +276,16 @@ describe('a clock that jumps', () => {
     expect(bench.reads).toBe(reads);
   });
 });
+
+it('a hold is raised by as much as there is, and not at all by less than the least that is wanted', async () => {
+  const bench = new Bench();
+  const request = bench.request({}, 10, 40n);
+  expect(await bench.admit(request)).toBe('ok');
+  const { admission } = bench;
+  expect(await admission.extend(request.requestId, 100n, 61n)).toBe(0n);
+  expect(await admission.heldMicroUsd(request.organizationId)).toBe(40n);
+  expect(await admission.extend(request.requestId, 100n, 60n)).toBe(60n);
+  expect(await admission.extend(request.requestId, 1n)).toBe(0n);
+  admission.settle(request.requestId, bench.book(request.requestId, { chargedPicoUsd: 0n, tokens: 0 }));
+  expect(await admission.heldMicroUsd(request.organizationId)).toBe(0n);
+});

@@ -88,10 +88,11 @@ type Step =
   | ({ readonly kind: 'admit' } & Asked)
   | { readonly kind: 'together'; readonly all: readonly Asked[] }
   | { readonly kind: 'settle'; readonly which: number; readonly charge: number; readonly tokens: number }
-  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint };
+  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint; readonly least: bigint };
 
 const micro = fc.bigInt({ min: 0n, max: 400n });
 const asked = { needed: micro, more: micro, estimate: fc.nat(300) };
+const leastArbitrary = fc.oneof(fc.constant(0n), micro);
 const stepArbitrary: fc.Arbitrary<Step> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('admit' as const), ...asked }) },
   {
@@ -107,7 +108,15 @@ const stepArbitrary: fc.Arbitrary<Step> = fc.oneof(
       tokens: fc.nat(500),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('extend' as const), which: fc.nat(20), more: micro }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('extend' as const),
+      which: fc.nat(20),
+      more: micro,
+      least: leastArbitrary,
+    }),
+  },
 );
 const limitArbitrary = (max: number) => fc.option(fc.integer({ min: 1, max }));
 const limitsArbitrary: fc.Arbitrary<KeyLimits> = fc.record({
@@ -168,7 +177,7 @@ async function play(admission: Admission, steps: readonly Step[], limits: KeyLim
     else if (step.kind === 'together') said.push(...(await admitAll(admission, step.all.map(requestFor), held)));
     else if (hold === undefined) continue;
     else if (step.kind === 'extend') {
-      const added = (await admission.extend(hold.id, step.more)) ?? 0n;
+      const added = (await admission.extend(hold.id, step.more, step.least)) ?? 0n;
       hold.microUsd += added;
       said.push(added);
     } else {

@@ -223,7 +223,8 @@ describe('while Redis is frozen', () => {
     expect(await gateways[0].admission.admit(stream)).toMatchObject({ ok: true });
     freeze();
     expect(await gateways[0].admission.extend(stream.requestId, 20n)).toBe(20n);
-    expect(await gateways[0].admission.extend(stream.requestId, 20n)).toBe(10n);
+    expect(await gateways[0].admission.extend(stream.requestId, 20n, 11n)).toBeNull();
+    expect(await gateways[0].admission.extend(stream.requestId, 20n, 10n)).toBe(10n);
     thaw();
     await eventually(async () => (await heldOf(gateways[1], organizationId)) === 50n);
     await eventually(async () => (await gateways[0].admission.extend(stream.requestId, 1n)) === 1n);

@@ -13,7 +13,7 @@ export const topKeys: KeyTable = {
   model_list: null,
   general_settings: 'keys are made with POST /v1/keys, the rest is set by environment variables',
   router_settings: null,
-  litellm_settings: 'fallbacks, callbacks and caching are not carried over',
+  litellm_settings: null,
   environment_variables: inEnvironment,
   credential_list: inEnvironment,
   callback_settings: 'what happens is in the log, at /metrics and in spans',
@@ -35,14 +35,21 @@ export const topKeys: KeyTable = {
 
 const byItself = 'Headgate routes by what engines report; a request names its model itself';
 
+const ofRequest = 'a request that the engine refuses gets its refusal';
+const fallbackKeys = {
+  fallbacks: null,
+  default_fallbacks: null,
+  context_window_fallbacks: ofRequest,
+  content_policy_fallbacks: ofRequest,
+};
+
 export const routerKeys: KeyTable = {
   model_group_alias: null,
   routing_strategy: byItself,
-  fallbacks: byItself,
-  default_fallbacks: byItself,
-  context_window_fallbacks: byItself,
-  content_policy_fallbacks: byItself,
+  ...fallbackKeys,
 };
+
+export const settingsKeys: KeyTable = { ...fallbackKeys };
 
 export const entryKeys: KeyTable = {
   model_name: null,

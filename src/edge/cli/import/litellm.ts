@@ -15,7 +15,8 @@ import {
   type Notes,
 } from './draft.ts';
 import { noteKeys } from './keys.ts';
-import { costKeys, entryKeys, infoKeys, parameterKeys, routerKeys, topKeys } from './litellm-keys.ts';
+import { withFallbacks } from './litellm-fallbacks.ts';
+import { costKeys, entryKeys, infoKeys, parameterKeys, routerKeys, settingsKeys, topKeys } from './litellm-keys.ts';
 import { repositoryOf } from './program-words.ts';
 
 /** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
@@ -52,6 +53,7 @@ type Entry = z.output<typeof entry>;
 const groupAlias = z.union([z.string(), z.looseObject({ model: z.string() })]);
 const config = z.looseObject({
   model_list: z.array(entry).nullish(),
+  litellm_settings: z.unknown().optional(),
   router_settings: z.looseObject({ model_group_alias: z.record(z.string(), groupAlias).nullish() }).nullish(),
 });
 type LitellmConfig = z.output<typeof config>;
@@ -85,7 +87,11 @@ export function importLitellm(source: string): ImportResult {
   });
   noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
   noteKeys(parsed.data.router_settings, routerKeys, (text) => notes.add(null, `router_settings: ${text}`));
-  return { drafts: withAliases(drafts, parsed.data, { notes, names }), notes: notes.list };
+  noteKeys(parsed.data.litellm_settings, settingsKeys, (text) => notes.add(null, `litellm_settings: ${text}`));
+  const named = withAliases(drafts, parsed.data, { notes, names });
+  // The router's own settings are the later word.
+  const settings = [parsed.data.router_settings, parsed.data.litellm_settings];
+  return { drafts: withFallbacks(named, settings, notes), notes: notes.list };
 }
 
 /** Gives aliases to the first engine of the model that they stand for. */

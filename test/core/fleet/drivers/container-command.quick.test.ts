@@ -54,7 +54,14 @@ describe('the media that vLLM in a container may fetch', () => {
 describe('the LoRA adapters of a container', () => {
   const prices = { pricing: null, flexPricing: null };
   const names = { aliases: [], huggingFaceId: null, ownedBy: 'acme', upstreamModel: null };
-  const adapter = (id: string, path: string): LoraAdapter => ({ id, name: id, path, ...names, ...prices, fallbacks: [] });
+  const adapter = (id: string, path: string): LoraAdapter => ({
+    id,
+    name: id,
+    path,
+    ...names,
+    ...prices,
+    fallbacks: [],
+  });
   const lora = [adapter('a', '/models/a'), adapter('b', 'acme/b-lora')];
 
   it('are given to vLLM by their ids, with bounds where the file has them', () => {

@@ -269,7 +269,10 @@ model_list:
 general_settings:
   master_key: ${secret}
 litellm_settings:
-  fallbacks: [{house-chat: [far]}]
+  fallbacks: [{house-chat: [far, vectors, painter, {model: house-chat}]}, {ghost: [far]}]
+  default_fallbacks: [house-chat]
+  context_window_fallbacks: [{far: [house-chat]}]
+  callbacks: [langfuse]
 environment_variables:
   SOME_KEY: ${secret}
 router_settings:
@@ -312,6 +315,8 @@ describe('headgate import litellm', () => {
       driver: { apiKeyEnv: null },
     });
     expect([...engines.keys()].toSorted()).toEqual(['far', 'house-chat', 'house-chat-2', 'vectors']);
+    const fallbacks = ['house-chat', 'house-chat-2', 'far', 'vectors'].map((id) => engines.get(id)?.fallbacks);
+    expect(fallbacks).toEqual([['far'], ['far'], ['house-chat', 'house-chat-2'], []]);
   });
 
   it('gives deployments of one model that are alike one engine with several addresses', async () => {
@@ -344,7 +349,13 @@ describe('headgate import litellm', () => {
       'anything/*: left out: an engine file names one model',
       'somewhere: left out: its address is in the environment',
       'painter: left out: Headgate has no route for models of mode image_generation',
-      '-: litellm_settings: fallbacks',
+      '-: litellm_settings: context_window_fallbacks: a request that the engine refuses gets its refusal',
+      '-: litellm_settings: not carried over: callbacks',
+      '-: fallbacks: only requests with x-headgate-allow-fallback: true',
+      '-: fallbacks ghost: this model is not there',
+      'house-chat: its fallback vectors is for something else',
+      'house-chat: its fallback painter is not there',
+      'vectors: its fallback house-chat is for something else',
       '-: general_settings: keys are made',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
