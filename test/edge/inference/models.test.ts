@@ -90,6 +90,7 @@ describe('GET /v1/models', () => {
       parent: null,
       name: 'The team/Chat-Model',
       aliases: ['gpt-4', 'The Old One'],
+      fallbacks: [],
       hugging_face_id: 'test/team/Chat-Model',
       task_type: 'chat',
       context_length: 8192,
