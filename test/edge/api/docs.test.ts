@@ -159,11 +159,13 @@ describe('the headers in the document', () => {
         'Idempotency-Key',
         'X-Client-Request-Id',
         'X-Project-ID',
+        'x-headgate-allow-fallback',
         'x-headgate-dry-run',
         'x-headgate-max-cost',
       ]);
       expect(asked.filter(({ required }) => required === true)).toEqual([]);
-      const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-max-tokens', 'x-headgate-start'];
+      const spent = ['x-headgate-fallback', 'x-headgate-max-tokens'];
+      const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-start', ...spent];
       expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
       const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
       expect(headersOf(operation, 'default')).toEqual(refused.toSorted());

@@ -84,6 +84,7 @@ describe('GET /v1/usage/requests', () => {
       currency: 'USD',
       timings_ms: { queued: 1, first_byte: null, total: 30 },
       client_request_id: 'mine',
+      fallback_for: null,
     };
     const price = { price_version: record.priceVersionId, price: null };
     const unknown = { timeline: null, limits_remaining: null, replica: null };
