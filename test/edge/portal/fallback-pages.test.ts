@@ -1,0 +1,46 @@
+import { beforeAll, expect, it } from 'vitest';
+import { type Body, externalFile, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { runCli } from '../cli/run-cli.ts';
+import { signInVisitor, type Visitor } from './visitor.ts';
+
+const bench = useInference(() => ({
+  engines: {
+    gone: externalFile('gone', 'http://127.0.0.1:1', { lines: ['fallbacks: [chat]'] }),
+    chat: standinFile('chat'),
+  },
+}));
+let admin: Visitor;
+let record: Body;
+
+beforeAll(async () => {
+  admin = await signInVisitor(bench.gateway);
+  const headers = { 'x-headgate-allow-fallback': 'true' };
+  const answer = await bench.chat({ model: 'gone' }, { headers });
+  await answer.text();
+  record = await bench.recordOf(answer);
+});
+
+const textOf = async (path: string): Promise<string> =>
+  (await admin.get(path)).text.replace(/<[^>]*>/g, ' ').replace(/\s+/g, ' ');
+
+it('the list of requests and the why of one say which model was asked for', async () => {
+  expect(record).toMatchObject({ model: 'chat', fallback_for: 'gone' });
+  expect(await textOf('/portal/usage')).toContain('chat for gone');
+  const why = await textOf(`/portal/usage/${record.id}`);
+  expect(why).toContain('in place of gone');
+  expect(why).toContain('Asked for gone , which could not answer');
+});
+
+it('a model says which answer in its place', async () => {
+  expect(await textOf('/portal/models/gone')).toContain('are answered, at its own price, by chat .');
+  expect(await textOf('/portal/models/chat')).not.toContain('at its own price');
+});
+
+it('the command says which model was asked for', async () => {
+  const env = { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key };
+  const { code, stdout } = await runCli(['usage', 'requests'], { env });
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/ chat +200 .*in place of gone/);
+  const { stdout: models } = await runCli(['models', '--json'], { env });
+  expect(JSON.parse(models).data.find(({ id }: Body) => id === 'gone').fallbacks).toEqual(['chat']);
+});
