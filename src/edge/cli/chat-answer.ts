@@ -22,6 +22,8 @@ export interface Question {
   readonly temperature: number | null;
   /** USD, as it was typed. */
   readonly maxCost: string | null;
+  /** Another model may answer where this one cannot. */
+  readonly allowsFallback: boolean;
 }
 
 /** Told as it comes. */
@@ -122,9 +124,10 @@ const fetchWith =
 function open(config: ClientConfig, question: Question, signal: AbortSignal) {
   const apiKey = keyOf(config);
   const cap = question.maxCost === null ? {} : { 'x-headgate-max-cost': question.maxCost };
+  const permission = question.allowsFallback ? { 'x-headgate-allow-fallback': 'true' } : {};
   const client = new OpenAI({
     apiKey,
-    fetch: fetchWith({ authorization: `Bearer ${apiKey}`, ...cap }),
+    fetch: fetchWith({ authorization: `Bearer ${apiKey}`, ...cap, ...permission }),
     baseURL: `${config.url.replace(/\/+$/, '')}/v1`,
     // A model that starts takes longer than any limit here; Ctrl-C ends it. A refusal is shown, not waited out.
     timeout: 2_147_483_647,

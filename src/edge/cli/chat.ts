@@ -33,7 +33,9 @@ async function chat(context: CommandContext): Promise<number> {
   return answer.isStopped ? exitCodes.failed : exitCodes.ok;
 }
 
-function readOptions(context: CommandContext): Pick<Question, 'maxTokens' | 'temperature' | 'maxCost'> {
+function readOptions(
+  context: CommandContext,
+): Pick<Question, 'maxTokens' | 'temperature' | 'maxCost' | 'allowsFallback'> {
   const number = (name: string, pattern: RegExp, what: string): number | null => {
     const text = textFlag(context, name);
     if (text === null) return null;
@@ -44,6 +46,7 @@ function readOptions(context: CommandContext): Pick<Question, 'maxTokens' | 'tem
     maxTokens: number('max-tokens', /^[1-9]\d{0,8}$/, 'a number of tokens'),
     temperature: number('temperature', /^\d(\.\d+)?$/, 'a number such as 0.7'),
     maxCost: textFlag(context, 'max-cost'),
+    allowsFallback: context.flags['allow-fallback'] === true,
   };
 }
 
@@ -225,7 +228,7 @@ async function exchange(context: CommandContext, state: Conversation, text: stri
 
 export const chatCommand: Command = {
   name: 'chat',
-  usage: '[WORDS…] [-m MODEL] [-s TEXT] [-f FILE]… [--image FILE|URL]… [--max-cost USD]',
+  usage: '[WORDS…] [-m MODEL] [-s TEXT] [-f FILE]… [--image FILE|URL]… [--max-cost USD] [--allow-fallback]',
   summary:
     'Ask a model: words, standard input and files get one answer, on a terminal without them it is a conversation. The ' +
     'answer is on standard output; what it cost and what the model thought before are on standard error.',
@@ -238,6 +241,7 @@ export const chatCommand: Command = {
     'max-tokens': { type: 'string', about: 'tokens that an answer has at most' },
     temperature: { type: 'string', about: 'such as 0.7' },
     'max-cost': { type: 'string', about: 'USD that it may cost at most' },
+    'allow-fallback': { type: 'boolean', about: 'another model may answer where this one cannot' },
     'no-reasoning': { type: 'boolean', about: 'do not show what the model thinks before' },
   },
   run: chat,

@@ -36,11 +36,22 @@ it('a model says which answer in its place', async () => {
   expect(await textOf('/portal/models/chat')).not.toContain('at its own price');
 });
 
+const cli = (...args: readonly string[]) =>
+  runCli(args, { env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key } });
+
+it('the command lets another model answer only where it is told to, and says which has', async () => {
+  const refused = await cli('chat', '-m', 'gone', 'Hello');
+  expect(refused).toMatchObject({ code: 1, stdout: '' });
+  const answered = await cli('chat', '-m', 'gone', '--allow-fallback', '--max-tokens', '8', 'Hello');
+  expect(answered.code).toBe(0);
+  expect(answered.stdout).not.toBe('');
+  expect(answered.stderr).toMatch(/\bchat: \d+ tokens? in/);
+});
+
 it('the command says which model was asked for', async () => {
-  const env = { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key };
-  const { code, stdout } = await runCli(['usage', 'requests'], { env });
+  const { code, stdout } = await cli('usage', 'requests');
   expect(code).toBe(0);
   expect(stdout).toMatch(/ chat +200 .*in place of gone/);
-  const { stdout: models } = await runCli(['models', '--json'], { env });
+  const { stdout: models } = await cli('models', '--json');
   expect(JSON.parse(models).data.find(({ id }: Body) => id === 'gone').fallbacks).toEqual(['chat']);
 });
