@@ -39,7 +39,9 @@ export function readRequest(
   const text = textOf(body);
   const fields = readFields(text, form, bounds);
   if (meaningWithout !== null) fields.meaning = digestMembers(text, meaningWithout);
-  const head = allowsFallback ? `${form.path}\n${allowFallbackHeader}\n` : `${form.path}\n`;
-  if (wantsHash) fields.hash = createHash('sha256').update(head).update(text, 'latin1').digest('hex');
+  if (wantsHash) {
+    const head = allowsFallback ? `${form.path}\n${allowFallbackHeader}\n` : `${form.path}\n`;
+    fields.hash = createHash('sha256').update(head).update(text, 'latin1').digest('hex');
+  }
   return fields;
 }

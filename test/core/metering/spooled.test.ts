@@ -96,6 +96,18 @@ describe('while the database is away', () => {
     },
   );
 
+  it('what is settled has kept which model was asked for, where another one answered', async () => {
+    const organization = await openOrganization();
+    proxy.refuse();
+    const record = recordOf(organization, Date.now(), { fallbackFor: 'asked' });
+    expect(await books.metering.settle(record)).toBe('spooled');
+    proxy.restore();
+    await replayed();
+    const ref = { organizationId: organization.id, id: record.id, keyId: null };
+    const found = await books.metering.reports.readRecord(ref);
+    expect(found?.record).toMatchObject({ model: 'small', fallbackFor: 'asked' });
+  });
+
   it('and the gateway is killed, the next one on its data folder books what it left', async () => {
     const organization = await openOrganization();
     const folder = await mkdtemp(join(tmpdir(), 'hg-'));

@@ -87,6 +87,18 @@ describe('the proof of all books', () => {
     ]);
   });
 
+  it('finds a record of which nobody knows any more what model was asked for', async () => {
+    const { organizationId, records } = await openBooks();
+    const fallback = chargeOf(organizationId, 1n, { fallbackFor: 'asked' });
+    await bench.writer.write([fallback]);
+    expect((await verifyBooks(bench.db)).findings).toEqual([]);
+    const id = records[0]?.id ?? null;
+    await asSuperuser(`UPDATE usage_requests SET fallback_for = 2000000000 WHERE id = '${id}'`);
+    expect((await verifyBooks(bench.db)).findings).toEqual([
+      { kind: 'unknown_code', organizationId, id, problem: 'model 2000000000' },
+    ]);
+  });
+
   it('finds that records cost something else than was charged', async () => {
     const { organizationId, records } = await openBooks();
     const [first, second] = records;
