@@ -36,7 +36,7 @@ const bench = useInference(async () => {
   return {
     engines: {
       chat: externalFile('chat', `http://127.0.0.1:${port}`, { lines: ['kind: vllm'] }),
-      failing: standinFile('failing'),
+      failing: standinFile('failing', { lines: ['fallbacks: [chat]'] }),
       embed: standinFile('embed', { taskType: 'embedding' }),
     },
   };
@@ -132,6 +132,20 @@ describe('a traced request', () => {
     expect(server?.attributes).toMatchObject({ 'http.response.status_code': 400, 'error.type': 'model_not_found' });
     expect(server?.attributes).not.toHaveProperty('gen_ai.request.model');
     expect(server?.status.code).toBe(SpanStatusCode.UNSET);
+  });
+
+  it('that another model answered names both, with a span for each engine', async () => {
+    const headers = { 'x-headgate-allow-fallback': 'true' };
+    const answer = await bench.chat({ model: 'failing', standin: { status: 500 } }, { headers });
+    expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'chat']);
+    const [server, ...clients] = await spansOf(answer);
+    expect(server?.attributes).toMatchObject({ 'gen_ai.request.model': 'failing', 'gen_ai.response.model': 'chat' });
+    expect(server?.status.code).toBe(SpanStatusCode.UNSET);
+    const ends = clients.map(({ name, status }) => [name, status.code]);
+    expect(ends).toEqual([
+      ['chat failing', SpanStatusCode.ERROR],
+      ['chat chat', SpanStatusCode.UNSET],
+    ]);
   });
 
   it('that an engine failed is an error of both spans', async () => {
