@@ -237,8 +237,10 @@ export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, s
 const newestFirst = [desc(apiKeys.createdAt), desc(apiKeys.id)];
 const oldestFirst = [asc(apiKeys.createdAt), asc(apiKeys.id)];
 
-function behind(id: string, isAscending: boolean): SQL {
-  const place = sql`(select k.created_at, k.id from ${apiKeys} k where k.id = ${id}::uuid)`;
+/** Nothing is behind a key that there is not, or that is of another organization. */
+function behind({ organizationId, keyId }: KeyRef, isAscending: boolean): SQL {
+  const isPlace = sql`k.id = ${keyId}::uuid and k.organization_id = ${organizationId}::uuid`;
+  const place = sql`(select k.created_at, k.id from ${apiKeys} k where ${isPlace})`;
   return sql`(${apiKeys.createdAt}, ${apiKeys.id}) ${sql.raw(isAscending ? '>' : '<')} ${place}`;
 }
 
@@ -247,13 +249,14 @@ const actsFor = (serviceAccountId: string | null): SQL | undefined =>
 
 /** One more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
+  const { organizationId, before } = listing;
   return db.orm
     .select()
     .from(apiKeys)
     .where(
       and(
-        eq(apiKeys.organizationId, listing.organizationId),
-        listing.before === null ? undefined : behind(listing.before, listing.isAscending === true),
+        eq(apiKeys.organizationId, organizationId),
+        before === null ? undefined : behind({ organizationId, keyId: before }, listing.isAscending === true),
         listing.status === null ? undefined : withStatus(listing.status, now),
         listing.scope === undefined ? undefined : eq(apiKeys.scope, listing.scope),
         listing.projectId === null ? undefined : eq(apiKeys.projectId, listing.projectId),

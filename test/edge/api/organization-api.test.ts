@@ -187,6 +187,16 @@ describe("OpenAI's organization API", () => {
     ).resolves.toMatchObject({ error: { param: 'after' } });
   });
 
+  it('tells by no page when a key of another organization was made', async () => {
+    const fresh = await bench.openOrganization();
+    await bench.makeKey(fresh);
+    const { keyId } = await bench.makeKey(organization);
+    const { projects } = adminOf(fresh);
+    const behind = async (after: string) =>
+      (await projects.apiKeys.list(formatId('proj', fresh.projectId), { after })).data;
+    expect([await behind(keyId), await behind(formatId('key', uuidv7()))]).toEqual([[], []]);
+  });
+
   it('lists the keys of a project page by page, and revokes one at once', async () => {
     const fresh = await bench.openOrganization();
     const { projects } = adminOf(fresh);
