@@ -53,6 +53,7 @@ const table: DatedTable<ConversionRate, NewConversionRate> = {
     effective_from: new Date(fromMs).toISOString(),
     effective_to: toMs === null ? null : new Date(toMs).toISOString(),
   }),
+  isSame: (one, { rate, toMs }) => one.rate === rate && one.toMs === toMs,
   async readSeries(tx, { from, to }) {
     const same = and(eq(conversionRates.fromCurrency, from), eq(conversionRates.toCurrency, to));
     const rows = await tx.select().from(conversionRates).where(same).orderBy(conversionRates.effectiveFrom);

@@ -18,6 +18,7 @@ export interface ChangedBy {
 }
 
 export type AddResult<Rate> =
+  /** Also where the one that holds says the same already, and nothing was changed. */
   | {
       readonly kind: 'created';
       readonly rate: Rate;
@@ -44,6 +45,8 @@ export interface DatedTable<Rate, Input> {
   readonly targetType: string;
   readonly prefix: 'rate' | 'conv';
   readonly auditView: (rate: Rate) => AuditView;
+  /** Whether a rate says what is asked for, whenever it begins. */
+  readonly isSame: (rate: Rate, input: Input) => boolean;
   /** Of the same series as the new one. */
   readonly readSeries: (tx: Transaction, input: Input) => Promise<readonly Rate[]>;
   readonly insert: (tx: Transaction, input: Input, made: RateMade) => Promise<Rate>;
@@ -87,6 +90,9 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
     const placement = placeRate(await table.readSeries(tx, input), input, nowMs);
     if (placement.kind !== 'placed') return placement;
     const { fromMs } = placement;
+    // Asked for once more, as by a form that is sent twice.
+    const current = input.fromMs === null ? placement.ended : null;
+    if (current !== null && table.isSame(current, input)) return { kind: 'created', rate: current, ended: null };
     const ended = placement.ended === null ? null : await endIn(tx, placement.ended, fromMs, by);
     const rate = await table.insert(tx, input, { fromMs, nowMs });
     await audit.record(tx, {

@@ -58,6 +58,8 @@ const table: DatedTable<RateCard, NewRateCard> = {
     effective_from: isoOrNull(fromMs),
     effective_to: isoOrNull(toMs),
   }),
+  isSame: (card, { nodeHour, gpuHour, toMs }) =>
+    card.nodeHour === nodeHour && card.gpuHour === gpuHour && card.toMs === toMs,
   async readSeries(tx, { hardwareProfile, currency }) {
     const same = and(eq(rateCards.hardwareProfile, hardwareProfile), eq(rateCards.currency, currency));
     const rows = await tx.select().from(rateCards).where(same).orderBy(rateCards.effectiveFrom);

@@ -48,7 +48,7 @@ export async function auditPage(visit: Visit): Promise<Response> {
   ]);
   // Filters that are wrong are said above them; who may not read it has nothing to filter.
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
-  const body = html`<p class="lead">Who changed what, newest first; never a secret. Days are those of UTC.</p>
+  const body = html`<p class="lead">Who changed what, newest first; never a secret.</p>
     ${form(visit, filters, people)}
     ${list.ok ? entries(list.body, filters, { people, owners }) : notice('bad', list.refusal.message)}`;
   return page(visit, { title: 'Audit log', body, status: list.ok ? 200 : statusOf(list.refusal) });
@@ -94,8 +94,8 @@ function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<strin
     ${isOfPlatform ? select('organizations', 'Organization', extents, filters.organizations) : null}
     ${select('action', 'What', withChosen([{ value: '', label: 'Everything' }, ...actions], filters.action), filters.action)}
     ${select('actor_id', 'By', withChosen([{ value: '', label: 'Anybody' }, ...actors], filters.actor_id), filters.actor_id)}
-    ${text('target_id', 'Of (an id)', filters.target_id)} ${text('from', 'From', filters.from, 'date')}
-    ${text('to', 'Before', filters.to, 'date')} <button>Show</button>
+    ${text('target_id', 'Of (an id)', filters.target_id)} ${text('from', 'From (UTC)', filters.from, 'date')}
+    ${text('to', 'Before (UTC)', filters.to, 'date')} <button>Show</button>
   </form>`;
 }
 

@@ -235,3 +235,19 @@ describe('a conversion rate', () => {
     expect((await api().ask(`${rates}?from=EUR`)).body.data).toEqual([]);
   });
 });
+
+describe('a rate from now on', () => {
+  it.each([
+    [cards, card('sent-twice'), { gpu_hour: '3' }],
+    [rates, { from: 'USD', to: 'NOK', rate: '9.5' }, { rate: '9.6' }],
+  ])('%s: that says what holds already changes nothing, and another one ends it', async (path, body, change) => {
+    const made = await Promise.all([api().ask(path, { body }), api().ask(path, { body })]);
+    expect(made.map(({ status }) => status)).toEqual([201, 201]);
+    expect(made[1].body.id).toBe(made[0].body.id);
+    const other = await api().ask(path, { body: { ...body, ...change } });
+    expect(other.status).toBe(201);
+    expect(other.body.id).not.toBe(made[0].body.id);
+    const again = await api().ask(path, { body });
+    expect([again.status, again.body.id === made[0].body.id]).toEqual([201, false]);
+  });
+});

@@ -85,7 +85,10 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
       {
         label: 'Unrated hours',
         value: hoursText(totals.unrated_hours),
-        note: `of nodes, and ${hoursText(totals.unrated_gpu_hours)} of GPUs: no rate card has a price for them`,
+        note:
+          totals.unrated_hours + totals.unrated_gpu_hours === 0
+            ? 'every hour has a price'
+            : `of nodes, and ${hoursText(totals.unrated_gpu_hours)} of GPUs: no rate card has a price for them`,
       },
     ])}
     <p class="quiet">
@@ -161,7 +164,8 @@ function priceOf({ native, unrated_reason: reason }: CostLineAnswer): MaybeHtml 
     ...(native.node_hour_price === null ? [] : [`${native.node_hour_price} a node`]),
     ...(native.gpu_hour_price === null ? [] : [`${native.gpu_hour_price} a GPU`]),
   ];
-  return html`${native.currency} ${parts.join(', ')} ${unrated}`;
+  return html`${parts.map((part, index) => html`${index === 0 ? null : html`<br />`}${native.currency} ${part}`)}
+  ${unrated}`;
 }
 
 function billedOf({ native, billed, conversion, conversion_rate: rate }: CostLineAnswer): MaybeHtml {
@@ -177,8 +181,7 @@ function lineTable(name: string, lines: readonly CostLineAnswer[], zone: string)
     caption: `Line items of ${name}`,
     columns: [
       { title: 'Profile' },
-      { title: `From (${zone})` },
-      { title: `Until (${zone})` },
+      { title: `From, until (${zone})` },
       { title: 'Node-hours', isNumber: true },
       { title: 'GPU-hours', isNumber: true },
       { title: 'Price of an hour' },
@@ -186,8 +189,7 @@ function lineTable(name: string, lines: readonly CostLineAnswer[], zone: string)
     ],
     rows: lines.map((line) => [
       html`${line.hardware_profile} ${line.estimated ? badge('busy', 'concluded') : null}`,
-      momentIn(line.from, zone),
-      momentIn(line.to, zone),
+      html`${momentIn(line.from, zone)}<br />${momentIn(line.to, zone)}`,
       hoursText(line.node_hours),
       hoursText(line.gpu_hours),
       priceOf(line),

@@ -34,6 +34,8 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
     <a class="button" href="${path}/download">Download</a>
     ${changes ? html`<a class="button" href="${path}/edit">Edit</a>` : null}
     ${changes && !stack.builtin ? html`<a class="button danger" href="${path}/delete">Delete</a>` : null}`;
+  // Its lines are shown as they are: what stands around it would be some of them.
+  const description = stack.description === '' ? html`<span class="quiet">No description.</span>` : stack.description;
   const body = html`${said === undefined ? null : notice('good', said)}
     <div class="stack-head">
       ${stackIcon(stack)}
@@ -41,9 +43,7 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
         <p class="badges">
           ${stack.category === null ? null : badge('plain', stack.category)} ${visibilityBadge(stack)}
         </p>
-        <p class="prose">
-          ${stack.description === '' ? html`<span class="quiet">No description.</span>` : stack.description}
-        </p>
+        <p class="prose">${description}</p>
       </div>
     </div>
     ${
