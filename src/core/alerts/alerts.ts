@@ -16,7 +16,6 @@ export type { Delivery } from './deliveries.ts';
 export type { Endpoint, EndpointRef } from './endpoint.ts';
 export type { EndpointWithSecret } from './endpoints.ts';
 export { type Alert, alertKinds, type AlertType, alertTypes, chosenTypes, mailedTypes } from './kinds.ts';
-export { eventsKeptMs } from './old-events.ts';
 export { createRaising, type Raising } from './raise.ts';
 
 /** What organizations are told without asking: raised by the rooms, sent to webhooks and by mail. */

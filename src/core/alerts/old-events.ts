@@ -1,7 +1,7 @@
 import type { Db } from '#base/db.ts';
 
 /** How long events and their deliveries are kept, in milliseconds. */
-export const eventsKeptMs = 30 * 86_400_000;
+const eventsKeptMs = 30 * 86_400_000;
 
 const deletedAtOnce = 1000;
 
