@@ -15,7 +15,8 @@ export type IdPrefix =
   | 'cluster'
   | 'node'
   | 'stack'
-  | 'run';
+  | 'run'
+  | 'budget';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

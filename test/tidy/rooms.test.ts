@@ -8,6 +8,7 @@ const house: House = {
   rooms: {
     'core/accounts': ['core/audit'],
     'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
+    'core/budgets': ['core/audit'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
     'core/exposures': ['core/audit'],
@@ -48,6 +49,7 @@ const house: House = {
       'routing',
       'proxy',
       'admission',
+      'budgets',
       'limits',
       'wallet',
       'metering',

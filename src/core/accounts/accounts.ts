@@ -57,6 +57,7 @@ export type { Identities, Identity, NewPeople } from './identity.ts';
 export type { LinkedIdentity } from './linked-identities.ts';
 export type { Invitation, InvitationPage, Invitations, MadeInvitation } from './invitation.ts';
 export { createLetters, type Letters } from './letters.ts';
+export { readAdminAddresses } from './admin-addresses.ts';
 export { createLowBalances } from './low-balance.ts';
 export { roleWords } from './role-words.ts';
 export type { ResetLink, ResetLinks } from './reset-link.ts';

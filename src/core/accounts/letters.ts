@@ -12,6 +12,8 @@ export interface Letters {
   sendInvitation(made: MadeInvitation): Promise<string | null>;
   /** Does nothing where no mail is sent. @throws AppError mail_unavailable */
   sendLowBalance(low: LowBalance): Promise<void>;
+  /** The same. */
+  sendBudgetAlert(alert: BudgetLetter): Promise<void>;
 }
 
 /** Amounts are USD as they are shown. */
@@ -20,6 +22,21 @@ export interface LowBalance {
   readonly organizationName: string;
   readonly balance: string;
   readonly lowBalance: string;
+}
+
+export interface BudgetLetter {
+  readonly email: string;
+  readonly organizationName: string;
+  /** Whose budget it is: "project proj_…". */
+  readonly scope: string;
+  readonly period: string;
+  /** Whether requests are refused for it. */
+  readonly isHard: boolean;
+  readonly amount: string;
+  readonly spent: string;
+  readonly percent: number;
+  /** Milliseconds since the Unix epoch. */
+  readonly resetsAtMs: number;
 }
 
 export interface LettersOptions {
@@ -59,6 +76,19 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       const subject = `An invitation to ${organizationName}`;
       await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
       return null;
+    },
+    async sendBudgetAlert({ email, organizationName, scope, period, percent, resetsAtMs, ...budget }) {
+      if (mailer === null) return;
+      const { spent, amount, isHard } = budget;
+      const text = [
+        `The ${period} budget of ${scope} in the organization "${organizationName}" on Headgate has reached ${percent} percent: ${spent} USD of ${amount} USD are spent.`,
+        isHard
+          ? `Requests that would pass it are refused until it resets at ${utc(resetsAtMs)}.`
+          : `It refuses nothing. It resets at ${utc(resetsAtMs)}.`,
+        `The budgets: ${publicUrl ?? ''}/portal/budgets`,
+      ];
+      const subject = `A budget of ${organizationName} has reached ${percent} percent`;
+      await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
     },
     async sendLowBalance({ email, organizationName, balance, lowBalance }) {
       if (mailer === null) return;

@@ -1,11 +1,12 @@
-import { and, asc, eq, inArray, isNotNull, isNull, ne } from 'drizzle-orm';
+import { and, eq, isNotNull, isNull, ne } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Log } from '#base/log.ts';
+import { readAdminAddresses } from './admin-addresses.ts';
 import type { Letters } from './letters.ts';
-import { memberships, organizations, users } from './schema.ts';
+import { organizations } from './schema.ts';
 
 export interface LowBalancesOptions {
   readonly db: Db;
@@ -79,20 +80,9 @@ async function note(db: Db, { id, lowBalance, lowBalanceToldAt }: Watched, toldA
 async function tell({ db, log, letters }: LowBalancesOptions, one: Watched, balance: bigint): Promise<boolean> {
   const amounts = { balance: formatUsd(balance), lowBalance: formatUsd(one.lowBalance) };
   log.warn({ organizationId: formatId('org', one.id), ...amounts }, 'the balance of an organization is low');
-  const addresses = await readAddresses(db, one.id);
+  const addresses = await readAdminAddresses(db, one.id);
   const sent = await Promise.allSettled(
     addresses.map((email) => letters.sendLowBalance({ email, organizationName: one.name, ...amounts })),
   );
   return sent.length === 0 || sent.some(({ status }) => status === 'fulfilled');
-}
-
-/** Of owners and admins; nobody reads the address that an owner without one was given. */
-async function readAddresses(db: Db, organizationId: string): Promise<readonly string[]> {
-  const rows = await db.orm
-    .select({ email: users.email })
-    .from(memberships)
-    .innerJoin(users, eq(users.id, memberships.userId))
-    .where(and(eq(memberships.organizationId, organizationId), inArray(memberships.role, ['owner', 'admin'])))
-    .orderBy(asc(users.id));
-  return rows.map(({ email }) => email).filter((email) => !email.endsWith('.invalid'));
 }

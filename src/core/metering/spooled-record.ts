@@ -52,13 +52,15 @@ const spooled = z
     firstByteMs: z.number().nullable(),
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
+    endUser: z.string().optional(),
     choices: z.number().int().positive().optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, claim: claimed, choices, facts: known, waitedMs, ...record }) => ({
+  .transform(({ version: _version, claim: claimed, choices, endUser, facts: known, waitedMs, ...record }) => ({
     ...record,
+    ...(endUser !== undefined && { endUser }),
     ...(choices !== undefined && { choices }),
     ...(claimed !== undefined && { claim: claimed }),
     ...(known !== undefined && { facts: known }),

@@ -79,6 +79,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   node: 'node of this cluster',
   stack: 'stack',
   run: 'run',
+  budget: 'budget',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

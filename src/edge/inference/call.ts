@@ -48,6 +48,8 @@ export interface InferenceRequest {
   readonly price: PriceVersion;
   /** What its caller pays at most, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
+  /** The end user, where his spending is counted. */
+  readonly endUser: string | null;
 }
 
 /** What the steps have found out, each written once. The end of a request reads what is there, however early. */

@@ -6,6 +6,7 @@ import { admit } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
+import { endUserOf } from './end-user.ts';
 import type { RequestFields } from './fields.ts';
 import { packAnswer } from './idempotent.ts';
 import { route } from './route.ts';
@@ -43,7 +44,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const price = endpoint.isFree === true ? free(priced) : priced;
   stop.throwIfStopped();
   requireBooks(parts);
-  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd };
+  const endUser = endUserOf(parts.budgets, caller, fields);
+  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser };
   if (isDry) return dryRun(parts, call, request);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;

@@ -1,0 +1,236 @@
+import { and, eq, inArray, isNull, lt } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import { formatUsd } from '#base/money.ts';
+import type { Log } from '#base/log.ts';
+import type { AppliedBudget } from './book.ts';
+import { type Budget, dayOf, periodOf, type PeriodSpan } from './budget.ts';
+import { scopeText } from './changes.ts';
+import { readAllBudgets } from './rows.ts';
+import { budgetAlerts } from './schema.ts';
+
+/** What is told of a budget: once for each percentage and period. */
+export interface BudgetAlert {
+  readonly organizationId: string;
+  /** `budget.exceeded` from 100 percent on, and where a hard budget refused a request. */
+  readonly type: 'budget.reached' | 'budget.exceeded';
+  readonly data: {
+    readonly budget_id: string;
+    readonly scope_type: string;
+    /** As outsiders name it. */
+    readonly scope_id: string;
+    readonly period: string;
+    /** YYYY-MM-DD, of UTC. */
+    readonly period_start: string;
+    /** Seconds since the Unix epoch. */
+    readonly resets_at: number;
+    readonly mode: string;
+    readonly amount_usd: string;
+    readonly spent_usd: string;
+    readonly percent: number;
+  };
+}
+
+export interface UserSpent {
+  readonly user: string;
+  readonly picoUsd: bigint;
+}
+
+export interface BudgetWatchOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** What was spent, in the order of the questions, in pico-dollars. */
+  readonly spent: (
+    organizationId: string,
+    spendings: readonly AppliedBudget['spending'][],
+  ) => Promise<readonly bigint[]>;
+  /** End users that have spent at least so much in a period, some of them where they are too many. */
+  readonly users: (
+    organizationId: string,
+    span: PeriodSpan & { readonly leastPicoUsd: bigint },
+  ) => Promise<readonly UserSpent[]>;
+  /** Throws where nobody could be told: it is tried again. */
+  readonly raise: (alert: BudgetAlert) => Promise<void>;
+}
+
+export interface BudgetWatch {
+  /**
+   * Tells of what budgets have come to, on one gateway at a time. That it was told is noted after `raise`: who is
+   * killed between leaves it to be told again.
+   */
+  look(): Promise<void>;
+  /** A hard budget refused a request: it is told with the next look. Does not throw. */
+  refused(budget: AppliedBudget): void;
+  /** Forgets what was told of periods long over. */
+  forgetOld(): Promise<void>;
+}
+
+/** A budget and who spends it: one of many where it is of each end user. */
+interface Spender {
+  readonly budget: Budget;
+  readonly id: string;
+  readonly span: PeriodSpan;
+  readonly picoUsd: bigint;
+}
+
+const keptMs = 100 * 86_400_000;
+const refusalsMax = 10_000;
+/** Where nobody could be told, the next try waits for so long. */
+const retryMs = 300_000;
+
+export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
+  const { db, clock, log } = options;
+  const refusals = new Set<string>();
+  let quietUntilMs = 0;
+  return {
+    async look() {
+      if (clock.monotonicMs() < quietUntilMs) return;
+      const budgets = (await readAllBudgets(db)).filter(
+        ({ alertPercents, mode }) => alertPercents.length > 0 || mode === 'hard',
+      );
+      try {
+        for (const [organizationId, own] of Map.groupBy(budgets, (budget) => budget.organizationId)) {
+          await lookAt(options, organizationId, own);
+        }
+      } catch (error) {
+        quietUntilMs = clock.monotonicMs() + retryMs;
+        log.warn({ err: error }, 'nobody could be told of a budget; it is tried again in five minutes');
+      }
+    },
+    refused({ budgetId, slot, spending: { type, id, fromMs } }) {
+      const name = `${budgetId} ${slot}`;
+      if (refusals.has(name)) return;
+      if (refusals.size >= refusalsMax) refusals.clear();
+      refusals.add(name);
+      const values = { budgetId, periodStart: dayOf(fromMs), endUser: type === 'user' ? id : '', percent: 100 };
+      db.orm
+        .insert(budgetAlerts)
+        .values({ ...values, raisedAt: null })
+        .onConflictDoNothing()
+        .catch((error: unknown) => {
+          refusals.delete(name);
+          log.warn({ err: error }, 'that a budget refused a request was not noted');
+        });
+    },
+    async forgetOld() {
+      await db.orm.delete(budgetAlerts).where(lt(budgetAlerts.periodStart, dayOf(clock.now() - keptMs)));
+    },
+  };
+}
+
+async function lookAt(options: BudgetWatchOptions, organizationId: string, budgets: readonly Budget[]): Promise<void> {
+  const known = await readTold(options.db, budgets);
+  const spenders = await readSpenders(options, organizationId, budgets, known.pending);
+  for (const spender of spenders) {
+    const { budget, picoUsd } = spender;
+    const reached = budget.alertPercents.filter((percent) => picoUsd * 100n >= budget.amountPicoUsd * BigInt(percent));
+    const pending = known.pending.has(nameOf(spender, 100)) && !reached.includes(100) ? [100] : [];
+    for (const percent of [...reached, ...pending]) {
+      if (!known.told.has(nameOf(spender, percent))) await tell(options, spender, percent);
+    }
+  }
+}
+
+const nameOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>, percent: number): string =>
+  [budget.id, dayOf(span.fromMs), budget.scope.type === 'user' ? id : '', percent].join('\n');
+
+interface Told {
+  readonly told: ReadonlySet<string>;
+  /** Refusals that were not told yet. */
+  readonly pending: ReadonlySet<string>;
+}
+
+async function readTold({ orm }: Db, budgets: readonly Budget[]): Promise<Told> {
+  const ids = budgets.map(({ id }) => id);
+  const rows = await orm.select().from(budgetAlerts).where(inArray(budgetAlerts.budgetId, ids));
+  const namesOf = (isTold: boolean): Set<string> =>
+    new Set(
+      rows
+        .filter(({ raisedAt }) => (raisedAt !== null) === isTold)
+        .map(({ budgetId, periodStart, endUser, percent }) => [budgetId, periodStart, endUser, percent].join('\n')),
+    );
+  return { told: namesOf(true), pending: namesOf(false) };
+}
+
+async function readSpenders(
+  { clock, spent, users }: BudgetWatchOptions,
+  organizationId: string,
+  budgets: readonly Budget[],
+  pending: ReadonlySet<string>,
+): Promise<readonly Spender[]> {
+  const nowMs = clock.now();
+  const named = budgets.flatMap((budget) => {
+    const { type, id } = budget.scope;
+    const span = periodOf(budget.period, nowMs);
+    return id === null ? [] : [{ budget, id, span, spending: { type, id, period: budget.period, ...span } }];
+  });
+  const amounts = await spent(
+    organizationId,
+    named.map(({ spending }) => spending),
+  );
+  const found: Spender[] = named.map((one, index) => ({ ...one, picoUsd: amounts[index] ?? 0n }));
+  for (const budget of budgets.filter(({ scope }) => scope.id === null)) {
+    const span = periodOf(budget.period, nowMs);
+    const own = new Set(
+      named
+        .filter((one) => one.budget.scope.type === 'user' && one.budget.period === budget.period)
+        .map(({ id }) => id),
+    );
+    const refused = [...pending]
+      .map((name) => name.split('\n'))
+      .filter(([id, from]) => id === budget.id && from === dayOf(span.fromMs));
+    const isToldOf = budget.alertPercents.length > 0 || refused.length > 0;
+    if (!isToldOf) continue;
+    const percent = Math.min(...budget.alertPercents, refused.length > 0 ? 0 : Number.POSITIVE_INFINITY);
+    const leastPicoUsd = (budget.amountPicoUsd * BigInt(percent)) / 100n;
+    const all = await users(organizationId, { ...span, leastPicoUsd });
+    found.push(
+      ...all.filter(({ user }) => !own.has(user)).map(({ user, picoUsd }) => ({ budget, id: user, span, picoUsd })),
+    );
+  }
+  return found;
+}
+
+async function tell({ db, clock, log, raise }: BudgetWatchOptions, spender: Spender, percent: number): Promise<void> {
+  const { budget, id, span, picoUsd } = spender;
+  const data = {
+    budget_id: formatId('budget', budget.id),
+    scope_type: budget.scope.type,
+    scope_id: scopeText({ type: budget.scope.type, id }),
+    period: budget.period,
+    period_start: dayOf(span.fromMs),
+    resets_at: span.toMs / 1000,
+    mode: budget.mode,
+    amount_usd: formatUsd(budget.amountPicoUsd),
+    spent_usd: formatUsd(picoUsd),
+    percent,
+  };
+  log.warn({ organizationId: formatId('org', budget.organizationId), ...data }, 'a budget has reached what is told of');
+  const type = percent >= 100 ? 'budget.exceeded' : 'budget.reached';
+  await raise({ organizationId: budget.organizationId, type, data });
+  const key = {
+    budgetId: budget.id,
+    periodStart: dayOf(span.fromMs),
+    endUser: budget.scope.type === 'user' ? id : '',
+    percent,
+  };
+  const raisedAt = new Date(clock.now());
+  await db.orm
+    .insert(budgetAlerts)
+    .values({ ...key, raisedAt })
+    .onConflictDoNothing();
+  await db.orm
+    .update(budgetAlerts)
+    .set({ raisedAt })
+    .where(
+      and(
+        eq(budgetAlerts.budgetId, key.budgetId),
+        eq(budgetAlerts.periodStart, key.periodStart),
+        eq(budgetAlerts.endUser, key.endUser),
+        eq(budgetAlerts.percent, percent),
+        isNull(budgetAlerts.raisedAt),
+      ),
+    );
+}
