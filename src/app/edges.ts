@@ -8,7 +8,7 @@ import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
-import { absentOf, createApi } from '#edge/api/api.ts';
+import { absentOf, type ApiOptions, createApi } from '#edge/api/api.ts';
 import {
   createHeldKeys,
   createHttpGuards,
@@ -212,7 +212,9 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const { announceAddresses } = platform;
-  const own = { announceAddresses, engines: { operations, commands } };
+  const { spending } = gateway.metering;
+  const spentOf: ApiOptions['spentOf'] = (organizationId, spans) => spending.spentOf(organizationId, spans);
+  const own = { announceAddresses, spentOf, engines: { operations, commands } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),

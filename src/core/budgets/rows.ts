@@ -1,6 +1,6 @@
 import { and, desc, eq, inArray, lt, or, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
-import type { Budget, BudgetScope } from './budget.ts';
+import type { Budget, BudgetScope, ScopeType } from './budget.ts';
 import { budgets } from './schema.ts';
 
 type BudgetRow = typeof budgets.$inferSelect;
@@ -46,6 +46,8 @@ export interface BudgetListing {
   readonly view: BudgetView | null;
   /** Of one scope; absent: of all. */
   readonly scope?: BudgetScope | undefined;
+  /** Of any scope of a type. */
+  readonly type?: ScopeType | undefined;
   readonly limit: number;
   /** Those behind this one (its UUID); null from the newest on. */
   readonly before: string | null;
@@ -53,7 +55,7 @@ export interface BudgetListing {
 
 export async function listBudgets(
   { orm }: Db,
-  { organizationId, view, scope, limit, before }: BudgetListing,
+  { organizationId, view, scope, type, limit, before }: BudgetListing,
 ): Promise<{ readonly budgets: readonly Budget[]; readonly more: boolean }> {
   const rows = await orm
     .select()
@@ -63,6 +65,7 @@ export async function listBudgets(
         eq(budgets.organizationId, organizationId),
         view === null ? undefined : isSeen(view),
         scope === undefined ? undefined : isOfScope(scope),
+        type === undefined ? undefined : eq(budgets.scopeType, type),
         before === null ? undefined : lt(budgets.id, before),
       ),
     )
