@@ -1,10 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import {
-  type Body,
-  errorOf,
-  eventually,
-  framesOf,
-} from '../../edge/inference/inference-gateway.ts';
+import { type Body, errorOf, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
 import type { TestGateway } from '../../support/gateway.ts';
 import { type LimitedKey, makeKey, openStore, storeNames, type StoreBench } from './limited-gateway.ts';
 
@@ -44,13 +39,12 @@ async function openPlace(bench: StoreBench, usd = '1000'): Promise<Place> {
       return made;
     },
     read: (id, query = '') => ask(`/v1/budgets/${id}${query}`, {}),
-    change: (id, body) =>
-      ask(`/v1/budgets/${id}`, body === null ? { method: 'DELETE' } : { method: 'PATCH', body }),
+    change: (id, body) => ask(`/v1/budgets/${id}`, body === null ? { method: 'DELETE' } : { method: 'PATCH', body }),
   };
 }
 
 /** Ten output tokens, all of them made. */
-const ten = { max_tokens: 10, min_tokens: 10, ignore_eos: true };
+const ten = { max_tokens: 10, ignore_eos: true };
 
 /** What one request of ten tokens costs, and what it holds. */
 async function costOf(bench: StoreBench): Promise<{ usd: number; heldUsd: number }> {
@@ -72,6 +66,23 @@ async function costOf(bench: StoreBench): Promise<{ usd: number; heldUsd: number
   // Holds are whole micro-dollars, rounded up.
   return { usd: Number(spent), heldUsd: Number(usdText(Number(forecast.worst_cost))) };
 }
+
+/** Asks until it is refused: the error. */
+async function useUp(ask: () => Promise<Response>): Promise<Body> {
+  for (let times = 0; times < 500; times += 1) {
+    const answer = await ask();
+    if (answer.status !== 200) return errorOf(answer);
+    await answer.text();
+  }
+  throw new Error('a budget was not used up by 500 requests');
+}
+
+/** A budget once nothing is held against it. */
+const settled = (place: Place, id: string): Promise<Body> =>
+  eventually(async () => {
+    const read = await place.read(id);
+    return read.held_usd === '0' && read.spent_usd !== '0' ? read : null;
+  }, 30_000);
 
 const usdText = (usd: number): string => (Math.ceil(Math.round(usd * 10_000_000) / 10) / 1_000_000).toFixed(6);
 
@@ -135,11 +146,8 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(5);
     expect(statuses.filter((status) => status === 402).length).toBeGreaterThan(0);
     // What comes one after the other uses it up to where the next would not be paid for.
-    for (;;) if ((await done(await place.key.chat(ten))).status === 402) break;
-    const budget = await eventually(async () => {
-      const read = await place.read(id);
-      return read.held_usd === '0' ? read : null;
-    });
+    await useUp(() => place.key.chat(ten));
+    const budget = await settled(place, id);
     expect(Number(budget.spent_usd)).toBeLessThanOrEqual(Number(amount));
     expect(Number(budget.spent_usd)).toBeGreaterThanOrEqual(5 * cost.usd);
   });
@@ -152,7 +160,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
       period: 'monthly',
       amount_usd: usdText(cost.heldUsd * 2),
     });
-    for (;;) if ((await done(await place.key.chat(ten))).status === 402) break;
+    await useUp(() => place.key.chat(ten));
     const error = await errorOf(await place.key.chat(ten));
     expect(error.message).toContain('monthly budget of this project');
     expect(Number((await place.read(project.id)).spent_usd)).toBe(Number((await place.read(key.id)).spent_usd));
@@ -161,10 +169,10 @@ describe.each(storeNames)('budgets, in %s', (name) => {
   it('cuts the output limit of a JSON answer to what the budget pays for', async () => {
     const place = await openPlace(bench);
     await place.budget({ amount_usd: usdText(cost.heldUsd) });
-    const answer = await place.key.chat({ max_tokens: 4000, min_tokens: 1, ignore_eos: true });
+    const answer = await place.key.chat({ max_tokens: 4000, ignore_eos: true });
     expect(answer.status).toBe(200);
     const cut = Number(answer.headers.get('x-headgate-max-tokens'));
-    expect(cut).toBeGreaterThanOrEqual(10);
+    expect(cut).toBeGreaterThanOrEqual(9);
     expect(cut).toBeLessThan(4000);
     const body: Body = await answer.json();
     expect(body.usage.completion_tokens).toBeLessThanOrEqual(cut);
@@ -180,10 +188,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     const error = frames.find((frame) => frame.error !== undefined)?.error;
     expect(error).toMatchObject({ code: 'budget_exceeded', type: 'billing_error' });
     expect(error.message).toContain('used up');
-    const budget = await eventually(async () => {
-      const read = await place.read(id);
-      return read.held_usd === '0' && read.spent_usd !== '0' ? read : null;
-    });
+    const budget = await settled(place, id);
     expect(Number(budget.spent_usd)).toBeLessThanOrEqual(Number(amount));
   });
 
@@ -198,7 +203,9 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     const second = await place.key.chat({ ...endless, max_tokens: 8000, standin: { tpot_ms: 5 } });
     expect(second.status).toBe(200);
     await place.change(id, { amount_usd: '0.000001' });
-    const codes = framesOf(await second.text()).flatMap((frame) => (frame.error === undefined ? [] : [frame.error.code]));
+    const codes = framesOf(await second.text()).flatMap((frame) =>
+      frame.error === undefined ? [] : [frame.error.code],
+    );
     expect(codes).toEqual(['budget_exceeded']);
     await place.change(id, null);
     expect((await done(await place.key.chat(ten))).status).toBe(200);
@@ -206,7 +213,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
 
   it('counts what ran when a budget was made once it is settled', async () => {
     const place = await openPlace(bench);
-    const stream = await place.key.chat({ stream: true, ...ten, max_tokens: 200, min_tokens: 200, standin: { tpot_ms: 5 } });
+    const stream = await place.key.chat({ stream: true, ...ten, max_tokens: 200, standin: { tpot_ms: 5 } });
     const { id } = await place.budget({ amount_usd: '100' });
     expect((await done(await place.key.chat(ten))).status).toBe(200);
     expect(framesOf(await stream.text()).at(-1)).toBe('[DONE]');
@@ -219,26 +226,17 @@ describe.each(storeNames)('budgets, in %s', (name) => {
 
   it('keeps end users apart, each with the budget of each, and one with his own', async () => {
     const place = await openPlace(bench);
-    const each = await place.budget({ scope: { type: 'user', id: null }, amount_usd: usdText(cost.heldUsd) });
+    const each = await place.budget({ scope: { type: 'user', id: null }, amount_usd: usdText(cost.heldUsd * 2) });
     await place.budget({ scope: { type: 'user', id: 'anna' }, amount_usd: '100' });
     const users = Array.from({ length: 20 }, (_, index) => `user ${index} ü:!`);
     const first = await Promise.all(users.map(async (user) => done(await place.key.chat({ ...ten, user }))));
-    expect(await first[0]?.text()).toBe('');
     expect(new Set(first.map(({ status }) => status))).toEqual(new Set([200]));
-    const used = async (user: string): Promise<number> => {
-      for (let times = 1; times < 200; times += 1) {
-        const answer = await place.key.chat({ ...ten, user });
-        if (answer.status !== 200) {
-          expect((await errorOf(answer)).message).toContain('daily budget of this end user');
-          return times;
-        }
-        await answer.text();
-      }
-      return 0;
-    };
-    expect(await used(users[0] ?? '')).toBeGreaterThan(0);
+    const refused = await useUp(() => place.key.chat({ ...ten, user: users[0] }));
+    expect(refused.message).toContain('daily budget of this end user');
     for (let times = 0; times < 5; times += 1) {
-      expect((await done(await place.key.chat({ ...ten, safety_identifier: 'anna', user: users[0] }))).status).toBe(200);
+      expect((await done(await place.key.chat({ ...ten, safety_identifier: 'anna', user: users[0] }))).status).toBe(
+        200,
+      );
     }
     expect((await done(await place.key.chat(ten))).status).toBe(200);
     const shown = await place.read(each.id, `?user=${encodeURIComponent(users[0] ?? '')}`);
