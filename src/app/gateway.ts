@@ -127,10 +127,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
   const common = { shared, db, clock, log, coordination, audit };
-  const book = createBudgetBook({ db, log });
-  const budgets = openBudgets(book, { db, clock, audit }, coordination);
+  const budgets = openBudgets({ db, clock, log, audit }, coordination);
   const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
-  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, budgets: book });
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, budgets: budgets.book });
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;
@@ -190,10 +189,10 @@ export function createGateway(options: GatewayOptions): Gateway {
 
 /** A change of one is answered when every gateway goes by it. */
 function openBudgets(
-  book: BudgetBook,
-  options: Pick<BudgetsOptions, 'db' | 'clock' | 'audit'>,
+  options: Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log },
   coordination: Coordination,
-): { readonly budgets: Budgets; readonly part: Part } {
+): { readonly book: BudgetBook; readonly budgets: Budgets; readonly part: Part } {
+  const book = createBudgetBook(options);
   const onChanged = async (): Promise<void> => {
     await book.load();
     await coordination.makeKnown({ kind: 'budgets' });
@@ -204,7 +203,7 @@ function openBudgets(
     jobs: [{ name: 'changes of budgets', everyMs: budgetsLookMs, where: 'every', run: () => book.look() }],
     start: () => book.load(),
   };
-  return { budgets: createBudgets({ ...options, book, onChanged }), part };
+  return { book, budgets: createBudgets({ ...options, book, onChanged }), part };
 }
 
 function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'bases'>, catalog: Catalog): Reconciler {

@@ -68,25 +68,27 @@ async function refusingTaken<T>({ period, mode }: Pick<Budget, 'period' | 'mode'
   }
 }
 
+interface Change {
+  readonly before: Budget | null;
+  readonly after: Budget | null;
+}
+
+function note(audit: Audit, tx: Transaction, { before, after }: Change, author: Author): Promise<void> {
+  const budget = after ?? before;
+  if (budget === null) throw new Error('a change of no budget');
+  const action = before === null ? 'created' : after === null ? 'deleted' : 'changed';
+  return audit.record(tx, {
+    organizationId: budget.organizationId,
+    author,
+    action: `budget.${action}`,
+    targetType: 'budget',
+    targetId: formatId('budget', budget.id),
+    before: before === null ? null : auditView(before),
+    after: after === null ? null : auditView(after),
+  });
+}
+
 export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChangesOptions): BudgetChanges {
-  const note = (
-    tx: Transaction,
-    action: 'created' | 'changed' | 'deleted',
-    { before, after }: { readonly before: Budget | null; readonly after: Budget | null },
-    author: Author,
-  ): Promise<void> => {
-    const budget = after ?? before;
-    if (budget === null) throw new Error('a change of no budget');
-    return audit.record(tx, {
-      organizationId: budget.organizationId,
-      author,
-      action: `budget.${action}`,
-      targetType: 'budget',
-      targetId: formatId('budget', budget.id),
-      before: before === null ? null : auditView(before),
-      after: after === null ? null : auditView(after),
-    });
-  };
   return {
     async create({ scope, amountPicoUsd, alertPercents, ...input }, author) {
       const now = new Date(clock.now());
@@ -106,7 +108,7 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
           const [row] = await tx.insert(budgets).values(values).returning();
           if (row === undefined) throw new Error('a budget was not inserted');
           const budget = toBudget(row);
-          await note(tx, 'created', { before: null, after: budget }, author);
+          await note(audit, tx, { before: null, after: budget }, author);
           return budget;
         }),
       );
@@ -129,7 +131,7 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
         );
         if (row === undefined) return null;
         const after = toBudget(row);
-        await note(tx, 'changed', { before, after }, author);
+        await note(audit, tx, { before, after }, author);
         return after;
       });
       if (changed !== null) await onChanged();
@@ -139,7 +141,7 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
       const isGone = await db.orm.transaction(async (tx) => {
         const [row] = await tx.delete(budgets).where(isBudget(ref)).returning();
         if (row === undefined) return false;
-        await note(tx, 'deleted', { before: toBudget(row), after: null }, author);
+        await note(audit, tx, { before: toBudget(row), after: null }, author);
         return true;
       });
       if (isGone) await onChanged();

@@ -18,10 +18,12 @@ const pages: readonly PageRow[] = [
   { path: '/portal/models', least: 'member' },
   { path: '/portal/models/standin-chat', least: 'member' },
   { path: '/portal/wallet', least: 'member' },
+  { path: '/portal/budgets', least: 'member' },
   { path: '/portal/sessions', least: 'member' },
   { path: '/portal/account', least: 'member' },
   { path: '/portal/keys', least: 'admin' },
   { path: '/portal/keys/new', least: 'admin' },
+  { path: '/portal/budgets/new', least: 'admin' },
   { path: '/portal/invitations', least: 'admin' },
 ];
 
@@ -53,6 +55,13 @@ const forms: readonly FormRow[] = [
     least: 'admin',
     status: 404,
   },
+  {
+    path: '/portal/budgets',
+    fields: { type: 'each_user', id: '', period: 'daily', amount: 'x', mode: 'hard', alerts: '80' },
+    least: 'admin',
+    status: 400,
+  },
+  { path: `/portal/budgets/budget_${nobody}/delete`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },
