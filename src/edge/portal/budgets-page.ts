@@ -100,7 +100,7 @@ export async function newBudgetPage(visit: Visit): Promise<Response> {
 }
 
 function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response | Promise<Response> {
-  const body = html`<form class="form" method="post" action="/portal/budgets">
+  const body = html`<form class="form" method="post" action="/portal/budgets/new">
     ${formToken(visit)} ${refused(refusal)} ${select('type', 'Of', types, typed.type)}
     ${field({ name: 'id', label: 'Which', value: typed.id, refusal: renamed(refusal, 'scope.id', 'id'), hint: 'The id of the project (proj_…) or key (key_…), or the end user as requests name him; empty for each end user.', maxLength: 256 })}
     ${radios({ name: 'period', legend: 'Per', choices: periods, chosen: typed.period, hint: 'Of UTC. A request counts when it was accepted.' })}

@@ -97,7 +97,7 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/usage/:id/content/delete': (visit, _parts, _form, param) => deleteContent(visit, param('id')),
   '/portal/wallet/credits': (visit, parts, form) => addCredit(visit, parts, form),
   '/portal/wallet/adjustments': (visit, parts, form) => addAdjustment(visit, parts, form),
-  '/portal/budgets': (visit, _, form) => createBudget(visit, form),
+  '/portal/budgets/new': (visit, _, form) => createBudget(visit, form),
   '/portal/budgets/:id': (visit, _parts, form, param) => changeBudget(visit, param('id'), form),
   '/portal/budgets/:id/delete': (visit, _parts, _form, param) => deleteBudget(visit, param('id')),
   '/portal/sessions/end': endSessions,

@@ -56,7 +56,7 @@ const forms: readonly FormRow[] = [
     status: 404,
   },
   {
-    path: '/portal/budgets',
+    path: '/portal/budgets/new',
     fields: { type: 'each_user', id: '', period: 'daily', amount: 'x', mode: 'hard', alerts: '80' },
     least: 'admin',
     status: 400,
