@@ -19,7 +19,6 @@ export {
   scopeTypes,
 } from './budget.ts';
 export { createBudgetWatch, type BudgetAlert, type BudgetWatch } from './watch.ts';
-export { scopeText } from './changes.ts';
 export { type BudgetView, seesBudget } from './rows.ts';
 
 /** The budgets of organizations. */

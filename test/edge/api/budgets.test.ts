@@ -179,7 +179,7 @@ describe('alerts of budgets', () => {
     const subjects = [await mail.next(admin), await mail.next(admin)].map(
       ({ text }) => /reached (\d+) percent/.exec(text)?.[1],
     );
-    expect(subjects.toSorted()).toEqual(['100', '50']);
+    expect(new Set(subjects)).toEqual(new Set(['100', '50']));
     // Somebody else is told after another look: nothing was told anew.
     const second = await openTenant('Second');
     const { email: other } = await makePerson(gateway, { role: 'admin' }, second.key);
