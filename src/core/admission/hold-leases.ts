@@ -308,6 +308,7 @@ export class HoldLeases {
 
   #count({ organizationId, slots }: OwnHold, deltaMicroUsd: bigint): void {
     this.#countAt(organizationId, deltaMicroUsd);
+    if (slots === noSlots) return;
     for (const slot of slots) this.#countAt(`${organizationId} ${slot}`, deltaMicroUsd);
   }
 

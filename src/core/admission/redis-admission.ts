@@ -261,6 +261,7 @@ class SharedAdmission implements RedisAdmission {
    */
   #forgetNewBudgets(requestId: string, hold: OwnHold): void {
     const made = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
+    if (made.length === 0) return;
     const missed = made.filter(({ slot }) => !hold.slots.includes(slot));
     if (missed.length === 0) return;
     const { budgets, loading } = this.#store.organization(hold.organizationId);
