@@ -77,6 +77,7 @@ interface Spender {
 
 const keptMs = 100 * 86_400_000;
 const refusalsMax = 10_000;
+const lateMs = 600_000;
 /** Where nobody could be told, the next try waits for so long. */
 const retryMs = 300_000;
 
@@ -121,7 +122,7 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
 }
 
 async function lookAt(options: BudgetWatchOptions, organizationId: string, budgets: readonly Budget[]): Promise<void> {
-  const known = await readTold(options.db, budgets);
+  const known = await readTold(options.db, budgets, options.clock.now());
   const spenders = await readSpenders(options, organizationId, budgets, known.pending);
   for (const spender of spenders) {
     const { budget, picoUsd } = spender;
@@ -142,9 +143,13 @@ interface Told {
   readonly pending: ReadonlySet<string>;
 }
 
-async function readTold({ orm }: Db, budgets: readonly Budget[]): Promise<Told> {
+async function readTold({ orm }: Db, budgets: readonly Budget[], nowMs: number): Promise<Told> {
   const ids = budgets.map(({ id }) => id);
-  const rows = await orm.select().from(budgetAlerts).where(inArray(budgetAlerts.budgetId, ids));
+  const starts = new Set(budgets.flatMap((budget) => spansOf(budget, nowMs)).map(({ fromMs }) => dayOf(fromMs)));
+  const rows = await orm
+    .select()
+    .from(budgetAlerts)
+    .where(and(inArray(budgetAlerts.budgetId, ids), inArray(budgetAlerts.periodStart, [...starts])));
   const namesOf = (isTold: boolean): Set<string> =>
     new Set(
       rows
@@ -154,43 +159,69 @@ async function readTold({ orm }: Db, budgets: readonly Budget[]): Promise<Told> 
   return { told: namesOf(true), pending: namesOf(false) };
 }
 
+/** The period that is, and for a while the one before: what came at its end is told all the same. */
+function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
+  const now = periodOf(period, nowMs);
+  const before = periodOf(period, nowMs - lateMs);
+  return before.fromMs === now.fromMs ? [now] : [before, now];
+}
+
 async function readSpenders(
-  { clock, spent, users }: BudgetWatchOptions,
+  options: BudgetWatchOptions,
   organizationId: string,
   budgets: readonly Budget[],
   pending: ReadonlySet<string>,
 ): Promise<readonly Spender[]> {
-  const nowMs = clock.now();
+  const nowMs = options.clock.now();
   const named = budgets.flatMap((budget) => {
     const { type, id } = budget.scope;
-    const span = periodOf(budget.period, nowMs);
-    return id === null ? [] : [{ budget, id, span, spending: { type, id, period: budget.period, ...span } }];
+    if (id === null) return [];
+    return spansOf(budget, nowMs).map((span) => ({
+      budget,
+      id,
+      span,
+      spending: { type, id, period: budget.period, ...span },
+    }));
   });
-  const amounts = await spent(
+  const amounts = await options.spent(
     organizationId,
     named.map(({ spending }) => spending),
   );
   const found: Spender[] = named.map((one, index) => ({ ...one, picoUsd: amounts[index] ?? 0n }));
   for (const budget of budgets.filter(({ scope }) => scope.id === null)) {
-    const span = periodOf(budget.period, nowMs);
     const own = new Set(
       named
         .filter((one) => one.budget.scope.type === 'user' && one.budget.period === budget.period)
         .map(({ id }) => id),
     );
-    const refused = [...pending]
-      .map((name) => name.split('\n'))
-      .filter(([id, from]) => id === budget.id && from === dayOf(span.fromMs));
-    const isToldOf = budget.alertPercents.length > 0 || refused.length > 0;
-    if (!isToldOf) continue;
-    const percent = Math.min(...budget.alertPercents, refused.length > 0 ? 0 : Number.POSITIVE_INFINITY);
-    const leastPicoUsd = (budget.amountPicoUsd * BigInt(percent)) / 100n;
-    const all = await users(organizationId, { ...span, leastPicoUsd });
-    found.push(
-      ...all.filter(({ user }) => !own.has(user)).map(({ user, picoUsd }) => ({ budget, id: user, span, picoUsd })),
-    );
+    for (const span of spansOf(budget, nowMs)) {
+      const users = await readUsers(options, budget, span, pending);
+      found.push(...users.filter(({ id }) => !own.has(id)));
+    }
   }
   return found;
+}
+
+/** Of a budget of each end user those who have come to something that is told, and those who were refused. */
+async function readUsers(
+  { users }: BudgetWatchOptions,
+  budget: Budget,
+  span: PeriodSpan,
+  pending: ReadonlySet<string>,
+): Promise<readonly Spender[]> {
+  const refused = [...pending].flatMap((name) => {
+    const [id, from, ...rest] = name.split('\n');
+    return id === budget.id && from === dayOf(span.fromMs) ? [rest.slice(0, -1).join('\n')] : [];
+  });
+  const least = refused.length > 0 ? 0 : Math.min(...budget.alertPercents);
+  if (!Number.isFinite(least)) return [];
+  const leastPicoUsd = (budget.amountPicoUsd * BigInt(least)) / 100n;
+  const spent = await users(budget.organizationId, { ...span, leastPicoUsd });
+  const all = new Map([
+    ...refused.map((user) => [user, 0n] as const),
+    ...spent.map(({ user, picoUsd }) => [user, picoUsd] as const),
+  ]);
+  return [...all].map(([id, picoUsd]) => ({ budget, id, span, picoUsd }));
 }
 
 async function tell({ db, clock, log, raise }: BudgetWatchOptions, spender: Spender, percent: number): Promise<void> {
