@@ -10,6 +10,7 @@ import {
   type HoldReview,
   type RedisAdmission,
 } from '#core/admission/admission.ts';
+import type { BudgetBook } from '#core/budgets/budgets.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
@@ -30,6 +31,7 @@ export interface AdmissionParts {
   readonly audit: Audit;
   readonly wallet: Wallet;
   readonly metering: Metering;
+  readonly budgets: BudgetBook;
 }
 
 export interface AdmissionPart {
@@ -43,11 +45,22 @@ export function createAdmission({ shared: { store, prefix }, ...parts }: Admissi
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
 
-function admitAlone({ wallet, metering, staleMs, clock, db, audit }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+function admitAlone({
+  wallet,
+  metering,
+  budgets,
+  staleMs,
+  clock,
+  db,
+  audit,
+}: Omit<AdmissionParts, 'shared'>): AdmissionPart {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
     onCredit: (listener) => wallet.onCredit(listener),
+    budgets,
+    loadSpent: (organizationId, spending, requestIds) =>
+      metering.spending.spentWith(organizationId, spending, requestIds),
     staleMs,
     clock,
   });
@@ -99,7 +112,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
 }
 
 function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
-  const { keys, metering } = rooms;
+  const { keys, metering, budgets } = rooms;
   const { gateways } = rooms.coordination;
   return createRedisAdmission({
     store,
@@ -110,8 +123,11 @@ function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ..
     books: {
       balanceWith: (organizationId, requestIds) => metering.reports.balanceWith(organizationId, requestIds),
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
+      spentWith: (organizationId, spending, requestIds) =>
+        metering.spending.spentWith(organizationId, spending, requestIds),
       isRevoked: (key) => keys.isRevoked(key),
     },
+    budgets,
     collect: (organizationId) => gateways.tell({ kind: 'collect', organizationId }),
     findSettled: (organizationId, requestIds) => metering.reports.findSettled(organizationId, requestIds),
     liveGateways: () => gateways.live(),

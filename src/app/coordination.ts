@@ -34,14 +34,16 @@ export interface Coordination {
   readonly gateways: Pick<Gateways, 'id' | 'placeId' | 'live' | 'tell' | 'uncleanRuns'>;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
+  /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */
+  makeKnown(message: Message & { readonly kind: MessageKind }): Promise<void>;
   /** After its start: ids of gateways that had this one's place before and are gone. */
   formerIds(): readonly string[];
   /** The start throws ConfigError when another gateway runs on the database that nothing would be shared with. */
   readonly part: Part;
 }
 
-/** `key`, `organization`: one was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
-type MessageKind = 'key' | 'organization' | 'engine files' | 'collect' | 'web addresses';
+/** `key`, `organization`: one was changed. `budgets`: some were. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
+type MessageKind = 'key' | 'organization' | 'budgets' | 'engine files' | 'collect' | 'web addresses';
 
 export interface CoordinationParts extends SharedStore {
   readonly db: Db;
@@ -61,6 +63,9 @@ export function createCoordination(parts: CoordinationParts): Coordination {
   const coordination: Coordination = {
     gateways,
     onMessage: (kind, handle) => void handlers.set(kind, handle),
+    async makeKnown(message) {
+      if (parts.store !== null) await makeKnown(parts, coordination, message);
+    },
     formerIds: () => formerIds,
     part: {
       name: 'gateways of the database',

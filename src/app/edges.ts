@@ -8,7 +8,7 @@ import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
-import { absentOf, createApi } from '#edge/api/api.ts';
+import { absentOf, type ApiOptions, createApi } from '#edge/api/api.ts';
 import {
   createHeldKeys,
   createHttpGuards,
@@ -20,7 +20,7 @@ import {
   routeFirst,
   type HttpEnv,
 } from '#edge/http/http.ts';
-import { createInference, type Inference } from '#edge/inference/inference.ts';
+import { createInference, type Inference, type InferenceParts } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
 import type { SharedStore } from './coordination.ts';
@@ -145,6 +145,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
   return createInference({
     ...gateway,
     ...guards,
+    budgets: countedBudgets(gateway),
     authenticator: heldKeys.authenticator(guards.authenticator),
     observer: observe.requests,
     client,
@@ -155,6 +156,15 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
     settleTimeoutMs: config.limits.settleTimeoutMs,
     answerStallTimeoutMs: config.http.answerStallTimeoutMs,
   });
+}
+
+/** What the request path asks of budgets beside admission. */
+function countedBudgets({ budgets: { book }, budgetWatch }: Gateway): InferenceParts['budgets'] {
+  return {
+    countsUsers: (organizationId) => book.countsUsers(organizationId),
+    countsUser: (organizationId, user) => book.countsUser(organizationId, user),
+    refused: (budget) => budgetWatch.refused(budget),
+  };
 }
 
 /** Its stop finds nothing left to close when the requests were stopped before. */
@@ -202,7 +212,9 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const { announceAddresses } = platform;
-  const own = { announceAddresses, engines: { operations, commands } };
+  const { spending } = gateway.metering;
+  const spentOf: ApiOptions['spentOf'] = (organizationId, spans) => spending.spentOf(organizationId, spans);
+  const own = { announceAddresses, spentOf, engines: { operations, commands } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),

@@ -4,6 +4,14 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
 import {
+  type BudgetBook,
+  type Budgets,
+  type BudgetsOptions,
+  type BudgetWatch,
+  createBudgetBook,
+  createBudgets,
+} from '#core/budgets/budgets.ts';
+import {
   type Catalog,
   createCatalog,
   createEngineReload,
@@ -27,7 +35,8 @@ import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
 import type { BooksPlace } from './books.ts';
-import type { SharedStore } from './coordination.ts';
+import { createBudgetAlerts } from './budget-alerts.ts';
+import type { Coordination, SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import { openHistory } from './history.ts';
@@ -37,6 +46,8 @@ import { createRetention, type Retention } from './retention.ts';
 /** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
 export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
   readonly wallet: Wallet;
+  readonly budgets: Budgets;
+  readonly budgetWatch: BudgetWatch;
   readonly metering: Metering;
   readonly history: History;
   readonly quarantine: QuarantineReview;
@@ -53,6 +64,8 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly cacheSalts: CacheSalts;
   readonly engineClient: EngineClient;
   readonly parts: {
+    readonly budgets: Part;
+    readonly budgetAlerts: Part;
     readonly admission: Part;
     readonly retention: Part;
     readonly claims: Part;
@@ -99,6 +112,7 @@ const maxHeaderBytes = 65_536;
 const partitionsMs = 3_600_000;
 const refusalsMs = 1000;
 const engineRequestsMs = 1000;
+const budgetsLookMs = 1000;
 /** How long a stop waits for what must still be written. */
 const booksTimeoutMs = 10_000;
 
@@ -113,7 +127,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
   const common = { shared, db, clock, log, coordination, audit };
-  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering });
+  const budgets = openBudgets({ db, clock, log, audit }, coordination);
+  const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, budgets: budgets.book });
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;
@@ -136,6 +152,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const enginesLife = createEnginesLife(fleet, routing);
   return {
     wallet,
+    budgets: budgets.budgets,
+    budgetWatch: budgetAlerts.watch,
     metering,
     history: past.history,
     quarantine: createQuarantineReview({ db, clock, wallet, audit }),
@@ -154,6 +172,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     contents: retention.contents,
     idempotency: retention.idempotency,
     parts: {
+      budgets: budgets.part,
+      budgetAlerts: budgetAlerts.part,
       admission: holds.part,
       retention: retention.part,
       claims: retention.claims,
@@ -165,6 +185,25 @@ export function createGateway(options: GatewayOptions): Gateway {
       engines: enginesLife.part,
     },
   };
+}
+
+/** A change of one is answered when every gateway goes by it. */
+function openBudgets(
+  options: Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log },
+  coordination: Coordination,
+): { readonly book: BudgetBook; readonly budgets: Budgets; readonly part: Part } {
+  const book = createBudgetBook(options);
+  const onChanged = async (): Promise<void> => {
+    await book.load();
+    await coordination.makeKnown({ kind: 'budgets' });
+  };
+  coordination.onMessage('budgets', () => book.load());
+  const part: Part = {
+    name: 'budgets',
+    jobs: [{ name: 'changes of budgets', everyMs: budgetsLookMs, where: 'every', run: () => book.look() }],
+    start: () => book.load(),
+  };
+  return { book, budgets: createBudgets({ ...options, book, onChanged }), part };
 }
 
 function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'bases'>, catalog: Catalog): Reconciler {

@@ -40,6 +40,7 @@ const errorTable = {
   unprocessable: invalid(422, 'The request contradicts an earlier one with the same reference.'),
   package_invalid: invalid(422, 'The package is not one that is taken.'),
   insufficient_funds: entry(402, 'billing_error', 'The balance does not pay for this request.'),
+  budget_exceeded: entry(402, 'billing_error', 'A budget does not pay for this request.'),
   rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has used up its requests per minute.'),
   tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has used up its tokens per minute.'),
   monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has used up its tokens of this month.'),

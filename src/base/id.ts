@@ -18,7 +18,8 @@ export type IdPrefix =
   | 'run'
   | 'wh'
   | 'evt'
-  | 'dlv';
+  | 'dlv'
+  | 'budget';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

@@ -5,7 +5,7 @@ import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createMemoryAdmission, createRedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, KeyRef } from '#core/admission/contract.ts';
+import type { Admission, HardBudget, KeyRef } from '#core/admission/contract.ts';
 import { findRedisServer, startServer } from '../support/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
@@ -14,7 +14,8 @@ import { median } from './statistics.ts';
  * `node test/bench/admission.ts`: CPU time of this process, user and system, for an admission with its settlement, in
  * memory and with a Redis on another core. Each of `--connections` callers, who share `--keys` keys, has one request at
  * a time, which is settled after `--hold` milliseconds together with whatever else is waiting then, as the books make
- * requests durable in groups. The third figure is with a Redis that gets each command in a write of its own. Rounds of all three alternate.
+ * requests durable in groups; `--budgets 2` holds each against so many budgets. The third figure is with a Redis that
+ * gets each command in a write of its own. Rounds of all three alternate.
  *
  * With `--silences 20`, instead: Redis is stopped that often in the middle of a second, and the milliseconds are told that
  * the first decision took which was asked for right after it, and the next ones.
@@ -26,6 +27,7 @@ const { values } = parseArgs({
     connections: { type: 'string', default: '16' },
     keys: { type: 'string', default: '1' },
     hold: { type: 'string', default: '0' },
+    budgets: { type: 'string', default: '0' },
     rounds: { type: 'string', default: '5' },
     silences: { type: 'string', default: '0' },
   },
@@ -45,6 +47,15 @@ const keys: readonly KeyRef[] = Array.from({ length: Number(values.keys) }, () =
   return { organizationId: randomUUID(), keyId: randomUUID(), limits };
 });
 const balancePicoUsd = 10n ** 18n;
+/** The same for every key: names of slots are an organization's own. */
+const some: readonly HardBudget[] = Array.from({ length: Number(values.budgets) }, (_, at) => ({
+  budgetId: `budget ${at}`,
+  slot: `slot_${at}`,
+  spending: { type: 'api_key', id: `key ${at}`, period: 'daily', fromMs: 0, toMs: 86_400_000 },
+  amountMicroUsd: 10n ** 12n,
+}));
+const budgets = { of: () => some };
+const spentWith = () => Promise.resolve({ picoUsd: 0n, counted: [] });
 const log = createLog('error');
 
 function inMemory(): Admission {
@@ -52,6 +63,8 @@ function inMemory(): Admission {
     loadBalance: () => Promise.resolve(balancePicoUsd),
     loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
     onCredit: () => undefined,
+    budgets,
+    loadSpent: spentWith,
     clock: systemClock,
   });
 }
@@ -66,7 +79,9 @@ function inRedis(store: RedisStore): Admission {
       balanceWith: () => Promise.resolve({ balancePicoUsd, charged: [] }),
       tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
       isRevoked: () => Promise.resolve(false),
+      spentWith,
     },
+    budgets,
     collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
@@ -95,7 +110,9 @@ async function call(admission: Admission, key: KeyRef, times: number): Promise<v
   for (let time = 0; time < times; time += 1) {
     const requestId = randomUUID();
     const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 450n, estimatedTokens: 564 };
-    const result = await admission.admit({ ...key, requestId, ...amounts });
+    const { organizationId, keyId } = key;
+    const spender = { organizationId, keyId, projectId: keyId, user: null };
+    const result = await admission.admit({ ...key, requestId, ...amounts, spender });
     if (!result.ok) throw new Error(`an admission was refused: ${result.code}`);
     await committed();
     admission.settle(requestId, { chargedPicoUsd: 123_400_000n, tokens: 512 });

@@ -1,3 +1,4 @@
+import { utcText } from '#base/utc.ts';
 import type { Mailer } from '#base/mail.ts';
 import type { MadeInvitation } from './invitation.ts';
 import type { ResetLink } from './reset-link.ts';
@@ -32,8 +33,6 @@ export interface LettersOptions {
   readonly publicUrl: string | null;
 }
 
-const utc = (ms: number): string => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
-
 export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
   const linkOf = (path: string, token: string): string => `${publicUrl ?? ''}${path}?token=${token}`;
   return {
@@ -43,7 +42,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       if (mailer === null) return link;
       const text = [
         'Somebody, probably you, asked for a new password of your Headgate account.',
-        `This link sets one. It works once, until ${utc(expiresAtMs)}:`,
+        `This link sets one. It works once, until ${utcText(expiresAtMs)}:`,
         link,
         'Whoever did not ask for it need do nothing: the password stays as it is.',
       ];
@@ -55,7 +54,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       if (mailer === null) return link;
       const text = [
         `You are invited to the organization "${organizationName}" on Headgate, with the role "${roleWords[role]}".`,
-        `This link accepts it. It works once, until ${utc(expiresAtMs)}:`,
+        `This link accepts it. It works once, until ${utcText(expiresAtMs)}:`,
         link,
         'Whoever does not know of it need do nothing.',
       ];
@@ -66,7 +65,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
     async sendAlert({ email, subject, paragraphs, page, atMs }) {
       if (mailer === null) return;
       const link = page === null ? [] : [`${page.text}: ${publicUrl ?? ''}${page.path}`];
-      const text = [...paragraphs, `This was on ${utc(atMs)}.`, ...link];
+      const text = [...paragraphs, `This was on ${utcText(atMs)}.`, ...link];
       // A name of several lines is no further header.
       await mailer.send({ to: email, subject: subject.replaceAll(/\s+/g, ' '), text: `${text.join('\n\n')}\n` });
     },

@@ -29,6 +29,8 @@ const table = {
   'wallet.statements': row('none', 'organization', 'organization', 'any'),
   /** Credits and adjustments. */
   'wallet.book': row('none', 'none', 'none', 'any'),
+  'budgets.read': row('own', 'organization', 'organization', 'any'),
+  budgets: row('none', 'organization', 'organization', 'any'),
   keys: row('own', 'organization', 'organization', 'any'),
   /** His own is that of the key, and those that are public in the organization. */
   'projects.read': row('own', 'organization', 'organization', 'any'),

@@ -16,6 +16,7 @@ export interface OrganizationKeys {
   readonly leases: string;
   readonly loading: string;
   readonly known: string;
+  readonly budgets: string;
 }
 
 export interface UseKeys {
@@ -26,9 +27,11 @@ export interface UseKeys {
   readonly told: string;
 }
 
-/** Names of keys in Redis for the requests of one API key, in the order in which its two scripts have them. */
+/** Names of keys in Redis for the requests of one API key, in the order in which its scripts have them. */
 export interface RequestKeys {
   readonly admit: readonly string[];
+  /** Where some of them have budgets. */
+  readonly admitBound: readonly string[];
   readonly settle: readonly string[];
 }
 
@@ -83,6 +86,7 @@ export class AdmissionStore {
       leases: `${base}:leases`,
       loading: `${base}:loading`,
       known: `${base}:known`,
+      budgets: `${base}:budgets`,
     };
   }
 
@@ -95,10 +99,10 @@ export class AdmissionStore {
   requests(organizationId: string, keyId: string): RequestKeys {
     const known = this.#requestKeys.get(keyId);
     if (known !== undefined) return known;
-    const { wallet, holds, money, leases, loading } = this.organization(organizationId);
+    const { wallet, holds, money, leases, loading, budgets } = this.organization(organizationId);
     const { use, slots, monthLoading } = this.use(organizationId, keyId);
     const admit = [wallet, holds, money, leases, use, slots];
-    const made = { admit, settle: [...admit, loading, monthLoading] };
+    const made = { admit, admitBound: [...admit, budgets], settle: [...admit, loading, monthLoading, budgets] };
     if (this.#requestKeys.size >= requestKeysMax) this.#requestKeys.clear();
     this.#requestKeys.set(keyId, made);
     return made;

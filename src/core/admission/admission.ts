@@ -2,7 +2,16 @@
  * Whether a request may run, and what it holds for that: the wallet's holds and the limits of its key, in this process
  * or in Redis. A caller brings a request's size and price, and gets a grant or the reason why not.
  */
-export type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+export type {
+  Admission,
+  AdmitRefusal,
+  AdmitRequest,
+  AdmitResult,
+  HardBudget,
+  KeyRef,
+  Settlement,
+  Spender,
+} from './contract.ts';
 export { createHoldReview, type HoldReview } from './hold-review.ts';
 export type { LeftHold } from './left-holds.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';

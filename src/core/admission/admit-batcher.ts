@@ -1,7 +1,7 @@
 import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { AdmitRequest } from './contract.ts';
-import { admitScript } from './redis-admit-scripts.ts';
+import type { AdmitRequest, HardBudget } from './contract.ts';
+import { admitBoundScript, admitScript } from './redis-admit-scripts.ts';
 
 /** A batch of so many admissions takes Redis about a millisecond. */
 const batchMax = 50;
@@ -9,6 +9,8 @@ const batchMax = 50;
 /** A request that Redis is to admit. */
 export interface Asked {
   readonly request: AdmitRequest;
+  /** The hard budgets that hold for it. */
+  readonly budgets: readonly HardBudget[];
   /** Start of the month that is counted, in milliseconds since the Unix epoch. */
   readonly monthMs: number;
   /** Only says what would happen. */
@@ -33,6 +35,8 @@ interface Terms {
 interface Batch<Ask> {
   readonly terms: Terms;
   readonly asked: Ask[];
+  /** Whether one of them has budgets. */
+  isBound: boolean;
 }
 
 /** Terms are kept for so many API keys, about 2 MB; then all are made anew. */
@@ -68,6 +72,7 @@ export class AdmitBatcher<Ask extends Asked> {
   ask(asked: Ask): void {
     const batch = this.#batchFor(asked);
     batch.asked.push(asked);
+    if (asked.budgets.length > 0) batch.isBound = true;
     if (batch.asked.length >= batchMax) this.#flush();
   }
 
@@ -79,7 +84,7 @@ export class AdmitBatcher<Ask extends Asked> {
     // The limits of the key were just changed.
     if (open !== undefined) this.#flush();
     if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.#flush());
-    const batch: Batch<Ask> = { terms, asked: [] };
+    const batch: Batch<Ask> = { terms, asked: [], isBound: false };
     this.#batches.set(request.keyId, batch);
     return batch;
   }
@@ -109,17 +114,20 @@ export class AdmitBatcher<Ask extends Asked> {
     for (const batch of batches.values()) void this.#send(batch);
   }
 
-  async #send({ terms, asked }: Batch<Ask>): Promise<void> {
+  async #send({ terms, asked, isBound }: Batch<Ask>): Promise<void> {
     const { store, onReply, onWallet, onFailure } = this.#options;
     let { lines } = terms;
-    for (const { request, isDry } of asked) {
+    for (const { request, budgets, isDry } of asked) {
       const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
       lines += `\n${requestId}\n${neededMicroUsd}\n${wantedMicroUsd}\n${estimatedTokens}\n${isDry ? '1' : '0'}`;
+      if (isBound) lines += `\n${limitsText(budgets)}`;
     }
-    const keys = store.requests(terms.organizationId, terms.keyId).admit;
+    const keys = store.requests(terms.organizationId, terms.keyId);
     let reply: Reply;
     try {
-      reply = await store.runLines(admitScript, keys, lines, 'short');
+      reply = isBound
+        ? await store.runLines(admitBoundScript, keys.admitBound, lines, 'short')
+        : await store.runLines(admitScript, keys.admit, lines, 'short');
     } catch (error) {
       for (const one of asked) onFailure(one, error);
       return;
@@ -130,6 +138,12 @@ export class AdmitBatcher<Ask extends Asked> {
     }
     if (word === 'ok') onWallet(terms.organizationId, rest[0] ?? '', nowMs);
   }
+}
+
+/** As the script reads them. */
+function limitsText(budgets: readonly HardBudget[]): string {
+  if (budgets.length === 0) return '-';
+  return budgets.map(({ slot, amountMicroUsd }) => `${slot} ${amountMicroUsd}`).join(' ');
 }
 
 /** The part of a reply for one request: a line of words. */

@@ -18,7 +18,8 @@ export interface Admission {
   /**
    * Adds to a hold as much as is available, up to `moreMicroUsd`.
    * @param leastMicroUsd where less than this is available nothing is added
-   * @returns what was added; 0 where the wallet has nothing more, null where nobody knows whether it has
+   * @returns what was added; 0 where the wallet has nothing more, the budget where that has nothing more, null where
+   *   nobody knows whether there is more
    */
   extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd?: bigint): Extension | Promise<Extension>;
   /**
@@ -40,10 +41,81 @@ export interface Admission {
    * @throws AppError billing_unavailable while nobody knows what other gateways hold
    */
   heldMicroUsd(organizationId: string): bigint | Promise<bigint>;
+  /**
+   * The same against a budget's spending, by the name of its slot.
+   * @throws AppError billing_unavailable while nobody knows what other gateways hold
+   */
+  heldOfSlot(organizationId: string, slot: string): bigint | Promise<bigint>;
 }
 
-/** Micro-dollars that were added to a hold; null where nobody knows whether there is more. */
-export type Extension = bigint | null;
+/** Micro-dollars that were added to a hold, the budget that has nothing more, or null where nobody knows. */
+export type Extension = bigint | HardBudget | null;
+
+/** Who spends what a request costs. Ids are UUIDs. */
+export interface Spender {
+  readonly organizationId: string;
+  readonly keyId: string;
+  readonly projectId: string;
+  /** The end user as the request names him; null where it does not, or where nobody counts that. */
+  readonly user: string | null;
+}
+
+/** Of whom spending is counted, and in which time: of requests that were accepted from `fromMs` until before `toMs`. */
+export interface Spending {
+  readonly type: 'project' | 'api_key' | 'user';
+  /** A UUID, or the end user as requests name him. */
+  readonly id: string;
+  readonly period: 'daily' | 'monthly';
+  /** Starts of UTC days, in milliseconds since the Unix epoch. */
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** A budget that no request may pass. */
+export interface HardBudget {
+  readonly budgetId: string;
+  /** Names its spending among all of the organization, without spaces, colons and exclamation marks. */
+  readonly slot: string;
+  readonly spending: Spending;
+  readonly amountMicroUsd: bigint;
+}
+
+/** What admission knows of budgets: whoever has none costs it one look into a map. */
+export interface HardBudgets {
+  /** Those that hold now for a request, by when it was accepted; `noBudgets` where there are none. */
+  of(spender: Spender, requestId: string): readonly HardBudget[];
+}
+
+export const noBudgets: readonly HardBudget[] = Object.freeze([]);
+
+/** What the books have of a spending, and which of the requests that were asked about are in it. */
+export interface Spent {
+  readonly picoUsd: bigint;
+  readonly counted: readonly string[];
+}
+
+/** Reads it at one moment. */
+export type LoadSpent = (organizationId: string, spending: Spending, requestIds: readonly string[]) => Promise<Spent>;
+
+/** The hard budgets that hold for a request now. */
+export function budgetsOf(
+  budgets: HardBudgets | undefined,
+  { spender, requestId }: BudgetedRequest,
+): readonly HardBudget[] {
+  return spender === undefined || budgets === undefined ? noBudgets : budgets.of(spender, requestId);
+}
+
+interface BudgetedRequest {
+  readonly spender?: Spender | undefined;
+  readonly requestId: string;
+}
+
+/** The least of what budgets leave beside a wallet that has `availableMicroUsd`; never below zero where that is not. */
+export function leastOf(availableMicroUsd: bigint, lefts: readonly bigint[]): bigint {
+  let least = availableMicroUsd;
+  for (const left of lefts) if (left < least) least = left < 0n ? 0n : left;
+  return least;
+}
 
 /** What is to be added to a hold: nothing where that is less than the least. */
 export interface Wanted {
@@ -71,6 +143,8 @@ export interface AdmitRequest extends KeyRef {
   readonly wantedMicroUsd: bigint;
   /** Tokens that the request may come to use, input and output together. */
   readonly estimatedTokens: number;
+  /** Whose budgets hold for it beside those of its key; absent: none do. */
+  readonly spender?: Spender;
 }
 
 export interface Settlement {
@@ -91,6 +165,13 @@ export type AdmitRefusal =
       readonly ok: false;
       readonly code: 'insufficient_funds';
       readonly balancePicoUsd: bigint;
+      readonly heldMicroUsd: bigint;
+    }
+  | {
+      readonly ok: false;
+      readonly code: 'budget_exceeded';
+      readonly budget: HardBudget;
+      readonly spentPicoUsd: bigint;
       readonly heldMicroUsd: bigint;
     }
   | { readonly ok: false; readonly code: 'billing_unavailable' }

@@ -1,5 +1,5 @@
 import type { Reply } from './admission-store.ts';
-import { heldFor, type AdmitRequest, type Settlement } from './contract.ts';
+import { heldFor, type AdmitRequest, type HardBudget, type Settlement, type Spender } from './contract.ts';
 import { expiredScript, registerScript, renewScript } from './redis-hold-scripts.ts';
 import { type How, nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
 
@@ -14,6 +14,9 @@ export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
   readonly tokensPerMinute: number | null;
+  readonly spender: Spender | undefined;
+  /** The slots of the budgets that it counts against. */
+  readonly slots: readonly string[];
   /** By Redis' clock, in milliseconds since the Unix epoch. */
   readonly beganMs: number;
   estimatedTokens: number;
@@ -55,6 +58,7 @@ export interface AddedHold {
   readonly reservedTokens: number;
   readonly beganMs: number;
   readonly standing: Standing;
+  readonly budgets: readonly HardBudget[];
 }
 
 interface Held {
@@ -83,7 +87,7 @@ export class HoldLeases {
   readonly settlements: Settlements;
   readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** What is held by organization; those that hold nothing are not in it. */
+  /** What is held by organization, and of it by slot; those that hold nothing are not in it. */
   readonly #held = new Map<string, Held>();
 
   constructor(options: HoldLeasesOptions) {
@@ -92,11 +96,14 @@ export class HoldLeases {
   }
 
   add(request: AdmitRequest, added: AddedHold): void {
-    const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
-    this.#own.set(requestId, {
+    const { organizationId, keyId, limits, estimatedTokens, requestId, spender } = request;
+    const { budgets } = added;
+    const hold: OwnHold = {
       organizationId,
       keyId,
       tokensPerMinute: limits.tokensPerMinute,
+      spender,
+      slots: budgets.length === 0 ? noSlots : budgets.map(({ slot }) => slot),
       beganMs: added.beganMs,
       estimatedTokens,
       reservedTokens: added.reservedTokens,
@@ -105,8 +112,9 @@ export class HoldLeases {
       isSettled: false,
       standing: added.standing,
       isRaised: false,
-    });
-    this.#count(organizationId, added.heldMicroUsd);
+    };
+    this.#own.set(requestId, hold);
+    this.#count(hold, added.heldMicroUsd);
   }
 
   /** Whether Redis knows of everything. */
@@ -120,12 +128,17 @@ export class HoldLeases {
     if (hold.isSettled) return;
     hold.heldMicroUsd += moreMicroUsd;
     if (!isTold) hold.isRaised = true;
-    this.#count(hold.organizationId, moreMicroUsd);
+    this.#count(hold, moreMicroUsd);
   }
 
   /** Micro-dollars that this gateway holds for an organization. */
   heldMicroUsd(organizationId: string): bigint {
     return this.#held.get(organizationId)?.microUsd ?? 0n;
+  }
+
+  /** The same against a budget. */
+  heldOfSlot(organizationId: string, slot: string): bigint {
+    return this.#held.get(`${organizationId} ${slot}`)?.microUsd ?? 0n;
   }
 
   holdsOf(organizationId: string): ReadonlyMap<string, OwnHold> {
@@ -174,7 +187,7 @@ export class HoldLeases {
     this.#own.delete(requestId);
     hold.isSettled = true;
     const { organizationId, keyId, standing } = hold;
-    this.#count(organizationId, -hold.heldMicroUsd);
+    this.#count(hold, -hold.heldMicroUsd);
     const how = standing === 'unsure' ? howUnsure(hold) : 'settle';
     if (standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how });
     return hold;
@@ -254,9 +267,9 @@ export class HoldLeases {
     untold: UntoldUse | null,
   ): readonly Promise<unknown>[] {
     const { store, leaseMs, gatewayId } = this.#options;
-    const { wallet, holds: notes, money, leases, loading } = store.organization(organizationId);
+    const { wallet, holds: notes, money, leases, loading, budgets } = store.organization(organizationId);
     const { slots, monthLoading, use, told } = store.use(organizationId, keyId);
-    const keys = [wallet, notes, money, leases, slots, loading, monthLoading, use, `${told}${gatewayId}`];
+    const keys = [wallet, notes, money, leases, slots, loading, monthLoading, use, `${told}${gatewayId}`, budgets];
     const tokensPerMinute = untold?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
     const calls: Promise<unknown>[] = [];
     for (let from = 0; from === 0 || from < holds.length; from += registerBatchMax) {
@@ -272,9 +285,9 @@ export class HoldLeases {
   }
 
   #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {
-    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs } = hold;
+    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs, slots } = hold;
     const head = `${keyId} ${this.#options.gatewayId} ${estimatedTokens}`;
-    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs)];
+    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs), slots.join(' ') || '-'];
   }
 
   /** While holds are on their way to Redis, what becomes of them is told after them. */
@@ -293,12 +306,18 @@ export class HoldLeases {
     }
   }
 
-  #count(organizationId: string, deltaMicroUsd: bigint): void {
-    const held = this.#held.get(organizationId);
-    if (held === undefined) this.#held.set(organizationId, { microUsd: deltaMicroUsd });
+  #count({ organizationId, slots }: OwnHold, deltaMicroUsd: bigint): void {
+    this.#countAt(organizationId, deltaMicroUsd);
+    if (slots === noSlots) return;
+    for (const slot of slots) this.#countAt(`${organizationId} ${slot}`, deltaMicroUsd);
+  }
+
+  #countAt(name: string, deltaMicroUsd: bigint): void {
+    const held = this.#held.get(name);
+    if (held === undefined) this.#held.set(name, { microUsd: deltaMicroUsd });
     else {
       held.microUsd += deltaMicroUsd;
-      if (held.microUsd === 0n) this.#held.delete(organizationId);
+      if (held.microUsd === 0n) this.#held.delete(name);
     }
   }
 
@@ -342,6 +361,7 @@ export class HoldLeases {
   }
 }
 
+const noSlots: readonly string[] = [];
 const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
 const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
 /** What Redis does not know of such a request is counted when it is told how it ended. */

@@ -34,6 +34,14 @@ export interface KnownWallet {
   readonly heardMs: number;
 }
 
+/** What Redis said last of a budget's spending. */
+export interface KnownSpent {
+  /** Rounded up. */
+  readonly spentMicroUsd: bigint;
+  /** Held by other gateways; below zero counts as nothing. */
+  readonly othersMicroUsd: bigint;
+}
+
 /** So many organizations and keys are remembered, about 5 MB. */
 const wordsMax = 10_000;
 
@@ -41,6 +49,7 @@ const wordsMax = 10_000;
 export class LastKnown {
   readonly #wallets = new Map<string, WalletWord>();
   readonly #uses = new Map<string, UseWords>();
+  readonly #budgets = new Map<string, KnownSpent>();
   readonly #revoked = new Map<string, true>();
 
   /** Words are understood when they are needed: these are called with every admission. */
@@ -62,6 +71,22 @@ export class LastKnown {
       known.words = words;
       known.monthMs = monthMs;
     }
+  }
+
+  budgetSaid(organizationId: string, slot: string, said: KnownSpent): void {
+    remember(this.#budgets, `${organizationId} ${slot}`, said);
+  }
+
+  budgetCharged(organizationId: string, slot: string, picoUsd: bigint): void {
+    const said = this.budget(organizationId, slot);
+    if (said === null) return;
+    const spentMicroUsd = said.spentMicroUsd + (picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+    this.budgetSaid(organizationId, slot, { ...said, spentMicroUsd });
+  }
+
+  /** Null where Redis was never asked about it. */
+  budget(organizationId: string, slot: string): KnownSpent | null {
+    return this.#budgets.get(`${organizationId} ${slot}`) ?? null;
   }
 
   revoked(keyId: string): void {

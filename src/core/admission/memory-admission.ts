@@ -2,7 +2,6 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   countAdmitted,
-  monthStartMs,
   refuseByLimits,
   reserve,
   rollWindow,
@@ -22,10 +21,26 @@ import {
   type AdmitRequest,
   type AdmitResult,
   type CountedTokens,
+  type Extension,
+  type HardBudget,
+  type HardBudgets,
   type KeyRef,
+  type LoadSpent,
+  noBudgets,
   type Settlement,
+  type Wanted,
+  type Spender,
 } from './contract.ts';
 import { type Account, MemoryAccounts } from './memory-accounts.ts';
+import {
+  type Bound,
+  type CountedSlot,
+  exhaustedOf,
+  leastLeft,
+  MemoryBudgets,
+  refuseByBudgets,
+} from './memory-budgets.ts';
+import { type Key, MemoryKeys, type MonthHold, reserveOfMonth } from './memory-keys.ts';
 
 export interface MemoryAdmissionOptions {
   /** Reads an organization's balance from the books, in pico-dollars. */
@@ -41,41 +56,40 @@ export interface MemoryAdmissionOptions {
   ) => Promise<CountedTokens>;
   /** Calls the listener after a credit or an adjustment was booked. */
   readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
+  /** Without them nobody has a budget. */
+  readonly budgets?: HardBudgets;
+  readonly loadSpent?: LoadSpent;
   /** How long balances and months that are known serve while the books do not answer. */
   readonly staleMs?: number;
   readonly clock: Clock;
 }
 
 const staleMsDefault = 300_000;
-/** Keys with nothing to remember are forgotten when there are this many of them. */
-const keysKeptMax = 10_000;
-
-interface Key {
-  readonly use: KeyUse;
-  /** First moment of the month that `use.monthTokens` counts; null while that is not known. */
-  monthMs: number | null;
-  /** Counts admissions and settlements: what is read of the books while one happens may hold it or not. */
-  changes: number;
-}
-
-interface Hold {
+interface Hold extends MonthHold {
   readonly account: Account;
-  readonly keyId: string;
   readonly key: Key;
   readonly limits: KeyLimits;
-  readonly estimatedTokens: number;
   /** Start of the window that the reservation counts in. */
   readonly windowStartMs: number;
   readonly reservedTokens: number;
-  /** The month that counts this request, and as what. */
-  monthMs: number | null;
-  monthTokens: number;
+  readonly spender: Spender | null;
+  /** What it counts against beside the wallet, by the name of the slot. */
+  readonly slots: ReadonlyMap<string, CountedSlot>;
   heldMicroUsd: bigint;
-  /** Durable, and not in the books yet: what was used, else null. */
   spooled: Settlement | null;
 }
 
-type Decide = (account: Account, key: Key) => AdmitResult;
+/** What decides about a request. */
+interface Known {
+  readonly account: Account;
+  readonly key: Key;
+  readonly bounds: readonly Bound[];
+}
+
+type Decide = (known: Known) => AdmitResult;
+
+const noSlots: ReadonlyMap<string, CountedSlot> = new Map();
+const nothingSpent: LoadSpent = () => Promise.resolve({ picoUsd: 0n, counted: [] });
 
 const availableMicroUsd = (account: Account): bigint => account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
@@ -88,8 +102,8 @@ class MemoryAdmission implements Admission {
   readonly #options: MemoryAdmissionOptions;
   readonly #books: BooksWatch;
   readonly #accounts: MemoryAccounts;
-  readonly #keys = new Map<string, Key>();
-  readonly #monthsLoading = new Map<string, Promise<void>>();
+  readonly #keys: MemoryKeys;
+  readonly #budgets: MemoryBudgets;
   readonly #holds = new Map<string, Hold>();
   /** The time in which windows are counted, less the monotonic one: it passes as they last, whatever the clock shows. */
   readonly #windowsAheadMs: number;
@@ -99,25 +113,46 @@ class MemoryAdmission implements Admission {
     this.#windowsAheadMs = options.clock.now() - options.clock.monotonicMs();
     this.#books = new BooksWatch({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
     this.#accounts = new MemoryAccounts({ ...options, books: this.#books });
+    this.#keys = new MemoryKeys({ ...options, books: this.#books, holds: this.#holds });
+    this.#budgets = new MemoryBudgets({
+      books: this.#books,
+      clock: options.clock,
+      loadSpent: options.loadSpent ?? nothingSpent,
+      holdsOf: (slot) => this.#holdsOf(slot),
+    });
     options.onCredit((organizationId, deltaPicoUsd) => this.#accounts.credited(organizationId, deltaPicoUsd));
   }
 
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
-    return this.#withBooks(request, (account, key) => this.#take(account, key, request));
+    return this.#withBooks(request, (known) => this.#take(known, request));
   }
 
   check(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
-    return this.#withBooks(request, (account, key) => this.#decide(account, key, request));
+    return this.#withBooks(request, (known) => this.#decide(known, request));
   }
 
-  extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd = 0n): bigint {
+  extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd = 0n): Extension | Promise<Extension> {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return 0n;
-    const available = availableMicroUsd(hold.account);
+    const { organizationId } = hold.account;
+    const budgets = this.#budgetsLeft(requestId, hold);
+    const bounds = this.#budgets.current(organizationId, budgets);
+    const wanted = { moreMicroUsd, leastMicroUsd };
+    if (bounds !== null) return this.#extend(requestId, wanted, bounds);
+    return this.#budgets.read(organizationId, budgets).then(
+      (read) => this.#extend(requestId, wanted, read),
+      () => null,
+    );
+  }
+
+  #extend(requestId: string, { moreMicroUsd, leastMicroUsd }: Wanted, bounds: readonly Bound[]): Extension {
+    const hold = this.#holds.get(requestId);
+    if (hold === undefined || hold.spooled !== null) return 0n;
+    const available = leastLeft(availableMicroUsd(hold.account), bounds);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
-    if (added <= 0n || available < leastMicroUsd) return 0n;
-    hold.account.heldMicroUsd += added;
-    hold.heldMicroUsd += added;
+    if (available < leastMicroUsd) return 0n;
+    if (added <= 0n) return availableMicroUsd(hold.account) <= 0n ? 0n : (exhaustedOf(bounds) ?? 0n);
+    changeHold(hold, added);
     return added;
   }
 
@@ -125,9 +160,7 @@ class MemoryAdmission implements Admission {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return;
     hold.spooled = used;
-    const heldMicroUsd = heldFor(used.chargedPicoUsd);
-    hold.account.heldMicroUsd += heldMicroUsd - hold.heldMicroUsd;
-    hold.heldMicroUsd = heldMicroUsd;
+    changeHold(hold, heldFor(used.chargedPicoUsd) - hold.heldMicroUsd);
     this.#correct(hold, used.tokens);
   }
 
@@ -135,11 +168,17 @@ class MemoryAdmission implements Admission {
     const hold = this.#holds.get(requestId);
     if (hold === undefined) return;
     this.#holds.delete(requestId);
-    const { account, key } = hold;
-    account.heldMicroUsd -= hold.heldMicroUsd;
+    const { account, key, slots } = hold;
+    changeHold(hold, -hold.heldMicroUsd);
     account.balancePicoUsd -= chargedPicoUsd;
     account.changes += 1;
     key.changes += 1;
+    for (const { slot, isCounted } of slots.values()) {
+      slot.changes += 1;
+      if (!isCounted && slot.spentPicoUsd !== null) slot.spentPicoUsd += chargedPicoUsd;
+    }
+    const made = this.#budgetsOf(requestId, hold.spender).filter(({ slot }) => !slots.has(slot));
+    if (made.length > 0) this.#budgets.forget(account.organizationId, made);
     if (hold.spooled === null) this.#correct(hold, tokens);
   }
 
@@ -149,13 +188,17 @@ class MemoryAdmission implements Admission {
 
   view({ keyId, limits }: KeyRef): LimitsView {
     const nowMs = this.#windowsNowMs;
-    const use = this.#keys.get(keyId)?.use ?? unusedKey();
+    const use = this.#keys.find(keyId)?.use ?? unusedKey();
     rollWindow(use, limits, nowMs);
     return this.#viewOf(use, limits, nowMs);
   }
 
   heldMicroUsd(organizationId: string): bigint {
     return this.#accounts.find(organizationId)?.heldMicroUsd ?? 0n;
+  }
+
+  heldOfSlot(organizationId: string, slot: string): bigint {
+    return this.#budgets.find(organizationId, slot)?.heldMicroUsd ?? 0n;
   }
 
   get #windowsNowMs(): number {
@@ -167,62 +210,81 @@ class MemoryAdmission implements Admission {
     return shiftView(viewLimits(use, limits, nowMs), this.#options.clock.now() - nowMs);
   }
 
-  #keyOf(keyId: string): Key {
-    const found = this.#keys.get(keyId);
-    if (found !== undefined) return found;
-    if (this.#keys.size >= keysKeptMax) this.#forgetKeys();
-    const key: Key = { use: unusedKey(), monthMs: null, changes: 0 };
-    this.#keys.set(keyId, key);
-    return key;
+  #budgetsOf(requestId: string, spender: Spender | null | undefined): readonly HardBudget[] {
+    if (spender === null || spender === undefined) return noBudgets;
+    return this.#options.budgets?.of(spender, requestId) ?? noBudgets;
   }
 
-  #knowsMonth(key: Key, limits: KeyLimits): boolean {
-    return limits.monthlyTokenLimit === null || key.monthMs === monthStartMs(this.#options.clock.now());
+  /** What bounds a running request now: of its budgets those that still are. */
+  #budgetsLeft(requestId: string, { spender, slots }: Hold): readonly HardBudget[] {
+    if (slots.size === 0) return noBudgets;
+    return this.#budgetsOf(requestId, spender).filter(({ slot }) => slots.has(slot));
   }
 
-  /** Decides at once where the balance and the month are known, else when they have been read. */
+  #holdsOf(slot: CountedSlot['slot']): ReadonlyMap<string, CountedSlot> {
+    const found = new Map<string, CountedSlot>();
+    for (const [id, { slots }] of this.#holds) {
+      for (const counted of slots.values()) if (counted.slot === slot) found.set(id, counted);
+    }
+    return found;
+  }
+
+  /** Decides at once where balance, month and budgets are known, else when they have been read. */
   #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
-    const account = this.#accounts.current(request.organizationId);
-    const key = this.#keyOf(request.keyId);
-    if (account === null || !this.#knowsMonth(key, request.limits)) return this.#afterLoading(request, key, decide);
-    const result = decide(account, key);
+    const { organizationId, requestId, spender } = request;
+    const account = this.#accounts.current(organizationId);
+    const key = this.#keys.keyOf(request.keyId, () => this.#windowsNowMs);
+    const budgets = this.#budgetsOf(requestId, spender);
+    const bounds = this.#budgets.current(organizationId, budgets);
+    if (account === null || bounds === null || !this.#keys.knowsMonth(key, request.limits)) {
+      return this.#afterLoading(request, key, budgets, decide);
+    }
+    const result = decide({ account, key, bounds });
     if (result.ok || result.code !== 'insufficient_funds' || !this.#accounts.mayBeOutdated(account)) return result;
-    return this.#afterLoading(request, key, decide);
+    return this.#afterLoading(request, key, budgets, decide);
   }
 
-  async #afterLoading(request: AdmitRequest, key: Key, decide: Decide): Promise<AdmitResult> {
+  async #afterLoading(
+    request: AdmitRequest,
+    key: Key,
+    budgets: readonly HardBudget[],
+    decide: Decide,
+  ): Promise<AdmitResult> {
+    const { organizationId } = request;
     try {
-      if (!this.#knowsMonth(key, request.limits)) await this.#loadMonth(request, key);
-      return decide(await this.#accounts.read(request.organizationId), key);
+      if (!this.#keys.knowsMonth(key, request.limits)) await this.#keys.loadMonth(request, key);
+      const account = await this.#accounts.read(organizationId);
+      const bounds = await this.#budgets.read(organizationId, budgets);
+      return decide({ account, key, bounds });
     } catch {
       return { ok: false, code: 'billing_unavailable' };
     }
   }
 
   /** Whether the request may run and what it would hold; changes nothing. */
-  #decide(account: Account, key: Key, request: AdmitRequest): AdmitResult {
+  #decide(known: Known, request: AdmitRequest): AdmitResult {
     const nowMs = this.#windowsNowMs;
-    const refused = this.#refuse(account, key, request, nowMs);
+    const refused = this.#refuse(known, request, nowMs);
     if (refused !== null) return refused;
-    const view = this.#viewOf(key.use, request.limits, nowMs);
-    return { ok: true, heldMicroUsd: holdFor(account, request), view };
+    const view = this.#viewOf(known.key.use, request.limits, nowMs);
+    return { ok: true, heldMicroUsd: holdFor(known, request), view };
   }
 
-  #take(account: Account, key: Key, request: AdmitRequest): AdmitResult {
+  #take(known: Known, request: AdmitRequest): AdmitResult {
     const nowMs = this.#windowsNowMs;
-    const refused = this.#refuse(account, key, request, nowMs);
+    const refused = this.#refuse(known, request, nowMs);
     if (refused !== null) return refused;
-    const { limits, estimatedTokens, keyId } = request;
+    const { account, key, bounds } = known;
+    const { limits, estimatedTokens, keyId, spender = null } = request;
     const { use, monthMs } = key;
-    const heldMicroUsd = holdFor(account, request);
+    const heldMicroUsd = holdFor(known, request);
     const reservedTokens = reserve(estimatedTokens, limits.tokensPerMinute);
     const monthTokens = monthMs === null ? 0 : reserveOfMonth(estimatedTokens, limits);
-    account.heldMicroUsd += heldMicroUsd;
     key.changes += 1;
     countAdmitted(use, nowMs);
     use.tokens += reservedTokens;
     use.monthTokens += monthTokens;
-    this.#holds.set(request.requestId, {
+    const hold: Hold = {
       account,
       keyId,
       key,
@@ -232,15 +294,20 @@ class MemoryAdmission implements Admission {
       reservedTokens,
       monthMs,
       monthTokens,
-      heldMicroUsd,
+      spender,
+      slots: slotsOf(bounds),
+      heldMicroUsd: 0n,
       spooled: null,
-    });
+    };
+    changeHold(hold, heldMicroUsd);
+    this.#holds.set(request.requestId, hold);
     return { ok: true, heldMicroUsd, view: this.#viewOf(use, limits, nowMs) };
   }
 
-  #refuse(account: Account, key: Key, request: AdmitRequest, nowMs: number): AdmitRefusal | null {
+  #refuse({ account, key, bounds }: Known, request: AdmitRequest, nowMs: number): AdmitRefusal | null {
     rollWindow(key.use, request.limits, nowMs);
-    return refuseByFunds(account, request) ?? this.#refuseByLimits(key, request, nowMs);
+    const refused = refuseByFunds(account, request) ?? refuseByBudgets(bounds, request.neededMicroUsd);
+    return refused ?? this.#refuseByLimits(key, request, nowMs);
   }
 
   #refuseByLimits({ use }: Key, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
@@ -266,59 +333,23 @@ class MemoryAdmission implements Admission {
       hold.monthTokens = tokens;
     }
   }
-
-  #loadMonth({ keyId, organizationId, limits }: AdmitRequest, key: Key): Promise<void> {
-    const running = this.#monthsLoading.get(keyId);
-    if (running !== undefined) return running;
-    const started = this.#readMonth({ keyId, organizationId, limits }, key).finally(() =>
-      this.#monthsLoading.delete(keyId),
-    );
-    this.#monthsLoading.set(keyId, started);
-    return started;
-  }
-
-  /** What the books have, and what runs or waits to be booked beside it. */
-  async #readMonth({ keyId, organizationId, limits }: KeyRef, key: Key): Promise<void> {
-    const sinceMs = monthStartMs(this.#options.clock.now());
-    for (;;) {
-      const { changes } = key;
-      const ids = [...this.#holds].filter(([, hold]) => hold.keyId === keyId).map(([id]) => id);
-      const read = () => this.#options.loadTokens({ keyId, organizationId }, sinceMs, ids);
-      const { tokens, counted } = await this.#books.ask(read);
-      if (key.changes !== changes) continue;
-      key.monthMs = sinceMs;
-      key.use.monthTokens = tokens;
-      const inBooks = new Set(counted);
-      for (const [id, hold] of this.#holds) {
-        if (hold.keyId !== keyId) continue;
-        hold.monthMs = inBooks.has(id) ? null : sinceMs;
-        hold.monthTokens = hold.spooled?.tokens ?? reserveOfMonth(hold.estimatedTokens, limits);
-        if (!inBooks.has(id)) key.use.monthTokens += hold.monthTokens;
-      }
-      return;
-    }
-  }
-
-  /**
-   * A key without a window, debt and running requests is as good as a new one; its month is read again, unless nobody
-   * could say it.
-   */
-  #forgetKeys(): void {
-    const endedMs = this.#windowsNowMs - 60_000;
-    for (const [keyId, { use, monthMs }] of this.#keys) {
-      if (use.running > 0 || use.tokens > 0 || use.windowStartMs >= endedMs) continue;
-      if (monthMs === null || !this.#books.isAway) this.#keys.delete(keyId);
-    }
-  }
 }
 
-/** What a request counts as in a month that is counted, whether it is limited or not. */
-function reserveOfMonth(estimatedTokens: number, { monthlyTokenLimit }: KeyLimits): number {
-  return monthlyTokenLimit === null ? estimatedTokens : reserve(estimatedTokens, monthlyTokenLimit);
+/** The one place where a hold changes: wallet and budgets follow it. */
+function changeHold(hold: Hold, deltaMicroUsd: bigint): void {
+  hold.heldMicroUsd += deltaMicroUsd;
+  hold.account.heldMicroUsd += deltaMicroUsd;
+  for (const { slot } of hold.slots.values()) slot.heldMicroUsd += deltaMicroUsd;
 }
 
-function holdFor(account: Account, { wantedMicroUsd }: AdmitRequest): bigint {
-  const available = availableMicroUsd(account);
+function slotsOf(bounds: readonly Bound[]): ReadonlyMap<string, CountedSlot> {
+  if (bounds.length === 0) return noSlots;
+  for (const { slot } of bounds) slot.changes += 1;
+  return new Map(bounds.map(({ budget, slot }) => [budget.slot, { slot, isCounted: false }]));
+}
+
+function holdFor({ account, bounds }: Known, { wantedMicroUsd }: AdmitRequest): bigint {
+  const available = leastLeft(availableMicroUsd(account), bounds);
   return available < wantedMicroUsd ? available : wantedMicroUsd;
 }
 

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
-import type { KeyRef } from './contract.ts';
+import type { KeyRef, Spending, Spent } from './contract.ts';
 import type { HoldLeases, OwnHold } from './hold-leases.ts';
 import type { KnownWallet, LastKnown } from './last-known.ts';
 import type { Books } from './redis-books.ts';
@@ -104,6 +104,21 @@ export class OutageBooks {
     const known = gatewaysKnown();
     const counted = await this.#soon(countGateways, known !== null);
     return Math.max(1, counted ?? known ?? 1);
+  }
+
+  /**
+   * What was spent of a budget, and which of these requests it has.
+   * @param hasOther whether something else may serve: then null comes in the place of an answer that is not there soon
+   * @throws an Error where nothing else is known and the books do not answer
+   */
+  spent(
+    organizationId: string,
+    { spending, requestIds }: { readonly spending: Spending; readonly requestIds: readonly string[] },
+    hasOther: boolean,
+  ): Promise<Spent | null> {
+    const { spentWith } = this.#options.books;
+    if (spentWith === undefined) throw new Error('nobody can say what was spent of a budget');
+    return this.#soon(() => spentWith(organizationId, spending, requestIds), hasOther);
   }
 
   isRevoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<boolean> {

@@ -3,28 +3,27 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   countAdmitted,
-  divideLimits,
   divideUse,
   type KeyLimits,
-  type KeyUse,
-  type LimitsView,
   monthStartMs,
   refuseByLimits,
   reserve,
   rollWindow,
   shiftRefusal,
-  shiftView,
   unusedKey,
-  viewLimits,
 } from '#core/limits/limits.ts';
 import type { AdmissionStore } from './admission-store.ts';
 import {
+  budgetsOf,
   heldFor,
   type AdmitRefusal,
   type AdmitRequest,
   type AdmitResult,
   type Extension,
+  type HardBudget,
+  type HardBudgets,
   type KeyRef,
+  leastOf,
   type Settlement,
   type Wanted,
 } from './contract.ts';
@@ -32,12 +31,15 @@ import { GivenOver } from './given-over.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks, Share } from './outage-books.ts';
+import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './outage-budgets.ts';
+import { isUntold, type LocalKey, partOfLimits, rollKey, viewOfPart } from './outage-keys.ts';
 
 export interface OutageOptions {
   readonly store: AdmissionStore;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
   readonly books: OutageBooks;
+  readonly budgets?: HardBudgets;
   /** Decides a request that met the end of the outage. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
   readonly leaseMs: number;
@@ -51,32 +53,11 @@ export interface Deciding {
   readonly isUnsure: boolean;
 }
 
-interface MonthOfKey {
-  readonly startMs: number;
-  tokens: number;
-  /** As they were read, before anything was admitted here. */
-  read: number;
-  /** How many divide what is left. */
-  readonly gateways: number;
-}
-
-/** A key as this gateway counts it alone. */
-interface LocalKey {
-  readonly organizationId: string;
-  readonly keyId: string;
-  /** Against this gateway's part of the limits; windows in the time of Redis' clock. */
-  readonly use: KeyUse;
-  /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
-  month: MonthOfKey | null;
-  tokensPerMinute: number | null;
-  /** What ran in other gateways when Redis was last heard of. */
-  readonly others: { readonly running: number; readonly untilMs: number };
-  /** What was admitted here and has ended in the running window, and Redis was not told of. */
-  ended: { requests: number; tokens: number };
-  /** Whether something was charged that Redis was not told of. */
-  isCharged: boolean;
-  /** What Redis is being told. */
-  telling: UntoldUse | null;
+/** What decides about a request. */
+interface Known {
+  readonly share: Share;
+  readonly key: LocalKey;
+  readonly parts: readonly BudgetPart[];
 }
 
 interface LocalHold {
@@ -102,11 +83,13 @@ export class Outage {
   readonly #keys = new Map<string, LocalKey>();
   readonly #holds = new Map<string, LocalHold>();
   readonly givenOver: GivenOver;
+  readonly #budgets: OutageBudgets;
   #isOver = false;
 
   constructor(options: OutageOptions) {
     this.#options = options;
     this.givenOver = new GivenOver(options);
+    this.#budgets = new OutageBudgets(options);
   }
 
   admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
@@ -115,26 +98,31 @@ export class Outage {
     if (this.givenOver.has(request.organizationId)) return this.#inItsTurn(request, deciding);
     const share = books.share(request.organizationId);
     const key = this.#keys.get(request.keyId);
-    if (share === null || key === undefined || !this.#knowsMonth(key, request.limits)) {
+    const parts = this.#budgets.current(request.organizationId, budgetsOf(this.#options.budgets, request));
+    if (share === null || key === undefined || parts === null || !this.#knowsMonth(key, request.limits)) {
       return this.#afterReading(request, deciding);
     }
     if (!books.mayServe) return unavailable;
-    const result = this.#decide(request, share, key, deciding);
+    const result = this.#decide(request, { share, key, parts }, deciding);
     const isPoor = !result.ok && result.code === 'insufficient_funds';
     return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
 
   /** Adds to a hold as much as this gateway may give of what is wanted: nothing more says nothing of the wallet. */
-  async extend(hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
-    const { books, leases } = this.#options;
+  async extend(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
+    const { books, budgets, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
+      const bound = budgetsOf(budgets, { requestId, spender: hold.spender });
+      const asked = bound.filter(({ slot }) => hold.slots.includes(slot));
+      const parts = await this.#budgets.read(hold.organizationId, asked);
       if (this.#isOver || hold.isSettled) return null;
       const mayGive = books.mayServe && !this.givenOver.has(hold.organizationId);
-      const mayAdd = mayGive && share.leftMicroUsd > 0n && share.leftMicroUsd >= leastMicroUsd;
-      const left = mayAdd ? share.leftMicroUsd : 0n;
+      const least = leastOf(share.leftMicroUsd, parts.map(leftOfPart));
+      const left = mayGive && least > 0n && least >= leastMicroUsd ? least : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
+      this.#budgets.changed(hold.organizationId, hold.slots, added);
       leases.raise(hold, added, false);
       return added === 0n ? null : added;
     } catch {
@@ -163,7 +151,10 @@ export class Outage {
   }
 
   /** Redis had admitted it before it fell silent. */
-  admittedByRedis({ organizationId, keyId }: AdmitRequest, heldMicroUsd: bigint): void {
+  admittedByRedis(request: AdmitRequest, heldMicroUsd: bigint): void {
+    const { organizationId, keyId } = request;
+    const slots = this.#options.leases.find(request.requestId)?.slots ?? [];
+    this.#budgets.changed(organizationId, slots, heldMicroUsd);
     const share = this.#options.books.share(organizationId);
     if (share !== null) share.leftMicroUsd -= heldMicroUsd;
     const key = this.#keys.get(keyId);
@@ -227,11 +218,16 @@ export class Outage {
     const { books } = this.#options;
     try {
       if (await this.#isRevoked(request)) return { ok: false, code: 'unauthorized' };
-      const [share, key] = await Promise.all([books.read(request.organizationId), this.#readKey(request)]);
+      const { organizationId } = request;
+      const [share, key, parts] = await Promise.all([
+        books.read(organizationId),
+        this.#readKey(request),
+        this.#budgets.read(organizationId, budgetsOf(this.#options.budgets, request)),
+      ]);
       const isPoor = refuseByShare(share, request)?.code === 'insufficient_funds';
-      if (isPoor && books.mayHaveMore(share)) await books.askMore(request.organizationId, share);
+      if (isPoor && books.mayHaveMore(share)) await books.askMore(organizationId, share);
       if (this.#isOver) return await this.#options.again(request, deciding);
-      return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
+      return books.mayServe ? this.#decide(request, { share, key, parts }, deciding) : unavailable;
     } catch {
       return unavailable;
     }
@@ -291,16 +287,19 @@ export class Outage {
     key.use.monthTokens += Math.ceil(beyond / key.month.gateways);
   }
 
-  #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
+  #decide(request: AdmitRequest, known: Known, { isDry, isUnsure }: Deciding): AdmitResult {
+    const { share, key, parts } = known;
     if (this.givenOver.has(request.organizationId)) return unavailable;
-    const { limits, estimatedTokens, wantedMicroUsd } = request;
+    const { organizationId, limits, estimatedTokens, neededMicroUsd, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
-    const divided = beside(key, limits, divideLimits(limits, share.gateways), nowMs);
-    this.#roll(key, divided, nowMs);
-    const refused = refuseByShare(share, request) ?? this.#refuse(key, request, divided, nowMs);
+    const divided = partOfLimits(key, limits, share.gateways, nowMs);
+    rollKey(key, divided, nowMs);
+    const poor = refuseByShare(share, request) ?? refuseByParts(parts, neededMicroUsd);
+    const refused = poor ?? this.#refuse(key, request, divided, nowMs);
     if (refused !== null) return refused;
-    const heldMicroUsd = share.leftMicroUsd < wantedMicroUsd ? share.leftMicroUsd : wantedMicroUsd;
-    if (isDry) return { ok: true, heldMicroUsd, view: this.#view(key, limits, divided, nowMs) };
+    const left = leastOf(share.leftMicroUsd, parts.map(leftOfPart));
+    const heldMicroUsd = left < wantedMicroUsd ? left : wantedMicroUsd;
+    if (isDry) return { ok: true, heldMicroUsd, view: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
     const { use, month } = key;
     countAdmitted(use, nowMs);
     const reservedTokens = reserve(estimatedTokens, divided.tokensPerMinute);
@@ -309,6 +308,8 @@ export class Outage {
     use.monthTokens += monthTokens;
     if (month !== null) month.tokens += monthTokens;
     share.leftMicroUsd -= heldMicroUsd;
+    const budgets = parts.map(({ budget }) => budget);
+    this.#budgets.changed(organizationId, slotsOf(budgets), heldMicroUsd);
     key.tokensPerMinute = limits.tokensPerMinute;
     this.#holds.set(request.requestId, { windowStartMs: use.windowStartMs, reservedTokens, monthTokens });
     this.#options.leases.add(request, {
@@ -316,8 +317,9 @@ export class Outage {
       reservedTokens: reserve(estimatedTokens, limits.tokensPerMinute),
       beganMs: nowMs,
       standing: isUnsure ? 'unsure' : 'local',
+      budgets,
     });
-    return { ok: true, heldMicroUsd, view: this.#view(key, limits, divided, nowMs) };
+    return { ok: true, heldMicroUsd, view: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
   }
 
   #refuse(key: LocalKey, request: AdmitRequest, divided: KeyLimits, nowMs: number): AdmitRefusal | null {
@@ -329,27 +331,18 @@ export class Outage {
     // Only this gateway's part of the month is used up: that ends with the outage, not with the month.
     if (refused.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
     const shifted = shiftRefusal(refused, nowMs, this.#options.clock.now());
-    return { ok: false, ...shifted, limits: this.#view(key, limits, divided, nowMs) };
+    return { ok: false, ...shifted, limits: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
   }
 
-  /** The whole limit, and what this gateway may give of it, in the time of this machine's clock. */
-  #view({ use }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): LimitsView {
-    const { requests, tokens, ...left } = shiftView(viewLimits(use, divided, nowMs), this.#options.clock.now() - nowMs);
-    const shown = (view: LimitsView['requests'], limit: number | null): LimitsView['requests'] =>
-      view === null || limit === null ? null : { ...view, limit };
-    const all = { requests: shown(requests, limits.requestsPerMinute), tokens: shown(tokens, limits.tokensPerMinute) };
-    return { ...all, ...left };
+  #moment(nowMs: number): { readonly nowMs: number; readonly aheadMs: number } {
+    return { nowMs, aheadMs: this.#options.clock.now() - nowMs };
   }
 
-  #roll(key: LocalKey, divided: KeyLimits, nowMs: number): void {
-    const { windowStartMs } = key.use;
-    rollWindow(key.use, divided, nowMs);
-    if (key.use.windowStartMs !== windowStartMs) key.ended = { requests: 0, tokens: 0 };
-  }
-
-  #giveBack({ organizationId, heldMicroUsd }: OwnHold, { chargedPicoUsd }: Settlement): void {
+  #giveBack({ organizationId, slots, heldMicroUsd }: OwnHold, { chargedPicoUsd }: Settlement): void {
     const share = this.#options.books.share(organizationId);
-    if (share !== null) share.leftMicroUsd += heldMicroUsd - heldFor(chargedPicoUsd);
+    const back = heldMicroUsd - heldFor(chargedPicoUsd);
+    if (share !== null) share.leftMicroUsd += back;
+    this.#budgets.changed(organizationId, slots, -back);
   }
 
   /** Puts what was used in the place of what was reserved. */
@@ -370,16 +363,6 @@ export class Outage {
   }
 }
 
-const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
-  ended.requests > 0 || isCharged || telling !== null;
-
-/** Beside what ran in other gateways there may be room for less than this gateway's part, but for one always. */
-function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): KeyLimits {
-  const { maxConcurrency: part } = divided;
-  if (part === null || limits.maxConcurrency === null || others.running === 0 || nowMs > others.untilMs) return divided;
-  return { ...divided, maxConcurrency: Math.max(1, Math.min(part, limits.maxConcurrency - others.running)) };
-}
-
 /** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
 function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
   const { balancePicoUsd, leftMicroUsd } = share;
@@ -389,3 +372,5 @@ function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRef
   const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
   return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }
+
+const slotsOf = (budgets: readonly HardBudget[]): readonly string[] => budgets.map(({ slot }) => slot);

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { shortTimeoutMs } from '#base/redis.ts';
 import type { AdmissionStore } from './admission-store.ts';
-import type { AdmitRequest, AdmitResult } from './contract.ts';
+import type { AdmitRequest, AdmitResult, HardBudgets } from './contract.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { Gathering } from './gathering.ts';
 import { turnMs } from './given-over.ts';
@@ -17,6 +17,7 @@ export interface OutagesOptions {
   readonly leases: HoldLeases;
   readonly known: LastKnown;
   readonly books: Books;
+  readonly budgets?: HardBudgets;
   readonly watch: BooksWatch;
   readonly gathering: Gathering;
   readonly gatewayId: string;

@@ -5,7 +5,19 @@ import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
 import { AdmissionStore } from './admission-store.ts';
 import { BooksWatch } from './books-watch.ts';
-import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement, Wanted } from './contract.ts';
+import {
+  type Admission,
+  type AdmitRequest,
+  type AdmitResult,
+  budgetsOf,
+  type Extension,
+  type HardBudgets,
+  type HardBudget,
+  type KeyRef,
+  noBudgets,
+  type Settlement,
+  type Wanted,
+} from './contract.ts';
 import { Gathering } from './gathering.ts';
 import { HoldLeases, type OwnHold } from './hold-leases.ts';
 import { LeftHolds } from './left-holds.ts';
@@ -13,6 +25,7 @@ import { LastKnown, readUse } from './last-known.ts';
 import { Outages } from './outages.ts';
 import { extendScript, viewScript } from './redis-admit-scripts.ts';
 import { RedisAsking } from './redis-asking.ts';
+import { extendBoundScript } from './redis-budget-scripts.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
 
 export interface RedisAdmissionOptions {
@@ -24,6 +37,8 @@ export interface RedisAdmissionOptions {
   /** How long what is known serves while the books do not answer. */
   readonly staleMs?: number;
   readonly books: Books;
+  /** Without them nobody has a budget. */
+  readonly budgets?: HardBudgets;
   /**
    * Has the other gateways call `register` with this name; waits for them, but not for ever.
    * @returns ids of those that live and did not answer
@@ -128,11 +143,11 @@ class SharedAdmission implements RedisAdmission {
     await this.#outages.current?.givenOver.turn(hold.organizationId);
     const before = this.#outages.current;
     const more = { moreMicroUsd, leastMicroUsd };
-    if (before !== null) return before.extend(hold, more);
+    if (before !== null) return before.extend(requestId, hold, more);
     try {
       return await this.#extendInRedis(requestId, hold, more);
     } catch (error) {
-      if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, more);
+      if (error instanceof RedisAwayError) return this.#outages.begin().extend(requestId, hold, more);
       this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
       return null;
     }
@@ -147,7 +162,9 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.settle(requestId, used);
     if (hold === null) return;
     this.#known.charged(hold.organizationId, used.chargedPicoUsd);
+    for (const slot of hold.slots) this.#known.budgetCharged(hold.organizationId, slot, used.chargedPicoUsd);
     this.#outages.current?.settled(requestId, hold, used);
+    this.#forgetNewBudgets(requestId, hold);
   }
 
   settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void {
@@ -168,13 +185,21 @@ class SharedAdmission implements RedisAdmission {
     }
   }
 
-  async heldMicroUsd(organizationId: string): Promise<bigint> {
+  heldMicroUsd(organizationId: string): Promise<bigint> {
+    return this.#readHeld(organizationId, 'total');
+  }
+
+  heldOfSlot(organizationId: string, slot: string): Promise<bigint> {
+    return this.#readHeld(organizationId, `h:${slot}`);
+  }
+
+  async #readHeld(organizationId: string, field: string): Promise<bigint> {
     // Redis may be back, and not know yet what was admitted in its place.
     if (this.#outages.current !== null) throw new AppError('billing_unavailable');
     this.#leases.settlements.flush();
     try {
       const { money } = this.#store.organization(organizationId);
-      const held = await this.#store.redis.command('HGET', money, 'total');
+      const held = await this.#store.redis.command('HGET', money, field);
       return typeof held === 'string' ? BigInt(held) : 0n;
     } catch (error) {
       throw error instanceof RedisAwayError ? new AppError('billing_unavailable', { cause: error }) : error;
@@ -232,20 +257,54 @@ class SharedAdmission implements RedisAdmission {
     return result;
   }
 
+  /**
+   * What was charged to a budget that was made while the request ran is in the books alone: they are asked again. They
+   * have it by now, and whoever has asked them before is told that it is outdated.
+   */
+  #forgetNewBudgets(requestId: string, hold: OwnHold): void {
+    const made = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
+    if (made.length === 0) return;
+    const missed = made.filter(({ slot }) => !hold.slots.includes(slot));
+    if (missed.length === 0) return;
+    const { budgets, loading } = this.#store.organization(hold.organizationId);
+    const { redis } = this.#store;
+    const forget = async (): Promise<void> => {
+      await redis.command('DEL', loading);
+      await redis.command('HDEL', budgets, ...missed.map(({ slot }) => slot));
+    };
+    this.#leases.settlements
+      .sure(forget)
+      .catch((error: unknown) =>
+        this.#options.log.warn({ err: error }, 'Redis did not forget what a budget has spent'),
+      );
+  }
+
+  /** Those of a request's budgets that still are, with what they are now. */
+  #budgetsLeft(requestId: string, hold: OwnHold): readonly HardBudget[] {
+    const budgets = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
+    return budgets.filter(({ slot }) => hold.slots.includes(slot));
+  }
+
   /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
-  async #extendInRedis(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<bigint> {
-    const { wallet, money } = this.#store.organization(hold.organizationId);
+  async #extendInRedis(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
+    const { wallet, holds, money, budgets: spent } = this.#store.organization(hold.organizationId);
+    const isBound = hold.slots.length > 0;
+    const [runs, keys] = isBound ? [extendBoundScript, [wallet, holds, money, spent]] : [extendScript, [wallet, money]];
     this.#leases.settlements.flush();
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const args = [requestId, moreMicroUsd.toString(), leastMicroUsd.toString()];
-      const reply = await this.#store.run(extendScript, [wallet, money], args, 'short');
+      const budgets = isBound ? this.#budgetsLeft(requestId, hold) : noBudgets;
+      const limits = budgets.flatMap(({ slot, amountMicroUsd }) => [slot, amountMicroUsd.toString()]);
+      const args = [requestId, moreMicroUsd.toString(), leastMicroUsd.toString(), ...limits];
+      const reply = await this.#store.run(runs, keys, args, 'short');
       if (hold.isSettled) return 0n;
       if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
+      else if (reply.word === 'budget') await this.#books.loadBudgets(hold.organizationId, budgets);
       else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
       else {
-        const added = BigInt(reply.rest[0] ?? '0');
+        const [micro = '0', exhausted] = reply.rest;
+        const added = BigInt(micro);
         this.#leases.raise(hold, added, true);
-        return added;
+        return added > 0n ? added : (budgets.find(({ slot }) => slot === exhausted) ?? 0n);
       }
     }
     throw new Error('what an extension must know was lost faster than it could be read');

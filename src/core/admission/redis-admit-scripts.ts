@@ -1,15 +1,9 @@
+import { budgetParts } from './redis-budget-scripts.ts';
 import { age, identity, script, useTtlMs, windows } from './redis-scripts.ts';
 
-/**
- * Admits requests of one key, in their order; each is all or nothing by itself.
- * KEYS wallet holds money leases use slots
- * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
- *      (request needed wanted estimate dry)…
- * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
- * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
- * tokens. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
- */
-export const admitScript = script(`${windows}${identity}${age}
+const withoutBudgets: typeof budgetParts = { fields: 5, read: '', refuse: '', take: '', said: '', write: '' };
+
+const knowLua = (budgets: typeof budgetParts): string => `${windows}${identity}${age}
 local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i')
 if use[6] == '0' then return {'revoked', now} end
@@ -21,7 +15,7 @@ if ARGV[9] ~= '-' and isOld(wallet[4], ARGV[9]) then return {'wallet', now} end
 if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
 local counted = use[5] == ARGV[6]
 if monthly and not counted then return {'month', now} end
-
+${budgets.read}
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
 local m = counted and tonumber(use[4] or 0) or 0
 local running = redis.call('ZCOUNT', KEYS[6], '(' .. text(now), '+inf')
@@ -37,11 +31,14 @@ local function refused(estimate)
   if most and running >= most then return 'concurrency_limit_exceeded' end
 end
 
+`;
+
+const takeLua = (budgets: typeof budgetParts): string => `
 local begins, sum, ends = false, 0, text(now + tonumber(ARGV[8]))
 local tail = ' ' .. ARGV[10] .. ' '
 local notes, holds, due = {}, {}, {}
-local function take(id, wanted, estimate)
-  local hold = math.min(tonumber(wanted), balance - held)
+local function take(id, wanted, estimate, free, of)
+  local hold = math.min(tonumber(wanted), free)
   if n == 0 then s, begins = now, true end
   local reserved, month = reserve(estimate, tpm), math.min(estimate, monthly or estimate)
   n, t, running, held, sum = n + 1, t + reserved, running + 1, held + hold, sum + hold
@@ -56,21 +53,27 @@ local function take(id, wanted, estimate)
   holds[#holds + 1] = text(hold)
   due[#due + 1] = ends
   due[#due + 1] = id
-  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)
+${budgets.take}${budgets.said}
+  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)${budgets.said && ' .. said'}
 end
-local function decide(id, needed, wanted, estimate, dry)
-  if isEmpty or balance - held < tonumber(needed) then
+`;
+
+const decideLua = (budgets: typeof budgetParts): string => `
+local function decide(id, needed, wanted, estimate, dry, of)
+  local free = balance - held
+  needed, estimate = tonumber(needed), tonumber(estimate)
+  if isEmpty or free < needed then
     return 'insufficient_funds ' .. wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
   end
-  estimate = tonumber(estimate)
+${budgets.refuse}
   local why = refused(estimate)
   if why then return why .. ' ' .. used() end
-  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), balance - held)) .. ' 0' end
-  return take(id, wanted, estimate)
+  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), free)) .. ' 0' end
+  return take(id, wanted, estimate, free, of)
 end
 
 local reply = {'ok', now, ''}
-for index = 12, #ARGV, 5 do reply[#reply + 1] = decide(unpack(ARGV, index, index + 4)) end
+for index = 12, #ARGV, ${budgets.fields} do reply[#reply + 1] = decide(unpack(ARGV, index, index + ${budgets.fields - 1})) end
 reply[3] = wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
 if #due == 0 then return reply end
 if counted then redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
@@ -78,6 +81,7 @@ else redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t)) end
 redis.call('HSET', KEYS[2], unpack(notes))
 redis.call('HSET', KEYS[3], unpack(holds))
 redis.call('HINCRBY', KEYS[3], 'total', text(sum))
+${budgets.write}
 redis.call('ZADD', KEYS[4], unpack(due))
 redis.call('ZADD', KEYS[6], unpack(due))
 if begins then
@@ -86,7 +90,22 @@ if begins then
   redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
 end
 return reply
-`);
+`;
+
+const admitLua = (budgets: typeof budgetParts): string => `${knowLua(budgets)}${takeLua(budgets)}${decideLua(budgets)}`;
+
+/**
+ * Admits requests of one key, in their order; each is all or nothing by itself.
+ * KEYS wallet holds money leases use slots budgets
+ * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
+ *      (request needed wanted estimate dry)… where a request of them has budgets, each with a sixth: see budgetParts
+ * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
+ * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
+ * tokens. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
+ */
+export const admitScript = script(admitLua(withoutBudgets));
+/** The same where some of the requests have budgets. */
+export const admitBoundScript = script(admitLua(budgetParts));
 
 /** KEYS use slots · ARGV deadline tokensPerMinute */
 export const viewScript = script(`${windows}

@@ -6,7 +6,7 @@ import { monthStartMs, refuseByLimits, viewLimits } from '#core/limits/limits.ts
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import { AdmitBatcher, type Asked } from './admit-batcher.ts';
 import type { BooksWatch } from './books-watch.ts';
-import type { AdmitRequest, AdmitResult } from './contract.ts';
+import { type AdmitRequest, type AdmitResult, budgetsOf, type HardBudget, type HardBudgets } from './contract.ts';
 import { GatewaysSilentError } from './gathering.ts';
 import type { HoldLeases } from './hold-leases.ts';
 import { type LastKnown, readUse } from './last-known.ts';
@@ -15,6 +15,7 @@ import type { RedisBooks } from './redis-books.ts';
 export interface RedisAskingOptions {
   readonly store: AdmissionStore;
   readonly books: RedisBooks;
+  readonly budgets?: HardBudgets;
   readonly watch: BooksWatch;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
@@ -36,7 +37,7 @@ interface Asking extends Asked {
 
 const attemptsMax = 20;
 /** Words of a reply that say what Redis must be told first. */
-const knowsNot: ReadonlySet<string> = new Set(['wallet', 'month', 'key', 'clock']);
+const knowsNot: ReadonlySet<string> = new Set(['wallet', 'budget', 'month', 'key', 'clock']);
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
 
 /** Has Redis decide, and tells it first what it does not know. */
@@ -61,7 +62,10 @@ export class RedisAsking {
     const monthMs = monthStartMs(this.#options.store.guessedNowMs);
     const { isAway, isWorthATry, mayServeKnown } = this.#options.watch;
     const takesOld = isAway && !isWorthATry && mayServeKnown;
-    return new Promise((resolve) => this.#batcher.ask({ request, isDry, monthMs, takesOld, attempt: 1, resolve }));
+    const budgets = budgetsOf(this.#options.budgets, request);
+    return new Promise((resolve) =>
+      this.#batcher.ask({ request, budgets, isDry, monthMs, takesOld, attempt: 1, resolve }),
+    );
   }
 
   #onReply(asking: Asking, reply: Reply): void {
@@ -87,8 +91,9 @@ export class RedisAsking {
     try {
       if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
       const again = { ...asking, attempt: attempt + 1 };
-      if (word === 'wallet') this.#batcher.ask({ ...again, takesOld: await this.#readWallet(asking) });
-      else if (word === 'clock') this.#batcher.ask({ ...again, monthMs: monthStartMs(nowMs) });
+      if (word === 'wallet' || word === 'budget') {
+        this.#batcher.ask({ ...again, takesOld: await this.#readMoney(asking, word) });
+      } else if (word === 'clock') this.#batcher.ask({ ...again, monthMs: monthStartMs(nowMs) });
       else {
         if (word === 'month') await books.loadMonth(request, monthMs);
         else await books.loadKey(request);
@@ -101,12 +106,13 @@ export class RedisAsking {
   }
 
   /**
-   * Has the balance read of the books. One that is old may serve where they do not answer; one that was lost cannot.
-   * @returns whether an old one is taken now
+   * Has the balance or the budgets read of the books. What that is old may serve where they do not answer; what was lost cannot.
+   * @returns whether what is old is taken now
    */
-  async #readWallet({ request, takesOld }: Asking): Promise<boolean> {
+  async #readMoney({ request, budgets, takesOld }: Asking, word: 'wallet' | 'budget'): Promise<boolean> {
     const { books, watch } = this.#options;
-    const reading = books.loadWallet(request.organizationId);
+    const { organizationId } = request;
+    const reading = word === 'wallet' ? books.loadWallet(organizationId) : books.loadBudgets(organizationId, budgets);
     if (takesOld || !watch.mayServeKnown) {
       await reading;
       return false;
@@ -115,7 +121,8 @@ export class RedisAsking {
     return true;
   }
 
-  #resultOf({ request, monthMs, isDry }: Asking, reply: Reply): AdmitResult {
+  #resultOf(asking: Asking, reply: Reply): AdmitResult {
+    const { request, budgets, monthMs, isDry } = asking;
     const { known, leases, clock, onAdmitted } = this.#options;
     const { limits, keyId } = request;
     if (reply.word === 'revoked') {
@@ -127,6 +134,7 @@ export class RedisAsking {
       const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico);
       return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd: BigInt(held) };
     }
+    if (reply.word === 'budget_exceeded') return exceededOf(budgets, reply);
     known.useSaid(keyId, reply.rest, limits.monthlyTokenLimit === null ? null : monthMs);
     const nowMs = clock.now();
     const use = readUse(reply.rest, nowMs - reply.nowMs);
@@ -135,7 +143,8 @@ export class RedisAsking {
       const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
       if (!isDry) {
         const reservedTokens = Number(reply.rest[6] ?? '0');
-        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told' });
+        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told', budgets });
+        this.#hearBudgets(asking, reply.rest);
         onAdmitted(request, heldMicroUsd);
       }
       return { ok: true, heldMicroUsd, view };
@@ -145,4 +154,22 @@ export class RedisAsking {
     if (refused?.code !== reply.word) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
     return { ok: false, ...refused, limits: view };
   }
+
+  /** What Redis said of spending, for when it is silent. */
+  #hearBudgets({ request: { organizationId }, budgets }: Asking, words: readonly string[]): void {
+    const { known, leases } = this.#options;
+    for (const [index, { slot }] of budgets.entries()) {
+      const [micro = '0', held = '0'] = words.slice(7 + 2 * index, 9 + 2 * index);
+      const othersMicroUsd = BigInt(held) - leases.heldOfSlot(organizationId, slot);
+      known.budgetSaid(organizationId, slot, { spentMicroUsd: -BigInt(micro), othersMicroUsd });
+    }
+  }
+}
+
+function exceededOf(budgets: readonly HardBudget[], { rest }: Reply): AdmitResult {
+  const [slot, micro = '0', held = '0'] = rest;
+  const budget = budgets.find((one) => one.slot === slot);
+  if (budget === undefined) throw new Error('a budget refused that was not asked');
+  const spentPicoUsd = -BigInt(micro) * PICO_PER_MICRO;
+  return { ok: false, code: 'budget_exceeded', budget, spentPicoUsd, heldMicroUsd: BigInt(held) };
 }

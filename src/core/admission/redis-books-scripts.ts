@@ -1,27 +1,4 @@
-import { age, identity, knownTtlMs, loadingTtlMs, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
-
-const requestsHeld = `${identity}${age}
-local me = identity()
-local function held(of)
-  local found = {}
-  local all = redis.call('HGETALL', KEYS[2])
-  for index = 1, #all, 2 do
-    local key = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ %S+ %S+$')
-    if key and not string.find(all[index], ':', 1, true) and (of == nil or key == of) then
-      table.insert(found, all[index])
-    end
-  end
-  return found
-end
-local function token()
-  local running = redis.call('GET', KEYS[3])
-  local of, given = string.match(running or '', '^(%S+) (%S+)$')
-  if of == me then return given end
-  redis.call('SET', KEYS[3], me .. ' ' .. ARGV[2], 'PX', ${loadingTtlMs})
-  return ARGV[2]
-end
-local function isOutdated() return redis.call('GET', KEYS[3]) ~= me .. ' ' .. ARGV[2] end
-`;
+import { age, identity, knownTtlMs, requestsHeld, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
 
 /**
  * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
@@ -29,7 +6,7 @@ local function isOutdated() return redis.call('GET', KEYS[3]) ~= me .. ' ' .. AR
  * Reply: begin, now, token, the server's identity, whether all gateways have told it of the organization's holds, held
  * requests…
  */
-export const beginWalletScript = script(`${requestsHeld}
+export const beginWalletScript = script(`${requestsHeld}${age}
 local wallet = redis.call('HMGET', KEYS[1], 'i', 'at')
 if wallet[1] == me and not isOld(wallet[2], ARGV[3]) then return {'there', now} end
 local reply = {'begin', now, token(), me, redis.call('GET', KEYS[4]) == me and '1' or '0'}

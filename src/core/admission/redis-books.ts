@@ -2,8 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { CountedTokens, KeyRef } from './contract.ts';
+import type { CountedTokens, HardBudget, KeyRef, LoadSpent } from './contract.ts';
 import type { Gathering } from './gathering.ts';
+import { beginBudgetScript, endBudgetScript } from './redis-budget-scripts.ts';
 import {
   beginMonthScript,
   beginWalletScript,
@@ -25,6 +26,8 @@ export interface Books {
     sinceMs: number,
     requestIds: readonly string[],
   ) => Promise<CountedTokens>;
+  /** What hard budgets count; absent where there are none. */
+  readonly spentWith?: LoadSpent;
   readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
 }
 
@@ -67,6 +70,14 @@ export class RedisBooks {
     return this.#once(`month ${monthMs} ${key.keyId}`, () => this.#readMonth(key, monthMs));
   }
 
+  loadBudgets(organizationId: string, budgets: readonly HardBudget[]): Promise<unknown> {
+    return Promise.all(
+      budgets.map((budget) =>
+        this.#once(`budget ${organizationId} ${budget.slot}`, () => this.#readBudget(organizationId, budget)),
+      ),
+    );
+  }
+
   loadKey(key: KeyRef): Promise<void> {
     return this.#once(`key ${key.keyId}`, async () => {
       const { books, watch } = this.#options;
@@ -105,6 +116,24 @@ export class RedisBooks {
       if (ended.word !== 'again') return;
     }
     throw new Error(`a balance changed ${attemptsMax} times while it was read from PostgreSQL`);
+  }
+
+  async #readBudget(organizationId: string, { slot, spending }: HardBudget): Promise<void> {
+    const { store, books, watch } = this.#options;
+    const { spentWith } = books;
+    if (spentWith === undefined) throw new Error('nobody can say what was spent of a budget');
+    const { wallet, holds, loading, budgets } = store.organization(organizationId);
+    const keys = [wallet, holds, loading, budgets];
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const begun = await store.run(beginBudgetScript, keys, [randomUUID(), String(store.notBeforeMs), slot]);
+      if (begun.word === 'there') return;
+      const [token = '', ...requestIds] = begun.rest;
+      const { picoUsd, counted } = await watch.ask(() => spentWith(organizationId, spending, requestIds));
+      const { micro, pico } = splitBalance(-picoUsd);
+      const ended = await store.run(endBudgetScript, keys, [token, slot, micro, pico, ...counted]);
+      if (ended.word !== 'again') return;
+    }
+    throw new Error(`what was spent of a budget changed ${attemptsMax} times while it was read from PostgreSQL`);
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {

@@ -1,7 +1,8 @@
+import { holdBudgets } from './redis-budget-scripts.ts';
 import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /**
- * KEYS wallet holds money leases use slots loading monthLoading
+ * KEYS wallet holds money leases use slots loading monthLoading budgets
  * ARGV deadline (request chargedMicro chargedPico tokens how)…
  *
  * `how` is one of
@@ -13,30 +14,39 @@ import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
  *   local:beganMs:limit  as settle, of a request that was admitted in Redis' place, which may have admitted it as well:
  *                   what it does not know of it is counted
  *
- * A charge without a hold means that this memory has lost something: it forgets the balance and the month, so that the
+ * A charge without a hold means that this memory has lost something: it forgets balance, budgets and month, so that the
  * books are asked again. So does a balance that would be below zero: the books charge no more than there is.
  */
-export const settleScript = script(`${windows}
+export const settleScript = script(`${windows}${holdBudgets}
 local function forget()
-  redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
+  redis.call('DEL', KEYS[1], KEYS[7], KEYS[8], KEYS[9])
   redis.call('HDEL', KEYS[5], 'mm')
 end
-local function hold(id, micro)
+local function hold(id, micro, of)
   local more = tonumber(micro) - tonumber(redis.call('HGET', KEYS[3], id) or '0')
   redis.call('HSET', KEYS[3], id, micro)
   redis.call('HINCRBY', KEYS[3], 'total', text(more))
+  holdBudgets(of, text(more))
 end
-local function charge(micro, pico)
-  local rest = redis.call('HGET', KEYS[1], 'r')
+local function charge(key, whole, rests, micro, pico)
+  local rest = redis.call('HGET', key, rests)
   if not rest then return end
-  if micro ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. micro) end
+  if micro ~= '0' then redis.call('HINCRBY', key, whole, '-' .. micro) end
   rest = tonumber(rest) - tonumber(pico)
   if rest < 0 then
     rest = rest + 1000000
-    redis.call('HINCRBY', KEYS[1], 'b', '-1')
+    redis.call('HINCRBY', key, whole, '-1')
   end
-  redis.call('HSET', KEYS[1], 'r', text(rest))
-  if tonumber(redis.call('HGET', KEYS[1], 'b')) < 0 then redis.call('DEL', KEYS[1]) end
+  redis.call('HSET', key, rests, text(rest))
+end
+local function chargeWallet(micro, pico)
+  charge(KEYS[1], 'b', 'r', micro, pico)
+  if tonumber(redis.call('HGET', KEYS[1], 'b') or '0') < 0 then redis.call('DEL', KEYS[1]) end
+end
+local function chargeBudgets(of, micro, pico)
+  for slot, mark in string.gmatch(of, '([^%s!]+)(!?)') do
+    if mark == '' then charge(KEYS[9], slot, slot .. ':r', micro, pico) end
+  end
 end
 local function count(note, month, tokens, how)
   local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
@@ -63,8 +73,8 @@ local function countUnknown(began, limit, tokens)
   if s == 0 then s = math.min(began, now) end
   redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n + 1), 't', text(t + (limit and tokens or 0)))
 end
-local function spool(id, note, month, micro, pico, tokens)
-  hold(id, text(tonumber(micro) + (pico ~= '0' and 1 or 0)))
+local function spool(id, note, month, micro, pico, tokens, bound)
+  hold(id, text(tonumber(micro) + (pico ~= '0' and 1 or 0)), bound)
   local of, window = string.match(note, '^(%S+ %S+) %S+ %S+ (%S+ %S+)$')
   redis.call('HSET', KEYS[2], id, of .. ' ' .. tokens .. ' ' .. tokens .. ' ' .. window, id .. ':s', '1')
   if month then
@@ -72,8 +82,8 @@ local function spool(id, note, month, micro, pico, tokens)
   end
 end
 local function settle(id, micro, pico, used, how)
-  local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s')
-  local note, billed, month, spooled = noted[1], noted[2], noted[3], noted[4]
+  local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b')
+  local note, billed, month, spooled, bound = noted[1], noted[2], noted[3], noted[4], noted[5]
   local began, limit = string.match(how, '^local:(%S+):(%S+)$')
   if not note then
     if how ~= 'undo' and how ~= 'sweep' and how ~= 'spool' then forget() end
@@ -83,13 +93,14 @@ local function settle(id, micro, pico, used, how)
   if how == 'spool' and spooled then return end
   count(note, month, tonumber(used), how)
   redis.call('ZREM', KEYS[6], id)
-  if how == 'spool' then return spool(id, note, month, micro, pico, used) end
-  hold(id, '0')
+  if how == 'spool' then return spool(id, note, month, micro, pico, used, bound) end
+  hold(id, '0', bound)
   redis.call('HDEL', KEYS[3], id)
-  redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s')
+  redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b')
   redis.call('ZREM', KEYS[4], id)
   redis.call('DEL', KEYS[7], KEYS[8])
-  if not billed then charge(micro, pico) end
+  if not billed then chargeWallet(micro, pico) end
+  if bound then chargeBudgets(bound, micro, pico) end
 end
 for index = 2, #ARGV, 5 do settle(unpack(ARGV, index, index + 4)) end
 return {'ok', now}
@@ -112,14 +123,14 @@ return reply
  * Puts what a gateway has of one key into a memory that has lost it, or was not told of it: its holds, and how many
  * requests it has admitted in Redis' place and ended since. A request counts in the running minute when it began less
  * than a minute ago. A balance or a month that was read of the books after a hold began may have its charge: it is
- * forgotten, as it is where `charged` says that something was charged which Redis was not told of.
+ * forgotten, and so are budgets, as it is where `charged` says that something was charged which Redis was not told of.
  *
- * KEYS wallet holds money leases slots loading monthLoading use told
+ * KEYS wallet holds money leases slots loading monthLoading use told budgets
  * ARGV deadline leaseMs message requests tokens beganMs charged limit
- *      (request "key gateway estimate" reserved micro spooled beganMs)…
+ *      (request "key gateway estimate" reserved micro spooled beganMs "slot…")…
  * `message` names the counts of ended requests, which are added once however often they come.
  */
-export const registerScript = script(`${windows}
+export const registerScript = script(`${windows}${holdBudgets}
 local ends, limit = text(now + tonumber(ARGV[2])), ARGV[8]
 local use = redis.call('HMGET', KEYS[8], 's', 'n', 't', 'm', 'mm', 'mt')
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
@@ -127,6 +138,7 @@ local m, month, monthAt = tonumber(use[4] or 0), use[5], use[6] and tonumber(use
 local read = redis.call('HGET', KEYS[1], 'at')
 local readAt = read and tonumber(read) or math.huge
 local added, lost, lostMonth, counted = 0, ARGV[7] == '1', ARGV[7] == '1', false
+local lostBudgets = lost
 local function count(began, requests, tokens)
   began = math.min(tonumber(began), now)
   if now - began >= 60000 then return false end
@@ -134,10 +146,14 @@ local function count(began, requests, tokens)
   n, t, counted = n + requests, t + tokens, true
   return true
 end
-local function add(id, head, reserved, began)
+local function add(id, head, reserved, began, bound)
   local isRecent = count(began, 1, tonumber(reserved))
   redis.call('HSET', KEYS[2], id, head .. ' ' .. reserved .. ' ' .. (isRecent and text(s) or '0') .. ' ' .. limit)
   if tonumber(began) <= readAt then lost = true end
+  if bound ~= '-' then
+    redis.call('HSET', KEYS[2], id .. ':b', bound)
+    lostBudgets = true
+  end
   if month and tonumber(began) > monthAt then
     local estimate = string.match(head, '(%S+)$')
     redis.call('HSET', KEYS[2], id .. ':m', month .. ' ' .. estimate)
@@ -152,6 +168,7 @@ local function hold(id, micro, spooled)
   if more > 0 then
     redis.call('HINCRBY', KEYS[3], id, text(more))
     redis.call('HINCRBY', KEYS[3], 'total', text(more))
+    holdBudgets(redis.call('HGET', KEYS[2], id .. ':b'), text(more))
   end
   redis.call('ZADD', KEYS[4], ends, id)
   if spooled == '1' then
@@ -165,9 +182,9 @@ if ARGV[4] ~= '0' and redis.call('GET', KEYS[9]) ~= ARGV[3] then
   count(ARGV[6], tonumber(ARGV[4]), tonumber(ARGV[5]))
   redis.call('SET', KEYS[9], ARGV[3], 'PX', ${knownTtlMs})
 end
-for index = 9, #ARGV, 6 do
-  local id, head, reserved, micro, spooled, began = unpack(ARGV, index, index + 5)
-  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began) end
+for index = 9, #ARGV, 7 do
+  local id, head, reserved, micro, spooled, began, bound = unpack(ARGV, index, index + 6)
+  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began, bound) end
   hold(id, micro, spooled)
 end
 if counted then
@@ -177,6 +194,7 @@ end
 if #ARGV > 8 then redis.call('PEXPIRE', KEYS[5], ${useTtlMs}) end
 if added > 0 then redis.call('DEL', KEYS[6], KEYS[7]) end
 if lost then redis.call('DEL', KEYS[1], KEYS[6]) end
+if lostBudgets then redis.call('DEL', KEYS[10], KEYS[6]) end
 if lostMonth then
   redis.call('HDEL', KEYS[8], 'mm')
   redis.call('DEL', KEYS[7])

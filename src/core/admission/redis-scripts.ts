@@ -24,6 +24,7 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, mt: when the books said
  *                   so, a: 1 active, 0 revoked; m and a are good for the server whose identity is i
  *   slots    zset   of a key: request → when its slot comes back by itself
+ *   budgets  hash   of all hard budgets: see redis-budget-scripts.ts, also for request:b of holds and h:slot of money
  *   loading  string identity and token of whoever reads the books now; gone when what is read may be outdated
  *   told     string of a key and a gateway: the last message of requests that it admitted in Redis' place
  *   known    string identity of the server that every gateway has told what it holds
@@ -86,3 +87,27 @@ export const walletTtlMs = 24 * 3_600_000;
 export const useTtlMs = 35 * 24 * 3_600_000;
 export const loadingTtlMs = 60_000;
 export const knownTtlMs = 24 * 3_600_000;
+
+/** Of scripts that read the books into Redis; KEYS[2] are the holds, KEYS[3] the token of whoever reads. */
+export const requestsHeld = `${identity}
+local me = identity()
+local function held(of)
+  local found = {}
+  local all = redis.call('HGETALL', KEYS[2])
+  for index = 1, #all, 2 do
+    local key = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ %S+ %S+$')
+    if key and not string.find(all[index], ':', 1, true) and (of == nil or key == of) then
+      table.insert(found, all[index])
+    end
+  end
+  return found
+end
+local function token()
+  local running = redis.call('GET', KEYS[3])
+  local of, given = string.match(running or '', '^(%S+) (%S+)$')
+  if of == me then return given end
+  redis.call('SET', KEYS[3], me .. ' ' .. ARGV[2], 'PX', ${loadingTtlMs})
+  return ARGV[2]
+end
+local function isOutdated() return redis.call('GET', KEYS[3]) ~= me .. ' ' .. ARGV[2] end
+`;

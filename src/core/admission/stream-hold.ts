@@ -1,6 +1,6 @@
 import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
 import { promptTokenPrice, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
-import type { Admission, Extension } from './contract.ts';
+import type { Admission, Extension, HardBudget } from './contract.ts';
 
 /**
  * The hold of a running stream. It pays for the prompt and some output ahead; it is extended before that is used up,
@@ -13,6 +13,8 @@ export interface StreamHold {
   covers(inputTokens: number, outputTokens: number): boolean;
   /** Whether nobody could say if the wallet has more, when it was asked last. */
   readonly isUnknown: boolean;
+  /** The budget that had nothing more, when it was asked last; null where it was the wallet. */
+  readonly exhausted: HardBudget | null;
   /**
    * Holds what the whole answer costs, as far as the wallet has it and the request allows it, whatever an engine says
    * that it made; to be called when it is complete.
@@ -45,8 +47,10 @@ const extendAheadTokens = 128;
 /** The money of a hold, and more of it on its way. */
 class HeldMoney {
   microUsd: bigint;
-  /** The wallet has nothing more. */
+  /** Wallet or budget has nothing more. */
   isExhausted = false;
+  /** It is this budget that has not. */
+  exhausted: HardBudget | null = null;
   /** Nobody could say whether it has. */
   isUnknown = false;
   #extending: Promise<void> | null = null;
@@ -87,8 +91,9 @@ class HeldMoney {
   #added(microUsd: Extension): void {
     this.#extending = null;
     this.isUnknown = microUsd === null;
-    if (microUsd === 0n) this.isExhausted = true;
-    this.microUsd += microUsd ?? 0n;
+    if (typeof microUsd === 'bigint') this.microUsd += microUsd;
+    else this.exhausted = microUsd;
+    if (microUsd === 0n || this.exhausted !== null) this.isExhausted = true;
     this.#onAdded();
   }
 }
@@ -152,6 +157,9 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
     },
     get isUnknown() {
       return money.isUnknown;
+    },
+    get exhausted() {
+      return money.exhausted;
     },
     get heldPicoUsd() {
       return money.picoUsd;

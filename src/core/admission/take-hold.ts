@@ -1,6 +1,6 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { LimitCode, LimitsView } from '#core/limits/limits.ts';
-import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef } from './contract.ts';
+import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Spender } from './contract.ts';
 import {
   type CapRefusal,
   type CostBounds,
@@ -18,6 +18,7 @@ import { createStreamHold, type StreamHold } from './stream-hold.ts';
 export interface HoldDemand extends CostTerms {
   readonly requestId: string;
   readonly key: KeyRef;
+  readonly spender?: Spender;
 }
 
 /** What an admitted request has. */
@@ -27,16 +28,16 @@ export interface Grant {
   readonly heldMicroUsd: bigint;
   /** The key's limits after this request was counted. */
   readonly view: LimitsView;
-  /** Output tokens per choice that the wallet or the caller's cap pays for; null where its own limit stands. */
+  /** Output tokens per choice that wallet and budgets or the caller's cap pay for; null where its own limit stands. */
   readonly outputTokensMax: number | null;
   /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
   readonly streamHold: StreamHold | null;
 }
 
-export type HoldRefusal =
-  | CapRefusal
-  | Exclude<AdmitRefusal, { readonly code: 'insufficient_funds' }>
-  | (Extract<AdmitRefusal, { readonly code: 'insufficient_funds' }> & { readonly neededMicroUsd: bigint });
+/** What there is too little of. */
+type Short = Extract<AdmitRefusal, { readonly code: 'insufficient_funds' | 'budget_exceeded' }>;
+
+export type HoldRefusal = CapRefusal | Exclude<AdmitRefusal, Short> | (Short & { readonly neededMicroUsd: bigint });
 
 /**
  * Admits a request with the hold that its kind needs. A stream holds some output ahead and extends that while it runs;
@@ -51,9 +52,9 @@ export function takeHold(admission: Admission, demand: HoldDemand): Grant | Hold
   return result instanceof Promise ? result.then((later) => answerTo(asked, later)) : answerTo(asked, result);
 }
 
-function requestOf({ key, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
+function requestOf({ key, spender, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
   const estimatedTokens = estimateTokens(size, bounds.cappedTo ?? Number.POSITIVE_INFINITY);
-  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens };
+  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens, ...(spender !== undefined && { spender }) };
 }
 
 interface Asked {
@@ -65,7 +66,7 @@ interface Asked {
 
 function answerTo(asked: Asked, result: AdmitResult): Grant | HoldRefusal {
   if (result.ok) return grantFor(asked, result);
-  if (result.code !== 'insufficient_funds') return result;
+  if (result.code !== 'insufficient_funds' && result.code !== 'budget_exceeded') return result;
   return { ...result, neededMicroUsd: asked.request.neededMicroUsd };
 }
 
@@ -106,7 +107,7 @@ function grantFor(
 /**
  * The grant of a request that another model serves from now on: its hold is raised to what it wants at that price, as
  * far as there is so much, and left as it is where that does not reach the least. Its limits have counted it already.
- * @returns null where the wallet, or the caller's cap, does not pay for it
+ * @returns null where wallet, budget or the caller's cap do not pay for it
  */
 export async function moveHold(admission: Admission, grant: Grant, demand: HoldDemand): Promise<Grant | null> {
   const bounds = costBounds(demand);
@@ -118,7 +119,8 @@ export async function moveHold(admission: Admission, grant: Grant, demand: HoldD
   let heldMicroUsd = heldPicoUsd(grant) / PICO_PER_MICRO;
   if (heldMicroUsd < wantedMicroUsd) {
     const leastMicroUsd = neededMicroUsd > heldMicroUsd ? neededMicroUsd - heldMicroUsd : 0n;
-    heldMicroUsd += (await admission.extend(requestId, wantedMicroUsd - heldMicroUsd, leastMicroUsd)) ?? 0n;
+    const added = await admission.extend(requestId, wantedMicroUsd - heldMicroUsd, leastMicroUsd);
+    if (typeof added === 'bigint') heldMicroUsd += added;
   }
   if (heldMicroUsd < neededMicroUsd) return null;
   return grantFor({ admission, demand, bounds, request }, { ok: true, heldMicroUsd, view: grant.view });
@@ -136,7 +138,7 @@ export interface Forecast {
   /** What it may cost at most, whatever the wallet has. */
   readonly worstPicoUsd: bigint;
   /** Why it would not be admitted; null when it would. */
-  readonly refusal: LimitCode | 'insufficient_funds' | 'unauthorized' | null;
+  readonly refusal: LimitCode | 'insufficient_funds' | 'budget_exceeded' | 'unauthorized' | null;
 }
 
 /** What `takeHold` would come to now, without counting or holding anything. */

@@ -20,12 +20,21 @@ const key = z.strictObject({
   by: z.strictObject({ user_id: z.string().nullable(), key_id: z.string().nullable() }).nullable(),
 });
 
-/** Further fields go along. */
-const budget = z.looseObject({
+const budget = z.strictObject({
   budget_id: z.string(),
-  name: z.string(),
-  limit: usd,
+  scope_type: z.string(),
+  /** Of a budget of each end user, the one whose spending this is. */
+  scope_id: z.string(),
+  period: z.string(),
+  /** YYYY-MM-DD, of UTC. */
+  period_start: z.string(),
+  resets_at: seconds,
+  /** `hard`: requests that would pass it are refused. */
+  mode: z.string(),
+  amount: usd,
   spent: usd,
+  currency: z.literal('USD'),
+  percent: z.int(),
 });
 
 const endpoint = z.strictObject({
@@ -50,11 +59,11 @@ export const alertKinds = {
     z.strictObject({ balance: usd, alert_below: usd, currency: z.literal('USD') }),
   ),
   'budget.reached': kind(
-    'What was spent reached the part of a budget that is to be told. `budget_id`, `name`, `limit` and `spent` in USD',
+    'What was spent reached a percentage of a budget that is to be told. `budget_id`, `scope_type`, `scope_id`, `period`, `period_start`, `resets_at`, `mode`, `percent`; `amount`, `spent`: USD as decimal strings',
     true,
     budget,
   ),
-  'budget.exceeded': kind('A budget is spent. `budget_id`, `name`, `limit` and `spent` in USD', true, budget),
+  'budget.exceeded': kind('A budget is spent, or has refused a request; `data` as of `budget.reached`', true, budget),
   'api_key.created': kind(
     'A key was made. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
     false,

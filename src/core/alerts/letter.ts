@@ -1,3 +1,4 @@
+import { utcText } from '#base/utc.ts';
 import type { AlertLetter } from '#core/accounts/accounts.ts';
 import type { AlertType } from './kinds.ts';
 
@@ -28,6 +29,20 @@ const ofKey =
     page: { text: 'The key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
   });
 
+const ofBudget = ({ name, of, text }: Words): Written => {
+  const resetsAt = utcText(Number(text('resets_at')) * 1000);
+  return {
+    subject: `A budget of ${name} has reached ${text('percent')} percent`,
+    paragraphs: [
+      `The ${text('period')} budget of ${text('scope_type').replace('_', ' ')} ${text('scope_id')} ${of} has reached ${text('percent')} percent: ${text('spent')} USD of ${text('amount')} USD are spent.`,
+      text('mode') === 'hard'
+        ? `Requests that would pass it are refused until it resets at ${resetsAt}.`
+        : `It refuses nothing. It resets at ${resetsAt}.`,
+    ],
+    page: { text: 'The budgets', path: '/portal/budgets' },
+  };
+};
+
 const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
     subject: `The balance of ${name} is low`,
@@ -37,18 +52,8 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     ],
     page: { text: 'The wallet', path: '/portal/wallet' },
   }),
-  'budget.reached': ({ name, of, text }) => ({
-    subject: `A budget of ${name} is nearly spent`,
-    paragraphs: [
-      `Of the budget "${text('name')}" ${of}, ${text('spent')} USD of ${text('limit')} USD are spent. You wanted to be told of that.`,
-    ],
-    page: null,
-  }),
-  'budget.exceeded': ({ name, of, text }) => ({
-    subject: `A budget of ${name} is spent`,
-    paragraphs: [`The budget "${text('name')}" ${of} is spent: ${text('spent')} USD of ${text('limit')} USD.`],
-    page: null,
-  }),
+  'budget.reached': ofBudget,
+  'budget.exceeded': ofBudget,
   'api_key.created': ofKey((name) => `A new API key of ${name}`, 'was made.'),
   'api_key.rotated': ofKey((name) => `An API key of ${name} has another secret`, 'was given another secret.'),
   'api_key.revoked': ofKey((name) => `An API key of ${name} was revoked`, 'was revoked. Requests with it are refused.'),

@@ -56,6 +56,7 @@ export function toRow(
     choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
     fallback_for: record.fallbackFor === undefined ? null : names.get(record.fallbackFor),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
+    ...(record.endUser !== undefined && { end_user: record.endUser }),
   };
 }
 
@@ -83,19 +84,30 @@ const added = sumColumns
   .map((name) => `${name.trim()} = s.${name.trim()} + excluded.${name.trim()}`)
   .join(', ');
 
-/**
- * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
- * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
- * one's is written off. One that an operator gave up changes nothing.
- */
-export const recordsText = `given as materialized (
+/** What end users spend, where it is counted: a statement of its own, so that nobody else pays for it. */
+const userParts = {
+  column: ', end_user text',
+  table: `users as (
+      insert into usage_users as s (organization, day, end_user, cost)
+      select organization, (hour at time zone 'UTC')::date as day, end_user, sum(cost)
+      from fresh where end_user is not null and cost > 0 and (select count(*) from daily) is not null
+      group by organization, end_user, day
+      order by organization, end_user, day
+      on conflict (organization, end_user, day) do update set cost = s.cost + excluded.cost
+      returning 1
+    ), `,
+  last: 'users',
+};
+const withoutUsers: typeof userParts = { column: '', table: '', last: 'daily' };
+
+const textOf = (users: typeof userParts): string => `given as materialized (
       select * from json_to_recordset($1::text::json) as t(
         id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
         queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_for integer, known text, waited_ms double precision,
-        commit_ms double precision, hour timestamptz)
+        commit_ms double precision, hour timestamptz${users.column})
     ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,
         case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
@@ -129,7 +141,18 @@ export const recordsText = `given as materialized (
       order by organization, day, key, project, model
       on conflict (organization, day, key, project, model) do update set ${added}
       returning 1
-    ), booked as (
+    ), ${users.table}booked as (
       select organization_id, id as request_id, cost as amount from fresh
-      where cost > 0 and (select count(*) from daily) is not null
+      where cost > 0 and (select count(*) from ${users.last}) is not null
     )`;
+
+const plainText = textOf(withoutUsers);
+const usersText = textOf(userParts);
+
+/**
+ * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
+ * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
+ * one's is written off. One that an operator gave up changes nothing.
+ */
+export const recordsText = (records: readonly UsageRecord[]): string =>
+  records.some(({ endUser }) => endUser !== undefined) ? usersText : plainText;

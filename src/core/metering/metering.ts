@@ -11,6 +11,7 @@ import type { UsageRecord } from './record.ts';
 import { beginPartitions, dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports, type SettledRequest } from './reports.ts';
+import { createSpendingReports, type SpendingReports } from './spent.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
 import { createWriter } from './writer.ts';
 
@@ -46,6 +47,8 @@ export interface Metering {
   /** Records that this process has put into quarantine. */
   readonly quarantined: number;
   readonly reports: Reports;
+  /** What budgets count. */
+  readonly spending: SpendingReports;
   /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
   start(): Promise<void>;
   /** Makes next months' partitions, and those of months that records came for without one; to be called daily. */
@@ -209,6 +212,7 @@ export function createMetering(options: MeteringOptions): Metering {
     dropOldPartitions: (days) => dropOldPartitions({ db, clock }, days),
     listQuarantined: (limit) => listQuarantined(db.sql, limit),
     reports: createReports({ db, wallet }),
+    spending: createSpendingReports(db),
     async close(timeoutMs) {
       const written = commits.idle().then(() => refusals.flush());
       // What is on disk need not wait for a Postgres that is away: the next start books it.

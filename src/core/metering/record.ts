@@ -34,6 +34,8 @@ export interface UsageRecord {
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   readonly clientRequestId: string | null;
+  /** The end user whose spending is counted, as the request names him; absent where nobody counts it. */
+  readonly endUser?: string;
   /** Only on its way into the books, of a request with an Idempotency-Key. */
   readonly claim?: SettledClaim;
   readonly facts?: RequestFacts;

@@ -128,6 +128,19 @@ export const usageDaily = pgTable('usage_daily', { ...owner, day: date('day').no
   primaryKey({ columns: [table.organization, table.day, table.key, table.project, table.model] }),
 ]);
 
+/** What end users have spent per UTC day, of those alone that have a budget. */
+export const usageUsers = pgTable(
+  'usage_users',
+  {
+    organization: code('organization'),
+    day: date('day').notNull(),
+    /** As requests name him. */
+    endUser: text('end_user').notNull(),
+    cost: pico('cost').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.organization, table.endUser, table.day] })],
+);
+
 /** Refusals per minute, so that a refused client cannot fill a disk. */
 export const usageRefusals = pgTable(
   'usage_refusals',

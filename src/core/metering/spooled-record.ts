@@ -52,20 +52,24 @@ const spooled = z
     firstByteMs: z.number().nullable(),
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
+    endUser: z.string().optional(),
     choices: z.number().int().positive().optional(),
     fallbackFor: z.string().optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, claim: claimed, choices, fallbackFor, facts: known, waitedMs, ...record }) => ({
-    ...record,
-    ...(fallbackFor !== undefined && { fallbackFor }),
-    ...(choices !== undefined && { choices }),
-    ...(claimed !== undefined && { claim: claimed }),
-    ...(known !== undefined && { facts: known }),
-    ...(waitedMs !== undefined && { waitedMs }),
-  }));
+  .transform(
+    ({ version: _version, claim: claimed, choices, endUser, fallbackFor, facts: known, waitedMs, ...record }) => ({
+      ...record,
+      ...(endUser !== undefined && { endUser }),
+      ...(fallbackFor !== undefined && { fallbackFor }),
+      ...(choices !== undefined && { choices }),
+      ...(claimed !== undefined && { claim: claimed }),
+      ...(known !== undefined && { facts: known }),
+      ...(waitedMs !== undefined && { waitedMs }),
+    }),
+  );
 
 /**
  * An answer of more compressed bytes is not written to the spool: its request is billed once all the same, and who

@@ -85,7 +85,7 @@ class BooksWriter implements Writer {
     const charge: Charge = async (sql, affordable) => {
       const moment = { nowMs: clock.monotonicMs(), commitMs: this.#durations.least };
       const rows = JSON.stringify(affordable.map((record) => toRow(record, known, moment)));
-      const booked = { text: recordsText, parameters: [rows, claims] };
+      const booked = { text: recordsText(affordable), parameters: [rows, claims] };
       await wallet.chargeStatement(sql, {
         organizations: organizationsOf(affordable),
         now: new Date(clock.now()),

@@ -32,6 +32,7 @@ import { type ApiApp, createApiApp } from './app.ts';
 import { registerAuditRoutes } from './audit.ts';
 import { createGuards } from './auth.ts';
 import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
+import { type BudgetRoutesParts, registerBudgetRoutes } from './budgets.ts';
 import { registerClusterRoutes } from './clusters.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
@@ -88,6 +89,9 @@ export interface ApiOptions {
   readonly signer: Signer | null;
   readonly contents: Contents;
   readonly wallet: Wallet;
+  readonly budgets: BudgetRoutesParts['budgets'];
+  readonly spentOf: BudgetRoutesParts['spentOf'];
+  readonly admission: BudgetRoutesParts['admission'];
   /** What operators see of engines, and what they may do; without it there are no such routes. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
   readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
@@ -135,6 +139,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerOrganizationAbsentRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerWalletBookingRoutes(app, parts);
+  registerBudgetRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerAuditRoutes(app, parts);
   registerWebhookRoutes(app, parts);

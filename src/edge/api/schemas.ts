@@ -88,6 +88,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   wh: 'webhook',
   evt: 'event',
   dlv: 'delivery of this webhook',
+  budget: 'budget',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

@@ -4,6 +4,7 @@ import { importCommands } from '#edge/cli/import/import.ts';
 import { jsonText } from './answers.ts';
 import { createApiClient } from './api-client.ts';
 import { auditCommand } from './audit.ts';
+import { budgetCommands } from './budgets.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
 import { codeCommand } from './code.ts';
@@ -52,6 +53,7 @@ export const commands: readonly Command[] = [
   ...keyCommands,
   ...usageCommands,
   ...walletCommands,
+  ...budgetCommands,
   ...engineCommands,
   ...clusterCommands,
   costsCommand,

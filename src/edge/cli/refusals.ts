@@ -57,6 +57,7 @@ function causeOf(url: string, code: string): string {
 const lists: readonly (readonly [path: string, hint: string])[] = [
   ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
+  ['/v1/budgets/', '"headgate budgets ls" lists the budgets'],
   ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
   ['/v1/keys/', '"headgate keys ls" lists the keys'],
   ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],

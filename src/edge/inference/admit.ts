@@ -1,7 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
 import {
-  type Admission,
   type Grant,
   type HoldDemand,
   type HoldRefusal,
@@ -10,11 +9,13 @@ import {
 } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { Answer } from './answer.ts';
+import { budgetError } from './budget-error.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
-import { keyRefOf, setLimitHeaders } from './show-limits.ts';
+import { keyRefOf, setLimitHeaders, spenderOf } from './show-limits.ts';
+import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
 /** What of a request decides its cost. */
@@ -41,10 +42,11 @@ function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { e
 }
 
 export function demandOf({ requestId, endpoint }: Call, request: InferenceRequest): HoldDemand {
-  const { caller, fields, price, capPicoUsd } = request;
+  const { caller, fields, price, capPicoUsd, endUser } = request;
   return {
     requestId,
     key: keyRefOf(caller),
+    spender: spenderOf(caller, endUser),
     size: sizeOf(endpoint, request),
     price,
     capPicoUsd,
@@ -54,20 +56,23 @@ export function demandOf({ requestId, endpoint }: Call, request: InferenceReques
 
 /**
  * Takes a hold for a request, and counts it among those of its key.
- * @throws AppError insufficient_funds, billing_unavailable, the codes of the limits; invalid_value for a cap that
+ * @throws AppError insufficient_funds, budget_exceeded, billing_unavailable, the codes of the limits; invalid_value for a cap that
  *   does not pay for the prompt
  */
-export function admit(
-  { admission }: { readonly admission: Admission },
-  call: Call,
-  request: InferenceRequest,
-): Grant | Promise<Grant> {
-  const taken = takeHold(admission, demandOf(call, request));
-  return taken instanceof Promise ? taken.then((result) => keepGrant(call, result)) : keepGrant(call, taken);
+export function admit(parts: AdmitParts, call: Call, request: InferenceRequest): Grant | Promise<Grant> {
+  const taken = takeHold(parts.admission, demandOf(call, request));
+  return taken instanceof Promise
+    ? taken.then((result) => keepGrant(parts, call, result))
+    : keepGrant(parts, call, taken);
 }
 
-function keepGrant({ answer, found }: Call, result: Grant | HoldRefusal): Grant {
-  if (!result.ok) throw refusalError(result);
+type AdmitParts = Pick<PathParts, 'admission' | 'budgets' | 'clock'>;
+
+function keepGrant({ budgets, clock }: AdmitParts, { answer, found }: Call, result: Grant | HoldRefusal): Grant {
+  if (!result.ok) {
+    if (result.code === 'budget_exceeded') budgets.refused(result.budget);
+    throw refusalError(result, clock.now());
+  }
   found.grant = result;
   setLimitHeaders(answer, result.view);
   showOutputLimit(answer, result);
@@ -81,7 +86,7 @@ export function showOutputLimit(answer: Answer, { outputTokensMax }: Grant): voi
   if (outputTokensMax !== null) answer.setHeader(outputLimitHeader, String(outputTokensMax));
 }
 
-function refusalError(refusal: HoldRefusal): AppError {
+function refusalError(refusal: HoldRefusal, nowMs: number): AppError {
   switch (refusal.code) {
     case 'cap_too_low':
       return capError(refusal);
@@ -96,6 +101,8 @@ function refusalError(refusal: HoldRefusal): AppError {
       const message = `The balance does not pay for this request: balance ${balance} USD, held by running requests ${held} USD, needed ${needed} USD.`;
       return new AppError('insufficient_funds', { message, reason: 'wallet' });
     }
+    case 'budget_exceeded':
+      return budgetError(refusal, nowMs);
     default:
       return limitError(refusal);
   }

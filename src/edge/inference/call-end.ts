@@ -31,7 +31,7 @@ export interface EndMoment {
 export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
   const { requestId, endpoint, clientRequestId, found, timings } = call;
   const { grant, reuse } = found;
-  const { caller, fields, model, price } = request;
+  const { caller, fields, model, price, endUser } = request;
   const { stream } = fields;
   const claim = settledClaim(call);
   const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOf({
@@ -66,6 +66,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     totalMs: now.monotonicMs - timings.startedMs,
     clientRequestId,
     facts: factsOf(call, now),
+    ...(endUser !== null && { endUser }),
     ...(claim !== undefined && { claim }),
     ...(fields.choices > 1 && { choices: fields.choices }),
     ...(found.fallbackFor !== null && { fallbackFor: found.fallbackFor }),

@@ -48,6 +48,8 @@ export interface InferenceRequest {
   readonly price: PriceVersion;
   /** What its caller pays at most, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
+  /** The end user, where his spending is counted. */
+  readonly endUser: string | null;
 }
 
 /**

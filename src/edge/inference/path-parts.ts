@@ -1,12 +1,13 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { Admission } from '#core/admission/admission.ts';
+import type { Admission, HardBudget } from '#core/admission/admission.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import type { BodyShares, InferenceAuthenticator } from '#edge/http/http.ts';
 import type { AnswerRoom } from './answer-room.ts';
+import type { CountedUsers } from './end-user.ts';
 import type { RelayParts } from './engine-relay.ts';
 import type { RequestObserver } from './observer.ts';
 import type { Receiver } from './receive.ts';
@@ -16,6 +17,10 @@ import type { ReuseParts } from './reuse.ts';
 export interface PathParts extends RelayParts, ReuseParts {
   readonly authenticator: InferenceAuthenticator;
   readonly admission: Admission;
+  readonly budgets: CountedUsers & {
+    /** A hard budget refused a request. */
+    refused(budget: HardBudget): void;
+  };
   readonly catalog: Catalog;
   readonly routing: Routing;
   readonly cacheSalts: CacheSalts;

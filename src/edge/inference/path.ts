@@ -5,6 +5,7 @@ import { admit } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
+import { endUserOf } from './end-user.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 import { readAllowsFallback } from './fallback-header.ts';
 import { packAnswer } from './idempotent.ts';
@@ -45,7 +46,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   if (price === null) throw new AppError('pricing_unavailable', { lasting: true });
   stop.throwIfStopped();
   requireBooks(parts);
-  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd };
+  const endUser = endUserOf(parts.budgets, caller, fields);
+  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser };
   if (isDry) return dryRun(parts, call, request);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;

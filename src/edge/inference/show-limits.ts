@@ -1,4 +1,4 @@
-import type { Admission, KeyRef } from '#core/admission/admission.ts';
+import type { Admission, KeyRef, Spender } from '#core/admission/admission.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import { type InferenceCaller, limitHeaders } from '#edge/http/http.ts';
 import type { Answer } from './answer.ts';
@@ -6,6 +6,10 @@ import type { Call } from './call.ts';
 
 export function keyRefOf({ key }: InferenceCaller): KeyRef {
   return { organizationId: key.organizationId, keyId: key.id, limits: key };
+}
+
+export function spenderOf({ key, project }: InferenceCaller, user: string | null): Spender {
+  return { organizationId: key.organizationId, keyId: key.id, projectId: project.id, user };
 }
 
 export function setLimitHeaders(answer: Answer, view: LimitsView): void {

@@ -1,6 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import type { StreamHold } from '#core/admission/admission.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
+import { budgetUsedUp } from './budget-error.ts';
 
 /** Why a request ends before its answer does. */
 export interface Stop {
@@ -72,12 +73,13 @@ export class StopControl {
   }
 }
 
-/** Where nobody knows what the wallet has, a stream ends with its hold all the same. */
+/** Where nobody knows what wallet and budgets have, a stream ends with its hold all the same. */
 export function outOfFunds(hold: StreamHold | null): Stop {
   if (hold?.isUnknown === true) {
     const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
     return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
   }
+  if (hold !== null && hold.exhausted !== null) return { kind: 'ended', error: budgetUsedUp(hold.exhausted) };
   const message = 'The balance is used up; the answer ends here.';
   return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

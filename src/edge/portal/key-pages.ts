@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import type { CreatedKeyAnswer, KeyAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
+import { budgetSection } from './budget-list.ts';
 import { counted, timeOf, usd } from './format.ts';
 import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import type { Form } from './form.ts';
@@ -216,8 +217,14 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
           <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
         </form>`
       : html`<p>It is ${key.status} and cannot be changed; its usage stays.</p>`;
+  const budgets = isActive ? await budgetSection(visit, 'api_key', key.id) : null;
   const status = refusal === null ? 200 : statusOf(refusal);
-  return page(visit, { title: key.name, actions: actionsOf(key), body: html`${facts}${limits}${form}`, status });
+  return page(visit, {
+    title: key.name,
+    actions: actionsOf(key),
+    body: html`${facts}${limits}${budgets}${form}`,
+    status,
+  });
 }
 
 export async function keyPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {

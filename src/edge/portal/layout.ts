@@ -42,6 +42,7 @@ const places: readonly (Heading | Place)[] = [
   { path: '/portal/keys', text: 'Keys', action: 'keys' },
   { path: '/portal/usage', text: 'Usage', action: 'usage.read', isOwnEnough: true },
   { path: '/portal/wallet', text: 'Wallet', action: 'wallet.read' },
+  { path: '/portal/budgets', text: 'Budgets', action: 'budgets.read', isOwnEnough: true },
   { path: '/portal/models', text: 'Models', action: null },
   { path: '/portal/playground', text: 'Playground', action: null },
   { path: '/docs', text: 'API', action: null },

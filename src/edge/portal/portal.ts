@@ -4,6 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { createReadBody, type HttpContext, type HttpEnv, requestId } from '#edge/http/http.ts';
 import { adminChanges, adminPages } from './admin-pages.ts';
 import { registerAssets } from './assets.ts';
+import { budgetPage, budgetsPage, changeBudget, createBudget, deleteBudget, newBudgetPage } from './budgets-page.ts';
 import { failurePage } from './failure-page.ts';
 import { formBody, readForm, readUpload, requireFormToken, uploadBody } from './form.ts';
 import { changeKey, createKey, deleteKey, deletePage, keyPage, newKeyPage } from './key-pages.ts';
@@ -23,6 +24,7 @@ import { forgetToken, headerOf, placeOf, requireOwnOrigin } from './place.ts';
 import { platformChanges, platformPages, platformUploads } from '#edge/portal/platform/platform.ts';
 import { playgroundModels, playgroundPage, serveChat } from './playground.ts';
 import { deleteContent } from './request-content.ts';
+import { only } from './rights.ts';
 import { requestPage } from './request-page.ts';
 import { endSessions, sessionsPage } from './sessions-page.ts';
 import { registerSignIn, registerWelcome, signedOut } from './sign-in.ts';
@@ -74,6 +76,9 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/usage/requests.csv': usageCsv,
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
   '/portal/wallet': walletPage,
+  '/portal/budgets': (visit) => budgetsPage(visit),
+  '/portal/budgets/new': only('budgets', (visit) => newBudgetPage(visit)),
+  '/portal/budgets/:id': only('budgets', (visit, _, param) => budgetPage(visit, param('id'))),
   '/portal/models': modelsPage,
   '/portal/models/:id': (visit, parts, param) => modelPage(visit, parts, param('id')),
   '/portal/playground': playgroundPage,
@@ -93,6 +98,9 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/usage/:id/content/delete': (visit, _parts, _form, param) => deleteContent(visit, param('id')),
   '/portal/wallet/credits': (visit, parts, form) => addCredit(visit, parts, form),
   '/portal/wallet/adjustments': (visit, parts, form) => addAdjustment(visit, parts, form),
+  '/portal/budgets/new': (visit, _, form) => createBudget(visit, form),
+  '/portal/budgets/:id': (visit, _parts, form, param) => changeBudget(visit, param('id'), form),
+  '/portal/budgets/:id/delete': (visit, _parts, _form, param) => deleteBudget(visit, param('id')),
   '/portal/sessions/end': endSessions,
   '/portal/account': (visit, _, form) => changeAccount(visit, form),
   '/portal/account/identities/remove': (visit, _, form) => removeIdentity(visit, form),

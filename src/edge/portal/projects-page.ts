@@ -1,5 +1,6 @@
 import type { PageAnswer } from './admin-answers.ts';
 import type { KeyAnswer } from './answers.ts';
+import { budgetSection } from './budget-list.ts';
 import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count, time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
@@ -154,7 +155,8 @@ async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: Sh
       ]);
   const body = html`${said === undefined ? null : notice('good', said)}
   ${project.archived ? notice('plain', 'This project is archived: its keys are refused, and it takes no new ones.') : null}
-  ${form} ${await serviceAccountSection(visit, project, keys ?? [])}
+  ${form} ${await budgetSection(visit, 'project', project.id)}
+  ${await serviceAccountSection(visit, project, keys ?? [])}
   ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: project.name, actions: actions(visit, project), body, status });

@@ -177,7 +177,8 @@ async function play(admission: Admission, steps: readonly Step[], limits: KeyLim
     else if (step.kind === 'together') said.push(...(await admitAll(admission, step.all.map(requestFor), held)));
     else if (hold === undefined) continue;
     else if (step.kind === 'extend') {
-      const added = (await admission.extend(hold.id, step.more, step.least)) ?? 0n;
+      const extended = await admission.extend(hold.id, step.more, step.least);
+      const added = typeof extended === 'bigint' ? extended : 0n;
       hold.microUsd += added;
       said.push(added);
     } else {

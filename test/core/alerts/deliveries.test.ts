@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type Got, idOf, ok, verified } from './receiver.ts';
-import { hourMs, status, useScene, type Webhook } from './scene.ts';
+import { budgetData, hourMs, status, useScene, type Webhook } from './scene.ts';
 
 const scene = useScene();
 const { ask, deliver, listed, make, spent } = scene;
@@ -32,7 +32,7 @@ describe('an event', () => {
       type: 'budget.exceeded',
       timestamp: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
       organization_id: scene.tenant.id,
-      data: { budget_id: 'bud_1', name: 'Team', limit: '10', spent: '10.5', further: 1 },
+      data: budgetData('Team'),
     });
     expect(() => verified(deaf.secret, got)).toThrow('No matching signature');
     expect(() => verified(webhook.secret, { ...got, body: `${got.body} ` })).toThrow('No matching signature');
@@ -42,7 +42,7 @@ describe('an event', () => {
         object: 'webhook.delivery',
         event_id: idOf(got),
         type: 'budget.exceeded',
-        data: { budget_id: 'bud_1', name: 'Team', limit: '10', spent: '10.5', further: 1 },
+        data: budgetData('Team'),
         status: 'delivered',
         attempts: 1,
         last_status: 204,

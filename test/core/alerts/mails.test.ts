@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Letter } from '#base/mail.ts';
+import { budgetData } from './scene.ts';
 import { type TestApi, startApi } from '../../edge/api/test-api.ts';
 
 const hourMs = 3_600_000;
@@ -50,7 +51,7 @@ const leak = ({ id }: Tenant): Promise<void> =>
   api.alerts.raise({
     organizationId: parseId('org', id) ?? '',
     type: 'budget.exceeded',
-    data: { budget_id: 'b', name: 'Team\r\nBcc: all@example.com', limit: '10', spent: '11' },
+    data: budgetData('Team\r\nBcc: all@example.com'),
   });
 
 const addresses = (): string[] => letters.map(({ to }) => to).toSorted();

@@ -25,6 +25,21 @@ export interface Webhook {
 
 export type Exceeded = Extract<Alert, { readonly type: 'budget.exceeded' }>;
 
+/** What a budget tells, as the room of budgets does. */
+export const budgetData = (scopeId: string): Exceeded['data'] => ({
+  budget_id: 'budget_1',
+  scope_type: 'user',
+  scope_id: scopeId,
+  period: 'daily',
+  period_start: '2026-11-24',
+  resets_at: 1_795_651_200,
+  mode: 'hard',
+  amount: '10',
+  spent: '11',
+  currency: 'USD',
+  percent: 100,
+});
+
 export const status = (code: number, headers = {}): Answer => ({ status: code, headers });
 
 export function useScene() {
@@ -79,7 +94,7 @@ export function useScene() {
     spent: (name = 'Team'): Exceeded => ({
       organizationId: parseId('org', tenant.id) ?? '',
       type: 'budget.exceeded',
-      data: { budget_id: 'bud_1', name, limit: '10', spent: '10.5', further: 1 },
+      data: budgetData(name),
     }),
     read: async ({ id }: Webhook) => (await ask(`/v1/webhooks/${id}`)).body,
     listed: async ({ id }: Webhook) => (await ask(`/v1/webhooks/${id}/deliveries`)).body.data,

@@ -31,7 +31,20 @@ export interface RoleRow {
 }
 
 const nobody = (
-  prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv' | 'inv' | 'svc_acct' | 'wh' | 'dlv',
+  prefix:
+    | 'key'
+    | 'user'
+    | 'proj'
+    | 'org'
+    | 'cluster'
+    | 'run'
+    | 'rate'
+    | 'conv'
+    | 'inv'
+    | 'svc_acct'
+    | 'wh'
+    | 'dlv'
+    | 'budget',
 ): string => formatId(prefix, uuidv7());
 const ofNobody = `/v1/organization/projects/${nobody('proj')}/service_accounts/${nobody('svc_acct')}`;
 const dry = { 'x-headgate-dry-run': 'true' };
@@ -257,6 +270,17 @@ export const roleRows: readonly RoleRow[] = [
   },
   missing('DELETE /v1/organizations/{id}', 'platform', nobody('org')),
   row('GET /v1/wallet', 'member', 200),
+  row('GET /v1/budgets', 'member', 200),
+  {
+    ...row('POST /v1/budgets', 'admin', 201),
+    ask: () => ({
+      path: '/v1/budgets',
+      body: { scope: { type: 'user', id: uuidv7() }, period: 'daily', amount: '1' },
+    }),
+  },
+  missing('GET /v1/budgets/{id}', 'member', nobody('budget')),
+  missing('PATCH /v1/budgets/{id}', 'admin', nobody('budget'), { amount: '1' }),
+  missing('DELETE /v1/budgets/{id}', 'admin', nobody('budget')),
   row('GET /v1/wallet/ledger', 'member', 200),
   { ...row('POST /v1/wallet/credits', 'platform', 201), ask: booking('/v1/wallet/credits', { amount: '1' }) },
   {

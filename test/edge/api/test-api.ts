@@ -36,6 +36,7 @@ import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
+import { createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
@@ -256,6 +257,13 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     serviceAccountSetup,
     keys,
     wallet,
+    budgets: createBudgets({
+      db,
+      clock,
+      audit,
+      book: createBudgetBook({ db, log }),
+      onChanged: () => Promise.resolve(),
+    }),
     metering,
     history,
     quarantine,
@@ -288,6 +296,8 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     },
     announceAddresses: () => Promise.resolve(),
     heldPicoUsd: () => 0n,
+    spentOf: (organizationId, spans) => rooms.metering.spending.spentOf(organizationId, spans),
+    admission: { heldOfSlot: () => 0n },
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
     ...(options.operations === undefined ? {} : { engines: enginesOf(rooms, db, options.operations) }),

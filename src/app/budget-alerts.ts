@@ -1,0 +1,43 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { type BudgetWatch, createBudgetWatch } from '#core/budgets/budgets.ts';
+import type { Metering } from '#core/metering/metering.ts';
+import type { Foundation } from './foundation.ts';
+import type { Part } from './parts.ts';
+
+export interface BudgetAlertsParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly foundation: Pick<Foundation, 'alerts'>;
+  readonly metering: Metering;
+}
+
+const lookMs = 5000;
+const forgetMs = 3_600_000;
+/** Spending of end users is kept for longer than any period lasts. */
+const usersKeptMs = 100 * 86_400_000;
+
+/** Puts budgets and books side by side: who is told, and of what. */
+export function createBudgetAlerts(parts: BudgetAlertsParts): { readonly watch: BudgetWatch; readonly part: Part } {
+  const { metering, clock } = parts;
+  const watch = createBudgetWatch({
+    ...parts,
+    spent: (organizationId, spendings) => metering.spending.spentOf(organizationId, spendings),
+    users: (organizationId, span) => metering.spending.usersWith(organizationId, span),
+    raiseIn: parts.foundation.alerts.raiseIn,
+  });
+  const forget = async (): Promise<void> => {
+    await watch.forgetOld();
+    await metering.spending.forgetUsers(clock.now() - usersKeptMs);
+  };
+  const part: Part = {
+    name: 'alerts of budgets',
+    jobs: [
+      { name: 'tell of budgets', everyMs: lookMs, where: 'one', run: () => watch.look() },
+      { name: 'forget what end users spent long ago', everyMs: forgetMs, where: 'one', run: forget },
+    ],
+  };
+  return { watch, part };
+}

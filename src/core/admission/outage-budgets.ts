@@ -1,0 +1,129 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+import type { AdmitRefusal, HardBudget } from './contract.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import type { LastKnown } from './last-known.ts';
+import type { OutageBooks } from './outage-books.ts';
+
+/** What is known of a budget's spending, and what this gateway adds to it. */
+interface SpentShare {
+  /** By so many what is left is divided. */
+  readonly gateways: number;
+  readonly spentMicroUsd: bigint;
+  /** What other gateways held, as far as it was heard. */
+  readonly othersMicroUsd: bigint;
+  /** What this gateway holds, and has charged since. */
+  ownMicroUsd: bigint;
+}
+
+/** A budget beside this gateway's part of it. */
+export interface BudgetPart {
+  readonly budget: HardBudget;
+  readonly share: SpentShare;
+}
+
+export interface OutageBudgetsOptions {
+  readonly books: OutageBooks;
+  readonly leases: HoldLeases;
+  readonly known: LastKnown;
+}
+
+const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
+
+const besidesOf = ({ budget, share }: BudgetPart): bigint =>
+  budget.amountMicroUsd - share.spentMicroUsd - share.othersMicroUsd;
+
+/** What this gateway may still hold of it. */
+export function leftOfPart(part: BudgetPart): bigint {
+  const besides = besidesOf(part);
+  return (besides > 0n ? besides / BigInt(part.share.gateways) : besides) - part.share.ownMicroUsd;
+}
+
+/** Whether a budget is used up for all that is known, or only this gateway's part of it. */
+export function refuseByParts(parts: readonly BudgetPart[], neededMicroUsd: bigint): AdmitRefusal | null {
+  if (neededMicroUsd <= 0n) return null;
+  const part = parts.find((one) => leftOfPart(one) < neededMicroUsd);
+  if (part === undefined) return null;
+  const { budget, share } = part;
+  if (share.gateways > 1 && besidesOf(part) - share.ownMicroUsd >= neededMicroUsd) return unavailable;
+  const spentPicoUsd = share.spentMicroUsd * PICO_PER_MICRO;
+  const heldMicroUsd = share.othersMicroUsd + share.ownMicroUsd;
+  return { ok: false, code: 'budget_exceeded', budget, spentPicoUsd, heldMicroUsd };
+}
+
+/**
+ * Hard budgets while Redis is silent: what is left of one is divided by the gateways that live, as a wallet is. A part
+ * follows the amount of its budget, which may be changed meanwhile.
+ */
+export class OutageBudgets {
+  readonly #options: OutageBudgetsOptions;
+  readonly #shares = new Map<string, SpentShare>();
+  readonly #reading = new Map<string, Promise<SpentShare>>();
+
+  constructor(options: OutageBudgetsOptions) {
+    this.#options = options;
+  }
+
+  /** Null where one must be read first. */
+  current(organizationId: string, budgets: readonly HardBudget[]): readonly BudgetPart[] | null {
+    const parts: BudgetPart[] = [];
+    for (const budget of budgets) {
+      const share = this.#shares.get(`${organizationId} ${budget.slot}`);
+      if (share === undefined) return null;
+      parts.push({ budget, share });
+    }
+    return parts;
+  }
+
+  /** @throws an Error where nothing is known and the books do not answer */
+  read(organizationId: string, budgets: readonly HardBudget[]): Promise<readonly BudgetPart[]> {
+    return Promise.all(
+      budgets.map(async (budget) => ({ budget, share: await this.#readOnce(organizationId, budget) })),
+    );
+  }
+
+  /** A request here holds more or less than before. */
+  changed(organizationId: string, slots: readonly string[], deltaMicroUsd: bigint): void {
+    for (const slot of slots) {
+      const share = this.#shares.get(`${organizationId} ${slot}`);
+      if (share !== undefined) share.ownMicroUsd += deltaMicroUsd;
+    }
+  }
+
+  #readOnce(organizationId: string, budget: HardBudget): Promise<SpentShare> {
+    const name = `${organizationId} ${budget.slot}`;
+    const made = this.#shares.get(name);
+    if (made !== undefined) return Promise.resolve(made);
+    const running = this.#reading.get(name);
+    if (running !== undefined) return running;
+    const reading = this.#make(organizationId, budget).finally(() => this.#reading.delete(name));
+    this.#reading.set(name, reading);
+    return reading;
+  }
+
+  async #make(organizationId: string, { slot, spending }: HardBudget): Promise<SpentShare> {
+    const { books, leases, known } = this.#options;
+    const heard = known.budget(organizationId, slot);
+    const ids = [...leases.holdsOf(organizationId)].filter(([, { slots }]) => slots.includes(slot)).map(([id]) => id);
+    const [said, gateways] = await Promise.all([
+      books.spent(organizationId, { spending, requestIds: ids }, heard !== null),
+      books.gateways(),
+    ]);
+    const saidMicroUsd = said === null ? -1n : (said.picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+    const isHeard = heard !== null && heard.spentMicroUsd > saidMicroUsd;
+    const counted = new Set(isHeard ? [] : said?.counted);
+    // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
+    let ownMicroUsd = 0n;
+    for (const [id, hold] of leases.holdsOf(organizationId)) {
+      if (hold.slots.includes(slot) && !counted.has(id)) ownMicroUsd += hold.heldMicroUsd;
+    }
+    const others = heard?.othersMicroUsd ?? 0n;
+    const share: SpentShare = {
+      gateways,
+      spentMicroUsd: isHeard ? heard.spentMicroUsd : saidMicroUsd,
+      othersMicroUsd: others > 0n ? others : 0n,
+      ownMicroUsd,
+    };
+    this.#shares.set(`${organizationId} ${slot}`, share);
+    return share;
+  }
+}

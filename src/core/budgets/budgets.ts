@@ -1,0 +1,43 @@
+import type { BudgetBook } from './book.ts';
+import { type BudgetChanges, type BudgetChangesOptions, createBudgetChanges } from './changes.ts';
+import type { Budget } from './budget.ts';
+import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './rows.ts';
+
+/**
+ * What may be spent in a day or a month: by a project, an API key, or an end user as requests name him. A soft budget
+ * only tells of it; what a hard one does is admission's, which asks the book here which of them hold for a request.
+ */
+export { type AppliedBudget, type BudgetBook, createBudgetBook, slotOf } from './book.ts';
+export {
+  type Budget,
+  type BudgetMode,
+  budgetModes,
+  type BudgetPeriod,
+  budgetPeriods,
+  type BudgetScope,
+  periodOf,
+  scopeTypes,
+} from './budget.ts';
+export { createBudgetWatch, type BudgetAlert, type BudgetWatch } from './watch.ts';
+export { type BudgetView, seesBudget } from './rows.ts';
+
+/** The budgets of organizations. */
+export interface Budgets extends BudgetChanges {
+  readonly book: BudgetBook;
+  list(listing: BudgetListing): Promise<{ readonly budgets: readonly Budget[]; readonly more: boolean }>;
+  find(ref: BudgetRef): Promise<Budget | null>;
+}
+
+export interface BudgetsOptions extends BudgetChangesOptions {
+  readonly book: BudgetBook;
+}
+
+export function createBudgets(options: BudgetsOptions): Budgets {
+  const { db, book } = options;
+  return {
+    ...createBudgetChanges(options),
+    book,
+    list: (listing) => listBudgets(db, listing),
+    find: (ref) => findBudget(db.orm, ref),
+  };
+}

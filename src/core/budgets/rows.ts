@@ -1,0 +1,92 @@
+import { and, desc, eq, inArray, lt, or, type SQL } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import type { Budget, BudgetScope, ScopeType } from './budget.ts';
+import { budgets } from './schema.ts';
+
+type BudgetRow = typeof budgets.$inferSelect;
+
+export function toBudget({ scopeType, scopeId, amount, createdAt, updatedAt: _updated, ...row }: BudgetRow): Budget {
+  const scope = { type: scopeType, id: scopeId === '' ? null : scopeId };
+  return { ...row, scope, amountPicoUsd: amount, createdAtMs: createdAt.getTime() };
+}
+
+export async function readAllBudgets({ orm }: Db): Promise<readonly Budget[]> {
+  return (await orm.select().from(budgets)).map(toBudget);
+}
+
+/** Another text whenever one of them was made, changed or deleted; a text that is committed is found by its xmin. */
+export async function readFingerprint({ sql }: Db): Promise<string> {
+  const [row] = await sql<{ seen: string }[]>`
+    select coalesce(md5(string_agg(id::text || xmin::text, ',' order by id)), '') as seen from budgets`;
+  return row?.seen ?? '';
+}
+
+export interface BudgetRef {
+  readonly organizationId: string;
+  readonly id: string;
+}
+
+export const isBudget = ({ organizationId, id }: BudgetRef): SQL | undefined =>
+  and(eq(budgets.id, id), eq(budgets.organizationId, organizationId));
+
+export async function findBudget(db: Db['orm'] | Transaction, ref: BudgetRef): Promise<Budget | null> {
+  const [row] = await db.select().from(budgets).where(isBudget(ref));
+  return row === undefined ? null : toBudget(row);
+}
+
+/** What is seen of an organization's budgets: those of keys and projects, and no others. Ids are UUIDs. */
+export interface BudgetView {
+  readonly keyIds: readonly string[];
+  readonly projectIds: readonly string[];
+}
+
+export interface BudgetListing {
+  readonly organizationId: string;
+  /** Null: all of them. */
+  readonly view: BudgetView | null;
+  /** Of one scope; absent: of all. */
+  readonly scope?: BudgetScope | undefined;
+  /** Of any scope of a type. */
+  readonly type?: ScopeType | undefined;
+  readonly limit: number;
+  /** Those behind this one (its UUID); null from the newest on. */
+  readonly before: string | null;
+}
+
+export async function listBudgets(
+  { orm }: Db,
+  { organizationId, view, scope, type, limit, before }: BudgetListing,
+): Promise<{ readonly budgets: readonly Budget[]; readonly more: boolean }> {
+  const rows = await orm
+    .select()
+    .from(budgets)
+    .where(
+      and(
+        eq(budgets.organizationId, organizationId),
+        view === null ? undefined : isSeen(view),
+        scope === undefined ? undefined : isOfScope(scope),
+        type === undefined ? undefined : eq(budgets.scopeType, type),
+        before === null ? undefined : lt(budgets.id, before),
+      ),
+    )
+    .orderBy(desc(budgets.id))
+    .limit(limit + 1);
+  return { budgets: rows.slice(0, limit).map(toBudget), more: rows.length > limit };
+}
+
+const isOfScope = ({ type, id }: BudgetScope): SQL | undefined =>
+  and(eq(budgets.scopeType, type), eq(budgets.scopeId, id ?? ''));
+
+function isSeen({ keyIds, projectIds }: BudgetView): SQL | undefined {
+  return or(
+    and(eq(budgets.scopeType, 'api_key'), inArray(budgets.scopeId, [...keyIds])),
+    and(eq(budgets.scopeType, 'project'), inArray(budgets.scopeId, [...projectIds])),
+  );
+}
+
+/** Whether somebody who sees so much sees this one. */
+export function seesBudget(view: BudgetView | null, { scope: { type, id } }: Budget): boolean {
+  if (view === null) return true;
+  if (id === null || type === 'user') return false;
+  return (type === 'api_key' ? view.keyIds : view.projectIds).includes(id);
+}

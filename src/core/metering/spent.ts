@@ -1,0 +1,100 @@
+import type { Db } from '#base/db.ts';
+import { idCodeSql } from './codes.ts';
+
+/** Of whom spending is asked, and of requests that were accepted from when until before when, at starts of UTC days. */
+export interface SpendingSpan {
+  readonly type: 'project' | 'api_key' | 'user';
+  /** A UUID, or the end user as requests name him. */
+  readonly id: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+export interface SpentOf {
+  readonly picoUsd: bigint;
+  /** Which of the requests that were asked about are in it. */
+  readonly counted: readonly string[];
+}
+
+export interface UserSpending {
+  readonly user: string;
+  readonly picoUsd: bigint;
+}
+
+/** What budgets count, by the books. */
+export interface SpendingReports {
+  /** At one moment. */
+  spentWith(organizationId: string, span: SpendingSpan, requestIds: readonly string[]): Promise<SpentOf>;
+  /** Pico-dollars, in the order of the questions. */
+  spentOf(organizationId: string, spans: readonly SpendingSpan[]): Promise<readonly bigint[]>;
+  /** End users who are counted and have spent so much; the 1000 who spent most. */
+  usersWith(
+    organizationId: string,
+    span: { readonly fromMs: number; readonly toMs: number; readonly leastPicoUsd: bigint },
+  ): Promise<readonly UserSpending[]>;
+  /** Forgets what end users spent on days before that of a moment, in milliseconds since the Unix epoch. */
+  forgetUsers(beforeMs: number): Promise<void>;
+}
+
+const usersMax = 1000;
+const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+
+export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports {
+  return {
+    async spentWith(organizationId, span, requestIds) {
+      const [row] = await sql<{ spent: string; counted: string }[]>`
+        select ${spentSql(sql, organizationId, span)}::text as spent,
+          coalesce((select string_agg(id::text, ' ') from usage_requests
+            where organization = ${idCodeSql(sql, organizationId)} and id = any(${`{${requestIds.join(',')}}`}::uuid[])), '')
+            as counted`;
+      const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
+      return { picoUsd: BigInt(row?.spent ?? '0'), counted };
+    },
+    async spentOf(organizationId, spans) {
+      if (spans.length === 0) return [];
+      const asked = spans.map(({ type, id, fromMs, toMs }, n) => ({
+        n,
+        type,
+        id,
+        from: dayOf(fromMs),
+        to: dayOf(toMs),
+      }));
+      const rows = await sql<{ n: number; spent: string }[]>`
+        select t.n, coalesce(case when t.type = 'user' then (
+            select sum(cost) from usage_users where organization = o.code and end_user = t.id
+              and day >= t.from and day < t.to)
+          else (select sum(cost) from usage_daily where organization = o.code and day >= t.from and day < t.to
+              and case when t.type = 'api_key' then key else project end
+                = (select code from usage_ids where id::text = t.id)) end, 0)::text as spent
+        from json_to_recordset(${JSON.stringify(asked)}::text::json)
+            as t(n integer, type text, id text, "from" date, "to" date)
+          cross join (select ${idCodeSql(sql, organizationId)} as code) o`;
+      const found = new Map(rows.map(({ n, spent }) => [n, BigInt(spent)]));
+      return spans.map((_, n) => found.get(n) ?? 0n);
+    },
+    async usersWith(organizationId, { fromMs, toMs, leastPicoUsd }) {
+      const rows = await sql<{ user: string; spent: string }[]>`
+        select end_user as user, sum(cost)::text as spent from usage_users
+        where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
+        group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
+        order by sum(cost) desc limit ${usersMax}`;
+      return rows.map(({ user, spent }) => ({ user, picoUsd: BigInt(spent) }));
+    },
+    async forgetUsers(beforeMs) {
+      await sql`delete from usage_users where day < ${dayOf(beforeMs)}::date`;
+    },
+  };
+}
+
+function spentSql(sql: Db['sql'], organizationId: string, { type, id, fromMs, toMs }: SpendingSpan) {
+  const organization = idCodeSql(sql, organizationId);
+  const days = sql`day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date`;
+  if (type === 'user') {
+    return sql`(select coalesce(sum(cost), 0) from usage_users
+      where organization = ${organization} and end_user = ${id} and ${days})`;
+  }
+  const owner = sql(type === 'api_key' ? 'key' : 'project');
+  return sql`(select coalesce(sum(cost), 0) from usage_daily
+    where organization = ${organization} and ${days} and ${owner} = ${idCodeSql(sql, id)})`;
+}

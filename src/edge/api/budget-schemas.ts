@@ -1,0 +1,103 @@
+import { z } from '@hono/zod-openapi';
+import { budgetModes, budgetPeriods, scopeTypes } from '#core/budgets/budgets.ts';
+import { amountText } from './amount-text.ts';
+import { cursorListQuery } from './cursor-page.ts';
+import { idText, longText, noFields, someFields, unixSeconds } from './schemas.ts';
+
+/** What `/v1/budgets` takes and answers. */
+
+const percentsMax = 10;
+const percentMax = 1000;
+
+const scopeType = z.enum(scopeTypes);
+const scopeId = longText(256).refine((text) => text !== '', 'must not be empty');
+
+const percents = z
+  .array(z.int().min(1, 'must be 1 or more').max(percentMax, `must be at most ${percentMax}`))
+  .max(percentsMax, `must have at most ${percentsMax} entries`)
+  .transform((all) => [...new Set(all)].toSorted((a, b) => a - b))
+  .openapi({
+    type: 'array',
+    items: { type: 'integer', minimum: 1, maximum: percentMax },
+    description: 'Percent of the amount at which owners and admins are told, once for each and period',
+    example: [80, 100],
+  });
+
+const amount = amountText({ isSigned: false, example: '25', description: 'USD of one period' });
+const microPico = 1_000_000n;
+const wholeMicros = (pico: bigint): boolean => pico % microPico === 0n;
+const amountUsd = amount.refine(wholeMicros, 'must have at most 6 places');
+
+export const createBudgetSchema = z
+  .strictObject({
+    scope: z.strictObject({
+      type: scopeType,
+      id: scopeId.nullable().openapi({
+        type: ['string', 'null'],
+        description:
+          'Id of the project or API key; of type user what requests name the end user by, or null for each end user that has no budget of his own',
+      }),
+    }),
+    period: z.enum(budgetPeriods),
+    amount: amountUsd,
+    mode: z.enum(budgetModes).default('hard'),
+    alert_percents: percents.default([80, 100]),
+    organization_id: idText('org').optional(),
+  })
+  .openapi('CreateBudget');
+
+export const patchBudgetSchema = z
+  .strictObject({
+    amount: amountUsd.optional(),
+    mode: z.enum(budgetModes).optional(),
+    alert_percents: percents.optional(),
+  })
+  .refine(someFields, noFields)
+  .openapi('PatchBudget');
+
+const usd = z.string().openapi({ example: '12.5' });
+const usdOrNull = usd.nullable().openapi({ type: ['string', 'null'] });
+
+export const budgetSchema = z
+  .object({
+    object: z.literal('budget'),
+    id: idText('budget'),
+    scope: z.object({
+      type: scopeType,
+      id: z
+        .string()
+        .nullable()
+        .openapi({ type: ['string', 'null'] }),
+    }),
+    period: z.enum(budgetPeriods),
+    mode: z.enum(budgetModes),
+    amount: usd,
+    alert_percents: z.array(z.int()),
+    /** Null where it is of each end user and none is asked for. */
+    spent: usdOrNull,
+    held: usdOrNull.openapi({
+      type: ['string', 'null'],
+      description: 'By running requests; null for a soft budget, and while nobody knows it',
+    }),
+    remaining: usdOrNull,
+    period_start: unixSeconds,
+    resets_at: unixSeconds,
+    created_at: unixSeconds,
+  })
+  .openapi('Budget');
+
+export type BudgetAnswer = z.infer<typeof budgetSchema>;
+
+export const deletedBudgetSchema = z
+  .object({ object: z.literal('budget.deleted'), id: idText('budget'), deleted: z.literal(true) })
+  .openapi('BudgetDeleted');
+
+const user = scopeId.optional().openapi({ description: 'Of a budget of each end user: whose spending is shown' });
+
+export const budgetQuery = z.strictObject({ organization_id: cursorListQuery.organization_id, user });
+
+export const listBudgetsQuery = z.strictObject({
+  ...cursorListQuery,
+  scope_type: scopeType.optional(),
+  scope_id: scopeId.optional().openapi({ description: 'Beside scope_type' }),
+});

@@ -1,0 +1,174 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, printList, queryText, timeText } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { UsageError } from './errors.ts';
+import { projectIdOf } from './projects.ts';
+import { cleanLine } from './table.ts';
+
+/** The commands over /v1/budgets. Fields that a newer gateway adds to its answers are ignored. */
+
+const budget = z.looseObject({
+  id: z.string(),
+  scope: z.looseObject({ type: z.string(), id: z.string().nullable() }),
+  period: z.string(),
+  mode: z.string(),
+  amount: z.string(),
+  alert_percents: z.array(z.number()),
+  spent: z.string().nullable(),
+  remaining: z.string().nullable(),
+  resets_at: z.number(),
+});
+type Budget = z.output<typeof budget>;
+
+const page = z.looseObject({ data: z.array(budget), has_more: z.boolean(), last_id: z.string().nullable() });
+
+const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
+const collection = '/v1/budgets';
+const pathOf = (context: CommandContext): string =>
+  `${collection}/${encodeURIComponent(context.words[0] ?? '')}${queryText(org(context))}`;
+
+async function readAll(context: CommandContext): Promise<readonly Budget[]> {
+  const all: Budget[] = [];
+  let after: string | null = null;
+  do {
+    const asked: string = queryText({ ...org(context), limit: '100', after });
+    const read: z.output<typeof page> = parseAnswer(page, await context.api.call('GET', collection + asked));
+    all.push(...read.data);
+    after = read.has_more ? read.last_id : null;
+  } while (after !== null);
+  return all;
+}
+
+const scopeText = ({ scope: { type, id } }: Budget): string =>
+  cleanLine(id === null ? 'each user' : type === 'user' ? `user ${id}` : id);
+
+const headings = ['BUDGET', 'OF', 'PERIOD', 'MODE', 'USD', 'SPENT', 'LEFT', 'RESETS (UTC)', 'ALERTS'];
+const row = (one: Budget): string[] => [
+  one.id,
+  scopeText(one),
+  one.period,
+  one.mode,
+  one.amount,
+  one.spent ?? '-',
+  one.remaining ?? '-',
+  timeText(one.resets_at),
+  one.alert_percents.map((percent) => `${percent}%`).join(' ') || '-',
+];
+const none = 'there is no budget; "headgate budgets create" makes one';
+
+async function list(context: CommandContext): Promise<number> {
+  return printList(context, await readAll(context), { headings, row, none });
+}
+
+/** @throws UsageError where none or several are named */
+async function scopeOf(context: CommandContext): Promise<{ readonly type: string; readonly id: string | null }> {
+  const [key, project, user] = ['key', 'project', 'user'].map((name) => textFlag(context, name));
+  const isEach = context.flags['each-user'] === true;
+  const named = [key, project, user].filter((word) => word !== null && word !== undefined).length + (isEach ? 1 : 0);
+  if (named !== 1) throw new UsageError('name one of --key, --project, --user and --each-user');
+  if (isEach) return { type: 'user', id: null };
+  if (typeof key === 'string') return { type: 'api_key', id: key };
+  if (typeof user === 'string') return { type: 'user', id: user };
+  return { type: 'project', id: await projectIdOf(context, project ?? '') };
+}
+
+/** @throws UsageError */
+function percentsOf(context: CommandContext): readonly number[] | null {
+  const text = textFlag(context, 'alerts');
+  if (text === null) return null;
+  if (text === 'none') return [];
+  const all = text.split(',').map(Number);
+  if (all.every((percent) => Number.isInteger(percent) && percent > 0)) return all;
+  throw new UsageError('--alerts takes whole percentages such as 80,100, or none');
+}
+
+function fieldsOf(context: CommandContext) {
+  const percents = percentsOf(context);
+  const mode = textFlag(context, 'mode');
+  return { ...(mode !== null && { mode }), ...(percents !== null && { alert_percents: percents }) };
+}
+
+function madeText(one: Budget): string {
+  return `${one.id}: ${one.period} ${one.mode} budget of ${scopeText(one)}, ${one.amount} USD\n`;
+}
+
+function show(context: CommandContext, answer: unknown): number {
+  context.out(context.json ? jsonText(answer) : madeText(parseAnswer(budget, answer)));
+  return exitCodes.ok;
+}
+
+async function create(context: CommandContext): Promise<number> {
+  const period = textFlag(context, 'period') ?? 'monthly';
+  const body = { scope: await scopeOf(context), period, amount: context.words[0], ...fieldsOf(context) };
+  return show(context, await context.api.call('POST', collection + queryText(org(context)), { body }));
+}
+
+async function edit(context: CommandContext): Promise<number> {
+  const amount = textFlag(context, 'amount');
+  const body = { ...(amount !== null && { amount: amount }), ...fieldsOf(context) };
+  if (Object.keys(body).length === 0) throw new UsageError('name what changes: --amount, --mode or --alerts');
+  return show(context, await context.api.call('PATCH', pathOf(context), { body }));
+}
+
+async function remove(context: CommandContext): Promise<number> {
+  const one = parseAnswer(budget, await context.api.call('GET', pathOf(context)));
+  await confirm(context, {
+    question: `Delete the ${one.period} ${one.mode} budget of ${scopeText(one)} (${one.id})?`,
+    consequence: 'Nothing is refused for it any more, from the next request on.',
+    done: 'deleted',
+  });
+  const answer = await context.api.call('DELETE', pathOf(context));
+  context.out(context.json ? jsonText(answer) : `${one.id}: deleted\n`);
+  return exitCodes.ok;
+}
+
+const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const changed = {
+  mode: { type: 'string', choices: ['hard', 'soft'], about: 'hard refuses what would pass it, soft only tells of it' },
+  alerts: { type: 'string', about: 'percentages at which owners and admins are told, such as 80,100, or none' },
+  ...orgOption,
+} as const;
+
+export const budgetCommands: readonly Command[] = [
+  {
+    name: 'budgets ls',
+    usage: '[--org ID]',
+    summary: 'List the budgets, with what is spent of each.',
+    words: { min: 0, max: 0 },
+    options: orgOption,
+    run: list,
+  },
+  {
+    name: 'budgets create',
+    usage:
+      'USD (--key ID|--project ID|NAME|--user NAME|--each-user) [--period daily|monthly] [--mode hard|soft] [--alerts LIST] [--org ID]',
+    summary: 'Make a budget of a key, a project, an end user, or each end user.',
+    words: { min: 1, max: 1 },
+    options: {
+      key: { type: 'string', about: 'the id of the key whose spending it bounds' },
+      project: { type: 'string', about: 'the project whose spending it bounds' },
+      user: { type: 'string', about: 'the end user, as requests name him' },
+      'each-user': { type: 'boolean', about: 'each end user that has no budget of his own' },
+      period: { type: 'string', choices: ['daily', 'monthly'], about: 'of UTC; monthly if not said' },
+      ...changed,
+    },
+    run: create,
+  },
+  {
+    name: 'budgets edit',
+    usage: 'ID [--amount USD] [--mode hard|soft] [--alerts LIST] [--org ID]',
+    summary: 'Change a budget, on every gateway at once.',
+    words: { min: 1, max: 1 },
+    options: { amount: { type: 'string', about: 'USD of one period' }, ...changed },
+    run: edit,
+  },
+  {
+    name: 'budgets rm',
+    usage: 'ID [--org ID] [--yes]',
+    summary: 'Delete a budget; asks before.',
+    words: { min: 1, max: 1 },
+    options: { ...yesOption, ...orgOption },
+    run: remove,
+  },
+];

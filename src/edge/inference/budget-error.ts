@@ -1,0 +1,41 @@
+import { AppError } from '#base/errors.ts';
+import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
+import { utcText } from '#base/utc.ts';
+import type { HardBudget, HoldRefusal } from '#core/admission/admission.ts';
+
+const owners: Readonly<Record<HardBudget['spending']['type'], string>> = {
+  project: 'this project',
+  api_key: 'this API key',
+  user: 'this end user',
+};
+
+/** Which budget it is, and when its next period begins. */
+function nameOf({ spending, amountMicroUsd }: HardBudget): { readonly name: string; readonly resets: string } {
+  const { type, period, toMs } = spending;
+  const name = `The ${period} budget of ${owners[type]}, ${formatUsd(amountMicroUsd * PICO_PER_MICRO)} USD,`;
+  return { name, resets: `it resets at ${utcText(toMs)}` };
+}
+
+/** SDKs obey any wait, and one until the next period would hang the call: they are told not to repeat it by themselves. */
+function headersOf({ spending }: HardBudget, nowMs: number): Record<string, string> {
+  const seconds = Math.max(1, Math.ceil((spending.toMs - nowMs) / 1000));
+  return { 'retry-after': String(seconds), 'x-should-retry': 'false' };
+}
+
+type Exceeded = Extract<HoldRefusal, { readonly code: 'budget_exceeded' }>;
+
+export function budgetError({ budget, ...amounts }: Exceeded, nowMs: number): AppError {
+  const { name, resets } = nameOf(budget);
+  const spent = formatUsd(amounts.spentPicoUsd);
+  const held = formatUsd(amounts.heldMicroUsd * PICO_PER_MICRO);
+  const needed = formatUsd(amounts.neededMicroUsd * PICO_PER_MICRO);
+  const message = `${name} does not pay for this request: spent ${spent} USD, held by running requests ${held} USD, needed ${needed} USD; ${resets}.`;
+  return new AppError('budget_exceeded', { message, headers: headersOf(budget, nowMs), reason: 'budget' });
+}
+
+/** Of a stream that has grown up to it. */
+export function budgetUsedUp(budget: HardBudget): AppError {
+  const { name, resets } = nameOf(budget);
+  const message = `${name} is used up; the answer ends here; ${resets}.`;
+  return new AppError('budget_exceeded', { message, reason: 'budget' });
+}

@@ -1,0 +1,160 @@
+import { type BudgetAnswer, type BudgetPage, budgetTable, scopeOf, spentOf } from './budget-list.ts';
+import { timeOf } from './format.ts';
+import { type Form, numberOf } from './form.ts';
+import { html, type Html } from './html.ts';
+import { statusOf } from './key-pages.ts';
+import { page } from './layout.ts';
+import { empty, field, formToken, notice, older, radios, refused, select } from './ui.ts';
+import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
+
+/** Budgets: a list with how far each is spent, and forms that make, change and delete them. */
+
+const pageSize = 50;
+const notices: Readonly<Record<string, string>> = {
+  made: 'The budget is made. Every request is held against it from now on.',
+  saved: 'The budget is changed.',
+  deleted: 'The budget is deleted.',
+};
+
+const types = [
+  { value: 'project', label: 'A project' },
+  { value: 'api_key', label: 'An API key' },
+  { value: 'user', label: 'An end user' },
+  { value: 'each_user', label: 'Each end user' },
+] as const;
+const periods = [
+  { value: 'monthly', label: 'Month' },
+  { value: 'daily', label: 'Day' },
+] as const;
+const modes = [
+  { value: 'hard', label: 'Refuse' },
+  { value: 'soft', label: 'Only tell' },
+] as const;
+
+const pathOf = (id: string): string => `/v1/budgets/${encodeURIComponent(id)}`;
+
+export async function budgetsPage(visit: Visit): Promise<Response> {
+  const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
+  const list = await visit.get<BudgetPage>(pathWith('/v1/budgets', asked));
+  const mayChange = visit.may('budgets');
+  const said = noticeOf(visit, notices);
+  const body = html`${said === undefined ? null : notice('good', said)}
+    <p class="lead">
+      A budget bounds what a project, an API key or an end user spends in a day or a month of UTC, beside the wallet.
+    </p>
+    ${list.data.length === 0 ? empty('No budget', 'Nothing but the wallet bounds what is spent here.') : budgetTable(list.data, mayChange)}
+    ${older(list.has_more ? pathWith('/portal/budgets', { after: list.last_id }) : null)}`;
+  const actions = mayChange ? html`<a class="button primary" href="/portal/budgets/new">New budget</a>` : null;
+  return page(visit, { title: 'Budgets', actions, body });
+}
+
+interface Typed {
+  readonly type: string;
+  readonly id: string;
+  readonly period: string;
+  readonly amount: string;
+  readonly mode: string;
+  readonly alerts: string;
+}
+
+const typedOf = (form: Form): Typed => ({
+  type: form.text('type'),
+  id: form.text('id').trim(),
+  period: form.text('period'),
+  amount: form.text('amount').trim(),
+  mode: form.text('mode'),
+  alerts: form.text('alerts'),
+});
+
+/** What is no number goes to the API as it is, which says what is wrong with it. */
+const percentsOf = (text: string): readonly unknown[] =>
+  text
+    .split(/[\s,%]+/)
+    .filter((word) => word !== '')
+    .map(numberOf);
+
+function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null): Html {
+  return html`${field({ name: 'amount', id: 'amount', label: 'Amount in USD', value: amount, refusal: renamed(refusal, 'amount', 'amount'), isRequired: true, inputMode: 'decimal', maxLength: 40, placeholder: '25' })}
+  ${radios({ name: 'mode', legend: 'At its end', choices: modes, chosen: mode, hint: 'What refuses never spends more than the amount; what only tells stops nothing.' })}
+  ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal: renamed(refusal, 'alert_percents', 'alerts'), hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
+}
+
+/** The API's field under the form's name. */
+function renamed(refusal: Refusal | null, from: string, to: string): Refusal | null {
+  const problem = refusal?.problems.get(from);
+  if (refusal === null || problem === undefined) return refusal;
+  return { ...refusal, problems: new Map([...refusal.problems, [to, problem]]) };
+}
+
+export async function newBudgetPage(visit: Visit): Promise<Response> {
+  const type = queryOf(visit.context, 'type') || 'project';
+  const typed = {
+    type,
+    id: queryOf(visit.context, 'id'),
+    period: 'monthly',
+    amount: '',
+    mode: 'hard',
+    alerts: '80, 100',
+  };
+  return newPage(visit, typed, null);
+}
+
+function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response | Promise<Response> {
+  const body = html`<form class="form" method="post" action="/portal/budgets/new">
+    ${formToken(visit)} ${refused(refusal)} ${select('type', 'Of', types, typed.type)}
+    ${field({ name: 'id', label: 'Which', value: typed.id, refusal: renamed(refusal, 'scope.id', 'id'), hint: 'The id of the project (proj_…) or key (key_…), or the end user as requests name him; empty for each end user.', maxLength: 256 })}
+    ${radios({ name: 'period', legend: 'Per', choices: periods, chosen: typed.period, hint: 'Of UTC. A request counts when it was accepted.' })}
+    ${changedFields(typed, refusal)}
+    <p class="buttons"><button class="primary">Make the budget</button> <a href="/portal/budgets">Cancel</a></p>
+  </form>`;
+  return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function createBudget(visit: Visit, form: Form): Promise<Response> {
+  const typed = typedOf(form);
+  const scope = typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: typed.id };
+  const { period, amount, mode, alerts } = typed;
+  const body = { scope, period, amount: amount, mode, alert_percents: percentsOf(alerts) };
+  const made = await visit.send('POST', '/v1/budgets', body);
+  if (made.ok) return visit.context.redirect('/portal/budgets?notice=made', 303);
+  if (made.refusal.status === 403) throw new RefusedError(made.refusal);
+  return newPage(visit, typed, made.refusal);
+}
+
+export async function budgetPage(visit: Visit, id: string): Promise<Response> {
+  const budget = await visit.get<BudgetAnswer>(pathOf(id));
+  const { amount, mode, alert_percents: percents } = budget;
+  return changePage(visit, budget, { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') }, null);
+}
+
+function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: Refusal | null) {
+  const body = html`<p class="lead">
+      Of ${scopeOf(budget)}, per ${budget.period === 'daily' ? 'day' : 'month'}: ${spentOf(budget)}, until
+      ${timeOf(budget.resets_at, '')}.
+    </p>
+    <form class="form" method="post" action="/portal/budgets/${budget.id}">
+      ${formToken(visit)} ${refused(refusal)} ${changedFields(typed, refusal)}
+      <p class="buttons"><button class="primary">Save</button> <a href="/portal/budgets">Cancel</a></p>
+    </form>
+    <form method="post" action="/portal/budgets/${budget.id}/delete">
+      ${formToken(visit)}
+      <p class="hint">Without it nothing is refused for it any more, from the next request on.</p>
+      <p class="buttons"><button class="danger">Delete the budget</button></p>
+    </form>`;
+  return page(visit, { title: 'Budget', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export async function changeBudget(visit: Visit, id: string, form: Form): Promise<Response> {
+  const typed = typedOf(form);
+  const { amount, mode, alerts } = typed;
+  const body = { amount: amount, mode, alert_percents: percentsOf(alerts) };
+  const changed = await visit.send('PATCH', pathOf(id), body);
+  if (changed.ok) return visit.context.redirect('/portal/budgets?notice=saved', 303);
+  return changePage(visit, await visit.get<BudgetAnswer>(pathOf(id)), typed, changed.refusal);
+}
+
+export async function deleteBudget(visit: Visit, id: string): Promise<Response> {
+  const deleted = await visit.send('DELETE', pathOf(id));
+  if (!deleted.ok) throw new RefusedError(deleted.refusal);
+  return visit.context.redirect('/portal/budgets?notice=deleted', 303);
+}

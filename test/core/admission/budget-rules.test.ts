@@ -1,0 +1,357 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { connectRedis, type RedisStore } from '#base/redis.ts';
+import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
+import type { Admission, AdmitRequest, HardBudget, Settlement, Spender, Spending } from '#core/admission/contract.ts';
+import { periodOf } from '#core/budgets/budgets.ts';
+import { startRedis, type TestRedis } from '../../support/redis.ts';
+
+/** Hard budgets over books that the test writes: memory and Redis say the same, and what they say is exact. */
+
+const log = createLog('silent');
+let redis: TestRedis;
+let store: RedisStore;
+let client: Redis;
+beforeAll(async () => {
+  redis = await startRedis();
+  store = await connectRedis(redis.url, log);
+  client = new Redis(redis.url);
+  // A script that Redis does not know yet is sent twice, and other calls may come between.
+  const scene = new Scene();
+  for (const amount of [100n, null]) {
+    if (amount !== null) scene.amounts.set('api_key', amount);
+    else scene.amounts.clear();
+    const admission = scene.redis();
+    const request = scene.request(10n);
+    await admission.admit(request);
+    await admission.extend(request.requestId, 1n);
+    admission.spooled(request.requestId, usedOf(0n));
+    scene.end(admission, request.requestId, 0n);
+    await admission.close();
+  }
+});
+afterAll(async () => {
+  client.disconnect();
+  store.close();
+  await redis.stop();
+});
+
+const unlimited = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
+const balancePicoUsd = 10n ** 15n;
+
+/** One organization: its books, its budgets, and what admits its requests. */
+class Scene {
+  readonly organizationId = randomUUID();
+  readonly spender: Spender = {
+    organizationId: this.organizationId,
+    keyId: randomUUID(),
+    projectId: randomUUID(),
+    user: 'anna',
+  };
+  readonly booked = new Map<string, bigint>();
+  /** Of everybody who counts against a slot; in micro-dollars. */
+  readonly amounts = new Map<Spending['type'], bigint>();
+  /** What is done between a question to the books and their answer. */
+  meanwhile: () => void = () => undefined;
+  live = new Set<string>();
+
+  readonly budgets = {
+    of: (spender: Spender, requestId: string): readonly HardBudget[] =>
+      [...this.amounts].map(([type, amountMicroUsd]) => {
+        const id = { project: spender.projectId, api_key: spender.keyId, user: spender.user ?? '' }[type];
+        const span = periodOf('daily', Number.parseInt(requestId.slice(0, 8) + requestId.slice(9, 13), 16));
+        const slot = `${type}_${id}_${span.fromMs}`;
+        return { budgetId: slot, slot, spending: { type, id, period: 'daily', ...span }, amountMicroUsd };
+      }),
+  };
+
+  readonly spentWith = (_organizationId: string, { fromMs, toMs }: Spending, ids: readonly string[]) => {
+    const inPeriod = [...this.booked].filter(([id]) => {
+      const ms = Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+      return ms >= fromMs && ms < toMs;
+    });
+    const picoUsd = inPeriod.reduce((sum, [, cost]) => sum + cost, 0n);
+    const counted = ids.filter((id) => this.booked.has(id));
+    this.meanwhile();
+    return Promise.resolve({ picoUsd, counted });
+  };
+
+  request(neededMicroUsd: bigint, wantedMicroUsd = neededMicroUsd, nowMs?: number): AdmitRequest {
+    const { organizationId, keyId } = this.spender;
+    const amounts = { neededMicroUsd, wantedMicroUsd, estimatedTokens: 1 };
+    return { organizationId, keyId, limits: unlimited, requestId: uuidv7(nowMs), spender: this.spender, ...amounts };
+  }
+
+  memory(): Admission {
+    return createMemoryAdmission({
+      loadBalance: () => Promise.resolve(balancePicoUsd),
+      loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
+      onCredit: () => undefined,
+      budgets: this.budgets,
+      loadSpent: this.spentWith,
+      clock: systemClock,
+    });
+  }
+
+  redis(gatewayId: string = randomUUID(), leaseMs = 30_000): RedisAdmission {
+    return createRedisAdmission({
+      store,
+      prefix: 'hg:test',
+      gatewayId,
+      leaseMs,
+      books: {
+        balanceWith: (_, ids) => Promise.resolve({ balancePicoUsd, charged: ids.filter((id) => this.booked.has(id)) }),
+        tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
+        isRevoked: () => Promise.resolve(false),
+        spentWith: this.spentWith,
+      },
+      budgets: this.budgets,
+      collect: () => Promise.resolve([]),
+      findSettled: (_, ids) =>
+        Promise.resolve(
+          new Map(ids.flatMap((id) => (this.booked.has(id) ? [[id, usedOf(this.booked.get(id) ?? 0n)] as const] : []))),
+        ),
+      liveGateways: () => Promise.resolve(this.live),
+      clock: systemClock,
+      log,
+    });
+  }
+
+  /** As the request path ends a request: the books first. */
+  end(admission: Admission, requestId: string, picoUsd: bigint): void {
+    this.booked.set(requestId, picoUsd);
+    admission.settle(requestId, usedOf(picoUsd));
+  }
+
+  name(what: string): string {
+    return `hg:test:{${this.organizationId}}:${what}`;
+  }
+}
+
+const usedOf = (chargedPicoUsd: bigint): Settlement => ({ chargedPicoUsd, tokens: 1 });
+const picoOf = (microUsd: bigint): bigint => microUsd * 1_000_000n;
+
+async function codeOf(admission: Admission, request: AdmitRequest): Promise<string> {
+  const result = await admission.admit(request);
+  return result.ok ? `ok ${result.heldMicroUsd}` : result.code;
+}
+
+/** The most that the next request may hold: found by asking, without holding anything. */
+async function leftOf(scene: Scene, admission: Admission): Promise<bigint> {
+  const result = await admission.check(scene.request(0n, 10n ** 12n));
+  if (!result.ok) throw new Error(result.code);
+  return result.heldMicroUsd;
+}
+
+type Step =
+  | { readonly kind: 'admit'; readonly needed: bigint; readonly more: bigint }
+  | { readonly kind: 'settle' | 'spool'; readonly which: number; readonly charge: number }
+  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint }
+  | { readonly kind: 'amount'; readonly type: Spending['type']; readonly microUsd: bigint | null }
+  | { readonly kind: 'forget' };
+
+const micro = fc.bigInt({ min: 0n, max: 400n });
+const steps: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('admit' as const), needed: micro, more: micro }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constantFrom('settle' as const, 'spool' as const),
+      which: fc.nat(20),
+      charge: fc.integer({ min: 0, max: 1_000_000 }),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('extend' as const), which: fc.nat(20), more: micro }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('amount' as const),
+      type: fc.constantFrom('project' as const, 'api_key' as const, 'user' as const),
+      microUsd: fc.option(fc.bigInt({ min: 0n, max: 2000n })),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('forget' as const) }) },
+);
+
+interface Held {
+  readonly id: string;
+  microUsd: bigint;
+  spooled: bigint | null;
+}
+
+async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
+  const scene = new Scene();
+  scene.amounts.set('api_key', 1000n);
+  const admission = kind === 'memory' ? scene.memory() : scene.redis();
+  const held: Held[] = [];
+  const said: unknown[] = [];
+  for (const step of history) {
+    const hold = 'which' in step ? held[step.which % Math.max(1, held.length)] : undefined;
+    if (step.kind === 'admit') {
+      const request = scene.request(step.needed, step.needed + step.more);
+      const result = await admission.admit(request);
+      if (result.ok) held.push({ id: request.requestId, microUsd: result.heldMicroUsd, spooled: null });
+      said.push(
+        result.ok ? result.heldMicroUsd : [result.code, 'budget' in result ? result.budget.spending.type : null],
+      );
+    } else if (step.kind === 'amount') {
+      if (step.microUsd === null) scene.amounts.delete(step.type);
+      else scene.amounts.set(step.type, step.microUsd);
+    } else if (step.kind === 'forget') {
+      // Nothing of it is on its way.
+      await admission.heldMicroUsd(scene.organizationId);
+      await client.del(scene.name('budgets'));
+    } else if (hold === undefined) continue;
+    else if (step.kind === 'extend') {
+      const added = await admission.extend(hold.id, step.more);
+      if (typeof added === 'bigint') hold.microUsd += added;
+      said.push(typeof added === 'bigint' || added === null ? added : added.spending.type);
+    } else {
+      const chargedPicoUsd = hold.spooled ?? hold.microUsd * BigInt(step.charge);
+      if (step.kind === 'spool' && hold.spooled === null) {
+        hold.spooled = chargedPicoUsd;
+        admission.spooled(hold.id, usedOf(chargedPicoUsd));
+      } else {
+        held.splice(held.indexOf(hold), 1);
+        scene.end(admission, hold.id, chargedPicoUsd);
+      }
+    }
+    const slots = scene.budgets.of(scene.spender, uuidv7()).map(({ slot }) => slot);
+    for (const slot of slots) said.push(await admission.heldOfSlot(scene.organizationId, slot));
+  }
+  return said;
+}
+
+describe('the rules of budgets', () => {
+  it('are the same in Redis and in memory, whatever is asked, changed and forgotten', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(steps, { maxLength: 30 }), async (history) => {
+        expect(await play('redis', history)).toEqual(await play('memory', history));
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  it.each(['memory', 'redis'] as const)(
+    'never let spent and held pass the amount, and are exact, in %s',
+    async (kind) => {
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.tuple(fc.bigInt({ min: 1n, max: 300n }), fc.integer({ min: 0, max: 1_000_000 }), fc.boolean())),
+          async (asked) => {
+            const scene = new Scene();
+            scene.amounts.set('project', 1000n);
+            const admission = kind === 'memory' ? scene.memory() : scene.redis();
+            const running = new Map<string, bigint>();
+            await Promise.all(
+              asked.map(async ([needed, charge, settles]) => {
+                const request = scene.request(needed);
+                const result = await admission.admit(request);
+                if (!result.ok) return;
+                running.set(request.requestId, result.heldMicroUsd);
+                const held = [...running.values()].reduce((sum, one) => sum + one, 0n);
+                const spent = [...scene.booked.values()].reduce((sum, one) => sum + one, 0n);
+                expect(picoOf(held) + spent).toBeLessThanOrEqual(picoOf(1000n));
+                if (!settles) return;
+                running.delete(request.requestId);
+                scene.end(admission, request.requestId, result.heldMicroUsd * BigInt(charge));
+              }),
+            );
+            const held = [...running.values()].reduce((sum, one) => sum + one, 0n);
+            const spent = [...scene.booked.values()].reduce((sum, one) => sum + one, 0n);
+            expect(await leftOf(scene, admission)).toBe(1000n - held - (spent + 999_999n) / 1_000_000n);
+          },
+        ),
+        { numRuns: 60 },
+      );
+    },
+  );
+});
+
+describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
+  const open = (scene: Scene): Admission => (kind === 'memory' ? scene.memory() : scene.redis());
+
+  it('belongs to the period in which a request was accepted, also where that ends while it runs', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 100n);
+    const admission = open(scene);
+    const lateMs = Date.UTC(2031, 4, 17, 23, 59, 30);
+    const late = scene.request(60n, 60n, lateMs);
+    expect(await codeOf(admission, late)).toBe('ok 60');
+    expect(await codeOf(admission, scene.request(60n, 60n, lateMs))).toBe('budget_exceeded');
+    expect(await codeOf(admission, scene.request(60n, 60n, lateMs + 60_000))).toBe('ok 60');
+    expect(await admission.extend(late.requestId, 100n)).toBe(40n);
+    scene.end(admission, late.requestId, picoOf(100n));
+    expect(await codeOf(admission, scene.request(1n, 1n, lateMs))).toBe('budget_exceeded');
+    expect(await codeOf(admission, scene.request(40n, 40n, lateMs + 60_000))).toBe('ok 40');
+  });
+
+  it('counts a charge once that the books have before the request is settled', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 100n);
+    const admission = open(scene);
+    const first = scene.request(60n);
+    expect(await codeOf(admission, first)).toBe('ok 60');
+    // Booked, and read by who knows nothing of the budget's spending yet.
+    scene.booked.set(first.requestId, picoOf(50n));
+    scene.amounts.set('project', 100n);
+    expect(await codeOf(admission, scene.request(40n))).toBe('ok 40');
+    admission.settle(first.requestId, usedOf(picoOf(50n)));
+    expect(await codeOf(admission, scene.request(11n))).toBe('budget_exceeded');
+    expect(await codeOf(admission, scene.request(10n))).toBe('ok 10');
+  });
+
+  it('is read again where something is settled while it is read', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 100n);
+    const admission = open(scene);
+    const first = scene.request(50n);
+    expect(await codeOf(admission, first)).toBe('ok 50');
+    scene.amounts.set('user', 100n);
+    let reads = 0;
+    scene.meanwhile = () => {
+      reads += 1;
+      if (reads === 1) scene.end(admission, first.requestId, picoOf(30n));
+    };
+    expect(await codeOf(admission, scene.request(70n))).toBe('ok 70');
+    expect(reads).toBeGreaterThanOrEqual(2);
+    expect(await codeOf(admission, scene.request(1n))).toBe('budget_exceeded');
+  });
+});
+
+describe('budgets of several gateways', () => {
+  it('are known again when Redis has lost everything, with what runs', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 100n);
+    const gateway = scene.redis();
+    const [running, ended] = [scene.request(30n), scene.request(20n)];
+    for (const request of [running, ended]) await gateway.admit(request);
+    scene.end(gateway, ended.requestId, picoOf(15n));
+    await gateway.heldMicroUsd(scene.organizationId);
+    await client.flushall();
+    expect(await codeOf(gateway, scene.request(56n))).toBe('budget_exceeded');
+    expect(await codeOf(gateway, scene.request(55n))).toBe('ok 55');
+    scene.end(gateway, running.requestId, picoOf(30n));
+    expect(await codeOf(gateway, scene.request(1n))).toBe('budget_exceeded');
+  });
+
+  it('get back what a gateway held that is gone, by what the books say of it', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 100n);
+    const [gone, stays] = [scene.redis('gone', 300), scene.redis('stays', 300)];
+    scene.live = new Set(['stays']);
+    const [booked, lost] = [scene.request(50n), scene.request(40n)];
+    for (const request of [booked, lost]) await gone.admit(request);
+    scene.booked.set(booked.requestId, picoOf(20n));
+    expect(await codeOf(stays, scene.request(20n))).toBe('budget_exceeded');
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    await stays.sweep();
+    expect(await codeOf(stays, scene.request(81n))).toBe('budget_exceeded');
+    expect(await codeOf(stays, scene.request(80n))).toBe('ok 80');
+  });
+});

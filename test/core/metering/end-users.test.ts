@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import { verifyBooks } from '#core/metering/metering.ts';
+import { decodeRecord, encodeRecord } from '#core/metering/spooled-record.ts';
+import { createSpendingReports } from '#core/metering/spent.ts';
+import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+
+describe('what end users spend', () => {
+  const bench = useWallet();
+  const dayMs = 86_400_000;
+  const todayMs = Math.floor(Date.now() / dayMs) * dayMs;
+  const today = { fromMs: todayMs, toMs: todayMs + dayMs };
+
+  it('is summed by the day of the request, once, beside requests of nobody, and the books stay right', async () => {
+    const organizationId = await bench.openWallet(1_000n);
+    const spending = createSpendingReports(bench.db);
+    const records = [
+      chargeOf(organizationId, 7n, { endUser: 'anna' }),
+      chargeOf(organizationId, 3n),
+      chargeOf(organizationId, 0n, { endUser: 'nobody pays' }),
+      chargeOf(organizationId, 5n, { endUser: 'anna' }),
+      chargeOf(organizationId, 2n, { endUser: 'ünal' }),
+      chargeOf(organizationId, 11n, { endUser: 'anna', id: uuidv7(todayMs - 1000) }),
+    ];
+    await bench.writer.write(records);
+    await bench.writer.write(records.slice(1));
+    const of = (user: string, span = today) => ({ type: 'user' as const, id: user, ...span });
+    const both = { ...today, fromMs: todayMs - dayMs };
+    const asked = [of('anna'), of('anna', both), of('ünal'), of('nobody')];
+    expect(await spending.spentOf(organizationId, asked)).toEqual([12n, 23n, 2n, 0n]);
+    const ids = records.map(({ id }) => id);
+    const { picoUsd, counted } = await spending.spentWith(organizationId, of('anna'), [...ids, uuidv7()]);
+    expect([picoUsd, new Set(counted)]).toEqual([12n, new Set(ids)]);
+    expect(await spending.usersWith(organizationId, { ...today, leastPicoUsd: 3n })).toEqual([
+      { user: 'anna', picoUsd: 12n },
+    ]);
+    const [row] = await bench.db.sql`select count(*)::int as rows from usage_users`;
+    expect(row).toEqual({ rows: 3 });
+    expect((await verifyBooks(bench.db)).findings).toEqual([]);
+    await spending.forgetUsers(todayMs);
+    expect(await spending.spentOf(organizationId, asked)).toEqual([12n, 12n, 2n, 0n]);
+  });
+
+  it('is that of keys and projects by the sums that there are', async () => {
+    const organizationId = await bench.openWallet(1_000n);
+    const spending = createSpendingReports(bench.db);
+    const one = chargeOf(organizationId, 7n);
+    const other = chargeOf(organizationId, 4n, { projectId: one.projectId, keyId: uuidv7() });
+    const before = chargeOf(organizationId, 9n, {
+      projectId: one.projectId,
+      keyId: one.keyId,
+      id: uuidv7(todayMs - 1),
+    });
+    await bench.writer.write([one, other, before]);
+    const spans = [
+      { type: 'api_key' as const, id: one.keyId, ...today },
+      { type: 'api_key' as const, id: other.keyId, ...today },
+      { type: 'project' as const, id: one.projectId, ...today },
+      { type: 'project' as const, id: one.projectId, ...today, fromMs: todayMs - dayMs },
+      { type: 'project' as const, id: uuidv7(), ...today },
+    ];
+    expect(await spending.spentOf(organizationId, spans)).toEqual([7n, 4n, 11n, 20n, 0n]);
+    for (const [index, span] of spans.entries()) {
+      const { picoUsd } = await spending.spentWith(organizationId, span, []);
+      expect([index, picoUsd]).toEqual([index, [7n, 4n, 11n, 20n, 0n][index]]);
+    }
+  });
+
+  it('goes through the spool', () => {
+    const record = chargeOf(uuidv7(), 7n, { endUser: 'anna' });
+    expect(decodeRecord(encodeRecord(record, 0))).toMatchObject({ endUser: 'anna' });
+    expect(decodeRecord(encodeRecord(chargeOf(uuidv7(), 7n), 0))).not.toHaveProperty('endUser');
+  });
+});

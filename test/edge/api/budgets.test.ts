@@ -1,0 +1,238 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type MailServer, startMailServer } from '../../support/mail.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { makePerson, signInPerson } from '../portal/visitor.ts';
+import { type Body, chatBody, standinFile, writeEngines } from '../inference/inference-gateway.ts';
+
+let mail: MailServer;
+let gateway: TestGateway;
+
+beforeAll(async () => {
+  mail = await startMailServer();
+  gateway = await startGateway({
+    enginesDir: writeEngines({ chat: standinFile('chat') }),
+    env: {
+      HEADGATE_SMTP_URL: mail.url,
+      HEADGATE_PUBLIC_URL: 'https://gateway.example.com',
+      HEADGATE_MAX_ACTIVE_KEYS: '1000',
+    },
+  });
+});
+
+afterAll(async () => {
+  await gateway.stop();
+  await mail.stop();
+});
+
+interface Answer {
+  readonly status: number;
+  readonly body: Body;
+}
+
+async function ask(path: string, options: Parameters<TestGateway['request']>[1] = {}): Promise<Answer> {
+  const response = await gateway.request(path, options);
+  return { status: response.status, body: await response.json() };
+}
+
+interface Tenant {
+  readonly id: string;
+  readonly key: string;
+  readonly projectId: string;
+  readonly inference: { readonly id: string; readonly secret: string };
+}
+
+async function openTenant(name = 'Tenant'): Promise<Tenant> {
+  const { body: made } = await ask('/v1/organizations', { body: { name } });
+  await ask('/v1/wallet/credits', { body: { organization_id: made.id, amount: '10', reference: 'opening' } });
+  const key: string = made.management_key;
+  const { body: inference } = await ask('/v1/keys', { key, body: { name: 'app' } });
+  return { id: made.id, key, projectId: inference.project_id, inference };
+}
+
+const each = { scope: { type: 'user', id: null }, period: 'daily', amount: '1' };
+const make = ({ key }: Tenant, body: object): Promise<Answer> => ask('/v1/budgets', { key, body });
+
+describe('budgets over HTTP', () => {
+  it('refuses what is no budget, and names the field', async () => {
+    const tenant = await openTenant();
+    const refused: readonly (readonly [object, string])[] = [
+      [{ ...each, amount: '0' }, 'amount'],
+      [{ ...each, amount: '-1' }, 'amount'],
+      [{ ...each, amount: 1 }, 'amount'],
+      [{ ...each, amount: '0.0000001' }, 'amount'],
+      [{ ...each, period: 'weekly' }, 'period'],
+      [{ ...each, mode: 'firm' }, 'mode'],
+      [{ ...each, alert_percents: [0] }, 'alert_percents'],
+      [{ ...each, scope: { type: 'team', id: null } }, 'scope'],
+      [{ ...each, scope: { type: 'project', id: null } }, 'scope.id'],
+      [{ ...each, scope: { type: 'api_key', id: tenant.projectId } }, 'scope.id'],
+      [{ ...each, scope: { type: 'user', id: '' } }, 'scope'],
+    ];
+    for (const [body, field] of refused) {
+      const { status, body: answer } = await make(tenant, body);
+      expect([status, answer.error?.code]).toEqual([400, 'invalid_request_error']);
+      expect(answer.error.message).toContain(field);
+    }
+  });
+
+  it('knows nothing of what is of another organization', async () => {
+    const [own, other] = [await openTenant(), await openTenant()];
+    const { body: made } = await make(own, each);
+    for (const scope of [
+      { type: 'project', id: own.projectId },
+      { type: 'api_key', id: own.inference.id },
+    ]) {
+      expect((await make(other, { ...each, scope })).status).toBe(404);
+    }
+    const path = `/v1/budgets/${made.id}`;
+    expect((await ask(path, { key: other.key })).status).toBe(404);
+    expect((await ask(path, { key: other.key, method: 'PATCH', body: { amount: '2' } })).status).toBe(404);
+    expect((await ask(path, { key: other.key, method: 'DELETE' })).status).toBe(404);
+    expect((await ask(`/v1/budgets?organization_id=${own.id}`, { key: other.key })).status).toBe(404);
+    expect((await ask('/v1/budgets', { key: other.key })).body.data).toEqual([]);
+    expect((await ask(`${path}?organization_id=${own.id}`)).body).toEqual(made);
+  });
+
+  it('takes one of each scope, period and mode', async () => {
+    const tenant = await openTenant();
+    expect((await make(tenant, each)).status).toBe(201);
+    expect((await make(tenant, { ...each, amount: '2' })).body.error.code).toBe('conflict');
+    const { body: soft } = await make(tenant, { ...each, mode: 'soft' });
+    expect((await make(tenant, { ...each, period: 'monthly' })).status).toBe(201);
+    const { body: named } = await make(tenant, { ...each, scope: { type: 'user', id: 'anna' } });
+    expect(named).toMatchObject({ scope: { type: 'user', id: 'anna' }, spent: '0', remaining: '1' });
+    const hardened = await ask(`/v1/budgets/${soft.id}`, { key: tenant.key, method: 'PATCH', body: { mode: 'hard' } });
+    expect(hardened.status).toBe(409);
+  });
+
+  it('are listed newest first, by pages and by scope', async () => {
+    const tenant = await openTenant();
+    const ids: string[] = [];
+    for (const name of ['a', 'b', 'c']) {
+      ids.unshift((await make(tenant, { ...each, scope: { type: 'user', id: name } })).body.id);
+    }
+    ids.unshift((await make(tenant, { ...each, scope: { type: 'project', id: tenant.projectId } })).body.id);
+    const first = (await ask('/v1/budgets?limit=3', { key: tenant.key })).body;
+    expect(first.data.map(({ id }: Body) => id)).toEqual(ids.slice(0, 3));
+    expect([first.has_more, first.first_id, first.last_id]).toEqual([true, ids[0], ids[2]]);
+    const rest = (await ask(`/v1/budgets?limit=3&after=${first.last_id}`, { key: tenant.key })).body;
+    expect([rest.data.map(({ id }: Body) => id), rest.has_more]).toEqual([ids.slice(3), false]);
+    const users = (await ask('/v1/budgets?scope_type=user', { key: tenant.key })).body;
+    expect(users.data).toHaveLength(3);
+    const project = `/v1/budgets?scope_type=project&scope_id=${tenant.projectId}`;
+    expect((await ask(project, { key: tenant.key })).body.data.map(({ id }: Body) => id)).toEqual([ids[0]]);
+    expect((await ask('/v1/budgets?scope_id=x', { key: tenant.key })).status).toBe(400);
+  });
+
+  it('shows members those of their own key and project alone, and has them change nothing', async () => {
+    const tenant = await openTenant();
+    const { body: other } = await ask('/v1/keys', { key: tenant.key, body: { name: 'other' } });
+    const own = (await make(tenant, { ...each, scope: { type: 'api_key', id: tenant.inference.id } })).body;
+    const project = (await make(tenant, { ...each, scope: { type: 'project', id: tenant.projectId } })).body;
+    const foreign = (await make(tenant, { ...each, scope: { type: 'api_key', id: other.id } })).body;
+    const users = (await make(tenant, each)).body;
+    const key = tenant.inference.secret;
+    const seen = (await ask('/v1/budgets', { key })).body.data.map(({ id }: Body) => id);
+    expect(seen).toEqual([project.id, own.id]);
+    for (const { id } of [foreign, users]) expect((await ask(`/v1/budgets/${id}`, { key })).status).toBe(404);
+    expect((await ask(`/v1/budgets/${own.id}`, { key })).status).toBe(200);
+    expect((await ask(`/v1/budgets/${own.id}`, { key, method: 'DELETE' })).status).toBe(403);
+  });
+
+  it('leave a row of every change in the audit log', async () => {
+    const tenant = await openTenant();
+    const { body: made } = await make(tenant, each);
+    await ask(`/v1/budgets/${made.id}`, { key: tenant.key, method: 'PATCH', body: { amount: '2.5' } });
+    await ask(`/v1/budgets/${made.id}`, { key: tenant.key, method: 'DELETE' });
+    const { data } = (await ask('/v1/audit', { key: tenant.key })).body;
+    const rows = data
+      .filter(({ target_id: id }: Body) => id === made.id)
+      .map((one: Body) => [one.action, one.before?.amount, one.after?.amount]);
+    expect(rows).toEqual([
+      ['budget.deleted', '2.5', undefined],
+      ['budget.changed', '1', '2.5'],
+      ['budget.created', undefined, '1'],
+    ]);
+  });
+
+  it('show the period of now, in UTC', async () => {
+    const tenant = await openTenant();
+    const { body } = await make(tenant, { ...each, period: 'monthly' });
+    const [start, end] = [new Date(body.period_start * 1000), new Date(body.resets_at * 1000)];
+    expect([start.getUTCDate(), start.getUTCHours(), end.getUTCDate(), end.getUTCHours()]).toEqual([1, 0, 1, 0]);
+    expect(start.getTime()).toBeLessThanOrEqual(Date.now());
+    expect(end.getTime()).toBeGreaterThan(Date.now());
+  });
+});
+
+describe('alerts of budgets', () => {
+  const chat = ({ inference }: Tenant, fields: object = {}): Promise<Response> =>
+    gateway.request('/v1/chat/completions', { key: inference.secret, body: chatBody(fields) });
+
+  it('tell owners and admins once for each percentage of a soft budget, and members nothing', async () => {
+    const tenant = await openTenant('Soft');
+    const { email: admin } = await makePerson(gateway, { role: 'admin' }, tenant.key);
+    const { email: member } = await makePerson(gateway, { role: 'member' }, tenant.key);
+    const scope = { type: 'project', id: tenant.projectId };
+    await make(tenant, { scope, period: 'daily', amount: '0.000001', mode: 'soft', alert_percents: [50, 100] });
+    for (const _ of [1, 2, 3]) expect((await chat(tenant)).status).toBe(200);
+    const subjects = [await mail.next(admin), await mail.next(admin)].map(
+      ({ text }) => /reached (\d+) percent/.exec(text)?.[1],
+    );
+    expect(new Set(subjects)).toEqual(new Set(['100', '50']));
+    // Somebody else is told after another look: nothing was told anew.
+    const second = await openTenant('Second');
+    const { email: other } = await makePerson(gateway, { role: 'admin' }, second.key);
+    await make(second, {
+      ...each,
+      scope: { type: 'api_key', id: second.inference.id },
+      amount: '0.000001',
+      alert_percents: [],
+    });
+    expect((await chat(second)).status).toBe(402);
+    expect((await mail.next(other)).text).toContain('Requests that would pass it are refused');
+    expect(mail.letters.filter(({ to }) => to.includes(admin))).toHaveLength(2);
+    expect(mail.letters.filter(({ to }) => to.includes(member))).toHaveLength(0);
+  });
+
+  it('name the end user of a budget of each', async () => {
+    const tenant = await openTenant('Users');
+    const { email: admin } = await makePerson(gateway, { role: 'admin' }, tenant.key);
+    await make(tenant, { ...each, mode: 'soft', amount: '0.000001', alert_percents: [100] });
+    await (await chat(tenant, { user: 'anna' })).text();
+    expect((await mail.next(admin)).text).toContain('user anna');
+  });
+});
+
+describe('the page of budgets', () => {
+  it('makes, changes and deletes them, and shows them with their key and project', async () => {
+    const tenant = await openTenant('Page');
+    const visitor = await signInPerson(gateway, (await makePerson(gateway, { role: 'admin' }, tenant.key)).email);
+    const typed = {
+      type: 'project',
+      id: tenant.projectId,
+      period: 'daily',
+      amount: '5',
+      mode: 'hard',
+      alerts: '80, 100',
+    };
+    const refused = await visitor.post('/portal/budgets/new', { ...typed, amount: 'five' });
+    expect([refused.status, refused.text.includes('value="five"')]).toEqual([400, true]);
+    const made = await visitor.post('/portal/budgets/new', typed);
+    expect([made.status, made.headers.location]).toEqual([303, '/portal/budgets?notice=made']);
+    const list = await visitor.get('/portal/budgets');
+    const id = /\/portal\/budgets\/(budget_[0-9a-f]+)"/.exec(list.text)?.[1] ?? '';
+    expect(list.text).toContain('<meter');
+    expect((await visitor.get(`/portal/projects/${tenant.projectId}`)).text).toContain(id);
+    expect((await visitor.get(`/portal/keys/${tenant.inference.id}`)).text).toContain('New budget');
+    const changed = await visitor.post(`/portal/budgets/${id}`, { amount: '7', mode: 'soft', alerts: '' });
+    expect(changed.status).toBe(303);
+    expect((await ask(`/v1/budgets/${id}`, { key: tenant.key })).body).toMatchObject({
+      amount: '7',
+      mode: 'soft',
+      alert_percents: [],
+    });
+    expect((await visitor.post(`/portal/budgets/${id}/delete`)).status).toBe(303);
+    expect((await ask(`/v1/budgets/${id}`, { key: tenant.key })).status).toBe(404);
+  });
+});

@@ -1,0 +1,40 @@
+import { describe, expect, it } from 'vitest';
+import { useApi } from '../api/test-api.ts';
+import { say } from './in-process.ts';
+
+const api = useApi();
+const run = (args: readonly string[], key: string) => say(args, { url: api().url, key });
+
+describe('headgate budgets', () => {
+  it('refuses what names no scope or several, and says where budgets are listed', async () => {
+    const { key } = await api().organization();
+    expect((await run(['budgets', 'create', '5'], key)).stderr).toContain('name one of --key, --project');
+    const both = ['budgets', 'create', '5', '--user', 'anna', '--each-user'];
+    expect((await run(both, key)).stderr).toContain('name one of --key, --project');
+    expect((await run(['budgets', 'create', '5', '--each-user', '--alerts', 'some'], key)).stderr).toContain('80,100');
+    expect((await run(['budgets', 'create', 'five', '--each-user'], key)).stderr).toContain('amount');
+    expect((await run(['budgets', 'edit', 'x'], key)).stderr).toContain('name what changes');
+    expect((await run(['budgets', 'edit', 'x', '--amount', '5'], key)).stderr).toContain('"headgate budgets ls"');
+    expect(await run(['budgets', 'ls'], key)).toMatchObject({ stdout: expect.stringContaining('there is no budget') });
+  });
+
+  it('makes, lists, changes and deletes them', async () => {
+    const { key } = await api().organization();
+    const made = await run(['budgets', 'create', '5', '--each-user', '--period', 'daily', '--alerts', '50'], key);
+    const id = /budget_[0-9a-f]{32}/.exec(made.stdout)?.[0] ?? '';
+    expect(made.stdout).toBe(`${id}: daily hard budget of each user, 5 USD\n`);
+    const project = (await api().ask('/v1/projects', { key })).body.data[0];
+    expect((await run(['budgets', 'create', '9', '--project', project.name], key)).stdout).toContain(
+      `monthly hard budget of ${project.id}, 9 USD`,
+    );
+    expect((await run(['budgets', 'ls'], key)).stdout).toMatch(
+      new RegExp(`^${id} +each user +daily +hard +5 +- +- .* 50%`, 'm'),
+    );
+    const edited = await run(['budgets', 'edit', id, '--amount', '7.5', '--mode', 'soft', '--alerts', 'none'], key);
+    expect(edited.stdout).toContain('daily soft budget of each user, 7.5 USD');
+    expect((await api().ask(`/v1/budgets/${id}`, { key })).body).toMatchObject({ alert_percents: [] });
+    expect((await run(['budgets', 'rm', id], key)).stderr).toContain('--yes does it, nothing was deleted');
+    expect((await run(['budgets', 'rm', id, '--yes'], key)).stdout).toBe(`${id}: deleted\n`);
+    expect((await api().ask(`/v1/budgets/${id}`, { key })).status).toBe(404);
+  });
+});

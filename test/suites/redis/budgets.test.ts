@@ -1,0 +1,197 @@
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { answerTimeoutMs } from '#base/redis.ts';
+import { type Body, errorOf, eventually } from '../../edge/inference/inference-gateway.ts';
+import { adminKey, type Cluster, startCluster } from './gateway-cluster.ts';
+
+/** Hard budgets of several gateways with one Redis, which is lost, frozen, and outlived by gateways that are killed. */
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await startCluster({ count: 2, env: { HEADGATE_LEASE_SECONDS: '2' } });
+  await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
+});
+afterAll(() => cluster.stop());
+
+interface Place {
+  readonly owner: { readonly id: string; readonly key: string };
+  readonly secret: string;
+  readonly id: string;
+}
+
+/** A key with a daily budget of so many USD, in an organization of its own. */
+async function openPlace(amount: string): Promise<Place> {
+  const owner = await cluster.organization('10');
+  const { id: keyId, secret } = await cluster.key({}, owner.key);
+  const body = { scope: { type: 'api_key', id: keyId }, period: 'daily', amount: amount, alert_percents: [] };
+  const made: Body = await (await cluster.ask(0, '/v1/budgets', { body, key: owner.key })).json();
+  return { owner, secret, id: made.id };
+}
+
+async function read(which: number, { owner, id }: Place): Promise<Body> {
+  return (await cluster.ask(which, `/v1/budgets/${id}`, { key: owner.key })).json();
+}
+
+const settled = (place: Place): Promise<Body> =>
+  eventually(async () => {
+    const budget = await read(0, place);
+    return budget.held === '0' ? budget : null;
+  }, 60_000);
+
+async function statusOf(asked: Promise<Response>): Promise<number> {
+  const answer = await asked;
+  await answer.text();
+  return answer.status;
+}
+
+async function whileFrozen(run: () => Promise<void>): Promise<void> {
+  const pid = cluster.redis.pid ?? 0;
+  process.kill(pid, 'SIGSTOP');
+  try {
+    await run();
+  } finally {
+    process.kill(pid, 'SIGCONT');
+  }
+}
+
+/** Micro-dollars spent as the short memory has them; null where it must ask the books. */
+async function spentInRedis({ owner }: Place): Promise<number | null> {
+  const client = new Redis(cluster.redis.url);
+  const uuid = owner.id.replace(/^org_(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+  const [name = ''] = await client.keys(`*{${uuid}}:budgets`);
+  const fields = await client.hgetall(name);
+  client.disconnect();
+  const slot = Object.keys(fields).find((field) => field.startsWith('api_key_') && !field.includes(':'));
+  return slot === undefined ? null : -Number(fields[slot]) - Number(fields[`${slot}:r`]) / 1e6;
+}
+
+/** What the books have is what Redis has, or it knows that it must ask them. */
+async function expectExact(place: Place): Promise<void> {
+  const { spent } = await settled(place);
+  const inBooks = Number(spent) * 1e6;
+  expect((await spentInRedis(place)) ?? inBooks).toBeCloseTo(inBooks, 3);
+}
+
+const ten = { max_tokens: 10, ignore_eos: true };
+
+describe('a hard budget of several gateways', () => {
+  it('is never passed, also when Redis is flushed in mid-traffic, and holds nothing in the end', async () => {
+    const amount = '0.002';
+    const place = await openPlace(amount);
+    const flushing = (async () => {
+      for (let time = 0; time < 5; time += 1) {
+        await new Promise((resolve) => setTimeout(resolve, 60));
+        await cluster.redis.flush();
+      }
+    })();
+    const statuses: number[] = [];
+    for (let round = 0; round < 8; round += 1) {
+      const asked = Array.from({ length: 60 }, (_, index) => statusOf(cluster.chat(index % 2, place.secret, ten)));
+      statuses.push(...(await Promise.all(asked)));
+    }
+    await flushing;
+    expect(statuses.filter((status) => ![200, 402, 503].includes(status))).toEqual([]);
+    expect(statuses).toContain(402);
+    const { spent } = await settled(place);
+    expect(Number(spent)).toBeGreaterThan(0.001);
+    expect(Number(spent)).toBeLessThanOrEqual(Number(amount));
+    await expectExact(place);
+  });
+
+  it('is gone by on every gateway once its change is answered', async () => {
+    const place = await openPlace('0.000001');
+    const change = (body: object | null): Promise<Response> =>
+      cluster.ask(1, `/v1/budgets/${place.id}`, {
+        key: place.owner.key,
+        ...(body === null ? { method: 'DELETE' } : { method: 'PATCH', body }),
+      });
+    const statuses = (): Promise<number[]> =>
+      Promise.all([0, 1].map((which) => statusOf(cluster.chat(which, place.secret, ten))));
+    expect(await statuses()).toEqual([402, 402]);
+    await change({ amount: '1' });
+    expect(await statuses()).toEqual([200, 200]);
+    await change({ amount: '0.000002' });
+    expect(await statuses()).toEqual([402, 402]);
+    await change({ mode: 'soft' });
+    expect(await statuses()).toEqual([200, 200]);
+    await change({ mode: 'hard' });
+    expect(await statuses()).toEqual([402, 402]);
+    await change(null);
+    expect(await statuses()).toEqual([200, 200]);
+  });
+
+  it('is found by a gateway that nobody told of it', async () => {
+    const place = await openPlace('1');
+    await cluster.sql`update budgets set amount = 1000000 where id = ${place.id.replace(/^budget_(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')}`;
+    for (const which of [0, 1]) {
+      const refused = (): Promise<boolean> =>
+        statusOf(cluster.chat(which, place.secret, ten)).then((status) => status === 402);
+      expect(await eventually(refused, 30_000)).toBe(true);
+    }
+  });
+
+  it('counts what ran while Redis was frozen once, and each gateway gave no more than its part', async () => {
+    const amount = '0.0008';
+    const place = await openPlace(amount);
+    for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, place.secret, ten))).toBe(200);
+    await settled(place);
+    await whileFrozen(async () => {
+      for (const which of [0, 1]) {
+        const statuses: number[] = [];
+        for (let round = 0; round < 6; round += 1) {
+          const asked = Array.from({ length: 20 }, () => statusOf(cluster.chat(which, place.secret, ten)));
+          statuses.push(...(await Promise.all(asked)));
+        }
+        expect(statuses).toContain(200);
+        expect(statuses.filter((status) => ![200, 402, 503].includes(status))).toEqual([]);
+        expect(statuses.some((status) => status !== 200)).toBe(true);
+      }
+    });
+    const { spent } = await settled(place);
+    expect(Number(spent)).toBeGreaterThan(0.0002);
+    expect(Number(spent)).toBeLessThanOrEqual(Number(amount));
+    await eventually(async () => (await statusOf(cluster.chat(0, place.secret, ten))) !== 503, 30_000);
+    await expectExact(place);
+  });
+});
+
+describe('a gateway that is killed', () => {
+  it('between the books and Redis is counted by the books, once, and its hold is given back', async () => {
+    const place = await openPlace('1');
+    const which = cluster.gateways.indexOf(await cluster.start());
+    expect(await statusOf(cluster.chat(which, place.secret, ten))).toBe(200);
+    await settled(place);
+    const fields = { stream: true, max_tokens: 40, ignore_eos: true, standin: { ttft_ms: 20, tpot_ms: 20 } };
+    const answer = await cluster.chat(which, place.secret, fields);
+    expect(Number((await read(0, place)).held)).toBeGreaterThan(0);
+    await whileFrozen(async () => {
+      expect(await answer.text()).toContain('data: [DONE]');
+      await new Promise((resolve) => setTimeout(resolve, 3 * answerTimeoutMs));
+      await cluster.gateways[which]?.end('SIGKILL');
+    });
+    await eventually(async () => (await read(0, place)).held !== null, 60_000);
+    await expectExact(place);
+    expect(await statusOf(cluster.chat(0, place.secret, ten))).toBe(200);
+    await expectExact(place);
+  });
+
+  it('in mid-stream gives its holds back by the books, and a new one knows what was spent', async () => {
+    const place = await openPlace('0.002');
+    const third = await cluster.start();
+    const which = cluster.gateways.indexOf(third);
+    const slow = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 50 } };
+    const streams = await Promise.all([1, 2].map(() => cluster.chat(which, place.secret, slow)));
+    const ends = streams.map((stream) => stream.text().catch(() => ''));
+    expect(Number((await read(0, place)).held)).toBeGreaterThan(0);
+    await third.end('SIGKILL');
+    await Promise.all(ends);
+    await settled(place);
+    for (;;) if ((await statusOf(cluster.chat(0, place.secret, ten))) === 402) break;
+    await cluster.redis.flush();
+    const fourth = cluster.gateways.indexOf(await cluster.start());
+    const error = await errorOf(await cluster.chat(fourth, place.secret, ten));
+    expect(error).toMatchObject({ status: 402, code: 'budget_exceeded' });
+    const { spent } = await settled(place);
+    expect(Number(spent)).toBeLessThanOrEqual(0.002);
+  });
+});
