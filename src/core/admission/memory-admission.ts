@@ -177,9 +177,15 @@ class MemoryAdmission implements Admission {
       slot.changes += 1;
       if (!isCounted && slot.spentPicoUsd !== null) slot.spentPicoUsd += chargedPicoUsd;
     }
-    const made = this.#budgetsOf(requestId, hold.spender).filter(({ slot }) => !slots.has(slot));
-    if (made.length > 0) this.#budgets.forget(account.organizationId, made);
+    const now = this.#budgetsOf(requestId, hold.spender);
+    if (now.length > 0) this.#forgetNewBudgets(hold, now);
     if (hold.spooled === null) this.#correct(hold, tokens);
+  }
+
+  /** What was charged to a budget that was made while the request ran is in the books alone: they are asked again. */
+  #forgetNewBudgets({ account, slots }: Hold, budgets: readonly HardBudget[]): void {
+    const made = budgets.filter(({ slot }) => !slots.has(slot));
+    this.#budgets.forget(account.organizationId, made);
   }
 
   settleReplayed(_organizationId: string, _keyId: string, requestId: string, used: Settlement): void {
@@ -339,6 +345,7 @@ class MemoryAdmission implements Admission {
 function changeHold(hold: Hold, deltaMicroUsd: bigint): void {
   hold.heldMicroUsd += deltaMicroUsd;
   hold.account.heldMicroUsd += deltaMicroUsd;
+  if (hold.slots === noSlots) return;
   for (const { slot } of hold.slots.values()) slot.heldMicroUsd += deltaMicroUsd;
 }
 

@@ -162,7 +162,7 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.settle(requestId, used);
     if (hold === null) return;
     this.#known.charged(hold.organizationId, used.chargedPicoUsd);
-    for (const slot of hold.slots) this.#known.budgetCharged(hold.organizationId, slot, used.chargedPicoUsd);
+    if (hold.slots.length > 0) this.#chargedToBudgets(hold, used);
     this.#outages.current?.settled(requestId, hold, used);
     this.#forgetNewBudgets(requestId, hold);
   }
@@ -255,6 +255,10 @@ class SharedAdmission implements RedisAdmission {
     const result = await this.#outages.begin().admit(request, { isDry, isUnsure });
     if (isUnsure && !isDry && !result.ok) this.#leases.settlements.undo(request);
     return result;
+  }
+
+  #chargedToBudgets({ organizationId, slots }: OwnHold, { chargedPicoUsd }: Settlement): void {
+    for (const slot of slots) this.#known.budgetCharged(organizationId, slot, chargedPicoUsd);
   }
 
   /**

@@ -144,7 +144,7 @@ export class RedisAsking {
       if (!isDry) {
         const reservedTokens = Number(reply.rest[6] ?? '0');
         leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told', budgets });
-        this.#hearBudgets(asking, reply.rest);
+        if (budgets.length > 0) this.#hearBudgets(asking, reply.rest);
         onAdmitted(request, heldMicroUsd);
       }
       return { ok: true, heldMicroUsd, view };

@@ -26,7 +26,9 @@ const percents = z
 const amount = amountText({ isSigned: false, example: '25', description: 'USD of one period' });
 const microPico = 1_000_000n;
 const wholeMicros = (pico: bigint): boolean => pico % microPico === 0n;
-const amountUsd = amount.refine(wholeMicros, 'must have at most 6 places');
+const amountUsd = amount
+  .refine(wholeMicros, 'must have at most 6 places')
+  .openapi({ pattern: '^[0-9]{1,40}(\\.[0-9]{1,6})?$' });
 
 export const createBudgetSchema = z
   .strictObject({

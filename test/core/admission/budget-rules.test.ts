@@ -184,47 +184,79 @@ interface Held {
   spooled: bigint | null;
 }
 
-async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
-  const scene = new Scene();
-  scene.amounts.set('api_key', 1000n);
-  const admission = kind === 'memory' ? scene.memory() : scene.redis();
-  const held: Held[] = [];
-  const said: unknown[] = [];
-  for (const step of history) {
-    const hold = 'which' in step ? held[step.which % Math.max(1, held.length)] : undefined;
-    if (step.kind === 'admit') {
-      const request = scene.request(step.needed, step.needed + step.more);
-      const result = await admission.admit(request);
-      if (result.ok) held.push({ id: request.requestId, microUsd: result.heldMicroUsd, spooled: null });
-      said.push(
-        result.ok ? result.heldMicroUsd : [result.code, 'budget' in result ? result.budget.spending.type : null],
-      );
-    } else if (step.kind === 'amount') {
-      if (step.microUsd === null) scene.amounts.delete(step.type);
-      else scene.amounts.set(step.type, step.microUsd);
-    } else if (step.kind === 'forget') {
-      // Nothing of it is on its way.
-      await admission.heldMicroUsd(scene.organizationId);
-      await client.del(scene.name('budgets'));
-    } else if (hold === undefined) continue;
-    else if (step.kind === 'extend') {
-      const added = await admission.extend(hold.id, step.more);
-      if (typeof added === 'bigint') hold.microUsd += added;
-      said.push(typeof added === 'bigint' || added === null ? added : added.spending.type);
-    } else {
-      const chargedPicoUsd = hold.spooled ?? hold.microUsd * BigInt(step.charge);
-      if (step.kind === 'spool' && hold.spooled === null) {
-        hold.spooled = chargedPicoUsd;
-        admission.spooled(hold.id, usedOf(chargedPicoUsd));
-      } else {
-        held.splice(held.indexOf(hold), 1);
-        scene.end(admission, hold.id, chargedPicoUsd);
-      }
-    }
-    const slots = scene.budgets.of(scene.spender, uuidv7()).map(({ slot }) => slot);
-    for (const slot of slots) said.push(await admission.heldOfSlot(scene.organizationId, slot));
+/** Plays a history, and notes what is said. */
+class Player {
+  readonly said: unknown[] = [];
+  readonly #scene = new Scene();
+  readonly #held: Held[] = [];
+  readonly #admission: Admission;
+
+  constructor(kind: 'memory' | 'redis') {
+    this.#scene.amounts.set('api_key', 1000n);
+    this.#admission = kind === 'memory' ? this.#scene.memory() : this.#scene.redis();
   }
-  return said;
+
+  async play(step: Step): Promise<void> {
+    if (step.kind === 'admit') await this.#admit(step.needed, step.needed + step.more);
+    else if (step.kind === 'amount') this.#change(step.type, step.microUsd);
+    else if (step.kind === 'forget') await this.#forget();
+    else {
+      const hold = this.#held[step.which % Math.max(1, this.#held.length)];
+      if (hold === undefined) return;
+      if (step.kind === 'extend') await this.#extend(hold, step.more);
+      else this.#end(hold, step);
+    }
+    await this.#noteHeld();
+  }
+
+  async #admit(needed: bigint, wanted: bigint): Promise<void> {
+    const request = this.#scene.request(needed, wanted);
+    const result = await this.#admission.admit(request);
+    if (result.ok) this.#held.push({ id: request.requestId, microUsd: result.heldMicroUsd, spooled: null });
+    const why = result.ok || !('budget' in result) ? null : result.budget.spending.type;
+    this.said.push(result.ok ? result.heldMicroUsd : [result.code, why]);
+  }
+
+  #change(type: Spending['type'], microUsd: bigint | null): void {
+    if (microUsd === null) this.#scene.amounts.delete(type);
+    else this.#scene.amounts.set(type, microUsd);
+  }
+
+  /** When nothing is on its way to Redis. */
+  async #forget(): Promise<void> {
+    await this.#admission.heldMicroUsd(this.#scene.organizationId);
+    await client.del(this.#scene.name('budgets'));
+  }
+
+  async #extend(hold: Held, more: bigint): Promise<void> {
+    const added = await this.#admission.extend(hold.id, more);
+    if (typeof added === 'bigint') hold.microUsd += added;
+    this.said.push(typeof added === 'bigint' || added === null ? added : added.spending.type);
+  }
+
+  #end(hold: Held, { kind, charge }: { readonly kind: 'settle' | 'spool'; readonly charge: number }): void {
+    const chargedPicoUsd = hold.spooled ?? hold.microUsd * BigInt(charge);
+    if (kind === 'spool' && hold.spooled === null) {
+      hold.spooled = chargedPicoUsd;
+      this.#admission.spooled(hold.id, usedOf(chargedPicoUsd));
+      return;
+    }
+    this.#held.splice(this.#held.indexOf(hold), 1);
+    this.#scene.end(this.#admission, hold.id, chargedPicoUsd);
+  }
+
+  async #noteHeld(): Promise<void> {
+    const { budgets, spender, organizationId } = this.#scene;
+    for (const { slot } of budgets.of(spender, uuidv7())) {
+      this.said.push(await this.#admission.heldOfSlot(organizationId, slot));
+    }
+  }
+}
+
+async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
+  const player = new Player(kind);
+  for (const step of history) await player.play(step);
+  return player.said;
 }
 
 describe('the rules of budgets', () => {

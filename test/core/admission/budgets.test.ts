@@ -32,7 +32,7 @@ async function openPlace(bench: StoreBench, usd = '1000'): Promise<Place> {
     key,
     projectId,
     async budget(fields, gateway = bench.gateway) {
-      const body = { scope: { type: 'api_key', id: key.id }, period: 'daily', alert_percents: [], ...fields };
+      const body = { scope: { type: 'api_key', id: key.id }, period: 'monthly', alert_percents: [], ...fields };
       const answer = await gateway.request('/v1/budgets', { key: owner, body });
       const made: Body = await answer.json();
       expect(made).toMatchObject({ object: 'budget' });
@@ -97,7 +97,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
 
   it('refuses what a hard budget does not pay for, says which and until when, and tells SDKs not to wait', async () => {
     const place = await openPlace(bench);
-    const { id, resets_at: resetsAt } = await place.budget({ amount: '0.000001' });
+    const { id, resets_at: resetsAt } = await place.budget({ amount: '0.000001', period: 'daily' });
     const refused = await place.key.chat(ten);
     expect(refused.headers.get('x-should-retry')).toBe('false');
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
@@ -232,7 +232,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     const first = await Promise.all(users.map(async (user) => done(await place.key.chat({ ...ten, user }))));
     expect(new Set(first.map(({ status }) => status))).toEqual(new Set([200]));
     const refused = await useUp(() => place.key.chat({ ...ten, user: users[0] }));
-    expect(refused.message).toContain('daily budget of this end user');
+    expect(refused.message).toContain('monthly budget of this end user');
     for (let times = 0; times < 5; times += 1) {
       expect((await done(await place.key.chat({ ...ten, safety_identifier: 'anna', user: users[0] }))).status).toBe(
         200,

@@ -19,11 +19,11 @@ interface Place {
   readonly id: string;
 }
 
-/** A key with a daily budget of so many USD, in an organization of its own. */
+/** A key with a monthly budget of so many USD, in an organization of its own. */
 async function openPlace(amount: string): Promise<Place> {
   const owner = await cluster.organization('10');
   const { id: keyId, secret } = await cluster.key({}, owner.key);
-  const body = { scope: { type: 'api_key', id: keyId }, period: 'daily', amount: amount, alert_percents: [] };
+  const body = { scope: { type: 'api_key', id: keyId }, period: 'monthly', amount, alert_percents: [] };
   const made: Body = await (await cluster.ask(0, '/v1/budgets', { body, key: owner.key })).json();
   return { owner, secret, id: made.id };
 }
@@ -151,6 +151,23 @@ describe('a hard budget of several gateways', () => {
     expect(Number(spent)).toBeGreaterThan(0.0002);
     expect(Number(spent)).toBeLessThanOrEqual(Number(amount));
     await eventually(async () => (await statusOf(cluster.chat(0, place.secret, ten))) !== 503, 30_000);
+    await expectExact(place);
+  });
+
+  it('is not passed by a stream that grows while Redis is frozen', async () => {
+    const amount = '0.002';
+    const place = await openPlace(amount);
+    const endless = { stream: true, max_tokens: 8000, ignore_eos: true, standin: { tpot_ms: 1 } };
+    const answer = await cluster.chat(0, place.secret, endless);
+    expect(answer.status).toBe(200);
+    let text = '';
+    await whileFrozen(async () => {
+      text = await answer.text();
+    });
+    expect(text).toMatch(/"code":"(budget_exceeded|billing_unavailable)"/);
+    const { spent } = await settled(place);
+    expect(Number(spent)).toBeGreaterThan(0.0002);
+    expect(Number(spent)).toBeLessThanOrEqual(Number(amount));
     await expectExact(place);
   });
 });
