@@ -56,6 +56,7 @@ describe('organizations', () => {
       max_active_keys: null,
       models: null,
       wallet_alert_below: null,
+      alert_emails: null,
       wallet_alerted_at: null,
       management_key: expect.stringMatching(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/),
     });
