@@ -162,6 +162,7 @@ function listParts(
     gateway.parts.admission,
     foundation.parts.keyUses,
     gateway.parts.retention,
+    gateway.parts.files,
     gateway.parts.metering,
     gateway.parts.claims,
     gateway.parts.history,
@@ -184,6 +185,7 @@ function listParts(
     edges.parts.web,
     edges.parts.portal,
     edges.parts.requests,
+    edges.parts.batches,
     own.reload,
   ];
   return parts;

@@ -23,6 +23,7 @@ import {
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
+import { createBatchesPart } from './batches.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
@@ -50,13 +51,24 @@ export interface Edges {
     readonly web: Part;
     readonly portal: Part;
     readonly requests: Part;
+    readonly batches: Part;
   };
 }
 
 export interface EdgesOptions {
   readonly config: Pick<
     Config,
-    'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'platform' | 'signIn' | 'storage' | 'upstream'
+    | 'batches'
+    | 'http'
+    | 'metrics'
+    | 'database'
+    | 'keys'
+    | 'limits'
+    | 'platform'
+    | 'process'
+    | 'signIn'
+    | 'storage'
+    | 'upstream'
   >;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
@@ -115,6 +127,7 @@ export function createEdges(options: EdgesOptions): Edges {
       inference: inferencePart(inference, foundation),
       api,
       web: webPart(common),
+      batches: createBatchesPart({ ...options, inference, heldKeys }),
       portal: createPortalPart({ ...common, inference, heldKeys, ...onBehalf.asking(api.routes, log) }),
       requests: {
         name: 'requests',

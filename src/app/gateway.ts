@@ -3,6 +3,7 @@ import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
+import type { Batches } from '#core/batches/batches.ts';
 import {
   type Catalog,
   createCatalog,
@@ -11,6 +12,7 @@ import {
   type EngineFilesResult,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
+import type { Files } from '#core/files/files.ts';
 import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
 import {
   createMetering,
@@ -30,12 +32,15 @@ import type { BooksPlace } from './books.ts';
 import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
+import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
 import { createRetention, type Retention } from './retention.ts';
 
 /** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
 export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
+  readonly files: Files;
+  readonly batches: Batches;
   readonly wallet: Wallet;
   readonly metering: Metering;
   readonly history: History;
@@ -55,6 +60,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly parts: {
     readonly admission: Part;
     readonly retention: Part;
+    readonly files: Part;
     readonly claims: Part;
     readonly metering: Part;
     readonly history: Part;
@@ -79,7 +85,16 @@ export interface EngineFiles {
 export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
   readonly config: Pick<
     Config,
-    'process' | 'database' | 'limits' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
+    | 'process'
+    | 'database'
+    | 'limits'
+    | 'docker'
+    | 'engines'
+    | 'upstream'
+    | 'cache'
+    | 'storage'
+    | 'batches'
+    | 'environment'
   >;
   readonly foundation: Foundation;
   readonly shared: SharedStore;
@@ -134,7 +149,10 @@ export function createGateway(options: GatewayOptions): Gateway {
   const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
   const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
+  const kept = openFiles({ settings: config.batches, ...common });
   return {
+    files: kept.files,
+    batches: kept.batches,
     wallet,
     metering,
     history: past.history,
@@ -156,6 +174,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     parts: {
       admission: holds.part,
       retention: retention.part,
+      files: kept.part,
       claims: retention.claims,
       metering: meteringPart(metering, options),
       history: past.part,

@@ -12,6 +12,7 @@ import { type AllowedMount, liesIn } from './host-folder.ts';
  */
 
 export type {
+  BatchesConfig,
   BootstrapConfig,
   CacheConfig,
   DatabaseConfig,
@@ -45,6 +46,7 @@ export interface Config {
   readonly upstream: sections.UpstreamConfig;
   readonly cache: sections.CacheConfig;
   readonly storage: sections.StorageConfig;
+  readonly batches: sections.BatchesConfig;
   readonly platform: sections.PlatformConfig;
   readonly signIn: sections.SignInConfig;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
@@ -65,6 +67,7 @@ const gatewayVariables = {
   ...sections.upstream.variables,
   ...sections.cache.variables,
   ...sections.storage.variables,
+  ...sections.batches.variables,
   ...sections.platform.variables,
   ...sections.signIn.variables,
 };
@@ -95,6 +98,7 @@ export function parseConfig(environment: Environment): Config {
     upstream: sections.upstream.from(read),
     cache: sections.cache.from(read),
     storage: sections.storage.from(read),
+    batches: sections.batches.from(read),
     platform: sections.platform.from(read),
     signIn: sections.signIn.from(read),
     environment: Object.freeze({ ...environment }),

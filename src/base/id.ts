@@ -15,7 +15,9 @@ export type IdPrefix =
   | 'cluster'
   | 'node'
   | 'stack'
-  | 'run';
+  | 'run'
+  | 'file'
+  | 'batch';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

@@ -4,7 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type HeldBy, selectHeldKey } from './held-keys.ts';
-import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
+import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
   countActiveKeys,
@@ -71,6 +71,8 @@ export interface Keys {
    * @throws AppError conflict
    */
   hold(input: NewUserKey, author: Author): Promise<HeldKey>;
+  /** A key as the gateway calls with it for whoever called with it; null where it is not active. */
+  heldOf(ref: KeyRef): Promise<HeldKey | null>;
   /** The one that is held already; null where there is none. */
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
@@ -213,6 +215,11 @@ export function createKeys(options: KeysOptions): Keys {
     verify: verifier.verify,
     verifyHeld: ({ secretHash }) => verifier.verifyHeld(secretHash),
     hold: changes.hold,
+    async heldOf(ref) {
+      const row = await selectKey(db, ref);
+      if (row === null || keyStatus(toKeyRecord(row), clock.now()) !== 'active') return null;
+      return { id: row.id, secretHash: row.secretHash };
+    },
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
     knows: verifier.knows,

@@ -39,6 +39,8 @@ export interface Guards {
   readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
   /** For changes that fetch or read much and are no less well for it; behind `may`. */
   readonly slowly: MiddlewareHandler<HttpEnv>;
+  /** For bodies that are worked on while they come: a client has its time for them, and an answer comes after. */
+  readonly streamedBody: MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /** The same for users and projects, whose bodies are small. */
@@ -196,6 +198,10 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
     },
     async slowly(context, next) {
       times.get(context)?.start(slowMsMax);
+      await next();
+    },
+    async streamedBody(context, next) {
+      times.get(context)?.pause();
       await next();
     },
     jsonBody: bodyOf(jsonBody),

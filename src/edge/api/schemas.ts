@@ -79,6 +79,8 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   node: 'node of this cluster',
   stack: 'stack',
   run: 'run',
+  file: 'file',
+  batch: 'batch',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

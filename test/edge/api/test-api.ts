@@ -33,6 +33,8 @@ import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
+import { createBatches } from '#core/batches/batches.ts';
+import { createFiles, type Files } from '#core/files/files.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
@@ -70,6 +72,7 @@ export interface TestApi {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly contents: Contents;
+  readonly files: Files;
   readonly costs: Costs;
   readonly clusters: Clusters;
   readonly secrets: Secrets;
@@ -95,6 +98,8 @@ export interface TestApiOptions {
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
+  /** Of one organization. */
+  readonly filesBytesMax?: number;
   /** Of clusters; absent: a file in the data folder. */
   readonly platformKeys?: readonly Buffer[];
   readonly nodeSilenceMs?: number;
@@ -167,6 +172,15 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     ageMaxMs: 86_400_000,
     bodyBytesMax: 1_048_576,
   });
+  const ageMaxMs = 30 * 86_400_000;
+  const files = createFiles({
+    db,
+    clock,
+    audit,
+    ageMaxMs,
+    organizationBytesMax: options.filesBytesMax ?? 1_073_741_824,
+  });
+  const batches = createBatches({ db, clock, audit, files, fileAgeMaxMs: ageMaxMs });
   const auditTrail = createAuditTrail({ db });
   const costs = createCosts({ db, audit, log });
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
@@ -246,6 +260,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     history,
     quarantine,
     contents,
+    files,
+    batches,
   };
 }
 
