@@ -53,7 +53,8 @@ export interface BatchListing extends BatchScope {
 
 export interface NewBatch extends BatchScope {
   readonly projectId: string;
-  readonly keyId: string;
+  /** Null for somebody who is signed in, and may not. */
+  readonly keyId: string | null;
   readonly endpoint: BatchEndpoint;
   readonly inputFileId: string;
   readonly metadata: Readonly<Record<string, string>> | null;
@@ -91,36 +92,10 @@ export function createBatchWorker(options: BatchWorkerOptions): BatchWorker {
   return createWorker({ ...options, claims: createClaims(options) });
 }
 
-export function createBatches({ db, clock, audit, files, fileAgeMaxMs }: BatchesOptions): Batches {
-  const seen = ({ organizationId, keyIds }: BatchScope): SQL | undefined =>
-    and(eq(batches.organizationId, organizationId), ...(keyIds === null ? [] : [inArray(batches.keyId, [...keyIds])]));
-  const record = (tx: Transaction, author: Author, action: string, row: BatchRow): Promise<void> => {
-    const { organizationId, endpoint, status } = row;
-    const targetId = formatId('batch', row.id);
-    const after = { id: targetId, endpoint, status, input_file_id: formatId('file', row.inputFileId) };
-    return audit.record(tx, { organizationId, author, action, targetType: 'batch', targetId, before: null, after });
-  };
-
+export function createBatches(options: BatchesOptions): Batches {
+  const { db, clock, fileAgeMaxMs } = options;
   return {
-    create: (input, author) =>
-      db.orm.transaction(async (tx) => {
-        const { organizationId, keyIds, inputFileId } = input;
-        const fileRef = { organizationId, keyIds, id: inputFileId };
-        const file = await files.get(fileRef);
-        if (file === null) throw noFile();
-        if (file.purpose !== 'batch') throw notForBatches();
-        await requireRoom(tx, organizationId);
-        const nowMs = clock.now();
-        const expiresAtMs = nowMs + windowMs;
-        if (!(await files.hold(tx, fileRef, expiresAtMs + heldBeyondMs))) throw noFile();
-        const [row] = await tx
-          .insert(batches)
-          .values(rowOf(input, nowMs, expiresAtMs))
-          .returning();
-        if (row === undefined) throw new Error('a batch was not inserted');
-        await record(tx, author, 'batch.created', row);
-        return toBatch(row);
-      }),
+    create: (input, author) => db.orm.transaction((tx) => createIn(options, tx, input, author)),
     async get(ref) {
       const [row] = await db.orm
         .select()
@@ -138,25 +113,7 @@ export function createBatches({ db, clock, audit, files, fileAgeMaxMs }: Batches
         .limit(limit + 1);
       return { batches: rows.slice(0, limit).map(toBatch), more: rows.length > limit };
     },
-    cancel: (ref, author) =>
-      db.orm.transaction(async (tx) => {
-        const [found] = await tx
-          .select()
-          .from(batches)
-          .where(and(eq(batches.id, ref.id), seen(ref)))
-          .for('update');
-        if (found === undefined) return null;
-        if (found.status === 'cancelling' || found.status === 'cancelled') return toBatch(found);
-        if (!cancellable.some((status) => status === found.status)) throw hasEnded(found);
-        const [row] = await tx
-          .update(batches)
-          .set({ status: 'cancelling', cancellingAt: new Date(clock.now()), waitingFor: null })
-          .where(eq(batches.id, found.id))
-          .returning();
-        if (row === undefined) return null;
-        await record(tx, author, 'batch.cancelled', row);
-        return toBatch(row);
-      }),
+    cancel: (ref, author) => db.orm.transaction((tx) => cancelIn(options, tx, ref, author)),
     async deleteOld() {
       const before = new Date(clock.now() - fileAgeMaxMs - windowMs - heldBeyondMs);
       await db.orm
@@ -166,7 +123,77 @@ export function createBatches({ db, clock, audit, files, fileAgeMaxMs }: Batches
   };
 }
 
-function rowOf(input: NewBatch, nowMs: number, expiresAtMs: number): typeof batches.$inferInsert {
+function seen({ organizationId, keyIds }: BatchScope): SQL | undefined {
+  const ofKeys = keyIds === null ? [] : [inArray(batches.keyId, [...keyIds])];
+  return and(eq(batches.organizationId, organizationId), ...ofKeys);
+}
+
+async function createIn(
+  { clock, files, audit }: BatchesOptions,
+  tx: Transaction,
+  input: NewBatch,
+  author: Author,
+): Promise<Batch> {
+  const { organizationId, keyIds, inputFileId, keyId } = input;
+  const fileRef = { organizationId, keyIds, id: inputFileId };
+  const file = await files.get(fileRef);
+  if (file === null) throw noFile();
+  if (keyId === null) throw needsKey();
+  if (file.purpose !== 'batch') throw notForBatches();
+  await requireRoom(tx, organizationId);
+  const nowMs = clock.now();
+  const expiresAtMs = nowMs + windowMs;
+  if (!(await files.hold(tx, fileRef, expiresAtMs + heldBeyondMs))) throw noFile();
+  const values = rowOf({ ...input, keyId }, nowMs, expiresAtMs);
+  const [row] = await tx.insert(batches).values(values).returning();
+  if (row === undefined) throw new Error('a batch was not inserted');
+  await record(audit, tx, { author, action: 'batch.created', row });
+  return toBatch(row);
+}
+
+async function cancelIn(
+  { clock, audit }: BatchesOptions,
+  tx: Transaction,
+  ref: BatchRef,
+  author: Author,
+): Promise<Batch | null> {
+  const [found] = await tx
+    .select()
+    .from(batches)
+    .where(and(eq(batches.id, ref.id), seen(ref)))
+    .for('update');
+  if (found === undefined) return null;
+  if (found.status === 'cancelling' || found.status === 'cancelled') return toBatch(found);
+  const isOver = !cancellable.some((status) => status === found.status) || found.ending !== null;
+  if (isOver) throw hasEnded(found);
+  const [row] = await tx
+    .update(batches)
+    .set({ status: 'cancelling', cancellingAt: new Date(clock.now()), waitingFor: null })
+    .where(eq(batches.id, found.id))
+    .returning();
+  if (row === undefined) return null;
+  await record(audit, tx, { author, action: 'batch.cancelled', row });
+  return toBatch(row);
+}
+
+interface Recorded {
+  readonly author: Author;
+  readonly action: string;
+  readonly row: BatchRow;
+}
+
+function record(audit: Audit, tx: Transaction, { author, action, row }: Recorded): Promise<void> {
+  const { organizationId, endpoint, status } = row;
+  const targetId = formatId('batch', row.id);
+  const after = { id: targetId, endpoint, status, input_file_id: formatId('file', row.inputFileId) };
+  return audit.record(tx, { organizationId, author, action, targetType: 'batch', targetId, before: null, after });
+}
+
+function rowOf(
+  input: NewBatch & { readonly keyId: string },
+  nowMs: number,
+  expiresAtMs: number,
+): typeof batches.$inferInsert {
   const now = new Date(nowMs);
   return {
     id: uuidv7(nowMs),
@@ -198,6 +225,9 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
 }
 
 const noFile = (): AppError => new AppError('not_found', { message: 'There is no such file.', param: 'input_file_id' });
+
+const needsKey = (): AppError =>
+  new AppError('insufficient_scope', { message: 'A batch is made with an API key, which it is run and billed for.' });
 
 const notForBatches = (): AppError =>
   new AppError('invalid_value', {

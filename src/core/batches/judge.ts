@@ -20,17 +20,23 @@ const final: ReadonlySet<number> = new Set([400, 403, 404, 405, 409, 410, 411, 4
 
 export function judge({ status, headers, body }: LineAnswer): Verdict {
   if (status >= 200 && status < 300) return { kind: 'completed' };
-  const code = codeOf(body);
   if (status === 401) return { kind: 'key' };
-  if (status === 402) return { kind: 'wait', afterMs: fundsMs, code: code ?? 'insufficient_funds' };
-  if (code === 'organization_suspended') return { kind: 'wait', afterMs: suspendedMs, code };
   const retryMs = retryAfterMs(headers);
-  if (status === 429) return { kind: 'wait', afterMs: retryMs ?? fundsMs, code: code ?? 'rate_limit_exceeded' };
-  if (status === 503 && retryMs !== null) return { kind: 'wait', afterMs: retryMs, code: code ?? 'overloaded' };
+  const code = codeOf(body) ?? 'upstream_error';
+  const waitMs = waitOf(status, code, retryMs);
+  if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
   // The same request runs at a gateway that is gone, or is about to be.
   if (status === 409 && retryMs !== null) return { kind: 'again', afterMs: elsewhereMs, counts: false };
   if (final.has(status)) return { kind: 'failed' };
   return { kind: 'again', afterMs: retryMs ?? 0, counts: true };
+}
+
+/** Null for what nobody waits for. */
+function waitOf(status: number, code: string, retryMs: number | null): number | null {
+  if (status === 402) return fundsMs;
+  if (code === 'organization_suspended') return suspendedMs;
+  if (status === 429) return retryMs ?? fundsMs;
+  return status === 503 ? retryMs : null;
 }
 
 function retryAfterMs(headers: LineAnswer['headers']): number | null {

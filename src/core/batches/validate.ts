@@ -42,7 +42,7 @@ export async function validateFile(
   key: BatchKey,
   isWanted: () => boolean,
 ): Promise<Validated> {
-  const { claims, files, linesMax, bodyBytesMax } = parts;
+  const { claims, files, bodyBytesMax } = parts;
   const { batch } = claim;
   const reading = new Reading(parts, claim, key);
   await claims.during(claim, (tx) => tx.delete(batchLines).where(eq(batchLines.batchId, batch.id)));
@@ -54,27 +54,26 @@ export async function validateFile(
     if (written.length > 0) await claims.during(claim, (tx) => tx.insert(batchLines).values(written));
   };
   for await (const line of splitLines(files.read(batch.inputFileId), bodyBytesMax + aroundBytesMax)) {
-    if (line.bytes !== null && /^[ \t]*$/.test(line.bytes.subarray(0, 64).toString('latin1')) && isBlank(line.bytes)) {
-      continue;
-    }
+    if (isBlank(line.bytes)) continue;
     const row = await reading.read(line);
     if (row !== null) rows.push(row);
-    if (reading.errors.length >= errorsMax || reading.total > linesMax || !isWanted()) break;
+    if (reading.isOver || !isWanted()) break;
     if (rows.length >= insertedAtOnce) await write();
     bytes += line.bytes?.length ?? 0;
     if (bytes < turnBytes) continue;
     bytes = 0;
     await new Promise((resolve) => setImmediate(resolve));
   }
-  if (reading.total > linesMax) reading.refuse(null, tooMany(linesMax));
-  if (reading.total === 0 && reading.errors.length === 0) reading.refuse(null, empty);
+  reading.end();
   const { errors, model, total } = reading;
   if (errors.length > 0 || model === null) return { ok: false, errors: errors.slice(0, errorsMax) };
   await write();
   return { ok: true, model, total };
 }
 
-const isBlank = (bytes: Buffer): boolean => bytes.length <= 64 || bytes.toString('latin1').trim() === '';
+/** Editors leave lines behind that are nearly empty, and none that are long. */
+const isBlank = (bytes: Buffer | null): boolean =>
+  bytes !== null && bytes.length <= 64 && /^[ \t]*$/.test(bytes.toString('latin1'));
 
 const empty: LineProblem = { code: 'empty_file', message: 'The file has no requests.', param: 'input_file_id' };
 
@@ -97,6 +96,17 @@ class Reading {
     this.#parts = parts;
     this.#claim = claim;
     this.#key = key;
+  }
+
+  /** Nothing more is read. */
+  get isOver(): boolean {
+    return this.errors.length >= errorsMax || this.total > this.#parts.linesMax;
+  }
+
+  end(): void {
+    const { linesMax } = this.#parts;
+    if (this.total > linesMax) this.refuse(null, tooMany(linesMax));
+    if (this.total === 0) this.refuse(null, empty);
   }
 
   refuse(line: number | null, { code, message, param }: LineProblem): null {

@@ -60,137 +60,159 @@ const filesMax = 10_000;
 const deletedAtOnce = 20;
 
 export function createFiles(options: FilesOptions): Files {
-  const { db, clock, audit, ageMaxMs } = options;
-  const now = (): Date => new Date(clock.now());
-  const seen = ({ organizationId, keyIds }: FileScope): SQL | undefined =>
-    and(
+  return new FileRoom(options);
+}
+
+class FileRoom implements Files {
+  readonly fileBytesMax = fileBytesMax;
+  readonly #options: FilesOptions;
+  readonly #db: Db;
+
+  constructor(options: FilesOptions) {
+    this.#options = options;
+    this.#db = options.db;
+  }
+
+  expiryOf(createdAtMs: number, keepSeconds: number | null): number {
+    const { ageMaxMs } = this.#options;
+    return createdAtMs + Math.min(ageMaxMs, keepSeconds === null ? ageMaxMs : keepSeconds * 1000);
+  }
+
+  async begin(
+    { keepSeconds, bytesMax: wanted, isGuess = false, ...file }: NewFile,
+    bounded = true,
+  ): Promise<FileWriter> {
+    const { db, clock } = this.#options;
+    const createdAtMs = clock.now();
+    const id = uuidv7(createdAtMs);
+    const bytesMax = await db.orm.transaction(async (tx) => {
+      const most = bounded ? await takeRoom(tx, this.#options, file.organizationId, { wanted, isGuess }) : wanted;
+      await tx.insert(files).values({
+        ...file,
+        id,
+        filename: '',
+        // What the gateway writes counts when it is there: nobody knows before how long it will be.
+        bytes: bounded ? most : 0,
+        createdAt: new Date(createdAtMs),
+        expiresAt: new Date(this.expiryOf(createdAtMs, keepSeconds)),
+        writtenUntil: new Date(createdAtMs + writeLeaseMs),
+      });
+      return most;
+    });
+    return createFileWriter({ db, clock, id, createdAtMs, bytesMax });
+  }
+
+  async get(ref: FileRef): Promise<StoredFile | null> {
+    const which = and(eq(files.id, ref.id), this.#seen(ref));
+    const [row] = await this.#db.orm.select().from(files).where(which);
+    return row === undefined ? null : toStoredFile(row);
+  }
+
+  async list(listing: FileListing): Promise<{ readonly files: readonly StoredFile[]; readonly more: boolean }> {
+    const { purpose, order, after, limit } = listing;
+    const beyond = order === 'asc' ? gt : lt;
+    const rows = await this.#db.orm
+      .select()
+      .from(files)
+      .where(
+        and(
+          this.#seen(listing),
+          ...(purpose === null ? [] : [eq(files.purpose, purpose)]),
+          ...(after === null ? [] : [beyond(files.id, after)]),
+        ),
+      )
+      .orderBy(order === 'asc' ? asc(files.id) : desc(files.id))
+      .limit(limit + 1);
+    return { files: rows.slice(0, limit).map(toStoredFile), more: rows.length > limit };
+  }
+
+  remove(ref: FileRef, author: Author): Promise<boolean> {
+    return this.#db.orm.transaction(async (tx) => {
+      const which = and(eq(files.id, ref.id), this.#seen(ref));
+      const [row] = await tx.select().from(files).where(which).for('update');
+      if (row === undefined) return false;
+      if (row.heldUntil !== null && row.heldUntil > this.#now()) throw isRead();
+      await tx.delete(files).where(eq(files.id, row.id));
+      await tx.delete(fileChunks).where(eq(fileChunks.fileId, row.id));
+      const { organizationId, purpose, bytes } = row;
+      const targetId = formatId('file', row.id);
+      const change = { action: 'file.deleted', targetType: 'file', before: { id: targetId, purpose, bytes } };
+      await this.#options.audit.record(tx, { ...change, organizationId, author, targetId, after: null });
+      return true;
+    });
+  }
+
+  async *read(id: string): AsyncGenerator<Buffer, void> {
+    for (let number = 0; ; number += 1) {
+      const bytes = await this.#readChunk(id, number);
+      if (bytes === null) return;
+      yield bytes;
+      if (bytes.length < chunkBytes) return;
+    }
+  }
+
+  async readRange(id: string, at: number, length: number): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for (let from = at; from < at + length;) {
+      const number = Math.floor(from / chunkBytes);
+      const chunk = await this.#readChunk(id, number);
+      if (chunk === null) break;
+      const offset = from - number * chunkBytes;
+      const part = chunk.subarray(offset, offset + at + length - from);
+      if (part.length === 0) break;
+      parts.push(part);
+      from += part.length;
+    }
+    return Buffer.concat(parts);
+  }
+
+  async hold(tx: Transaction, ref: FileRef, untilMs: number | null): Promise<boolean> {
+    const heldUntil = untilMs === null ? null : new Date(untilMs);
+    const which = and(eq(files.id, ref.id), ...(untilMs === null ? [] : [this.#seen(ref)]));
+    const held = await tx.update(files).set({ heldUntil }).where(which).returning({ id: files.id });
+    return held.length > 0;
+  }
+
+  async deleteOld(): Promise<void> {
+    const now = this.#now();
+    const isOver = or(
+      lte(files.writtenUntil, now),
+      and(
+        isNull(files.writtenUntil),
+        lte(files.expiresAt, now),
+        or(isNull(files.heldUntil), lte(files.heldUntil, now)),
+      ),
+    );
+    for (let deleted = deletedAtOnce; deleted === deletedAtOnce;) {
+      deleted = await this.#db.orm.transaction(async (tx) => {
+        const old = tx.select({ id: files.id }).from(files).where(isOver).orderBy(files.id).limit(deletedAtOnce);
+        const which = and(inArray(files.id, old), isOver);
+        const gone = await tx.delete(files).where(which).returning({ id: files.id });
+        const ids = gone.map(({ id }) => id);
+        if (ids.length > 0) await tx.delete(fileChunks).where(inArray(fileChunks.fileId, ids));
+        return ids.length;
+      });
+    }
+  }
+
+  #now(): Date {
+    return new Date(this.#options.clock.now());
+  }
+
+  #seen({ organizationId, keyIds }: FileScope): SQL | undefined {
+    return and(
       eq(files.organizationId, organizationId),
       ...(keyIds === null ? [] : [inArray(files.keyId, [...keyIds])]),
       isNull(files.writtenUntil),
-      gt(files.expiresAt, now()),
+      gt(files.expiresAt, this.#now()),
     );
-  const readChunk = async (id: string, number: number): Promise<Buffer | null> => {
-    const which = and(eq(fileChunks.fileId, id), eq(fileChunks.number, number));
-    const [row] = await db.orm.select({ bytes: fileChunks.bytes }).from(fileChunks).where(which);
-    return row?.bytes ?? null;
-  };
-  const expiryOf = (createdAtMs: number, keepSeconds: number | null): number =>
-    createdAtMs + Math.min(ageMaxMs, keepSeconds === null ? ageMaxMs : keepSeconds * 1000);
+  }
 
-  return {
-    fileBytesMax,
-    expiryOf,
-    async begin({ keepSeconds, bytesMax: wanted, isGuess = false, ...file }, bounded = true) {
-      const createdAtMs = clock.now();
-      const id = uuidv7(createdAtMs);
-      const bytesMax = await db.orm.transaction(async (tx) => {
-        const most = bounded ? await takeRoom(tx, options, file.organizationId, { wanted, isGuess }) : wanted;
-        await tx.insert(files).values({
-          ...file,
-          id,
-          filename: '',
-          // What the gateway writes counts when it is there: nobody knows before how long it will be.
-          bytes: bounded ? most : 0,
-          createdAt: new Date(createdAtMs),
-          expiresAt: new Date(expiryOf(createdAtMs, keepSeconds)),
-          writtenUntil: new Date(createdAtMs + writeLeaseMs),
-        });
-        return most;
-      });
-      return createFileWriter({ db, clock, id, createdAtMs, bytesMax });
-    },
-    async get(ref) {
-      const [row] = await db.orm
-        .select()
-        .from(files)
-        .where(and(eq(files.id, ref.id), seen(ref)));
-      return row === undefined ? null : toStoredFile(row);
-    },
-    async list(listing) {
-      const { purpose, order, after, limit } = listing;
-      const beyond = order === 'asc' ? gt : lt;
-      const rows = await db.orm
-        .select()
-        .from(files)
-        .where(
-          and(
-            seen(listing),
-            ...(purpose === null ? [] : [eq(files.purpose, purpose)]),
-            ...(after === null ? [] : [beyond(files.id, after)]),
-          ),
-        )
-        .orderBy(order === 'asc' ? asc(files.id) : desc(files.id))
-        .limit(limit + 1);
-      return { files: rows.slice(0, limit).map(toStoredFile), more: rows.length > limit };
-    },
-    remove: (ref, author) =>
-      db.orm.transaction(async (tx) => {
-        const [row] = await tx
-          .select()
-          .from(files)
-          .where(and(eq(files.id, ref.id), seen(ref)))
-          .for('update');
-        if (row === undefined) return false;
-        if (row.heldUntil !== null && row.heldUntil > now()) throw isRead();
-        await tx.delete(files).where(eq(files.id, row.id));
-        await tx.delete(fileChunks).where(eq(fileChunks.fileId, row.id));
-        const { organizationId, purpose, bytes } = row;
-        const targetId = formatId('file', row.id);
-        const change = { action: 'file.deleted', targetType: 'file', before: { id: targetId, purpose, bytes } };
-        await audit.record(tx, { ...change, organizationId, author, targetId, after: null });
-        return true;
-      }),
-    async *read(id) {
-      for (let number = 0; ; number += 1) {
-        const bytes = await readChunk(id, number);
-        if (bytes === null) return;
-        yield bytes;
-        if (bytes.length < chunkBytes) return;
-      }
-    },
-    async readRange(id, at, length) {
-      const parts: Buffer[] = [];
-      for (let from = at; from < at + length;) {
-        const number = Math.floor(from / chunkBytes);
-        const chunk = await readChunk(id, number);
-        if (chunk === null) break;
-        const offset = from - number * chunkBytes;
-        const part = chunk.subarray(offset, offset + at + length - from);
-        if (part.length === 0) break;
-        parts.push(part);
-        from += part.length;
-      }
-      return parts.length === 1 ? (parts[0] ?? Buffer.alloc(0)) : Buffer.concat(parts);
-    },
-    async hold(tx, ref, untilMs) {
-      const heldUntil = untilMs === null ? null : new Date(untilMs);
-      const which = and(eq(files.id, ref.id), ...(untilMs === null ? [] : [seen(ref)]));
-      const held = await tx.update(files).set({ heldUntil }).where(which).returning({ id: files.id });
-      return held.length > 0;
-    },
-    async deleteOld() {
-      const isOver = or(
-        lte(files.writtenUntil, now()),
-        and(
-          isNull(files.writtenUntil),
-          lte(files.expiresAt, now()),
-          or(isNull(files.heldUntil), lte(files.heldUntil, now())),
-        ),
-      );
-      for (let deleted = deletedAtOnce; deleted === deletedAtOnce;) {
-        deleted = await db.orm.transaction(async (tx) => {
-          const old = tx.select({ id: files.id }).from(files).where(isOver).orderBy(files.id).limit(deletedAtOnce);
-          const gone = await tx
-            .delete(files)
-            .where(and(inArray(files.id, old), isOver))
-            .returning({ id: files.id });
-          const ids = gone.map(({ id }) => id);
-          if (ids.length > 0) await tx.delete(fileChunks).where(inArray(fileChunks.fileId, ids));
-          return ids.length;
-        });
-      }
-    },
-  };
+  async #readChunk(id: string, number: number): Promise<Buffer | null> {
+    const which = and(eq(fileChunks.fileId, id), eq(fileChunks.number, number));
+    const [row] = await this.#db.orm.select({ bytes: fileChunks.bytes }).from(fileChunks).where(which);
+    return row?.bytes ?? null;
+  }
 }
 
 /**

@@ -135,6 +135,26 @@ function createTurnTaking(): TurnTaking {
 /** A package of 10 MiB by a slow line, or a download with its redirects, and reading all of it. */
 const slowMsMax = 120_000;
 
+/** @see Guards.organizationOf */
+function organizationOf(accounts: GuardParts['accounts']): Guards['organizationOf'] {
+  return async (context, inBody) => {
+    const inQuery = context.req.query('organization_id');
+    if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
+      throw new ValidationError([
+        { field: 'organization_id', message: 'is another one in the body than in the query' },
+      ]);
+    }
+    const named = inBody ?? inQuery;
+    const { organizationId } = context.get('caller');
+    if (named === undefined) return organizationId;
+    const asked = requireId('org', named);
+    if (asked === organizationId) return asked;
+    const mayAsk = context.get('extent') === 'any';
+    if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
+    throw notFound('org');
+  };
+}
+
 export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const { takeTurn, takeOpenTurn } = createTurnTaking();
   /** Of the changes that run. */
@@ -180,22 +200,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
         context.set('caller', caller);
       };
     },
-    async organizationOf(context, inBody) {
-      const inQuery = context.req.query('organization_id');
-      if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
-        throw new ValidationError([
-          { field: 'organization_id', message: 'is another one in the body than in the query' },
-        ]);
-      }
-      const named = inBody ?? inQuery;
-      const { organizationId } = context.get('caller');
-      if (named === undefined) return organizationId;
-      const asked = requireId('org', named);
-      if (asked === organizationId) return asked;
-      const mayAsk = context.get('extent') === 'any';
-      if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
-      throw notFound('org');
-    },
+    organizationOf: organizationOf(accounts),
     async slowly(context, next) {
       times.get(context)?.start(slowMsMax);
       await next();
