@@ -1,17 +1,35 @@
-import { describe, expect, it } from 'vitest';
-import { batchEnd, flexFile, line, linesOf, outputOf, startBatch, uploadFile } from './batch-bench.ts';
-import { errorOf, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { afterAll, describe, expect, it } from 'vitest';
+import {
+  batchEnd,
+  batchWhen,
+  flexFile,
+  flexPricing,
+  line,
+  linesOf,
+  outputOf,
+  startBatch,
+  uploadFile,
+} from './batch-bench.ts';
+import { type Body, errorOf, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 
 /** Batches: what is refused, what is answered, and what it costs. */
 
-const bench = useInference(() => ({
-  engines: {
-    chat: flexFile('chat'),
-    plain: standinFile('plain'),
-    embed: flexFile('embed', { taskType: 'embedding' }),
-  },
-  env: { HEADGATE_BATCH_LINES: '50' },
-}));
+let responses: ResponsesEngine;
+
+const bench = useInference(async () => {
+  responses = await startResponsesEngine();
+  return {
+    engines: {
+      chat: flexFile('chat'),
+      plain: standinFile('plain'),
+      answers: externalFile('answers', responses.url, { priced: false, lines: [flexPricing, 'kind: vllm'] }),
+      embed: flexFile('embed', { taskType: 'embedding' }),
+    },
+    env: { HEADGATE_BATCH_LINES: '50' },
+  };
+});
+afterAll(() => responses.close());
 
 const make = (body: object, key?: string): Promise<Response> =>
   bench.post(
@@ -130,5 +148,186 @@ describe('a batch', () => {
     expect((await bench.gateway.request(`/v1/files/${made.input_file_id}`, { method: 'DELETE', key })).status).toBe(
       200,
     );
+  });
+});
+
+const inferenceKey = async (key: string, limits: object = {}): Promise<{ id: string; secret: string }> => {
+  const body = { requests_per_minute: null, max_concurrency: null, ...limits };
+  const made: Body = await (await bench.post('/v1/keys', {}, { key })).json();
+  await bench.gateway.request(`/v1/keys/${made.id}`, { method: 'PATCH', key, body });
+  return made;
+};
+
+/** Lines whose answers take long. */
+const slow = (count: number, tpotMs = 100, tokens = 600): string =>
+  linesOf(count, { body: { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: tpotMs } } });
+
+describe('the lines of a batch', () => {
+  it('that are at fault are in its error file, with what a client would have been told', async () => {
+    const text = [
+      line(0),
+      line(1, { body: { max_tokens: -1 } }),
+      line(2, { body: { best_of: 5, n: 500 } }),
+      line(3),
+    ].join('\n');
+    const { id } = await startBatch(bench.gateway, text);
+    const batch = await batchEnd(bench.gateway, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 4, completed: 2, failed: 2 } });
+    const output = await outputOf(bench.gateway, batch.output_file_id);
+    expect(output.map(({ custom_id: name }) => name)).toEqual(['line-0', 'line-3']);
+    const errors = await outputOf(bench.gateway, batch.error_file_id);
+    expect(errors).toMatchObject([
+      { custom_id: 'line-1', response: { status_code: 400, body: { error: { param: 'max_tokens' } } }, error: null },
+      {
+        custom_id: 'line-2',
+        response: { status_code: 400, body: { error: { type: 'invalid_request_error' } } },
+        error: null,
+      },
+    ]);
+  });
+
+  it('are of the tier flex, whatever they say, and have their custom ids and texts as they were sent', async () => {
+    const odd = '✓ "quoted" \\ ümläut 🜚';
+    const text = `\ufeff${line(0, { customId: odd, body: { service_tier: 'default', user: odd } })}\r\n\r\n${line(1, { body: { service_tier: null } }).replace('"service_tier"', '"service\\u005ftier"')}\r\n`;
+    const { id } = await startBatch(bench.gateway, text);
+    const batch = await batchEnd(bench.gateway, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 2, failed: 0 } });
+    const output = await outputOf(bench.gateway, batch.output_file_id);
+    expect(output.map(({ custom_id: name }) => name)).toEqual([odd, 'line-1']);
+    for (const { response } of output) {
+      expect(await bench.record(response.request_id)).toMatchObject({ service_tier: 'flex' });
+    }
+  });
+
+  it('go to each endpoint that batches are for', async () => {
+    const embeddings = line(0, {
+      url: '/v1/embeddings',
+      body: { model: 'embed', input: 'x', messages: undefined, max_tokens: undefined },
+    });
+    const completions = line(0, { url: '/v1/completions', body: { prompt: 'x', messages: undefined } });
+    const answers = { model: 'answers', input: 'x', messages: undefined, max_tokens: undefined };
+    const response = line(0, { url: '/v1/responses', body: { ...answers, script: { tokens: 3 } } });
+    for (const [endpoint, text, object] of [
+      ['/v1/embeddings', embeddings, 'list'],
+      ['/v1/completions', completions, 'text_completion'],
+      ['/v1/responses', response, 'response'],
+    ] as const) {
+      const { id } = await startBatch(bench.gateway, text, { endpoint });
+      const batch = await batchEnd(bench.gateway, id);
+      const [answer] = await outputOf(bench.gateway, batch.output_file_id ?? batch.error_file_id);
+      expect(answer, endpoint).toMatchObject({ response: { status_code: 200, body: { object } } });
+    }
+  });
+});
+
+describe('a batch that cannot go on', () => {
+  it('waits for money, says so, and goes on with it', async () => {
+    const { id: organization, key } = await openOrganization(bench.gateway, null);
+    const { id } = await startBatch(bench.gateway, linesOf(5), { key });
+    const waiting = await batchWhen(bench.gateway, id, ({ waiting_for: code }) => code !== null, key);
+    expect(waiting).toMatchObject({
+      status: 'in_progress',
+      waiting_for: 'insufficient_funds',
+      request_counts: { completed: 0, failed: 0 },
+    });
+    const credit = { organization_id: organization, amount: '1', reference: 'top-up' };
+    expect((await bench.post('/v1/wallet/credits', credit)).status).toBe(201);
+    expect(await batchEnd(bench.gateway, id, key)).toMatchObject({
+      status: 'completed',
+      waiting_for: null,
+      request_counts: { completed: 5, failed: 0 },
+    });
+  });
+
+  it('waits at the limits of its key, half of which it leaves to others', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const own = await inferenceKey(key, { max_concurrency: 4 });
+    const { id } = await startBatch(bench.gateway, slow(10, 20, 50), { key: own.secret });
+    let refused = 0;
+    for (let done = false; !done;) {
+      const answer = await bench.chat({ model: 'chat' }, { key: own.secret });
+      if (answer.status === 429) refused += 1;
+      await answer.text();
+      done = (await batchWhen(bench.gateway, id, () => true, own.secret)).status === 'completed';
+    }
+    expect(refused).toBe(0);
+  });
+
+  it('ends as failed when its key is revoked, with what was answered, and says why of the rest', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const own = await inferenceKey(key);
+    const text = `${linesOf(3)}\n${slow(9).replaceAll('"line-', '"slow-')}`;
+    const { id } = await startBatch(bench.gateway, text, { key: own.secret });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed === 3, key);
+    await bench.gateway.request(`/v1/keys/${own.id}`, { method: 'DELETE', key });
+    const batch = await batchEnd(bench.gateway, id, key);
+    expect(batch).toMatchObject({
+      status: 'failed',
+      request_counts: { total: 12, completed: 3 },
+      errors: { data: [{ code: 'unauthorized' }] },
+    });
+    expect(await outputOf(bench.gateway, batch.output_file_id, key)).toHaveLength(3);
+    const errors = await outputOf(bench.gateway, batch.error_file_id, key);
+    expect(errors).toHaveLength(9);
+    for (const error of errors) expect(error).toMatchObject({ response: null, error: { code: 'unauthorized' } });
+  });
+
+  it('goes on with another secret of its key', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const own = await inferenceKey(key);
+    const { id } = await startBatch(bench.gateway, slow(12, 10, 40), { key: own.secret });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
+    const rotated = await bench.post(`/v1/keys/${own.id}/rotate`, { grace_seconds: 0 }, { key });
+    expect(rotated.status).toBe(200);
+    expect(await batchEnd(bench.gateway, id, key)).toMatchObject({
+      status: 'completed',
+      request_counts: { completed: 12 },
+    });
+  });
+
+  it('is cancelled within seconds, with what was answered', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const text = `${linesOf(3)}\n${slow(9, 1000).replaceAll('"line-', '"slow-')}`;
+    const { id } = await startBatch(bench.gateway, text, { key });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed === 3, key);
+    const cancelled = await bench.post(`/v1/batches/${id}/cancel`, undefined, { key });
+    expect(await cancelled.json()).toMatchObject({ status: 'cancelling' });
+    const batch = await batchEnd(bench.gateway, id, key);
+    expect(batch).toMatchObject({ status: 'cancelled', request_counts: { total: 12, completed: 3 } });
+    expect(batch.cancelled_at - batch.cancelling_at).toBeLessThan(60);
+    expect(await outputOf(bench.gateway, batch.output_file_id, key)).toHaveLength(3);
+    expect(await outputOf(bench.gateway, batch.error_file_id, key)).toHaveLength(9);
+    const again = await bench.post(`/v1/batches/${id}/cancel`, undefined, { key });
+    expect(await again.json()).toMatchObject({ status: 'cancelled' });
+    const other = await openOrganization(bench.gateway, '1');
+    for (const [path, method] of [
+      [`/v1/batches/${id}`, 'GET'],
+      [`/v1/batches/${id}/cancel`, 'POST'],
+      [`/v1/files/${batch.output_file_id}/content`, 'GET'],
+    ] as const) {
+      expect(await errorOf(await bench.gateway.request(path, { method, key: other.key }))).toMatchObject({
+        status: 404,
+        code: 'not_found',
+      });
+    }
+  });
+
+  it('expires with its window, with what was answered', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const { id } = await startBatch(bench.gateway, `${linesOf(2)}\n${slow(4, 1000).replaceAll('"line-', '"slow-')}`, {
+      key,
+    });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed === 2, key);
+    const uuid = id.replace('batch_', '');
+    await bench.gateway.db
+      .sql`update batches set expires_at = now(), turn_at = now(), lease_until = now(), fence = fence + 1 where id = ${uuid}::uuid`;
+    const batch = await batchEnd(bench.gateway, id, key);
+    expect(batch).toMatchObject({ status: 'expired', request_counts: { total: 6, completed: 2, failed: 0 } });
+    expect(await outputOf(bench.gateway, batch.output_file_id, key)).toHaveLength(2);
+    const errors = await outputOf(bench.gateway, batch.error_file_id, key);
+    expect(errors.map(({ error }) => error.code)).toEqual(Array.from({ length: 4 }, () => 'batch_expired'));
+    expect(await errorOf(await bench.post(`/v1/batches/${id}/cancel`, undefined, { key }))).toMatchObject({
+      status: 409,
+    });
   });
 });
