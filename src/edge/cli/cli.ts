@@ -4,6 +4,7 @@ import { importCommands } from '#edge/cli/import/import.ts';
 import { jsonText } from './answers.ts';
 import { createApiClient } from './api-client.ts';
 import { auditCommand } from './audit.ts';
+import { batchCommands } from './batches.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
 import { codeCommand } from './code.ts';
@@ -13,6 +14,7 @@ import { completionCommand } from './completion.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { fileCommands } from './files.ts';
 import { commandHelp, commandList, overview } from './help.ts';
 import { holdCommands } from './holds.ts';
 import { keyCommands } from './keys.ts';
@@ -63,6 +65,8 @@ export const commands: readonly Command[] = [
   ...userLinkCommands,
   ...projectCommands,
   ...serviceAccountCommands,
+  ...batchCommands,
+  ...fileCommands,
   auditCommand,
   validateCommand,
   ...importCommands,

@@ -35,6 +35,7 @@ const places: readonly Place[] = [
   { path: '/', text: 'Overview', action: null },
   { path: '/portal/keys', text: 'Keys', action: 'keys' },
   { path: '/portal/usage', text: 'Usage', action: 'usage.read', isOwnEnough: true },
+  { path: '/portal/batches', text: 'Batches', action: 'files', isOwnEnough: true },
   { path: '/portal/wallet', text: 'Wallet', action: 'wallet.read' },
   { path: '/portal/models', text: 'Models', action: null },
   { path: '/portal/playground', text: 'Playground', action: null },
