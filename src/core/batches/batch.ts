@@ -57,7 +57,3 @@ export interface Batch {
 
 /** Those that somebody works at, or will. */
 export const openStatuses = ['validating', 'in_progress', 'finalizing', 'cancelling'] as const;
-
-export function isOpen({ status }: Pick<Batch, 'status'>): boolean {
-  return openStatuses.some((open) => open === status);
-}

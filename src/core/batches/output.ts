@@ -36,7 +36,7 @@ const codesOfRest: Readonly<Record<BatchEnding, { readonly code: string; readonl
 export async function writeOutput({ db, files }: OutputParts, batch: Batch, ending: BatchEnding): Promise<Output> {
   const written: { answers: FileWriter | null; errors: FileWriter | null } = { answers: null, errors: null };
   const begin = (): Promise<FileWriter> =>
-    files.begin(
+    files.create(
       {
         organizationId: batch.organizationId,
         projectId: batch.projectId,

@@ -24,7 +24,7 @@ export interface Files {
    * @param bounded false for what the gateway itself writes, which has to be kept
    * @throws AppError conflict where the organization has as much as it may have
    */
-  begin(file: NewFile, bounded?: boolean): Promise<FileWriter>;
+  create(file: NewFile, bounded?: boolean): Promise<FileWriter>;
   /** When a file ends, in milliseconds since the Unix epoch, that was made at a time and is to be kept for so long. */
   expiryOf(createdAtMs: number, keepSeconds: number | null): number;
   get(ref: FileRef): Promise<StoredFile | null>;
@@ -78,7 +78,7 @@ class FileRoom implements Files {
     return createdAtMs + Math.min(ageMaxMs, keepSeconds === null ? ageMaxMs : keepSeconds * 1000);
   }
 
-  async begin(
+  async create(
     { keepSeconds, bytesMax: wanted, isGuess = false, ...file }: NewFile,
     bounded = true,
   ): Promise<FileWriter> {

@@ -3,8 +3,8 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import { type HeldBy, selectHeldKey } from './held-keys.ts';
-import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
+import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
+import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
   countActiveKeys,
@@ -215,11 +215,7 @@ export function createKeys(options: KeysOptions): Keys {
     verify: verifier.verify,
     verifyHeld: ({ secretHash }) => verifier.verifyHeld(secretHash),
     hold: changes.hold,
-    async heldOf(ref) {
-      const row = await selectKey(db, ref);
-      if (row === null || keyStatus(toKeyRecord(row), clock.now()) !== 'active') return null;
-      return { id: row.id, secretHash: row.secretHash };
-    },
+    heldOf: (ref) => selectActiveHash(db, ref, new Date(clock.now())),
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
     knows: verifier.knows,

@@ -118,7 +118,7 @@ class Upload {
   #begin(): Promise<FileWriter> {
     const { organizationId, project, actor } = this.#caller;
     const { files } = this.#parts;
-    return files.begin({
+    return files.create({
       organizationId,
       projectId: project.id,
       keyId: actor.kind === 'key' ? actor.key.id : null,

@@ -221,7 +221,7 @@ describe('a file', () => {
     const { id: organization, key } = await bench().organization();
     const [row] = await bench().db.sql<{ id: string; project: string }[]>`
       select organization_id as id, id as project from projects where organization_id = ${organization.replace('org_', '')}::uuid limit 1`;
-    const writer = await bench().files.begin({
+    const writer = await bench().files.create({
       organizationId: row?.id ?? '',
       projectId: row?.project ?? '',
       keyId: null,
