@@ -184,6 +184,8 @@ function listParts(
     edges.parts.api,
     edges.parts.web,
     edges.parts.portal,
+    // Stopped when all requests have ended, those of batches among them.
+    edges.parts.endOfBatches,
     edges.parts.requests,
     edges.parts.batches,
     own.reload,

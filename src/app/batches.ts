@@ -10,7 +10,7 @@ import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
 export interface BatchesPartOptions {
-  readonly config: Pick<Config, 'batches' | 'http' | 'limits' | 'process'>;
+  readonly config: Pick<Config, 'batches' | 'limits' | 'process'>;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
   readonly inference: Inference;
@@ -22,8 +22,17 @@ export interface BatchesPartOptions {
 
 const tickMs = 1000;
 
+/** Two parts, since nothing of a batch is asked once requests are drained, and what was asked is among these. */
+export interface BatchesParts {
+  readonly asking: Part;
+  readonly end: Part;
+}
+
+/** What came of requests is written in less. */
+const closeMs = 10_000;
+
 /** Batches are run as long as requests are taken: each of their lines is one, by the same path. */
-export function createBatchesPart(options: BatchesPartOptions): Part {
+export function createBatchesParts(options: BatchesPartOptions): BatchesParts {
   const { config, foundation, gateway, db, clock, log } = options;
   const worker = createBatchWorker({
     db,
@@ -38,17 +47,18 @@ export function createBatchesPart(options: BatchesPartOptions): Part {
     bodyBytesMax: config.limits.bodyBytesMax,
   });
   let running: BatchWorker | null = null;
-  return {
+  const asking: Part = {
     name: 'batches',
     jobs: [{ name: 'run batches', everyMs: tickMs, where: 'every', run: async () => running?.tick() }],
     start() {
       running = worker;
     },
-    async stop() {
+    stop() {
       running = null;
-      await worker.stop(config.http.shutdownTimeoutMs);
+      worker.stopAsking();
     },
   };
+  return { asking, end: { name: 'end of batches', stop: () => worker.close(closeMs) } };
 }
 
 function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartOptions): Asking {

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import { AppError } from '#base/errors.ts';
+import { AppError, errorEnvelope } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
@@ -89,12 +89,6 @@ export class BatchRun {
     this.#wake();
   }
 
-  /** Ends what runs. */
-  cut(): void {
-    const message = 'The gateway is stopping; the request is sent again.';
-    this.#abort(new AppError('upstream_error', { status: 503, message }));
-  }
-
   /** @throws LostClaimError; what the database throws, when all that ran has ended */
   async ask(): Promise<AskedEnd> {
     for (;;) {
@@ -178,7 +172,7 @@ export class BatchRun {
     const body = flexBody(await files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes));
     if (signal.aborted) return;
     const id = formatId('batch', batch.id);
-    const answer = await asking.ask({
+    const request = {
       key: this.#key,
       projectId: batch.projectId,
       endpoint: batch.endpoint,
@@ -186,10 +180,18 @@ export class BatchRun {
       idempotencyKey: `${id}/${line.number}`,
       note: `${id}/${line.number + 1}`,
       signal,
-    });
+    };
+    const answer = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
     // What was ended is not answered; what was answered at that very moment is, and charged.
     if (signal.aborted && answer.status !== 200) return;
     await this.#answered(line, answer);
+  }
+
+  /** What nobody thought of is no reason to drop a request: it is asked again. */
+  #unforeseen(error: unknown): LineAnswer {
+    this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be asked');
+    const body = JSON.stringify(errorEnvelope(new AppError('internal_error')));
+    return { status: 500, headers: {}, body: Buffer.from(body) };
   }
 
   async #answered(line: PendingLine, answer: LineAnswer): Promise<void> {

@@ -17,8 +17,10 @@ import { validateFile } from './validate.ts';
 export interface BatchWorker {
   /** Takes what there is room for, and says that what is here is still worked at. To be called each second. */
   tick(): Promise<void>;
-  /** Asks no more, waits until what runs has ended, at most `timeoutMs`, and gives everything back. */
-  stop(timeoutMs: number): Promise<void>;
+  /** Asks nothing more from now on. */
+  stopAsking(): void;
+  /** Waits until what came of all that runs is written, at most `timeoutMs`, and everything was given back. */
+  close(timeoutMs: number): Promise<void>;
 }
 
 export interface WorkerOptions {
@@ -77,13 +79,14 @@ class Worker implements BatchWorker {
     }
   }
 
-  async stop(timeoutMs: number): Promise<void> {
+  stopAsking(): void {
     this.#isStopping = true;
     for (const { run } of this.#works) run?.stop();
+  }
+
+  async close(timeoutMs: number): Promise<void> {
     const all = Promise.all([...this.#works].map(({ ended }) => ended));
     await Promise.race([all, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
-    for (const { run } of this.#works) run?.cut();
-    await all;
   }
 
   #begin(claim: Claim): void {
@@ -107,7 +110,7 @@ class Worker implements BatchWorker {
   }
 
   async #advance(work: Work): Promise<void> {
-    const { claims, clock } = this.#options;
+    const { claims, clock, log } = this.#options;
     const { claim } = work;
     const ending = claim.batch.ending ?? (await this.#ask(work));
     if (ending === null) return;
@@ -118,6 +121,7 @@ class Worker implements BatchWorker {
     const output = await writeOutput(this.#options, await this.#current(claim), ending);
     try {
       await claims.during(claim, (tx, row) => finish({ ...this.#options, tx, row }, ending, output));
+      log.info({ batch: claim.batch.id, organization: claim.batch.organizationId, ending }, 'a batch has ended');
     } catch (error) {
       await output.abort();
       throw error;

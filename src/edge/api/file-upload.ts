@@ -108,14 +108,14 @@ class Upload {
     if (this.#fields.has('purpose')) this.#requirePurpose();
     return {
       add: async (bytes) => {
-        this.#writer ??= await this.#begin();
+        this.#writer ??= await this.#open();
         await this.#writer.add(bytes);
       },
-      end: async () => void (this.#writer ??= await this.#begin()),
+      end: async () => void (this.#writer ??= await this.#open()),
     };
   }
 
-  #begin(): Promise<FileWriter> {
+  #open(): Promise<FileWriter> {
     const { organizationId, project, actor } = this.#caller;
     const { files } = this.#parts;
     return files.create({
