@@ -67,8 +67,10 @@ function waits({ waiting_for: code }: BatchAnswer): MaybeHtml {
 function progress({ request_counts: { total, completed, failed } }: BatchAnswer): Html {
   const done = completed + failed;
   if (total === 0) return html`<span class="quiet">not read yet</span>`;
-  return html`<progress max="${total}" value="${done}">${done} of ${total}</progress> ${count(done)} of
-    ${count(total)}${failed === 0 ? null : html`, ${count(failed)} failed`}`;
+  return html`<progress max="${total}" value="${done}" aria-label="Requests that are done">
+      ${done} of ${total}
+    </progress>
+    ${count(done)} of ${count(total)}${failed === 0 ? null : html`, ${count(failed)} failed`}`;
 }
 
 export async function batchesPage(visit: Visit): Promise<Response> {

@@ -33,7 +33,7 @@ import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
-import { createBatches } from '#core/batches/batches.ts';
+import { type Batches, createBatches } from '#core/batches/batches.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
@@ -73,6 +73,7 @@ export interface TestApi {
   readonly accounts: Accounts;
   readonly contents: Contents;
   readonly files: Files;
+  readonly batches: Batches;
   readonly costs: Costs;
   readonly clusters: Clusters;
   readonly secrets: Secrets;
