@@ -19,7 +19,7 @@ export const batches = section(
   {
     HEADGATE_FILE_DAYS: whole(1, 36_500, 30),
     HEADGATE_FILES_MAX_BYTES: whole(1024, 1_125_899_906_842_624 - 1, tenGiB),
-    HEADGATE_BATCH_LINES: whole(1, 1_000_000, 50_000),
+    HEADGATE_BATCH_LINES: whole(1, 200_000, 50_000),
     HEADGATE_BATCH_CONCURRENCY: whole(0, 10_000, 64),
   },
   (read): BatchesConfig => ({

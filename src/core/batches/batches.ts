@@ -53,7 +53,7 @@ export interface BatchListing extends BatchScope {
 
 export interface NewBatch extends BatchScope {
   readonly projectId: string;
-  /** Null for somebody who is signed in, and may not. */
+  /** Null for who has no key of the organization, and may not. */
   readonly keyId: string | null;
   readonly endpoint: BatchEndpoint;
   readonly inputFileId: string;
@@ -227,7 +227,9 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
 const noFile = (): AppError => new AppError('not_found', { message: 'There is no such file.', param: 'input_file_id' });
 
 const needsKey = (): AppError =>
-  new AppError('insufficient_scope', { message: 'A batch is made with an API key, which it is run and billed for.' });
+  new AppError('insufficient_scope', {
+    message: 'A batch is made with an API key of its organization, which it is run and billed for.',
+  });
 
 const notForBatches = (): AppError =>
   new AppError('invalid_value', {

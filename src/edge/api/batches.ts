@@ -148,19 +148,21 @@ function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
       'model.',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own'), guards.jsonBody],
-    request: { body: jsonRequest(newBatchSchema) },
+    request: { query: z.strictObject(organizationQuery), body: jsonRequest(newBatchSchema) },
     responses: { 200: jsonAnswer(batchSchema, 'The batch') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
-    const { actor, organizationId, project } = context.get('caller');
+    const { actor, organizationId: own, project } = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const inputFileId = requireId('file', body.input_file_id);
     const made = await batches.create(
       {
         organizationId,
         keyIds: await keysSeen(keys, context),
         projectId: project.id,
-        keyId: actor.kind === 'key' ? actor.key.id : null,
+        // It is billed to the organization of its key.
+        keyId: actor.kind === 'key' && organizationId === own ? actor.key.id : null,
         endpoint: body.endpoint,
         inputFileId,
         metadata: body.metadata ?? null,

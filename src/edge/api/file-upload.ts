@@ -36,15 +36,20 @@ const keepSecondsMax = 2_592_000;
 const problem = (field: string, message: string): ValidationError => new ValidationError([{ field, message }]);
 
 /** @throws AppError for what is no such form, and for what may not be kept */
-export async function receiveFile(parts: FileUploadParts, context: HttpContext): Promise<StoredFile> {
+export async function receiveFile(
+  parts: FileUploadParts,
+  context: HttpContext,
+  organizationId: string,
+): Promise<StoredFile> {
   const { files, shares, limits } = parts;
   const contentType = context.req.header('content-type') ?? '';
   if (contentType.split(';')[0]?.trim().toLowerCase() !== 'multipart/form-data') {
     throw new AppError('unsupported_media_type', { message: 'Send the file as multipart/form-data.' });
   }
+  const caller = context.get('caller');
+  if (organizationId !== caller.organizationId) throw ofOthers();
   const length = Number(context.req.header('content-length') ?? NaN);
   if (length > files.fileBytesMax + formBytesMax) throw tooLarge(files);
-  const caller = context.get('caller');
   const hold = shares.hold(callerId(caller));
   const upload = new Upload(parts, caller, Number.isNaN(length) ? null : length);
   try {
@@ -59,6 +64,11 @@ export async function receiveFile(parts: FileUploadParts, context: HttpContext):
     hold.release();
   }
 }
+
+const ofOthers = (): AppError =>
+  new AppError('insufficient_scope', {
+    message: 'A file is sent by somebody of its organization, such as with a key of it.',
+  });
 
 const tooLarge = ({ fileBytesMax }: Files): AppError =>
   new AppError('request_too_large', { message: `A file has at most ${fileBytesMax} bytes.` });

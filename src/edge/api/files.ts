@@ -117,10 +117,16 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('files', 'own'), guards.streamedBody],
     // No schema of zod: a validator would take all of it into memory.
-    request: { body: { required: true, content: { 'multipart/form-data': { schema: form } } } },
+    request: {
+      query: z.strictObject(organizationQuery),
+      body: { required: true, content: { 'multipart/form-data': { schema: form } } },
+    },
     responses: { 200: jsonAnswer(fileSchema, 'The file') },
   });
-  app.openapi(route, async (context) => context.json(toFileAnswer(await receiveFile(parts, context)), 200));
+  app.openapi(route, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    return context.json(toFileAnswer(await receiveFile(parts, context, organizationId)), 200);
+  });
 }
 
 function registerReads(app: ApiApp, parts: FileRoutesParts): void {
