@@ -168,6 +168,7 @@ function listParts(
     gateway.parts.admission,
     foundation.parts.keyUses,
     gateway.parts.retention,
+    gateway.parts.files,
     gateway.parts.metering,
     gateway.parts.claims,
     gateway.parts.history,
@@ -192,7 +193,10 @@ function listParts(
     edges.parts.api,
     edges.parts.web,
     edges.parts.portal,
+    // Stopped when all requests have ended, those of batches among them.
+    edges.parts.endOfBatches,
     edges.parts.requests,
+    edges.parts.batches,
     own.reload,
   ];
   return parts;

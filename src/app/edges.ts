@@ -23,6 +23,7 @@ import {
 import { createInference, type Inference, type InferenceParts } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
+import { createBatchesParts } from './batches.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
@@ -50,13 +51,25 @@ export interface Edges {
     readonly web: Part;
     readonly portal: Part;
     readonly requests: Part;
+    readonly batches: Part;
+    readonly endOfBatches: Part;
   };
 }
 
 export interface EdgesOptions {
   readonly config: Pick<
     Config,
-    'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'platform' | 'signIn' | 'storage' | 'upstream'
+    | 'batches'
+    | 'http'
+    | 'metrics'
+    | 'database'
+    | 'keys'
+    | 'limits'
+    | 'platform'
+    | 'process'
+    | 'signIn'
+    | 'storage'
+    | 'upstream'
   >;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
@@ -81,6 +94,7 @@ export function createEdges(options: EdgesOptions): Edges {
   const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
   const heldKeys = createHeldKeys(foundation);
   const inference = createInferenceEdge(common, heldKeys);
+  const batches = createBatchesParts({ ...options, inference, heldKeys });
   const watching = watch(options, inference);
   const onBehalf = createOnBehalf();
   const api = apiPart({ ...common, onBehalf });
@@ -115,6 +129,8 @@ export function createEdges(options: EdgesOptions): Edges {
       inference: inferencePart(inference, foundation),
       api,
       web: webPart(common),
+      batches: batches.asking,
+      endOfBatches: batches.end,
       portal: createPortalPart({ ...common, inference, heldKeys, ...onBehalf.asking(api.routes, log) }),
       requests: {
         name: 'requests',

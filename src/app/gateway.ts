@@ -3,6 +3,7 @@ import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
+import type { Batches } from '#core/batches/batches.ts';
 import {
   type BudgetBook,
   type Budgets,
@@ -19,6 +20,7 @@ import {
   type EngineFilesResult,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
+import type { Files } from '#core/files/files.ts';
 import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
 import {
   createMetering,
@@ -39,12 +41,15 @@ import { createBudgetAlerts } from './budget-alerts.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
+import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
 import { createRetention, type Retention } from './retention.ts';
 
 /** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
 export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
+  readonly files: Files;
+  readonly batches: Batches;
   readonly wallet: Wallet;
   readonly budgets: Budgets;
   readonly budgetWatch: BudgetWatch;
@@ -68,6 +73,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
     readonly budgetAlerts: Part;
     readonly admission: Part;
     readonly retention: Part;
+    readonly files: Part;
     readonly claims: Part;
     readonly metering: Part;
     readonly history: Part;
@@ -92,7 +98,16 @@ export interface EngineFiles {
 export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
   readonly config: Pick<
     Config,
-    'process' | 'database' | 'limits' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
+    | 'process'
+    | 'database'
+    | 'limits'
+    | 'docker'
+    | 'engines'
+    | 'upstream'
+    | 'cache'
+    | 'storage'
+    | 'batches'
+    | 'environment'
   >;
   readonly foundation: Foundation;
   readonly shared: SharedStore;
@@ -130,12 +145,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const budgets = openBudgets({ db, clock, log, audit }, coordination);
   const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
   const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, budgets: budgets.book });
-  metering.onUnspooled((records, isBooked) => {
-    for (const record of records) {
-      const { organizationId, keyId, id } = record;
-      holds.admission.settleReplayed(organizationId, keyId, id, isBooked ? metering.booked(record) : nothingUsed);
-    }
-  });
+  settleUnspooled(metering, holds.admission);
   const catalog = createCatalog({ db, clock, engines });
   const engineClient = createEngineClient({
     ...config.upstream,
@@ -150,7 +160,10 @@ export function createGateway(options: GatewayOptions): Gateway {
   const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
   const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
+  const kept = openFiles({ settings: config.batches, ...common });
   return {
+    files: kept.files,
+    batches: kept.batches,
     wallet,
     budgets: budgets.budgets,
     budgetWatch: budgetAlerts.watch,
@@ -176,6 +189,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       budgetAlerts: budgetAlerts.part,
       admission: holds.part,
       retention: retention.part,
+      files: kept.part,
       claims: retention.claims,
       metering: meteringPart(metering, options),
       history: past.part,
@@ -185,6 +199,16 @@ export function createGateway(options: GatewayOptions): Gateway {
       engines: enginesLife.part,
     },
   };
+}
+
+/** What was written to the spool is in the books now, or never will be. */
+function settleUnspooled(metering: Metering, admission: Pick<Admission, 'settleReplayed'>): void {
+  metering.onUnspooled((records, isBooked) => {
+    for (const record of records) {
+      const { organizationId, keyId, id } = record;
+      admission.settleReplayed(organizationId, keyId, id, isBooked ? metering.booked(record) : nothingUsed);
+    }
+  });
 }
 
 /** A change of one is answered when every gateway goes by it. */

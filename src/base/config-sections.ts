@@ -335,6 +335,7 @@ export const storage = section(
   }),
 );
 
+export { batches, type BatchesConfig } from './config-batches.ts';
 export { platform, type PlatformConfig } from './config-platform.ts';
 export { signIn, type SignInConfig } from './config-sign-in.ts';
 export { alerts, type AlertsConfig } from './config-alerts.ts';

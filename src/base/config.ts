@@ -13,6 +13,7 @@ import { type AllowedMount, liesIn } from './host-folder.ts';
 
 export type {
   AlertsConfig,
+  BatchesConfig,
   BootstrapConfig,
   CacheConfig,
   DatabaseConfig,
@@ -46,6 +47,7 @@ export interface Config {
   readonly upstream: sections.UpstreamConfig;
   readonly cache: sections.CacheConfig;
   readonly storage: sections.StorageConfig;
+  readonly batches: sections.BatchesConfig;
   readonly platform: sections.PlatformConfig;
   readonly signIn: sections.SignInConfig;
   readonly alerts: sections.AlertsConfig;
@@ -67,6 +69,7 @@ const gatewayVariables = {
   ...sections.upstream.variables,
   ...sections.cache.variables,
   ...sections.storage.variables,
+  ...sections.batches.variables,
   ...sections.platform.variables,
   ...sections.signIn.variables,
   ...sections.alerts.variables,
@@ -98,6 +101,7 @@ export function parseConfig(environment: Environment): Config {
     upstream: sections.upstream.from(read),
     cache: sections.cache.from(read),
     storage: sections.storage.from(read),
+    batches: sections.batches.from(read),
     platform: sections.platform.from(read),
     signIn: sections.signIn.from(read),
     alerts: sections.alerts.from(read),

@@ -19,7 +19,9 @@ export type IdPrefix =
   | 'wh'
   | 'evt'
   | 'dlv'
-  | 'budget';
+  | 'budget'
+  | 'file'
+  | 'batch';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

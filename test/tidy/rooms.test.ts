@@ -13,6 +13,8 @@ const house: House = {
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
     'core/exposures': ['core/audit'],
+    'core/batches': ['core/audit', 'core/files', 'core/requests'],
+    'core/files': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
     'core/fleet/leader': [
@@ -57,6 +59,8 @@ const house: House = {
       'cache',
       'requests',
       'reconcile',
+      'files',
+      'batches',
     ],
     platform: ['stacks', 'runs', 'clusters', 'costs', 'exposures'],
   },

@@ -24,6 +24,8 @@ const table = {
   'usage.read': row('own', 'organization', 'organization', 'any'),
   /** What requests asked and got, where it is stored: read, deleted. */
   'usage.contents': row('own', 'organization', 'organization', 'any'),
+  /** Files and batches: sent, made, read, deleted. */
+  files: row('own', 'organization', 'organization', 'any'),
   /** Balance and ledger. */
   'wallet.read': row('organization', 'organization', 'organization', 'any'),
   'wallet.statements': row('none', 'organization', 'organization', 'any'),

@@ -1,7 +1,7 @@
 import { and, desc, eq, isNull, lt, or, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import type { KeyRow } from './api-key.ts';
-import { type NewUserKey, withStatus } from './key-rows.ts';
+import { type KeyRef, type NewUserKey, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
 
 /** What a key that the gateway holds for somebody is known by. */
@@ -29,6 +29,19 @@ export async function selectHeldKey(
     )
     .orderBy(desc(apiKeys.id))
     .limit(1);
+  return row ?? null;
+}
+
+/** What an active key of anybody is called with by the gateway; null where it is not active. */
+export async function selectActiveHash(
+  db: Db,
+  { organizationId, keyId }: KeyRef,
+  now: Date,
+): Promise<Pick<KeyRow, 'id' | 'secretHash'> | null> {
+  const [row] = await db.orm
+    .select({ id: apiKeys.id, secretHash: apiKeys.secretHash })
+    .from(apiKeys)
+    .where(and(eq(apiKeys.id, keyId), eq(apiKeys.organizationId, organizationId), withStatus('active', now)));
   return row ?? null;
 }
 

@@ -4,7 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type ExpiringKey, readExpiring } from './expiring.ts';
-import { type HeldBy, selectHeldKey } from './held-keys.ts';
+import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
@@ -72,6 +72,8 @@ export interface Keys {
    * @throws AppError conflict
    */
   hold(input: NewUserKey, author: Author): Promise<HeldKey>;
+  /** A key as the gateway calls with it for whoever called with it; null where it is not active. */
+  heldOf(ref: KeyRef): Promise<HeldKey | null>;
   /** The one that is held already; null where there is none. */
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
@@ -184,6 +186,8 @@ function pageOf(rows: readonly KeyRow[], { limit }: KeyListing, present: (row: K
   return { keys: rows.slice(0, limit).map(present), more: rows.length > limit };
 }
 
+const isEnded = (row: KeyRow | null): boolean => row === null || row.revokedAt !== null;
+
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
@@ -216,6 +220,7 @@ export function createKeys(options: KeysOptions): Keys {
     verify: verifier.verify,
     verifyHeld: ({ secretHash }) => verifier.verifyHeld(secretHash),
     hold: changes.hold,
+    heldOf: (ref) => selectActiveHash(db, ref, new Date(clock.now())),
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
     expiring: (withinMs) => readExpiring(db, new Date(clock.now()), withinMs),
@@ -237,10 +242,7 @@ export function createKeys(options: KeysOptions): Keys {
       await keyEvents.broadcastOrganization(organization.id);
     },
     refreshOrganizations: (named) => refreshOrganizations(named === undefined ? verifier.organizations() : [named]),
-    async isRevoked(ref) {
-      const row = await selectKey(db, ref);
-      return row === null || row.revokedAt !== null;
-    },
+    isRevoked: async (ref) => isEnded(await selectKey(db, ref)),
     create: (input, author) => db.orm.transaction((tx) => changes.createIn(tx, input, author)),
     createIn: changes.createIn,
     importIn: changes.importIn,

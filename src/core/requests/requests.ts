@@ -2,7 +2,7 @@
  * What is kept of requests beside their records: bodies and answers for keys that want that, and for a day the answers
  * of requests that carried an Idempotency-Key. The rest of the gateway keeps no content.
  */
-export { compress } from './compress.ts';
+export { compress, decompress } from './compress.ts';
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
 export type { NewContent } from './content-writer.ts';
 export {

@@ -12,6 +12,8 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
+import type { Batches } from '#core/batches/batches.ts';
+import type { Files } from '#core/files/files.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import type { Runs } from '#core/runs/runs.ts';
@@ -31,12 +33,14 @@ import {
 import { type ApiApp, createApiApp } from './app.ts';
 import { registerAuditRoutes } from './audit.ts';
 import { createGuards } from './auth.ts';
+import { registerBatchRoutes } from './batches.ts';
 import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
 import { type BudgetRoutesParts, registerBudgetRoutes } from './budgets.ts';
 import { registerClusterRoutes } from './clusters.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
 import { registerEngineRoutes } from './engines.ts';
+import { registerFileRoutes } from './files.ts';
 import { registerInvitationRoutes } from './invitations.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
@@ -88,6 +92,8 @@ export interface ApiOptions {
   /** What statements are signed with; null: they are not. */
   readonly signer: Signer | null;
   readonly contents: Contents;
+  readonly files: Files;
+  readonly batches: Batches;
   readonly wallet: Wallet;
   readonly budgets: BudgetRoutesParts['budgets'];
   readonly spentOf: BudgetRoutesParts['spentOf'];
@@ -121,6 +127,8 @@ export function createApi(options: ApiOptions): ApiApp {
   for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log, absentOf);
   registerInferenceDocs(app);
+  registerFileRoutes(app, parts);
+  registerBatchRoutes(app, parts);
   registerKeyRoutes(app, parts);
   registerProjectRoutes(app, parts);
   registerUserRoutes(app, parts);

@@ -39,6 +39,8 @@ export interface Guards {
   readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
   /** For changes that fetch or read much and are no less well for it; behind `may`. */
   readonly slowly: MiddlewareHandler<HttpEnv>;
+  /** For bodies that are worked on while they come: a client has its time for them, and an answer comes after. */
+  readonly streamedBody: MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /** The same for users and projects, whose bodies are small. */
@@ -133,6 +135,26 @@ function createTurnTaking(): TurnTaking {
 /** A package of 10 MiB by a slow line, or a download with its redirects, and reading all of it. */
 const slowMsMax = 120_000;
 
+/** @see Guards.organizationOf */
+function organizationOf(accounts: GuardParts['accounts']): Guards['organizationOf'] {
+  return async (context, inBody) => {
+    const inQuery = context.req.query('organization_id');
+    if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
+      throw new ValidationError([
+        { field: 'organization_id', message: 'is another one in the body than in the query' },
+      ]);
+    }
+    const named = inBody ?? inQuery;
+    const { organizationId } = context.get('caller');
+    if (named === undefined) return organizationId;
+    const asked = requireId('org', named);
+    if (asked === organizationId) return asked;
+    const mayAsk = context.get('extent') === 'any';
+    if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
+    throw notFound('org');
+  };
+}
+
 export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const { takeTurn, takeOpenTurn } = createTurnTaking();
   /** Of the changes that run. */
@@ -178,24 +200,13 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
         context.set('caller', caller);
       };
     },
-    async organizationOf(context, inBody) {
-      const inQuery = context.req.query('organization_id');
-      if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
-        throw new ValidationError([
-          { field: 'organization_id', message: 'is another one in the body than in the query' },
-        ]);
-      }
-      const named = inBody ?? inQuery;
-      const { organizationId } = context.get('caller');
-      if (named === undefined) return organizationId;
-      const asked = requireId('org', named);
-      if (asked === organizationId) return asked;
-      const mayAsk = context.get('extent') === 'any';
-      if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
-      throw notFound('org');
-    },
+    organizationOf: organizationOf(accounts),
     async slowly(context, next) {
       times.get(context)?.start(slowMsMax);
+      await next();
+    },
+    async streamedBody(context, next) {
+      times.get(context)?.pause();
       await next();
     },
     jsonBody: bodyOf(jsonBody),

@@ -89,6 +89,8 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   evt: 'event',
   dlv: 'delivery of this webhook',
   budget: 'budget',
+  file: 'file',
+  batch: 'batch',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

@@ -27,6 +27,8 @@ export interface ApiClient {
   ask(method: ApiMethod, path: string, asked?: Asked): Promise<{ readonly status: number; readonly answer: unknown }>;
   /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
   text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
+  /** The bytes of an answer as they come. @throws FailedError as `text` */
+  parts(path: string): AsyncIterable<Buffer>;
   /** An answer that is no JSON. @throws FailedError as `call` */
   bytes(path: string): Promise<Buffer>;
   /**
@@ -72,6 +74,14 @@ export function createApiClient(config: ClientConfig): ApiClient {
       response.setEncoding('utf8');
       try {
         yield* response as AsyncIterable<string>;
+      } catch {
+        throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
+      }
+    },
+    async *parts(path) {
+      const response = await send(config, { method: 'GET', path, headers: { accept: '*/*' } });
+      try {
+        yield* response as AsyncIterable<Buffer>;
       } catch {
         throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
       }

@@ -4,6 +4,7 @@ import { importCommands } from '#edge/cli/import/import.ts';
 import { jsonText } from './answers.ts';
 import { createApiClient } from './api-client.ts';
 import { auditCommand } from './audit.ts';
+import { batchCommands } from './batches.ts';
 import { budgetCommands } from './budgets.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
@@ -14,6 +15,7 @@ import { completionCommand } from './completion.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { fileCommands } from './files.ts';
 import { commandHelp, commandList, overview } from './help.ts';
 import { holdCommands } from './holds.ts';
 import { keyCommands } from './keys.ts';
@@ -67,6 +69,8 @@ export const commands: readonly Command[] = [
   ...projectCommands,
   ...serviceAccountCommands,
   ...webhookCommands,
+  ...batchCommands,
+  ...fileCommands,
   auditCommand,
   validateCommand,
   ...importCommands,

@@ -114,6 +114,6 @@ function requirePace(seconds: number, bytes: number, limits: BodyLimits): void {
   throw tooSlow(`The request body came at less than ${bodyBytesPerSecondMin} bytes a second.`);
 }
 
-function tooSlow(message: string): AppError {
+export function tooSlow(message: string): AppError {
   return new AppError('request_timeout', { message, headers: { connection: 'close' } });
 }

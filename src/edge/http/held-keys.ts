@@ -11,9 +11,17 @@ import type { RawRequest } from './raw-request.ts';
  */
 export interface HeldKeys {
   /** From now on this request is one of that key. */
-  hold(request: RawRequest, held: HeldKey): void;
+  hold(request: RawRequest, held: HeldKey, use?: HeldUse): void;
   /** Knows these requests, and asks the other authenticator for all that carry a secret. */
   authenticator(wire: InferenceAuthenticator): InferenceAuthenticator;
+}
+
+/** What a request is made of a key for. */
+export interface HeldUse {
+  /** Another project than the key's own. */
+  readonly projectId?: string;
+  /** What is said once the key has ended. */
+  readonly ended: string;
 }
 
 export interface HeldKeysParts {
@@ -21,40 +29,47 @@ export interface HeldKeysParts {
   readonly accounts: Pick<Accounts, 'findProject'>;
 }
 
-const ended = (): AppError =>
-  new AppError('unauthorized', { message: 'The key of the playground was revoked: send it again to get another one.' });
+const playground: HeldUse = { ended: 'The key of the playground was revoked: send it again to get another one.' };
 
-function requireUsable(key: ApiKey | null): ApiKey {
-  if (key === null) throw ended();
+interface Known {
+  readonly held: HeldKey;
+  readonly use: HeldUse;
+}
+
+const ended = ({ ended: message }: HeldUse): AppError => new AppError('unauthorized', { message });
+
+function requireUsable(key: ApiKey | null, use: HeldUse): ApiKey {
+  if (key === null) throw ended(use);
   requireActive(key);
   return key;
 }
 
 export function createHeldKeys({ keys, accounts }: HeldKeysParts): HeldKeys {
-  const known = new WeakMap<RawRequest, HeldKey>();
+  const known = new WeakMap<RawRequest, Known>();
   /** It may have been revoked while something was awaited. */
-  const stillValid = (held: HeldKey, before: ApiKey): ApiKey => {
+  const stillValid = ({ held, use }: Known, before: ApiKey): ApiKey => {
     const key = keys.verifyHeld(held);
-    return key instanceof Promise ? before : requireUsable(key);
+    return key instanceof Promise ? before : requireUsable(key, use);
   };
-  const authenticate = async (held: HeldKey): Promise<InferenceCaller> => {
+  const authenticate = async (asked: Known): Promise<InferenceCaller> => {
+    const { held, use } = asked;
     await keys.untilFresh();
-    const key = requireUsable(await keys.verifyHeld(held));
-    const project = await accounts.findProject(key.organizationId, key.projectId);
-    if (project === null) throw ended();
+    const key = requireUsable(await keys.verifyHeld(held), use);
+    const project = await accounts.findProject(key.organizationId, use.projectId ?? key.projectId);
+    if (project === null) throw ended(use);
     keys.touch(key.id);
-    return keyPrincipal(stillValid(held, key), project);
+    return keyPrincipal(stillValid(asked, key), project);
   };
   return {
-    hold: (request, held) => void known.set(request, held),
+    hold: (request, held, use = playground) => void known.set(request, { held, use }),
     authenticator: (wire) => ({
       authenticate(request) {
-        const held = known.get(request);
-        return held === undefined ? wire.authenticate(request) : authenticate(held);
+        const asked = known.get(request);
+        return asked === undefined ? wire.authenticate(request) : authenticate(asked);
       },
       keyNow(request, caller) {
-        const held = known.get(request);
-        return held === undefined ? wire.keyNow(request, caller) : stillValid(held, caller.key);
+        const asked = known.get(request);
+        return asked === undefined ? wire.keyNow(request, caller) : stillValid(asked, caller.key);
       },
     }),
   };

@@ -25,8 +25,11 @@ export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
 export { jsonBody, smallJsonBody } from './json-body.ts';
 export { createMultipartBody } from './multipart-body.ts';
+export { type PartSink, readMultipart } from './multipart-stream.ts';
+export { streamedBody } from './streamed-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
+export { createOwnExchange } from './own-exchange.ts';
 export { type AskApi, createOnBehalf, type OnBehalf, type OpenApi, type OwnAnswer } from './on-behalf.ts';
 export { createIsSecure, type IsSecure } from './is-secure.ts';

@@ -1,3 +1,4 @@
+import { boundaryOf } from './multipart-stream.ts';
 import { type BodyReader, wrongBody } from './read-body.ts';
 
 export interface MultipartBounds {
@@ -15,11 +16,7 @@ export function createMultipartBody({ bodyBytesMax, partsMax, expected }: Multip
     bodyBytesMax,
     expected,
     read(bytes, contentType) {
-      const boundary = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
-      const text = boundary?.[1] ?? boundary?.[2];
-      if (text === undefined || !/^[\w'()+,./:=? -]*[\w'()+,./:=?-]$/.test(text)) {
-        throw wrongBody('must name a boundary in its content type');
-      }
+      const text = boundaryOf(contentType);
       if (countParts(bytes, `--${text}`, partsMax) > partsMax) throw wrongBody(`has more than ${partsMax} parts`);
       return { contentType: `multipart/form-data; boundary=${text}`, body: new Uint8Array(bytes) };
     },

@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
-import type { Catalog, Model } from '#core/catalog/catalog.ts';
-import type { Endpoint } from './endpoints.ts';
+import type { Catalog, Model, ServiceTier } from '#core/catalog/catalog.ts';
+import { type Endpoint, type EndpointPath, endpoints } from './endpoints.ts';
 
 const namedMax = 10;
 
@@ -35,4 +35,25 @@ export function chooseModel(catalog: Catalog, name: string, endpoint: Endpoint, 
     throw new AppError('model_not_found', { message, param: 'model' });
   }
   return model;
+}
+
+export interface WantedModel {
+  readonly endpoint: EndpointPath;
+  readonly model: string;
+  readonly usable: Usable;
+  readonly tier: ServiceTier;
+}
+
+/** Why an endpoint would refuse a model, before it is asked; null where it would not. */
+export function refuseModel(catalog: Catalog, { endpoint, model, usable, tier }: WantedModel): string | null {
+  const row = endpoints.find(({ path }) => path === endpoint);
+  if (row === undefined) return `${endpoint} is not served here.`;
+  try {
+    const { id, engine } = chooseModel(catalog, model, row, usable);
+    if (tier === 'flex' && engine.flexPricing === null) return `The service tier "flex" is not offered for ${id}.`;
+    return null;
+  } catch (error) {
+    if (error instanceof AppError) return error.message;
+    throw error;
+  }
 }

@@ -41,6 +41,7 @@ const places: readonly (Heading | Place)[] = [
   { heading: 'Inference' },
   { path: '/portal/keys', text: 'Keys', action: 'keys' },
   { path: '/portal/usage', text: 'Usage', action: 'usage.read', isOwnEnough: true },
+  { path: '/portal/batches', text: 'Batches', action: 'files', isOwnEnough: true },
   { path: '/portal/wallet', text: 'Wallet', action: 'wallet.read' },
   { path: '/portal/budgets', text: 'Budgets', action: 'budgets.read', isOwnEnough: true },
   { path: '/portal/models', text: 'Models', action: null },

@@ -4,6 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { createReadBody, type HttpContext, type HttpEnv, requestId } from '#edge/http/http.ts';
 import { adminChanges, adminPages } from './admin-pages.ts';
 import { registerAssets } from './assets.ts';
+import { batchesPage, batchFile, batchPage, cancelBatch } from './batches-page.ts';
 import { budgetPage, budgetsPage, changeBudget, createBudget, deleteBudget, newBudgetPage } from './budgets-page.ts';
 import { failurePage } from './failure-page.ts';
 import { formBody, readForm, readUpload, requireFormToken, uploadBody } from './form.ts';
@@ -75,6 +76,10 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/usage': usagePage,
   '/portal/usage/requests.csv': usageCsv,
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
+  '/portal/batches': (visit) => batchesPage(visit),
+  '/portal/batches/:id': (visit, _, param) => batchPage(visit, param('id')),
+  '/portal/batches/:id/output': (visit, _, param) => batchFile(visit, param('id'), 'output'),
+  '/portal/batches/:id/errors': (visit, _, param) => batchFile(visit, param('id'), 'errors'),
   '/portal/wallet': walletPage,
   '/portal/budgets': (visit) => budgetsPage(visit),
   '/portal/budgets/new': only('budgets', (visit) => newBudgetPage(visit)),
@@ -96,6 +101,7 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/keys/:id/delete': (visit, _parts, _form, param) => deleteKey(visit, param('id')),
   '/portal/keys/:id/rotate': (visit, parts, form, param) => rotateKey(visit, parts, param('id'), form),
   '/portal/usage/:id/content/delete': (visit, _parts, _form, param) => deleteContent(visit, param('id')),
+  '/portal/batches/:id/cancel': (visit, _parts, _form, param) => cancelBatch(visit, param('id')),
   '/portal/wallet/credits': (visit, parts, form) => addCredit(visit, parts, form),
   '/portal/wallet/adjustments': (visit, parts, form) => addAdjustment(visit, parts, form),
   '/portal/budgets/new': (visit, _, form) => createBudget(visit, form),

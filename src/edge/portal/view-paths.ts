@@ -8,6 +8,12 @@ import type { Viewed } from './visit.ts';
 /** Those that take `organization_id`: asked for the organization that is looked at. */
 export const pathsOfOrganization: readonly string[] = [
   '/v1/audit',
+  '/v1/batches',
+  '/v1/batches/{id}',
+  '/v1/batches/{id}/cancel',
+  '/v1/files',
+  '/v1/files/{id}',
+  '/v1/files/{id}/content',
   '/v1/invitations',
   '/v1/invitations/{id}',
   '/v1/keys',

@@ -44,7 +44,9 @@ const nobody = (
     | 'svc_acct'
     | 'wh'
     | 'dlv'
-    | 'budget',
+    | 'budget'
+    | 'file'
+    | 'batch',
 ): string => formatId(prefix, uuidv7());
 const ofNobody = `/v1/organization/projects/${nobody('proj')}/service_accounts/${nobody('svc_acct')}`;
 const dry = { 'x-headgate-dry-run': 'true' };
@@ -102,6 +104,23 @@ const users = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
   missing(`DELETE ${prefix}/users/{id}`, 'admin', nobody('user')),
   missing(`POST ${prefix}/users/{id}/reset-link`, 'admin', nobody('user')),
 ]);
+
+const batches: readonly RoleRow[] = [
+  // A file that is no form: who may send one is told so.
+  row('POST /v1/files', 'member', 415, {}),
+  row('GET /v1/files', 'member', 200),
+  missing('GET /v1/files/{id}', 'member', nobody('file')),
+  missing('DELETE /v1/files/{id}', 'member', nobody('file')),
+  missing('GET /v1/files/{id}/content', 'member', nobody('file')),
+  row('POST /v1/batches', 'member', 404, {
+    input_file_id: nobody('file'),
+    endpoint: '/v1/chat/completions',
+    completion_window: '24h',
+  }),
+  row('GET /v1/batches', 'member', 200),
+  missing('GET /v1/batches/{id}', 'member', nobody('batch')),
+  missing('POST /v1/batches/{id}/cancel', 'member', nobody('batch')),
+];
 
 const identities: readonly RoleRow[] = [
   missing('GET /v1/users/{id}/identities', 'member', nobody('user')),
@@ -290,6 +309,7 @@ export const roleRows: readonly RoleRow[] = [
   { ...row('GET /v1/wallet/statements/{month}', 'admin', 200), ask: at('/v1/wallet/statements/2026-01') },
   row('GET /v1/statement-key', 'public', 404),
   row('GET /v1/audit', 'admin', 200),
+  ...batches,
   own('GET /v1/usage/requests', 200),
   own('GET /v1/usage/requests/{id}', 404),
   own('GET /v1/usage/requests/{id}/content', 404),

@@ -17,6 +17,7 @@ const pages: readonly PageRow[] = [
   { path: '/', least: 'member' },
   { path: '/portal/models', least: 'member' },
   { path: '/portal/models/standin-chat', least: 'member' },
+  { path: '/portal/batches', least: 'member' },
   { path: '/portal/wallet', least: 'member' },
   { path: '/portal/budgets', least: 'member' },
   { path: '/portal/sessions', least: 'member' },
@@ -41,6 +42,7 @@ const nobody = '0'.repeat(32);
 const forms: readonly FormRow[] = [
   { path: '/portal/account', fields: { what: 'name', name: 'Ada' }, least: 'member', status: 303 },
   { path: '/portal/sessions/end', fields: { which: 'others' }, least: 'member', status: 303 },
+  { path: `/portal/batches/batch_${nobody}/cancel`, fields: {}, least: 'member', status: 404 },
   { path: '/portal/switch', fields: { organization_id: `org_${nobody}` }, least: 'member', status: 404 },
   { path: '/portal/keys', fields: { name: '', expiry: 'never', scope: 'inference' }, least: 'admin', status: 400 },
   { path: `/portal/keys/key_${nobody}/delete`, fields: {}, least: 'admin', status: 404 },

@@ -84,6 +84,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').first().click();
     await page.getByRole('heading', { name: 'Why this request' }).waitFor();
     await expectPresentable(page, 'request');
+    await show('/portal/batches', 'batches');
     await show('/portal/wallet', 'wallet');
     await page.getByText('Add credit').click();
     await page.getByLabel('Amount in USD').first().fill('-1');

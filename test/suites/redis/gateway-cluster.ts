@@ -54,6 +54,8 @@ export interface AskOptions {
 export interface ClusterOptions {
   readonly count: number;
   readonly env?: Readonly<Record<string, string>>;
+  /** The line of the engine's file. */
+  readonly pricing?: string;
   /** A Redis that is there already; one of the cluster's own otherwise. */
   readonly redis?: TestRedis;
 }
@@ -137,12 +139,18 @@ async function startEngine(): Promise<{ url: string; child: ChildProcess }> {
   return { url: `http://127.0.0.1:${port}`, child };
 }
 
-export async function startCluster({ count, env = {}, redis: given }: ClusterOptions): Promise<Cluster> {
+export async function startCluster({ count, env = {}, pricing, redis: given }: ClusterOptions): Promise<Cluster> {
   const redis = given ?? (await startRealRedis());
   const database = await createTestDatabase();
   const sql = postgres(database.url, { max: 2, onnotice: () => undefined });
   const engine = await startEngine();
-  const enginesDir = writeEngines({ chat: externalFile('chat', engine.url) });
+  const enginesDir = writeEngines({
+    chat: externalFile(
+      'chat',
+      engine.url,
+      pricing === undefined ? {} : { priced: false, lines: [pricing, 'kind: vllm'] },
+    ),
+  });
   const gateways: GatewayProcess[] = [];
   const folders = [enginesDir];
 

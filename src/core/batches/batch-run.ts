@@ -1,0 +1,270 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { AppError, errorEnvelope } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Files } from '#core/files/files.ts';
+import { compress } from '#core/requests/requests.ts';
+import type { Asking, BatchKey, LineAnswer } from './asking.ts';
+import type { BatchEnding, BatchStatus } from './batch.ts';
+import { type Claim, type Claims, LostClaimError } from './claims.ts';
+import { judge, roomAgainMs } from './judge.ts';
+import { createLineQueue, type LineQueue, type PendingLine } from './line-queue.ts';
+import { createNotes, type Notes } from './notes.ts';
+import { flexBody } from './read-line.ts';
+
+export interface RunParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly claims: Claims;
+  readonly files: Files;
+  readonly asking: Asking;
+  readonly room: AskingRoom;
+}
+
+/** What the batches of this gateway have together. */
+export interface AskingRoom {
+  /** Requests that one batch may have running now. */
+  readonly share: number;
+  /** Whether other batches may wait for a place here. */
+  readonly isFull: boolean;
+  /** Takes the memory of a body; false where there is not as much now. */
+  takeBytes(bytes: number): boolean;
+  giveBytes(bytes: number): void;
+}
+
+/** How the asking of a batch ended: for good, or until its next turn, which the batch was given back for. */
+export type AskedEnd =
+  | { readonly ending: BatchEnding }
+  | { readonly turnAtMs: number; readonly waitingFor: string | null };
+
+/** One request first: what the others get is seen by it. */
+const windowFirst = 2;
+/** A batch that cannot go on for longer gives its place to another one. */
+const yieldMs = 2000;
+const sliceMs = 30_000;
+const lookMs = 200;
+/** A request that fails so often, and not for what anybody waits for, has failed. */
+const triesMax = 8;
+const triesMsMax = 60_000;
+const notesMax = 500;
+
+/** Asks the requests of one batch, as many at once as there is room for. */
+export class BatchRun {
+  readonly #parts: RunParts;
+  readonly #claim: Claim;
+  readonly #queue: LineQueue;
+  readonly #notes: Notes;
+  readonly #running = new Map<number, AbortController>();
+  readonly #sinceMs: number;
+  #key: BatchKey;
+  #window = windowFirst;
+  #pausedUntilMs = 0;
+  #waitingFor: string | null = null;
+  #keyEnded = false;
+  #status: BatchStatus | 'lost' = 'in_progress';
+  #isStopping = false;
+  #failure: unknown = null;
+  #wake: () => void = () => undefined;
+
+  constructor(parts: RunParts, claim: Claim, key: BatchKey) {
+    this.#parts = parts;
+    this.#claim = claim;
+    this.#key = key;
+    this.#queue = createLineQueue(parts.db, claim.batch.id);
+    this.#notes = createNotes(parts.claims, claim, (error) => this.#broke(error));
+    this.#sinceMs = parts.clock.now();
+  }
+
+  /** Says how the batch stands in the database. */
+  tell(status: BatchStatus | 'lost'): void {
+    this.#status = status;
+    this.#wake();
+  }
+
+  /** Nothing more is asked; what runs is answered. */
+  stop(): void {
+    this.#isStopping = true;
+    this.#wake();
+  }
+
+  /** @throws LostClaimError; what the database throws, when all that ran has ended */
+  async ask(): Promise<AskedEnd> {
+    for (;;) {
+      const end = this.#endNow();
+      if (end !== null) return this.#end(end);
+      if (this.#mayAsk()) await this.#fill();
+      if (this.#running.size === 0 && this.#queue.isEmpty) {
+        await this.#notes.flush();
+        return { ending: 'completed' };
+      }
+      await this.#waitForChange();
+    }
+  }
+
+  /** Why nothing more is asked; null while there is no such reason. */
+  #endNow(): AskedEnd | 'lost' | 'broken' | null {
+    const { clock, room } = this.#parts;
+    const nowMs = clock.now();
+    if (this.#failure !== null) return 'broken';
+    if (this.#status === 'lost') return 'lost';
+    if (this.#status === 'cancelling') return { ending: 'cancelled' };
+    if (this.#keyEnded) return { ending: 'failed' };
+    if (nowMs >= this.#claim.batch.expiresAtMs) return { ending: 'expired' };
+    if (this.#isStopping) return { turnAtMs: nowMs, waitingFor: null };
+    if (this.#running.size > 0) return null;
+    if (this.#pausedUntilMs - nowMs > yieldMs) {
+      return { turnAtMs: this.#pausedUntilMs, waitingFor: this.#waitingFor };
+    }
+    return room.isFull && nowMs - this.#sinceMs > sliceMs ? { turnAtMs: nowMs, waitingFor: null } : null;
+  }
+
+  async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
+    if (end === 'lost') this.#abort(new LostClaimError(this.#claim.batch.id));
+    if (typeof end === 'object' && 'ending' in end) this.#abort(endedEarly(end.ending));
+    while (this.#running.size > 0) await this.#waitForChange();
+    if (end === 'lost') throw new LostClaimError(this.#claim.batch.id);
+    await this.#notes.flush();
+    if (end === 'broken') throw this.#failure;
+    return end;
+  }
+
+  #mayAsk(): boolean {
+    const { clock, room } = this.#parts;
+    const nowMs = clock.now();
+    if (nowMs < this.#pausedUntilMs || this.#notes.pending > notesMax) return false;
+    // Another batch waits for this place: what runs is answered first.
+    return !(room.isFull && nowMs - this.#sinceMs > sliceMs);
+  }
+
+  /** Half of what a key may have running is left to whoever else calls with it. */
+  get #windowMax(): number {
+    const { maxConcurrency } = this.#key;
+    const ofKey = maxConcurrency === null ? Infinity : Math.max(1, Math.floor(maxConcurrency / 2));
+    return Math.min(ofKey, this.#parts.room.share);
+  }
+
+  async #fill(): Promise<void> {
+    const { clock, room } = this.#parts;
+    while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#status === 'in_progress') {
+      const line = await this.#queue.next(clock.now());
+      if (line === null) return;
+      if (!room.takeBytes(line.bodyBytes)) {
+        this.#queue.again(line);
+        return;
+      }
+      const control = new AbortController();
+      this.#running.set(line.number, control);
+      this.#askLine(line, control.signal)
+        .catch((error: unknown) => this.#broke(error))
+        .finally(() => {
+          room.giveBytes(line.bodyBytes);
+          this.#running.delete(line.number);
+          this.#wake();
+        });
+    }
+  }
+
+  async #askLine(line: PendingLine, signal: AbortSignal): Promise<void> {
+    const { files, asking } = this.#parts;
+    const { batch } = this.#claim;
+    const body = flexBody(await files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes));
+    if (signal.aborted) return;
+    const id = formatId('batch', batch.id);
+    const request = {
+      key: this.#key,
+      projectId: batch.projectId,
+      endpoint: batch.endpoint,
+      body,
+      idempotencyKey: `${id}/${line.number}`,
+      note: `${id}/${line.number + 1}`,
+      signal,
+    };
+    const answer = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
+    // What was ended is not answered; what was answered at that very moment is, and charged.
+    if (signal.aborted && answer.status !== 200) return;
+    await this.#answered(line, answer);
+  }
+
+  /** What nobody thought of is no reason to drop a request: it is asked again. */
+  #unforeseen(error: unknown): LineAnswer {
+    this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be asked');
+    const body = JSON.stringify(errorEnvelope(new AppError('internal_error')));
+    return { status: 500, headers: {}, body: Buffer.from(body) };
+  }
+
+  async #answered(line: PendingLine, answer: LineAnswer): Promise<void> {
+    const nowMs = this.#parts.clock.now();
+    const verdict = judge(answer);
+    const roomMs = roomAgainMs(answer.headers, nowMs);
+    if (roomMs !== null) this.#pause(roomMs, 'rate_limit_exceeded');
+    switch (verdict.kind) {
+      case 'completed':
+        this.#window = Math.min(this.#windowMax, this.#window + 1);
+        return this.#note(line, 'completed', answer);
+      case 'failed':
+        return this.#note(line, 'failed', answer);
+      case 'again': {
+        const tries = line.tries + (verdict.counts ? 1 : 0);
+        if (tries >= triesMax) return this.#note(line, 'failed', answer);
+        const waitMs = verdict.counts ? Math.min(triesMsMax, 500 * 2 ** tries) : 0;
+        this.#queue.again({ ...line, tries, notBeforeMs: nowMs + Math.max(verdict.afterMs, waitMs) });
+        return;
+      }
+      case 'wait':
+        this.#window = Math.max(1, Math.floor(this.#window / 2));
+        this.#pause(nowMs + verdict.afterMs, verdict.code);
+        this.#queue.again(line);
+        return;
+      case 'key':
+        this.#queue.again(line);
+        return this.#lookAtKey();
+    }
+  }
+
+  #pause(untilMs: number, code: string): void {
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, untilMs);
+    this.#waitingFor = code;
+  }
+
+  /** It may have got another secret. */
+  async #lookAtKey(): Promise<void> {
+    const key = await this.#parts.asking.keyOf(this.#claim.batch);
+    if (key === null) this.#keyEnded = true;
+    else if (key.secretHash.equals(this.#key.secretHash)) this.#pause(this.#parts.clock.now() + 1000, 'unauthorized');
+    else this.#key = key;
+  }
+
+  async #note(
+    { number }: PendingLine,
+    state: 'completed' | 'failed',
+    { status, headers, body }: LineAnswer,
+  ): Promise<void> {
+    const answer = await compress(body);
+    this.#notes.add({ number, state, requestId: headers['x-request-id'] ?? '', statusCode: status, answer });
+  }
+
+  #broke(error: unknown): void {
+    this.#failure ??= error;
+    this.#wake();
+  }
+
+  #abort(error: Error): void {
+    for (const control of this.#running.values()) control.abort(error);
+  }
+
+  #waitForChange(): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, lookMs);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
+
+function endedEarly(ending: BatchEnding): AppError {
+  return new AppError('upstream_error', { status: 503, message: `The batch of this request has ended: ${ending}.` });
+}

@@ -1,0 +1,241 @@
+import { and, desc, eq, inArray, lt, lte, notInArray, type SQL, sql } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { Files } from '#core/files/files.ts';
+import type { Asking } from './asking.ts';
+import { type Batch, type BatchEndpoint, openStatuses } from './batch.ts';
+import { type BatchRow, toBatch } from './batch-row.ts';
+import { createClaims } from './claims.ts';
+import { batches } from './schema.ts';
+import { type BatchWorker, createWorker } from './worker.ts';
+
+export type { Asking, BatchKey, LineAnswer, LineRequest } from './asking.ts';
+export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError, batchStatuses } from './batch.ts';
+export type { BatchWorker } from './worker.ts';
+
+/**
+ * Batches of requests: a file of them is asked, line by line, as `flex` requests of the key that made the batch, within
+ * 24 hours, and answered by a file. Any gateway takes one up where another one has left it.
+ */
+export interface Batches {
+  /**
+   * @throws AppError not_found where there is no such file, invalid_value where it is none for a batch, conflict where
+   *   the organization has as many open ones as it may have
+   */
+  create(batch: NewBatch, author: Author): Promise<Batch>;
+  get(ref: BatchRef): Promise<Batch | null>;
+  /** Newest first. */
+  list(listing: BatchListing): Promise<{ readonly batches: readonly Batch[]; readonly more: boolean }>;
+  /** Null where there is none. @throws AppError conflict for one that has ended */
+  cancel(ref: BatchRef, author: Author): Promise<Batch | null>;
+  /** Deletes those that ended so long ago that none of their files is kept any more. */
+  deleteOld(): Promise<void>;
+}
+
+/** The batches that a caller may see: `keyIds` null is any of the organization. */
+export interface BatchScope {
+  readonly organizationId: string;
+  readonly keyIds: readonly string[] | null;
+}
+
+export interface BatchRef extends BatchScope {
+  readonly id: string;
+}
+
+export interface BatchListing extends BatchScope {
+  readonly after: string | null;
+  readonly limit: number;
+}
+
+export interface NewBatch extends BatchScope {
+  readonly projectId: string;
+  /** Null for who has no key of the organization, and may not. */
+  readonly keyId: string | null;
+  readonly endpoint: BatchEndpoint;
+  readonly inputFileId: string;
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly outputKeepSeconds: number | null;
+}
+
+export interface BatchesOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  readonly files: Files;
+  /** How long files are kept at most. */
+  readonly fileAgeMaxMs: number;
+}
+
+export interface BatchWorkerOptions extends Omit<BatchesOptions, 'audit' | 'fileAgeMaxMs'> {
+  readonly log: Log;
+  readonly asking: Asking;
+  readonly gatewayId: string;
+  /** How long a batch outlives the gateway that works at it. */
+  readonly leaseMs: number;
+  readonly linesMax: number;
+  readonly bodyBytesMax: number;
+  readonly concurrency: number;
+}
+
+const windowMs = 86_400_000;
+/** The file is there until the end is written, whenever that is. */
+const heldBeyondMs = 86_400_000;
+/** Of one organization. */
+const openMax = 100;
+const cancellable = ['validating', 'in_progress'] as const;
+
+export function createBatchWorker(options: BatchWorkerOptions): BatchWorker {
+  return createWorker({ ...options, claims: createClaims(options) });
+}
+
+export function createBatches(options: BatchesOptions): Batches {
+  const { db, clock, fileAgeMaxMs } = options;
+  return {
+    create: (input, author) => db.orm.transaction((tx) => createIn(options, tx, input, author)),
+    async get(ref) {
+      const [row] = await db.orm
+        .select()
+        .from(batches)
+        .where(and(eq(batches.id, ref.id), seen(ref)));
+      return row === undefined ? null : toBatch(row);
+    },
+    async list(listing) {
+      const { after, limit } = listing;
+      const rows = await db.orm
+        .select()
+        .from(batches)
+        .where(and(seen(listing), ...(after === null ? [] : [lt(batches.id, after)])))
+        .orderBy(desc(batches.id))
+        .limit(limit + 1);
+      return { batches: rows.slice(0, limit).map(toBatch), more: rows.length > limit };
+    },
+    cancel: (ref, author) => db.orm.transaction((tx) => cancelIn(options, tx, ref, author)),
+    async deleteOld() {
+      const before = new Date(clock.now() - fileAgeMaxMs - windowMs - heldBeyondMs);
+      await db.orm
+        .delete(batches)
+        .where(and(lte(batches.createdAt, before), notInArray(batches.status, [...openStatuses])));
+    },
+  };
+}
+
+function seen({ organizationId, keyIds }: BatchScope): SQL | undefined {
+  const ofKeys = keyIds === null ? [] : [inArray(batches.keyId, [...keyIds])];
+  return and(eq(batches.organizationId, organizationId), ...ofKeys);
+}
+
+async function createIn(
+  { clock, files, audit }: BatchesOptions,
+  tx: Transaction,
+  input: NewBatch,
+  author: Author,
+): Promise<Batch> {
+  const { organizationId, keyIds, inputFileId, keyId } = input;
+  const fileRef = { organizationId, keyIds, id: inputFileId };
+  const file = await files.get(fileRef);
+  if (file === null) throw noFile();
+  if (keyId === null) throw needsKey();
+  if (file.purpose !== 'batch') throw notForBatches();
+  await requireRoom(tx, organizationId);
+  const nowMs = clock.now();
+  const expiresAtMs = nowMs + windowMs;
+  if (!(await files.hold(tx, fileRef, expiresAtMs + heldBeyondMs))) throw noFile();
+  const values = rowOf({ ...input, keyId }, nowMs, expiresAtMs);
+  const [row] = await tx.insert(batches).values(values).returning();
+  if (row === undefined) throw new Error('a batch was not inserted');
+  await record(audit, tx, { author, action: 'batch.created', row });
+  return toBatch(row);
+}
+
+async function cancelIn(
+  { clock, audit }: BatchesOptions,
+  tx: Transaction,
+  ref: BatchRef,
+  author: Author,
+): Promise<Batch | null> {
+  const [found] = await tx
+    .select()
+    .from(batches)
+    .where(and(eq(batches.id, ref.id), seen(ref)))
+    .for('update');
+  if (found === undefined) return null;
+  if (found.status === 'cancelling' || found.status === 'cancelled') return toBatch(found);
+  const isOver = !cancellable.some((status) => status === found.status) || found.ending !== null;
+  if (isOver) throw hasEnded(found);
+  const [row] = await tx
+    .update(batches)
+    .set({ status: 'cancelling', cancellingAt: new Date(clock.now()), waitingFor: null })
+    .where(eq(batches.id, found.id))
+    .returning();
+  if (row === undefined) return null;
+  await record(audit, tx, { author, action: 'batch.cancelled', row });
+  return toBatch(row);
+}
+
+interface Recorded {
+  readonly author: Author;
+  readonly action: string;
+  readonly row: BatchRow;
+}
+
+function record(audit: Audit, tx: Transaction, { author, action, row }: Recorded): Promise<void> {
+  const { organizationId, endpoint, status } = row;
+  const targetId = formatId('batch', row.id);
+  const after = { id: targetId, endpoint, status, input_file_id: formatId('file', row.inputFileId) };
+  return audit.record(tx, { organizationId, author, action, targetType: 'batch', targetId, before: null, after });
+}
+
+function rowOf(
+  input: NewBatch & { readonly keyId: string },
+  nowMs: number,
+  expiresAtMs: number,
+): typeof batches.$inferInsert {
+  const now = new Date(nowMs);
+  return {
+    id: uuidv7(nowMs),
+    organizationId: input.organizationId,
+    projectId: input.projectId,
+    keyId: input.keyId,
+    endpoint: input.endpoint,
+    inputFileId: input.inputFileId,
+    metadata: input.metadata,
+    outputKeepSeconds: input.outputKeepSeconds,
+    status: 'validating',
+    errors: [],
+    createdAt: now,
+    expiresAt: new Date(expiresAtMs),
+    leaseUntil: now,
+    turnAt: now,
+  };
+}
+
+async function requireRoom(tx: Transaction, organizationId: string): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtext(${`headgate batches ${organizationId}`}))`);
+  const [found] = await tx
+    .select({ count: sql<string>`count(*)` })
+    .from(batches)
+    .where(and(eq(batches.organizationId, organizationId), inArray(batches.status, [...openStatuses])));
+  if (Number(found?.count ?? 0) < openMax) return;
+  const message = `The organization has ${openMax} batches that have not ended: wait for some to end.`;
+  throw new AppError('conflict', { message, lasting: true });
+}
+
+const noFile = (): AppError => new AppError('not_found', { message: 'There is no such file.', param: 'input_file_id' });
+
+const needsKey = (): AppError =>
+  new AppError('insufficient_scope', {
+    message: 'A batch is made with an API key of its organization, which it is run and billed for.',
+  });
+
+const notForBatches = (): AppError =>
+  new AppError('invalid_value', {
+    message: 'input_file_id: is the output of a batch, and no file of the purpose "batch".',
+    param: 'input_file_id',
+  });
+
+const hasEnded = ({ status }: BatchRow): AppError =>
+  new AppError('conflict', { message: `The batch is ${status}: there is nothing to cancel.`, lasting: true });

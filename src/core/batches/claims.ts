@@ -1,0 +1,111 @@
+import { and, eq, sql } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import type { Batch, BatchStatus } from './batch.ts';
+import { type BatchRow, toBatch } from './batch-row.ts';
+import { batches } from './schema.ts';
+
+/** The right to work at a batch, until another gateway has it. */
+export interface Claim {
+  readonly batch: Batch;
+  /** Grows with every taking over. */
+  readonly fence: number;
+}
+
+/** Another gateway has the batch, or it is not there any more: nothing is written about it from here. */
+export class LostClaimError extends Error {
+  constructor(batchId: string) {
+    super(`the batch ${batchId} is another gateway's`);
+    this.name = 'LostClaimError';
+  }
+}
+
+/** Gives each open batch to one gateway at a time, in turns. */
+export interface Claims {
+  /** Null while nobody's turn has come. */
+  take(): Promise<Claim | null>;
+  /**
+   * Says that this gateway still works at these.
+   * @returns how they stand, by id; those that are lost are not there
+   */
+  renew(claims: readonly Claim[]): Promise<ReadonlyMap<string, BatchStatus>>;
+  /** Works in a transaction in which nobody else can take the batch. @throws LostClaimError */
+  during<T>(claim: Claim, work: (tx: Transaction, now: BatchRow) => Promise<T>): Promise<T>;
+  /** Gives a batch back, for another turn; does nothing where it is lost. */
+  release(claim: Claim, turn: Turn): Promise<void>;
+}
+
+export interface Turn {
+  /** Milliseconds since the Unix epoch. */
+  readonly atMs: number;
+  /** The code of what is waited for; null where the batch could go on. */
+  readonly waitingFor: string | null;
+}
+
+export interface ClaimsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly gatewayId: string;
+  readonly leaseMs: number;
+}
+
+export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): Claims {
+  const leaseUntil = (): string => new Date(clock.now() + leaseMs).toISOString();
+  return {
+    async take() {
+      const now = new Date(clock.now()).toISOString();
+      // Canceled ones first: they hold a file and wait for their end alone. Then whose organization has least running.
+      const rows = await db.sql<{ id: string }[]>`
+        update batches set gateway_id = ${gatewayId}, lease_until = ${leaseUntil()}::timestamptz, fence = fence + 1
+        where id = (
+          select b.id from batches b
+          where b.status in ('validating', 'in_progress', 'finalizing', 'cancelling')
+            and b.lease_until <= ${now}::timestamptz and (b.turn_at <= ${now}::timestamptz or b.status = 'cancelling')
+          order by (b.status = 'cancelling') desc, (
+            select count(*) from batches o
+            where o.organization_id = b.organization_id and o.lease_until > ${now}::timestamptz
+              and o.status in ('validating', 'in_progress', 'finalizing', 'cancelling')
+          ), b.turn_at, b.id
+          limit 1 for update skip locked
+        )
+        returning id`;
+      const id = rows[0]?.id;
+      if (id === undefined) return null;
+      const [row] = await db.orm.select().from(batches).where(eq(batches.id, id));
+      return row === undefined ? null : { batch: toBatch(row), fence: row.fence };
+    },
+    async renew(claims) {
+      if (claims.length === 0) return new Map();
+      const held = JSON.stringify(claims.map(({ batch, fence }) => ({ id: batch.id, fence })));
+      const rows = await db.sql<{ id: string; status: BatchStatus }[]>`
+        update batches b set lease_until = ${leaseUntil()}::timestamptz
+        from json_to_recordset(${held}::text::json) as t(id uuid, fence bigint)
+        where b.id = t.id and b.fence = t.fence and b.gateway_id = ${gatewayId}
+        returning b.id::text as id, b.status`;
+      return new Map(rows.map(({ id, status }) => [id, status]));
+    },
+    during: ({ batch, fence }, work) =>
+      db.orm.transaction(async (tx) => {
+        const [row] = await tx
+          .select()
+          .from(batches)
+          .where(and(eq(batches.id, batch.id), eq(batches.fence, fence)))
+          .for('update');
+        if (row === undefined || row.gatewayId !== gatewayId) throw new LostClaimError(batch.id);
+        return work(tx, row);
+      }),
+    async release({ batch, fence }, { atMs, waitingFor }) {
+      const now = new Date(clock.now());
+      await db.orm
+        .update(batches)
+        .set({
+          gatewayId: null,
+          leaseUntil: now,
+          turnAt: new Date(atMs),
+          // One that is canceled meanwhile does not wait.
+          waitingFor: sql`case when ${batches.status} = 'in_progress' then ${waitingFor}::text end`,
+        })
+        .where(and(eq(batches.id, batch.id), eq(batches.fence, fence), eq(batches.gatewayId, gatewayId)));
+    },
+  };
+}

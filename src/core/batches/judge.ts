@@ -1,0 +1,78 @@
+import type { LineAnswer } from './asking.ts';
+
+/** What an answer means for its line, and for the batch. */
+export type Verdict =
+  | { readonly kind: 'completed' }
+  | { readonly kind: 'failed' }
+  /** The line is asked again, alone; `counts` where it may be the line's own fault. */
+  | { readonly kind: 'again'; readonly afterMs: number; readonly counts: boolean }
+  /** Nothing of the batch can run now. */
+  | { readonly kind: 'wait'; readonly afterMs: number; readonly code: string }
+  | { readonly kind: 'key' };
+
+const fundsMs = 5000;
+const suspendedMs = 10_000;
+const elsewhereMs = 1000;
+const waitMsMax = 60_000;
+
+/** Statuses that say that a request itself is at fault: asked again it would be answered the same. */
+const final: ReadonlySet<number> = new Set([400, 403, 404, 405, 409, 410, 411, 413, 414, 415, 422, 501]);
+
+export function judge({ status, headers, body }: LineAnswer): Verdict {
+  if (status >= 200 && status < 300) return { kind: 'completed' };
+  if (status === 401) return { kind: 'key' };
+  const retryMs = retryAfterMs(headers);
+  const code = codeOf(body) ?? 'upstream_error';
+  const waitMs = waitOf(status, code, retryMs);
+  if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
+  // The same request runs at a gateway that is gone, or is about to be.
+  if (status === 409 && retryMs !== null) return { kind: 'again', afterMs: elsewhereMs, counts: false };
+  if (final.has(status)) return { kind: 'failed' };
+  return { kind: 'again', afterMs: retryMs ?? 0, counts: true };
+}
+
+/** Null for what nobody waits for. */
+function waitOf(status: number, code: string, retryMs: number | null): number | null {
+  if (status === 402) return fundsMs;
+  if (code === 'organization_suspended') return suspendedMs;
+  if (status === 429) return retryMs ?? fundsMs;
+  return status === 503 ? retryMs : null;
+}
+
+function retryAfterMs(headers: LineAnswer['headers']): number | null {
+  const seconds = Number(headers['retry-after'] ?? NaN);
+  return Number.isFinite(seconds) ? Math.min(waitMsMax, Math.max(1, seconds) * 1000) : null;
+}
+
+function codeOf(body: Buffer): string | null {
+  try {
+    const { error } = JSON.parse(body.toString('utf8')) as { error?: { code?: unknown } };
+    return typeof error?.code === 'string' ? error.code : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Until when a batch leaves the limits of its key to others, in milliseconds since the Unix epoch; null while more than
+ * half of them is left.
+ */
+export function roomAgainMs(headers: LineAnswer['headers'], nowMs: number): number | null {
+  const isSpent = (what: string): boolean => {
+    const [limit, remaining] = [headers[`x-ratelimit-limit-${what}`], headers[`x-ratelimit-remaining-${what}`]];
+    return limit !== undefined && remaining !== undefined && Number(remaining) < Math.floor(Number(limit) / 2);
+  };
+  const waits = (['requests', 'tokens'] as const)
+    .filter(isSpent)
+    .map((what) => durationMs(headers[`x-ratelimit-reset-${what}`] ?? ''));
+  return waits.length === 0 ? null : nowMs + Math.min(waitMsMax, Math.max(...waits));
+}
+
+/** Of a wait as OpenAI writes it: "6m0s", "1s", "250ms". */
+function durationMs(text: string): number {
+  const units: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
+  return [...text.matchAll(/(\d+)(ms|h|m|s)/g)].reduce(
+    (sum, [, n, unit]) => sum + Number(n) * (units[unit ?? ''] ?? 0),
+    0,
+  );
+}

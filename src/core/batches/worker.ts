@@ -1,0 +1,265 @@
+import { eq, and, inArray, ne, max } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import type { Files } from '#core/files/files.ts';
+import type { Asking, BatchKey } from './asking.ts';
+import { type AskingRoom, BatchRun } from './batch-run.ts';
+import type { BatchRow } from './batch-row.ts';
+import { toBatch } from './batch-row.ts';
+import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
+import { type Claim, type Claims, LostClaimError } from './claims.ts';
+import { fileName, writeOutput } from './output.ts';
+import { batches, batchLines } from './schema.ts';
+import { validateFile } from './validate.ts';
+
+/** Works at the batches that are this gateway's, some at a time, each from wherever it stands to its end. */
+export interface BatchWorker {
+  /** Takes what there is room for, and says that what is here is still worked at. To be called each second. */
+  tick(): Promise<void>;
+  /** Asks nothing more from now on. */
+  stopAsking(): void;
+  /** Waits until what came of all that runs is written, at most `timeoutMs`, and everything was given back. */
+  close(timeoutMs: number): Promise<void>;
+}
+
+export interface WorkerOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly claims: Claims;
+  readonly files: Files;
+  readonly asking: Asking;
+  readonly linesMax: number;
+  readonly bodyBytesMax: number;
+  /** Requests of all batches at once; 0: none is worked at here. */
+  readonly concurrency: number;
+}
+
+const batchesMax = 16;
+/** Bodies of requests that run, beside the largest of them. */
+const bodiesBytesMax = 67_108_864;
+const againMs = 5000;
+
+interface Work {
+  readonly claim: Claim;
+  run: BatchRun | null;
+  status: BatchStatus | 'lost';
+  ended: Promise<void>;
+}
+
+export function createWorker(options: WorkerOptions): BatchWorker {
+  return new Worker(options);
+}
+
+class Worker implements BatchWorker {
+  readonly #options: WorkerOptions;
+  readonly #works = new Set<Work>();
+  readonly #room: AskingRoom;
+  #isStopping = false;
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+    this.#room = createRoom(options.concurrency, this.#works);
+  }
+
+  async tick(): Promise<void> {
+    const { claims, concurrency } = this.#options;
+    if (this.#isStopping || concurrency === 0) return;
+    const works = [...this.#works];
+    const statuses = await claims.renew(works.map(({ claim }) => claim));
+    for (const work of works) {
+      work.status = statuses.get(work.claim.batch.id) ?? 'lost';
+      work.run?.tell(work.status);
+    }
+    while (this.#works.size < batchesMax && !this.#isStopping) {
+      const claim = await claims.take();
+      if (claim === null) return;
+      this.#begin(claim);
+    }
+  }
+
+  stopAsking(): void {
+    this.#isStopping = true;
+    for (const { run } of this.#works) run?.stop();
+  }
+
+  async close(timeoutMs: number): Promise<void> {
+    const all = Promise.all([...this.#works].map(({ ended }) => ended));
+    await Promise.race([all, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
+  }
+
+  #begin(claim: Claim): void {
+    const work: Work = { claim, run: null, status: claim.batch.status, ended: Promise.resolve() };
+    this.#works.add(work);
+    work.ended = this.#work(work).finally(() => this.#works.delete(work));
+  }
+
+  /** Never rejects: what cannot be done now is tried again, here or elsewhere. */
+  async #work(work: Work): Promise<void> {
+    const { claims, clock, log } = this.#options;
+    const { claim } = work;
+    try {
+      await this.#advance(work);
+    } catch (error) {
+      if (error instanceof LostClaimError) return;
+      log.warn({ err: error, batch: claim.batch.id }, 'a batch could not be worked at; it is tried again');
+      const turn = { atMs: clock.now() + againMs, waitingFor: null };
+      await claims.release(claim, turn).catch(() => undefined);
+    }
+  }
+
+  async #advance(work: Work): Promise<void> {
+    const { claims, clock, log } = this.#options;
+    const { claim } = work;
+    const ending = claim.batch.ending ?? (await this.#ask(work));
+    if (ending === null) return;
+    if (ending === 'given back') {
+      await claims.release(claim, { atMs: clock.now(), waitingFor: null });
+      return;
+    }
+    const output = await writeOutput(this.#options, await this.#current(claim), ending);
+    try {
+      await claims.during(claim, (tx, row) => finish({ ...this.#options, tx, row }, ending, output));
+      log.info({ batch: claim.batch.id, organization: claim.batch.organizationId, ending }, 'a batch has ended');
+    } catch (error) {
+      await output.abort();
+      throw error;
+    }
+  }
+
+  async #current(claim: Claim): Promise<Batch> {
+    return this.#options.claims.during(claim, (_tx, row) => Promise.resolve(toBatch(row)));
+  }
+
+  /** @returns how the batch ends; null where it does not yet, and was given back */
+  async #ask(work: Work): Promise<BatchEnding | 'given back' | null> {
+    const { asking, clock, claims } = this.#options;
+    const { claim } = work;
+    const { batch } = claim;
+    if (batch.status === 'cancelling') return this.#close(claim, 'cancelled', []);
+    const key = await asking.keyOf(batch);
+    if (key === null) return this.#close(claim, 'failed', [keyGone]);
+    if (batch.status === 'validating') {
+      const isValid = await this.#validate(work, key);
+      if (isValid !== true) return isValid;
+    }
+    if (clock.now() >= batch.expiresAtMs) return this.#close(claim, 'expired', []);
+    if (this.#isStopping) return 'given back';
+    work.run = new BatchRun({ ...this.#options, room: this.#room }, claim, key);
+    if (work.status !== 'validating') work.run.tell(work.status);
+    const end = await work.run.ask();
+    if ('ending' in end) return this.#close(claim, end.ending, end.ending === 'failed' ? [keyGone] : []);
+    await claims.release(claim, { atMs: end.turnAtMs, waitingFor: end.waitingFor });
+    return null;
+  }
+
+  /** @returns true where the batch is to be asked now */
+  async #validate(work: Work, key: BatchKey): Promise<true | BatchEnding | 'given back'> {
+    const { claims, clock } = this.#options;
+    const { claim } = work;
+    const isWanted = (): boolean => work.status === 'validating' && !this.#isStopping;
+    const validated = await validateFile(this.#options, claim, key, isWanted);
+    if (this.#isStopping) return 'given back';
+    const now = new Date(clock.now());
+    const status = await claims.during(claim, async (tx, row) => {
+      if (row.status !== 'validating') return row.status;
+      const set = validated.ok
+        ? { status: 'in_progress' as const, model: validated.model, total: validated.total, inProgressAt: now }
+        : { ending: 'failed' as const, errors: validated.errors };
+      await tx.update(batches).set(set).where(eq(batches.id, row.id));
+      if (!validated.ok) await tx.delete(batchLines).where(eq(batchLines.batchId, row.id));
+      return validated.ok ? 'in_progress' : 'validating';
+    });
+    work.status = status;
+    if (status === 'cancelling') return this.#close(claim, 'cancelled', []);
+    return validated.ok ? true : 'failed';
+  }
+
+  /** Nothing more is asked, whoever works at it from now on. */
+  #close(claim: Claim, asked: BatchEnding, errors: readonly BatchError[]): Promise<BatchEnding> {
+    return this.#options.claims.during(claim, async (tx, row) => {
+      // It was canceled meanwhile: whoever did so waits for that.
+      const ending = row.status === 'cancelling' ? 'cancelled' : asked;
+      const isNamed = ending === 'completed' || ending === 'expired';
+      const set = { ending, finalizingAt: new Date(this.#options.clock.now()), waitingFor: null };
+      await tx
+        .update(batches)
+        .set({ ...set, ...(isNamed && { status: 'finalizing' as const }), ...(errors.length > 0 && { errors }) })
+        .where(eq(batches.id, row.id));
+      return ending;
+    });
+  }
+}
+
+const keyGone: BatchError = {
+  code: 'unauthorized',
+  message: 'The API key that made this batch was revoked or has expired: what was not run before was not run.',
+  param: null,
+  line: null,
+};
+
+function createRoom(concurrency: number, works: ReadonlySet<Work>): AskingRoom {
+  let bytes = 0;
+  return {
+    get share() {
+      const asking = [...works].filter(({ run }) => run !== null).length;
+      return Math.max(1, Math.floor(concurrency / Math.max(1, asking)));
+    },
+    get isFull() {
+      return works.size >= batchesMax;
+    },
+    takeBytes(wanted) {
+      if (bytes > 0 && bytes + wanted > bodiesBytesMax) return false;
+      bytes += wanted;
+      return true;
+    },
+    giveBytes: (given) => void (bytes -= given),
+  };
+}
+
+interface FinishParts {
+  readonly files: Files;
+  readonly clock: Clock;
+  readonly tx: Transaction;
+  readonly row: BatchRow;
+}
+
+/** All that is seen of a batch's end is seen at once. */
+async function finish(
+  { files, clock, tx, row }: FinishParts,
+  ending: BatchEnding,
+  { answers, errors }: Awaited<ReturnType<typeof writeOutput>>,
+): Promise<void> {
+  const batch = toBatch(row);
+  const now = new Date(clock.now());
+  const output = await answers?.complete({ filename: fileName(batch, 'output') }, tx);
+  const failures = await errors?.complete({ filename: fileName(batch, 'error') }, tx);
+  await tx
+    .update(batches)
+    .set({
+      status: ending,
+      outputFileId: output?.id ?? null,
+      errorFileId: failures?.id ?? null,
+      gatewayId: null,
+      leaseUntil: now,
+      ...(ending === 'completed' && { completedAt: now }),
+      ...(ending === 'failed' && { failedAt: now }),
+      ...(ending === 'expired' && { expiredAt: now }),
+      ...(ending === 'cancelled' && { cancelledAt: now }),
+    })
+    .where(eq(batches.id, row.id));
+  await tx.delete(batchLines).where(eq(batchLines.batchId, row.id));
+  await letGo(files, tx, row);
+}
+
+/** Another batch may read the same file. */
+async function letGo(files: Files, tx: Transaction, { id, inputFileId, organizationId }: BatchRow): Promise<void> {
+  const [others] = await tx
+    .select({ until: max(batches.expiresAt) })
+    .from(batches)
+    .where(and(eq(batches.inputFileId, inputFileId), ne(batches.id, id), inArray(batches.status, [...openStatuses])));
+  if ((others?.until ?? null) === null) {
+    await files.hold(tx, { organizationId, keyIds: null, id: inputFileId }, null);
+  }
+}

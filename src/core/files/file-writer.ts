@@ -1,0 +1,109 @@
+import { and, eq, isNotNull } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { type StoredFile, toStoredFile } from './file.ts';
+import { fileChunks, files } from './schema.ts';
+
+/** Of one row of `file_chunks`. */
+export const chunkBytes = 262_144;
+/** Whoever has written nothing for so long is dead. The slowest upload that is taken fills a part in less. */
+export const writeLeaseMs = 600_000;
+
+/** What a file is when all of it is there. */
+export interface FileEnd {
+  readonly filename: string;
+  /** Milliseconds since the Unix epoch; what it was begun with where absent. */
+  readonly expiresAtMs?: number;
+}
+
+/** Writes one file, a part of its bytes in memory at a time. Until `complete` nobody sees it. */
+export interface FileWriter {
+  readonly id: string;
+  readonly createdAtMs: number;
+  /** Bytes that were added. */
+  readonly bytes: number;
+  /** @throws AppError request_too_large beyond what the file may come to; conflict where it was taken for dead */
+  add(bytes: Buffer): Promise<void>;
+  /** Writes what is still in memory; to be called before `complete`. */
+  flush(): Promise<void>;
+  /** Makes it a file; in the transaction of what it is for, where there is one. */
+  complete(end: FileEnd, tx?: Transaction): Promise<StoredFile>;
+  /** Forgets it. Never rejects: what is left is deleted later. */
+  abort(): Promise<void>;
+}
+
+interface WriterOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly id: string;
+  readonly createdAtMs: number;
+  readonly bytesMax: number;
+}
+
+const takenForDead = (): AppError =>
+  new AppError('conflict', { message: 'The file was not written on for so long that it was given up: send it again.' });
+
+export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: WriterOptions): FileWriter {
+  let pending: Buffer[] = [];
+  let pendingBytes = 0;
+  let written = 0;
+  let bytes = 0;
+  const isBeingWritten = and(eq(files.id, id), isNotNull(files.writtenUntil));
+
+  const write = async (chunk: Buffer): Promise<void> => {
+    await db.orm.transaction(async (tx) => {
+      const writtenUntil = new Date(clock.now() + writeLeaseMs);
+      const renewed = await tx.update(files).set({ writtenUntil }).where(isBeingWritten).returning({ id: files.id });
+      if (renewed.length === 0) throw takenForDead();
+      await tx.insert(fileChunks).values({ fileId: id, number: written, bytes: chunk });
+    });
+    written += 1;
+  };
+  const flush = async (bytesMin: number): Promise<void> => {
+    if (pendingBytes === 0 || pendingBytes < bytesMin) return;
+    const all = Buffer.concat(pending);
+    let at = 0;
+    for (; all.length - at >= Math.max(bytesMin, 1); at += chunkBytes) await write(all.subarray(at, at + chunkBytes));
+    const rest = all.subarray(at);
+    pending = rest.length > 0 ? [Buffer.from(rest)] : [];
+    pendingBytes = rest.length;
+  };
+  return {
+    id,
+    createdAtMs,
+    get bytes() {
+      return bytes;
+    },
+    async add(part) {
+      bytes += part.length;
+      if (bytes > bytesMax) {
+        throw new AppError('request_too_large', { message: `The file is larger than ${bytesMax} bytes.` });
+      }
+      pending.push(part);
+      pendingBytes += part.length;
+      await flush(chunkBytes);
+    },
+    flush: () => flush(0),
+    async complete({ filename, expiresAtMs }, tx) {
+      const set = { filename, bytes, writtenUntil: null };
+      const [row] = await (tx ?? db.orm)
+        .update(files)
+        .set(expiresAtMs === undefined ? set : { ...set, expiresAt: new Date(expiresAtMs) })
+        .where(isBeingWritten)
+        .returning();
+      if (row === undefined) throw takenForDead();
+      return toStoredFile(row);
+    },
+    async abort() {
+      try {
+        await db.orm.transaction(async (tx) => {
+          const gone = await tx.delete(files).where(isBeingWritten).returning({ id: files.id });
+          if (gone.length > 0) await tx.delete(fileChunks).where(eq(fileChunks.fileId, id));
+        });
+      } catch {
+        // Nobody sees it, and its time ends.
+      }
+    },
+  };
+}

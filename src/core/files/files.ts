@@ -1,0 +1,249 @@
+import { and, asc, desc, eq, gt, inArray, isNull, lt, lte, or, type SQL, sql } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import { type FileListing, type FileRef, type FileScope, type NewFile, type StoredFile, toStoredFile } from './file.ts';
+import { chunkBytes, createFileWriter, type FileWriter, writeLeaseMs } from './file-writer.ts';
+import { fileChunks, files } from './schema.ts';
+
+export type { FileListing, FilePurpose, FileRef, FileScope, NewFile, StoredFile } from './file.ts';
+export type { FileEnd, FileWriter } from './file-writer.ts';
+
+/**
+ * Files of organizations: what batches read and what they make. Their bytes are in PostgreSQL, in parts, and are read
+ * and written so, that a file takes no memory of its size. Each has an end; what was half written has none that anybody
+ * sees.
+ */
+export interface Files {
+  /** The largest file, in bytes. */
+  readonly fileBytesMax: number;
+  /**
+   * Begins to write a file, whose `bytesMax` count as its organization's from now on.
+   * @param bounded false for what the gateway itself writes, which has to be kept
+   * @throws AppError conflict where the organization has as much as it may have
+   */
+  create(file: NewFile, bounded?: boolean): Promise<FileWriter>;
+  /** When a file ends, in milliseconds since the Unix epoch, that was made at a time and is to be kept for so long. */
+  expiryOf(createdAtMs: number, keepSeconds: number | null): number;
+  get(ref: FileRef): Promise<StoredFile | null>;
+  list(listing: FileListing): Promise<{ readonly files: readonly StoredFile[]; readonly more: boolean }>;
+  /** @throws AppError conflict while something reads it */
+  remove(ref: FileRef, author: Author): Promise<boolean>;
+  /** The bytes, a part after the other. Ends early where the file is deleted meanwhile. */
+  read(id: string): AsyncGenerator<Buffer, void>;
+  /** Bytes of a file; fewer where it ends before. */
+  readRange(id: string, at: number, length: number): Promise<Buffer>;
+  /**
+   * Keeps a file until a time, whatever its expiry says; null lets it go.
+   * @returns false where it is not there
+   */
+  hold(tx: Transaction, ref: FileRef, untilMs: number | null): Promise<boolean>;
+  /** Deletes what has expired, and what was half written by who is dead. */
+  deleteOld(): Promise<void>;
+}
+
+export interface FilesOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  /** How long files are kept at most. */
+  readonly ageMaxMs: number;
+  /** Bytes of all files of one organization. */
+  readonly organizationBytesMax: number;
+}
+
+const fileBytesMax = 104_857_600;
+/** Of one organization. */
+const filesMax = 10_000;
+const deletedAtOnce = 20;
+
+export function createFiles(options: FilesOptions): Files {
+  return new FileRoom(options);
+}
+
+class FileRoom implements Files {
+  readonly fileBytesMax = fileBytesMax;
+  readonly #options: FilesOptions;
+  readonly #db: Db;
+
+  constructor(options: FilesOptions) {
+    this.#options = options;
+    this.#db = options.db;
+  }
+
+  expiryOf(createdAtMs: number, keepSeconds: number | null): number {
+    const { ageMaxMs } = this.#options;
+    return createdAtMs + Math.min(ageMaxMs, keepSeconds === null ? ageMaxMs : keepSeconds * 1000);
+  }
+
+  async create(
+    { keepSeconds, bytesMax: wanted, isGuess = false, ...file }: NewFile,
+    bounded = true,
+  ): Promise<FileWriter> {
+    const { db, clock } = this.#options;
+    const createdAtMs = clock.now();
+    const id = uuidv7(createdAtMs);
+    const bytesMax = await db.orm.transaction(async (tx) => {
+      const most = bounded ? await takeRoom(tx, this.#options, file.organizationId, { wanted, isGuess }) : wanted;
+      await tx.insert(files).values({
+        ...file,
+        id,
+        filename: '',
+        // What the gateway writes counts when it is there: nobody knows before how long it will be.
+        bytes: bounded ? most : 0,
+        createdAt: new Date(createdAtMs),
+        expiresAt: new Date(this.expiryOf(createdAtMs, keepSeconds)),
+        writtenUntil: new Date(createdAtMs + writeLeaseMs),
+      });
+      return most;
+    });
+    return createFileWriter({ db, clock, id, createdAtMs, bytesMax });
+  }
+
+  async get(ref: FileRef): Promise<StoredFile | null> {
+    const which = and(eq(files.id, ref.id), this.#seen(ref));
+    const [row] = await this.#db.orm.select().from(files).where(which);
+    return row === undefined ? null : toStoredFile(row);
+  }
+
+  async list(listing: FileListing): Promise<{ readonly files: readonly StoredFile[]; readonly more: boolean }> {
+    const { purpose, order, after, limit } = listing;
+    const beyond = order === 'asc' ? gt : lt;
+    const rows = await this.#db.orm
+      .select()
+      .from(files)
+      .where(
+        and(
+          this.#seen(listing),
+          ...(purpose === null ? [] : [eq(files.purpose, purpose)]),
+          ...(after === null ? [] : [beyond(files.id, after)]),
+        ),
+      )
+      .orderBy(order === 'asc' ? asc(files.id) : desc(files.id))
+      .limit(limit + 1);
+    return { files: rows.slice(0, limit).map(toStoredFile), more: rows.length > limit };
+  }
+
+  remove(ref: FileRef, author: Author): Promise<boolean> {
+    return this.#db.orm.transaction(async (tx) => {
+      const which = and(eq(files.id, ref.id), this.#seen(ref));
+      const [row] = await tx.select().from(files).where(which).for('update');
+      if (row === undefined) return false;
+      if (row.heldUntil !== null && row.heldUntil > this.#now()) throw isRead();
+      await tx.delete(files).where(eq(files.id, row.id));
+      await tx.delete(fileChunks).where(eq(fileChunks.fileId, row.id));
+      const { organizationId, purpose, bytes } = row;
+      const targetId = formatId('file', row.id);
+      const change = { action: 'file.deleted', targetType: 'file', before: { id: targetId, purpose, bytes } };
+      await this.#options.audit.record(tx, { ...change, organizationId, author, targetId, after: null });
+      return true;
+    });
+  }
+
+  async *read(id: string): AsyncGenerator<Buffer, void> {
+    for (let number = 0; ; number += 1) {
+      const bytes = await this.#readChunk(id, number);
+      if (bytes === null) return;
+      yield bytes;
+      if (bytes.length < chunkBytes) return;
+    }
+  }
+
+  async readRange(id: string, at: number, length: number): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for (let from = at; from < at + length;) {
+      const number = Math.floor(from / chunkBytes);
+      const chunk = await this.#readChunk(id, number);
+      if (chunk === null) break;
+      const offset = from - number * chunkBytes;
+      const part = chunk.subarray(offset, offset + at + length - from);
+      if (part.length === 0) break;
+      parts.push(part);
+      from += part.length;
+    }
+    return Buffer.concat(parts);
+  }
+
+  async hold(tx: Transaction, ref: FileRef, untilMs: number | null): Promise<boolean> {
+    const heldUntil = untilMs === null ? null : new Date(untilMs);
+    const which = and(eq(files.id, ref.id), ...(untilMs === null ? [] : [this.#seen(ref)]));
+    const held = await tx.update(files).set({ heldUntil }).where(which).returning({ id: files.id });
+    return held.length > 0;
+  }
+
+  async deleteOld(): Promise<void> {
+    const now = this.#now();
+    const isOver = or(
+      lte(files.writtenUntil, now),
+      and(
+        isNull(files.writtenUntil),
+        lte(files.expiresAt, now),
+        or(isNull(files.heldUntil), lte(files.heldUntil, now)),
+      ),
+    );
+    for (let deleted = deletedAtOnce; deleted === deletedAtOnce;) {
+      deleted = await this.#db.orm.transaction(async (tx) => {
+        const old = tx.select({ id: files.id }).from(files).where(isOver).orderBy(files.id).limit(deletedAtOnce);
+        const which = and(inArray(files.id, old), isOver);
+        const gone = await tx.delete(files).where(which).returning({ id: files.id });
+        const ids = gone.map(({ id }) => id);
+        if (ids.length > 0) await tx.delete(fileChunks).where(inArray(fileChunks.fileId, ids));
+        return ids.length;
+      });
+    }
+  }
+
+  #now(): Date {
+    return new Date(this.#options.clock.now());
+  }
+
+  #seen({ organizationId, keyIds }: FileScope): SQL | undefined {
+    return and(
+      eq(files.organizationId, organizationId),
+      ...(keyIds === null ? [] : [inArray(files.keyId, [...keyIds])]),
+      isNull(files.writtenUntil),
+      gt(files.expiresAt, this.#now()),
+    );
+  }
+
+  async #readChunk(id: string, number: number): Promise<Buffer | null> {
+    const which = and(eq(fileChunks.fileId, id), eq(fileChunks.number, number));
+    const [row] = await this.#db.orm.select({ bytes: fileChunks.bytes }).from(fileChunks).where(which);
+    return row?.bytes ?? null;
+  }
+}
+
+/**
+ * One file of an organization after the other is let in, so that two do not take the same room.
+ * @returns the bytes that it may come to
+ */
+async function takeRoom(
+  tx: Transaction,
+  { organizationBytesMax }: FilesOptions,
+  organizationId: string,
+  { wanted, isGuess }: { readonly wanted: number; readonly isGuess: boolean },
+): Promise<number> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtext(${`headgate files ${organizationId}`}))`);
+  const [sums] = await tx
+    .select({ bytes: sql<string>`coalesce(sum(${files.bytes}), 0)`, count: sql<string>`count(*)` })
+    .from(files)
+    .where(eq(files.organizationId, organizationId));
+  const left = organizationBytesMax - Number(sums?.bytes ?? 0);
+  if (Number(sums?.count ?? 0) >= filesMax) {
+    throw new AppError('conflict', { message: `The organization has ${filesMax} files: delete some.`, lasting: true });
+  }
+  if (wanted <= left) return wanted;
+  if (isGuess && left > 0) return left;
+  throw new AppError('conflict', {
+    message:
+      `The files of the organization may have ${organizationBytesMax} bytes together, and ${Math.max(0, left)} are ` +
+      'left: delete some.',
+    lasting: true,
+    reason: 'HEADGATE_FILES_MAX_BYTES',
+  });
+}
+
+const isRead = (): AppError =>
+  new AppError('conflict', { message: 'A batch reads this file: cancel it, or wait for its end.', lasting: true });

@@ -1,0 +1,230 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import { type Batch, batchEndpoints, type Batches, type BatchRef, batchStatuses } from '#core/batches/batches.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  notFound,
+  organizationQuery,
+  orNull,
+  requireId,
+  textOrNull,
+  toUnixSeconds,
+  toUnixSecondsOrNull,
+  unixSeconds,
+  unixSecondsOrNull,
+} from './schemas.ts';
+import { keysSeen, type OwnKeys } from './usage-summary.ts';
+
+/** Batches as OpenAI has them. */
+
+export interface BatchRoutesParts {
+  readonly guards: Guards;
+  readonly keys: OwnKeys;
+  readonly batches: Batches;
+}
+
+const tags = ['Batches'];
+
+/** As OpenAI bounds them. */
+const metadataMax = 16;
+const metadataText = (lengthMax: number) =>
+  z
+    .string()
+    .max(lengthMax, `must have at most ${lengthMax} characters`)
+    .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must be well-formed Unicode without NUL');
+
+const metadata = z
+  .record(metadataText(64), metadataText(512))
+  .refine((pairs) => Object.keys(pairs).length <= metadataMax, `must have at most ${metadataMax} pairs`);
+
+const newBatchSchema = z
+  .strictObject({
+    input_file_id: z.string().openapi({ example: 'file_019ab1c2d3e47f008a1b2c3d4e5f6071' }),
+    endpoint: z.enum(batchEndpoints),
+    completion_window: z.literal('24h', 'must be 24h'),
+    metadata: metadata.nullish(),
+    output_expires_after: z
+      .strictObject({
+        anchor: z.literal('created_at', 'must be created_at'),
+        seconds: z.int().min(3600, 'must be at least 3600').max(2_592_000),
+      })
+      .optional(),
+  })
+  .openapi('NewBatch');
+
+const errorSchema = z.object({
+  code: z.string(),
+  message: z.string(),
+  param: textOrNull(z.string()),
+  line: z.int().nullable().openapi({ description: 'Of the input file, from 1' }),
+});
+
+const batchSchema = z
+  .object({
+    id: idText('batch'),
+    object: z.literal('batch'),
+    endpoint: z.enum(batchEndpoints),
+    model: textOrNull(z.string()),
+    errors: orNull(z.object({ object: z.literal('list'), data: z.array(errorSchema) }).openapi('BatchErrors')),
+    input_file_id: idText('file'),
+    completion_window: z.literal('24h'),
+    status: z.enum(batchStatuses),
+    output_file_id: textOrNull(z.string()),
+    error_file_id: textOrNull(z.string()),
+    created_at: unixSeconds,
+    in_progress_at: unixSecondsOrNull,
+    expires_at: unixSeconds,
+    finalizing_at: unixSecondsOrNull,
+    completed_at: unixSecondsOrNull,
+    failed_at: unixSecondsOrNull,
+    expired_at: unixSecondsOrNull,
+    cancelling_at: unixSecondsOrNull,
+    cancelled_at: unixSecondsOrNull,
+    request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+    metadata: orNull(z.record(z.string(), z.string())),
+    waiting_for: textOrNull(z.string()).openapi({
+      description: 'The code of what keeps it from going on, such as insufficient_funds; null while it goes on',
+      example: 'insufficient_funds',
+    }),
+  })
+  .openapi('Batch');
+
+function toBatchAnswer(batch: Batch): z.infer<typeof batchSchema> {
+  const fileId = (id: string | null): string | null => (id === null ? null : formatId('file', id));
+  const { errors } = batch;
+  return {
+    id: formatId('batch', batch.id),
+    object: 'batch',
+    endpoint: batch.endpoint,
+    model: batch.model,
+    errors: errors.length === 0 ? null : { object: 'list', data: [...errors] },
+    input_file_id: formatId('file', batch.inputFileId),
+    completion_window: '24h',
+    status: batch.status,
+    output_file_id: fileId(batch.outputFileId),
+    error_file_id: fileId(batch.errorFileId),
+    created_at: toUnixSeconds(batch.createdAtMs),
+    in_progress_at: toUnixSecondsOrNull(batch.inProgressAtMs),
+    expires_at: toUnixSeconds(batch.expiresAtMs),
+    finalizing_at: toUnixSecondsOrNull(batch.finalizingAtMs),
+    completed_at: toUnixSecondsOrNull(batch.completedAtMs),
+    failed_at: toUnixSecondsOrNull(batch.failedAtMs),
+    expired_at: toUnixSecondsOrNull(batch.expiredAtMs),
+    cancelling_at: toUnixSecondsOrNull(batch.cancellingAtMs),
+    cancelled_at: toUnixSecondsOrNull(batch.cancelledAtMs),
+    request_counts: batch.counts,
+    metadata: batch.metadata,
+    waiting_for: batch.waitingFor,
+  };
+}
+
+async function refOf({ guards, keys }: BatchRoutesParts, context: HttpContext, id: string): Promise<BatchRef> {
+  const organizationId = await guards.organizationOf(context);
+  return { organizationId, keyIds: await keysSeen(keys, context), id: requireId('batch', id) };
+}
+
+export function registerBatchRoutes(app: ApiApp, parts: BatchRoutesParts): void {
+  registerCreate(app, parts);
+  registerReads(app, parts);
+  registerCancel(app, parts);
+}
+
+function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
+  const { guards, keys, batches } = parts;
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/batches',
+    tags,
+    summary: 'Run the requests of a file',
+    description:
+      'As requests of the service tier `flex`, at its price, for the key that makes the batch. All lines are for one ' +
+      'model.',
+    security: bearerSecurity,
+    middleware: [guards.may('files', 'own'), guards.jsonBody],
+    request: { query: z.strictObject(organizationQuery), body: jsonRequest(newBatchSchema) },
+    responses: { 200: jsonAnswer(batchSchema, 'The batch') },
+  });
+  app.openapi(route, async (context) => {
+    const body = context.req.valid('json');
+    const { actor, organizationId: own, project } = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
+    const inputFileId = requireId('file', body.input_file_id);
+    const made = await batches.create(
+      {
+        organizationId,
+        keyIds: await keysSeen(keys, context),
+        projectId: project.id,
+        // It is billed to the organization of its key.
+        keyId: actor.kind === 'key' && organizationId === own ? actor.key.id : null,
+        endpoint: body.endpoint,
+        inputFileId,
+        metadata: body.metadata ?? null,
+        outputKeepSeconds: body.output_expires_after?.seconds ?? null,
+      },
+      authorOf(context),
+    );
+    return context.json(toBatchAnswer(made), 200);
+  });
+}
+
+function registerReads(app: ApiApp, parts: BatchRoutesParts): void {
+  const { guards, keys, batches } = parts;
+  const shared = { tags, security: bearerSecurity, middleware: [guards.may('files', 'own')] };
+  const listRoute = createRoute({
+    ...shared,
+    method: 'get',
+    path: '/v1/batches',
+    summary: 'List batches',
+    description: 'An inference key sees its own; a management key those of its organization.',
+    request: { query: z.strictObject(cursorListQuery) },
+    responses: { 200: jsonAnswer(cursorPageOf(batchSchema, 'BatchList'), 'A page of batches') },
+  });
+  app.openapi(listRoute, async (context) => {
+    const { after, limit } = context.req.valid('query');
+    const scope = { organizationId: await guards.organizationOf(context), keyIds: await keysSeen(keys, context) };
+    const found = await batches.list({ ...scope, after: readAfter('batch', after), limit });
+    return context.json(toCursorPage(found.batches.map(toBatchAnswer), found.more), 200);
+  });
+
+  const getRoute = createRoute({
+    ...shared,
+    method: 'get',
+    path: '/v1/batches/{id}',
+    summary: 'Get a batch',
+    request: { params: z.object({ id: idText('batch') }), query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(batchSchema, 'The batch') },
+  });
+  app.openapi(getRoute, async (context) => {
+    const batch = await batches.get(await refOf(parts, context, context.req.valid('param').id));
+    if (batch === null) throw notFound('batch');
+    return context.json(toBatchAnswer(batch), 200);
+  });
+}
+
+function registerCancel(app: ApiApp, parts: BatchRoutesParts): void {
+  const { guards, batches } = parts;
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/batches/{id}/cancel',
+    tags,
+    summary: 'Cancel a batch',
+    description: 'What runs is ended within seconds; what is answered is in its output file.',
+    security: bearerSecurity,
+    middleware: [guards.may('files', 'own')],
+    request: { params: z.object({ id: idText('batch') }), query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(batchSchema, 'The batch, which ends now') },
+  });
+  app.openapi(route, async (context) => {
+    const ref = await refOf(parts, context, context.req.valid('param').id);
+    const batch = await batches.cancel(ref, authorOf(context));
+    if (batch === null) throw notFound('batch');
+    return context.json(toBatchAnswer(batch), 200);
+  });
+}

@@ -1,0 +1,236 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import type { FileRef, Files, StoredFile } from '#core/files/files.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import { type FileUploadParts, receiveFile } from './file-upload.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  notFound,
+  organizationQuery,
+  requireId,
+  toUnixSeconds,
+  unixSeconds,
+} from './schemas.ts';
+import { keysSeen, type OwnKeys } from './usage-summary.ts';
+
+/** Files as OpenAI has them, of the purpose `batch` alone. */
+
+export interface FileRoutesParts extends FileUploadParts {
+  readonly guards: Guards;
+  readonly keys: OwnKeys;
+}
+
+const tags = ['Files'];
+
+const fileSchema = z
+  .object({
+    id: idText('file'),
+    object: z.literal('file'),
+    bytes: z.int().min(0),
+    created_at: unixSeconds,
+    expires_at: unixSeconds.openapi({
+      description: 'It is deleted then, at the latest when its operator keeps none longer',
+    }),
+    filename: z.string(),
+    purpose: z.enum(['batch', 'batch_output']),
+    status: z.literal('processed'),
+    status_details: z.null(),
+  })
+  .openapi('File');
+
+const deletedSchema = z
+  .object({ id: idText('file'), object: z.literal('file'), deleted: z.literal(true) })
+  .openapi('DeletedFile');
+
+/** The limit of OpenAI's own. */
+const limitMax = 10_000;
+
+const listQuery = z.strictObject({
+  ...organizationQuery,
+  after: z.string().optional().openapi({ description: '`last_id` of the page before' }),
+  limit: z
+    .string()
+    .regex(/^[1-9]\d{0,4}$/, 'must be a whole number of 1 or more')
+    .transform(Number)
+    .refine((limit) => limit <= limitMax, `must be at most ${limitMax}`)
+    .default(limitMax)
+    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitMax }),
+  order: z.enum(['asc', 'desc']).default('desc'),
+  purpose: z.string().optional().openapi({ example: 'batch' }),
+});
+
+const idRequest = { params: z.object({ id: idText('file') }), query: z.strictObject(organizationQuery) };
+
+export function toFileAnswer(file: StoredFile): z.infer<typeof fileSchema> {
+  return {
+    id: formatId('file', file.id),
+    object: 'file',
+    bytes: file.bytes,
+    created_at: toUnixSeconds(file.createdAtMs),
+    expires_at: toUnixSeconds(file.expiresAtMs),
+    filename: file.filename,
+    purpose: file.purpose,
+    status: 'processed',
+    status_details: null,
+  };
+}
+
+export function registerFileRoutes(app: ApiApp, parts: FileRoutesParts): void {
+  registerUpload(app, parts);
+  registerReads(app, parts);
+  registerContent(app, parts);
+}
+
+async function refOf({ guards, keys }: FileRoutesParts, context: HttpContext, id: string): Promise<FileRef> {
+  const organizationId = await guards.organizationOf(context);
+  return { organizationId, keyIds: await keysSeen(keys, context), id: requireId('file', id) };
+}
+
+async function requireFile({ files }: { readonly files: Files }, ref: FileRef): Promise<StoredFile> {
+  const file = await files.get(ref);
+  if (file === null) throw notFound('file');
+  return file;
+}
+
+function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
+  const { guards } = parts;
+  const form = {
+    type: 'object' as const,
+    required: ['file', 'purpose'],
+    properties: {
+      file: { type: 'string' as const, format: 'binary', description: 'JSON Lines, at most 100 MiB' },
+      purpose: { type: 'string' as const, enum: ['batch'] },
+      'expires_after[anchor]': { type: 'string' as const, enum: ['created_at'] },
+      'expires_after[seconds]': { type: 'integer' as const, minimum: 3600, maximum: 2_592_000 },
+    },
+  };
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/files',
+    tags,
+    summary: 'Upload a file, for a batch',
+    security: bearerSecurity,
+    middleware: [guards.may('files', 'own'), guards.streamedBody],
+    // No schema of zod: a validator would take all of it into memory.
+    request: {
+      query: z.strictObject(organizationQuery),
+      body: { required: true, content: { 'multipart/form-data': { schema: form } } },
+    },
+    responses: { 200: jsonAnswer(fileSchema, 'The file') },
+  });
+  app.openapi(route, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    return context.json(toFileAnswer(await receiveFile(parts, context, organizationId)), 200);
+  });
+}
+
+function registerReads(app: ApiApp, parts: FileRoutesParts): void {
+  const { guards, keys, files } = parts;
+  const shared = { tags, security: bearerSecurity, middleware: [guards.may('files', 'own')] };
+  const listRoute = createRoute({
+    ...shared,
+    method: 'get',
+    path: '/v1/files',
+    summary: 'List files',
+    description: 'An inference key sees its own; a management key those of its organization.',
+    request: { query: listQuery },
+    responses: { 200: jsonAnswer(cursorPageOf(fileSchema, 'FileList'), 'A page of files') },
+  });
+  app.openapi(listRoute, async (context) => {
+    const { after, limit, order, purpose } = context.req.valid('query');
+    const scope = { organizationId: await guards.organizationOf(context), keyIds: await keysSeen(keys, context) };
+    const page = { after: readAfter('file', after), limit, order };
+    // Of a purpose that nothing here has there are none.
+    if (purpose !== undefined && purpose !== 'batch' && purpose !== 'batch_output') {
+      return context.json(toCursorPage([], false), 200);
+    }
+    const found = await files.list({ ...scope, ...page, purpose: purpose ?? null });
+    return context.json(toCursorPage(found.files.map(toFileAnswer), found.more), 200);
+  });
+
+  const getRoute = createRoute({
+    ...shared,
+    method: 'get',
+    path: '/v1/files/{id}',
+    summary: 'Get a file',
+    request: idRequest,
+    responses: { 200: jsonAnswer(fileSchema, 'The file') },
+  });
+  app.openapi(getRoute, async (context) => {
+    const file = await requireFile(parts, await refOf(parts, context, context.req.valid('param').id));
+    return context.json(toFileAnswer(file), 200);
+  });
+
+  const deleteRoute = createRoute({
+    ...shared,
+    method: 'delete',
+    path: '/v1/files/{id}',
+    summary: 'Delete a file',
+    description: 'One that a batch reads is refused with 409.',
+    request: idRequest,
+    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
+  });
+  app.openapi(deleteRoute, async (context) => {
+    const ref = await refOf(parts, context, context.req.valid('param').id);
+    if (!(await files.remove(ref, authorOf(context)))) throw notFound('file');
+    return context.json({ id: formatId('file', ref.id), object: 'file' as const, deleted: true as const }, 200);
+  });
+}
+
+function registerContent(app: ApiApp, parts: FileRoutesParts): void {
+  const { guards, files } = parts;
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/files/{id}/content',
+    tags,
+    summary: 'The bytes of a file',
+    security: bearerSecurity,
+    middleware: [guards.may('files', 'own')],
+    request: idRequest,
+    responses: {
+      200: {
+        description: 'As they were uploaded',
+        content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+      },
+    },
+  });
+  app.openapi(route, async (context) => {
+    const file = await requireFile(parts, await refOf(parts, context, context.req.valid('param').id));
+    const headers = {
+      'content-type': 'application/octet-stream',
+      'content-length': String(file.bytes),
+      'content-disposition': `attachment; filename="${asciiName(file.filename)}"`,
+      'cache-control': 'no-store',
+    };
+    return context.newResponse(streamOf(files.read(file.id), file.bytes), 200, headers);
+  });
+}
+
+/** Others have a name of their own for it. */
+const asciiName = (name: string): string => name.replaceAll(/[^\x20-\x7e]|["\\]/g, '_');
+
+/** Ends with an error where the file is deleted while it is read: its client must not take a part for the whole. */
+function streamOf(chunks: AsyncGenerator<Buffer, void>, bytes: number): ReadableStream<Uint8Array> {
+  let sent = 0;
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const { done, value } = await chunks.next();
+        if (done !== true) {
+          sent += value.length;
+          controller.enqueue(value);
+        } else if (sent < bytes) controller.error(new Error('the file was deleted while it was read'));
+        else controller.close();
+      },
+      async cancel() {
+        await chunks.return();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}

@@ -1,0 +1,128 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, printOne, queryText } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError } from './errors.ts';
+import {
+  limitOf,
+  limitOption,
+  orgOption,
+  orgQuery,
+  outOption,
+  readAfterList,
+  uploadFile,
+  writeContent,
+} from './files.ts';
+
+/** Commands over /v1/batches. Fields that a newer gateway adds to its answers are ignored. */
+
+const batch = z.looseObject({
+  id: z.string(),
+  status: z.string(),
+  endpoint: z.string(),
+  model: z.string().nullish(),
+  input_file_id: z.string(),
+  output_file_id: z.string().nullish(),
+  error_file_id: z.string().nullish(),
+  waiting_for: z.string().nullish(),
+  request_counts: z.looseObject({ total: z.number(), completed: z.number(), failed: z.number() }),
+});
+type Batch = z.output<typeof batch>;
+
+const batchesPath = '/v1/batches';
+const pathOfBatch = (context: CommandContext, rest = ''): string =>
+  pathOf(batchesPath, context.words[0]) + rest + queryText(orgQuery(context));
+
+const headings = ['BATCH', 'STATUS', 'DONE', 'FAILED', 'OF', 'MODEL', 'WAITS FOR'];
+const row = ({ id, status, request_counts: counts, model, waiting_for: code }: Batch): string[] => [
+  id,
+  status,
+  String(counts.completed),
+  String(counts.failed),
+  String(counts.total),
+  model ?? '-',
+  code ?? '-',
+];
+
+async function list(context: CommandContext): Promise<number> {
+  const found = await readAfterList(context, { path: batchesPath, item: batch, limit: limitOf(context) });
+  return printList(context, found, { headings, row, none: 'no batch; "headgate batches create FILE" makes one' });
+}
+
+/** A file of this machine, or the id of one that is there. */
+async function create(context: CommandContext): Promise<number> {
+  const [source = ''] = context.words;
+  const isId = /^file_[0-9a-f]{32}$/.test(source);
+  const inputFileId = isId ? source : (await uploadFile(context, source)).id;
+  const endpoint = textFlag(context, 'endpoint') ?? endpoints[0];
+  const body = { input_file_id: inputFileId, endpoint, completion_window: '24h' };
+  const answer = await context.api.call('POST', batchesPath, { body });
+  const { id } = parseAnswer(batch, answer);
+  context.out(context.json ? jsonText(answer) : `${id}: runs now; "headgate batches show ${id}" says how far it is\n`);
+  return exitCodes.ok;
+}
+
+const show = (context: CommandContext): Promise<number> => printOne(context, pathOfBatch(context), batch);
+
+async function cancel(context: CommandContext): Promise<number> {
+  const answer = await context.api.call('POST', pathOfBatch(context, '/cancel'));
+  const { id, status } = parseAnswer(batch, answer);
+  context.out(context.json ? jsonText(answer) : `${id}: ${status}\n`);
+  return exitCodes.ok;
+}
+
+async function output(context: CommandContext): Promise<number> {
+  const found = parseAnswer(batch, await context.api.call('GET', pathOfBatch(context)));
+  const { id, status, output_file_id: answers, error_file_id: errors } = found;
+  const wanted = context.flags['errors'] === true ? errors : answers;
+  if (wanted !== null && wanted !== undefined) return writeContent(context, wanted);
+  const isOpen = ['validating', 'in_progress', 'finalizing', 'cancelling'].includes(status);
+  const why = isOpen ? `is ${status}: its files are there at its end` : `is ${status} and has no such file`;
+  throw new FailedError(`${id} ${why}`);
+}
+
+const endpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/responses'] as const;
+
+export const batchCommands: readonly Command[] = [
+  {
+    name: 'batches ls',
+    usage: '[--limit N] [--org ID]',
+    summary: 'List batches, newest first, with how far each is.',
+    words: { min: 0, max: 0 },
+    options: { ...limitOption, ...orgOption },
+    run: list,
+  },
+  {
+    name: 'batches create',
+    usage: 'FILE|ID [--endpoint PATH]',
+    summary: 'Run the requests of a file, within 24 hours, at the price of flex.',
+    words: { min: 1, max: 1 },
+    options: {
+      endpoint: { type: 'string', choices: endpoints, about: `of all requests; ${endpoints[0]} if not said` },
+    },
+    run: create,
+  },
+  {
+    name: 'batches show',
+    usage: 'ID [--org ID]',
+    summary: 'Show a batch: how far it is, what it waits for, what is wrong with its file.',
+    words: { min: 1, max: 1 },
+    options: orgOption,
+    run: show,
+  },
+  {
+    name: 'batches cancel',
+    usage: 'ID [--org ID]',
+    summary: 'Cancel a batch; what is answered stays in its output.',
+    words: { min: 1, max: 1 },
+    options: orgOption,
+    run: cancel,
+  },
+  {
+    name: 'batches output',
+    usage: 'ID [--errors] [--out FILE] [--org ID]',
+    summary: 'Print the answers of a batch that has ended, or write them to a file.',
+    words: { min: 1, max: 1 },
+    options: { errors: { type: 'boolean', about: 'what failed, in place of the answers' }, ...outOption, ...orgOption },
+    run: output,
+  },
+];

@@ -1,0 +1,171 @@
+import { readFileSync, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, queryText, timeText } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { confirm, yesOption } from './confirm.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine } from './table.ts';
+
+/** Commands over /v1/files. Fields that a newer gateway adds to its answers are ignored. */
+
+const file = z.looseObject({
+  id: z.string(),
+  bytes: z.number(),
+  created_at: z.number(),
+  expires_at: z.number().nullish(),
+  filename: z.string(),
+  purpose: z.string(),
+});
+type StoredFile = z.output<typeof file>;
+
+const filesPath = '/v1/files';
+const uploadTimeoutMs = 600_000;
+/** The gateway takes no more. */
+const fileBytesMax = 104_857_600;
+
+export const orgQuery = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
+
+/** All pages of a list as OpenAI pages them, newest first. */
+export async function readAfterList<Item extends { readonly id: string }>(
+  context: CommandContext,
+  { path, item, limit }: { readonly path: string; readonly item: z.ZodType<Item>; readonly limit: number },
+): Promise<readonly Item[]> {
+  const page = z.looseObject({ data: z.array(item), has_more: z.boolean(), last_id: z.string().nullable() });
+  const all: Item[] = [];
+  let after: string | null = null;
+  do {
+    const asked: string = queryText({ ...orgQuery(context), limit: String(Math.min(100, limit - all.length)), after });
+    const read: { data: Item[]; has_more: boolean; last_id: string | null } = parseAnswer(
+      page,
+      await context.api.call('GET', path + asked),
+    );
+    all.push(...read.data);
+    after = read.has_more ? read.last_id : null;
+  } while (after !== null && all.length < limit);
+  return all;
+}
+
+/** Of `--limit`. @throws UsageError */
+export function limitOf(context: CommandContext): number {
+  const text = textFlag(context, 'limit') ?? '100';
+  if (/^[1-9]\d{0,5}$/.test(text)) return Number(text);
+  throw new UsageError('--limit is a whole number of 1 or more');
+}
+
+const headings = ['FILE', 'BYTES', 'PURPOSE', 'UNTIL (UTC)', 'NAME'];
+const row = ({ id, bytes, purpose, expires_at: until, filename }: StoredFile): string[] => [
+  id,
+  String(bytes),
+  purpose,
+  until === null || until === undefined ? '-' : timeText(until),
+  filename,
+];
+
+async function list(context: CommandContext): Promise<number> {
+  const found = await readAfterList(context, { path: filesPath, item: file, limit: limitOf(context) });
+  return printList(context, found, { headings, row, none: 'no file; "headgate files upload" sends one' });
+}
+
+/** Sends a file for a batch. @throws UsageError, FailedError */
+export async function uploadFile({ api }: CommandContext, path: string): Promise<StoredFile> {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined || !stats.isFile()) throw new UsageError(`there is no file ${path}`);
+  if (stats.size > fileBytesMax) throw new FailedError(`${path} has more than 100 MiB: make several files of it`);
+  const form = new FormData();
+  form.set('purpose', 'batch');
+  form.set('file', new File([new Uint8Array(readFileSync(path))], basename(path)));
+  return parseAnswer(file, await api.call('POST', filesPath, { form, answerTimeoutMs: uploadTimeoutMs }));
+}
+
+async function upload(context: CommandContext): Promise<number> {
+  const sent = await uploadFile(context, context.words[0] ?? '');
+  context.out(context.json ? jsonText(sent) : `${sent.id} "${cleanLine(sent.filename)}": ${sent.bytes} bytes\n`);
+  return exitCodes.ok;
+}
+
+async function remove(context: CommandContext): Promise<number> {
+  const path = pathOf(filesPath, context.words[0]) + queryText(orgQuery(context));
+  const { id, filename } = parseAnswer(file, await context.api.call('GET', path));
+  await confirm(context, {
+    question: `Delete the file "${filename}" (${id})?`,
+    consequence: 'Its bytes are gone then.',
+    done: 'deleted',
+  });
+  const answer = await context.api.call('DELETE', path);
+  context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(filename)}": deleted\n`);
+  return exitCodes.ok;
+}
+
+async function get(context: CommandContext): Promise<number> {
+  return writeContent(context, context.words[0] ?? '');
+}
+
+/** The bytes of a file on standard output, or in the file of `--out`, which is not overwritten. */
+export async function writeContent(context: CommandContext, id: string): Promise<number> {
+  const parts = context.api.parts(`${pathOf(filesPath, id)}/content${queryText(orgQuery(context))}`);
+  const out = textFlag(context, 'out');
+  if (out === null) {
+    const decoder = new TextDecoder();
+    for await (const part of parts) context.out(decoder.decode(part, { stream: true }));
+    context.out(decoder.decode());
+    return exitCodes.ok;
+  }
+  const target = await open(out, 'wx').catch((error: unknown) => {
+    throw errorOf(error, out);
+  });
+  try {
+    for await (const part of parts) await target.writeFile(part);
+  } catch (error) {
+    throw errorOf(error, out);
+  } finally {
+    await target.close();
+  }
+  return exitCodes.ok;
+}
+
+function errorOf(error: unknown, out: string): unknown {
+  if (!(error instanceof Error) || !('code' in error) || error instanceof FailedError) return error;
+  if (error.code === 'EEXIST') return new UsageError(`${out} is there already`);
+  return new FailedError(`${out} cannot be written (${String(error.code)})`);
+}
+
+export const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+export const limitOption = { limit: { type: 'string', about: 'how many; 100 if not said' } } as const;
+export const outOption = { out: { type: 'string', about: 'a new file; standard output if not said' } } as const;
+
+export const fileCommands: readonly Command[] = [
+  {
+    name: 'files ls',
+    usage: '[--limit N] [--org ID]',
+    summary: 'List files: those that batches read, and those that they made.',
+    words: { min: 0, max: 0 },
+    options: { ...limitOption, ...orgOption },
+    run: list,
+  },
+  {
+    name: 'files upload',
+    usage: 'FILE',
+    summary: 'Upload a file of requests for a batch: JSON Lines, at most 100 MiB.',
+    words: { min: 1, max: 1 },
+    options: {},
+    run: upload,
+  },
+  {
+    name: 'files get',
+    usage: 'ID [--out FILE] [--org ID]',
+    summary: 'Print what is in a file, or write it to one.',
+    words: { min: 1, max: 1 },
+    options: { ...outOption, ...orgOption },
+    run: get,
+  },
+  {
+    name: 'files rm',
+    usage: 'ID [--org ID] [--yes]',
+    summary: 'Delete a file; asks before.',
+    words: { min: 1, max: 1 },
+    options: { ...yesOption, ...orgOption },
+    run: remove,
+  },
+];

@@ -1,0 +1,63 @@
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '#base/errors.ts';
+import { type BodyLimits, tooSlow } from './collect-body.ts';
+
+/**
+ * The body of a request, as it comes: what is not asked for yet stays with the client. Waiting for the client has the
+ * bounds that every body has; what is done with its parts has not.
+ * @throws AppError request_timeout; invalid_request_error when the connection closes first
+ */
+export async function* streamedBody(
+  incoming: IncomingMessage,
+  { bodyStallTimeoutMs, bodyBytesPerSecondMin }: Omit<BodyLimits, 'bodyBytesMax'>,
+): AsyncGenerator<Buffer, void> {
+  let bytes = 0;
+  let waitedMs = 0;
+  for (;;) {
+    const part: unknown = incoming.read();
+    if (Buffer.isBuffer(part)) {
+      bytes += part.length;
+      yield part;
+      continue;
+    }
+    if (incoming.readableEnded) return;
+    const sinceMs = performance.now();
+    if (!(await more(incoming, bodyStallTimeoutMs))) return;
+    waitedMs += performance.now() - sinceMs;
+    if (waitedMs > bodyStallTimeoutMs + (bytes / bodyBytesPerSecondMin) * 1000) {
+      throw tooSlow(`The request body came at less than ${bodyBytesPerSecondMin} bytes a second.`);
+    }
+  }
+}
+
+/** @returns false at the end of the body */
+function more(incoming: IncomingMessage, stallMs: number): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      clearTimeout(stalled);
+      incoming.off('readable', onReadable).off('end', onEnd).off('close', onClose).off('error', onClose);
+    };
+    const onReadable = (): void => {
+      leave();
+      resolve(true);
+    };
+    const onEnd = (): void => {
+      leave();
+      resolve(false);
+    };
+    const onClose = (): void => {
+      leave();
+      if (incoming.readableEnded) resolve(false);
+      else reject(gone());
+    };
+    const stalled = setTimeout(() => {
+      leave();
+      reject(tooSlow(`No part of the request body came for ${stallMs / 1000} seconds.`));
+    }, stallMs);
+    if (incoming.destroyed) onClose();
+    else incoming.on('readable', onReadable).on('end', onEnd).on('close', onClose).on('error', onClose);
+  });
+}
+
+const gone = (): AppError =>
+  new AppError('invalid_request_error', { message: 'The connection closed before the request was complete.' });

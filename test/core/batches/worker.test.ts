@@ -1,0 +1,258 @@
+import { describe, expect, it } from 'vitest';
+import { parseId, uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import {
+  type Asking,
+  type BatchWorker,
+  createBatchWorker,
+  type LineAnswer,
+  type LineRequest,
+} from '#core/batches/batches.ts';
+import { createTurnableClock, useApi } from '../../edge/api/test-api.ts';
+import { line, linesOf, outputOf, uploadFile } from '../../edge/inference/batch-bench.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+
+/** Batches whose requests are answered as a test says, on a clock that it turns. */
+
+const api = useApi();
+const clock = createTurnableClock();
+const turn = (ms: number): void => {
+  clock.turn(ms);
+  api().turnClock(ms);
+};
+
+const answerOf = (status: number, body: object = {}, headers: Record<string, string> = {}): LineAnswer => ({
+  status,
+  headers: { 'x-request-id': uuidv7(), ...headers },
+  body: Buffer.from(JSON.stringify(body)),
+});
+const numberOf = ({ note }: LineRequest): number => Number(note.split('/')[1]) - 1;
+
+type Answering = (request: LineRequest, time: number) => Promise<LineAnswer>;
+
+interface Scripted {
+  readonly worker: BatchWorker;
+  /** Requests, as they were asked. */
+  readonly asked: LineRequest[];
+}
+
+function work(answering: Answering, settings: { readonly leaseMs?: number } = {}): Scripted {
+  const asked: LineRequest[] = [];
+  const asking: Asking = {
+    async keyOf({ organizationId, keyId }) {
+      const held = await api().keys.heldOf({ organizationId, keyId });
+      return held === null ? null : { ...held, maxConcurrency: null };
+    },
+    refuseModel: () => Promise.resolve(null),
+    ask(request) {
+      asked.push(request);
+      return answering(request, asked.filter((one) => one.note === request.note).length);
+    },
+  };
+  const options = { db: api().db, clock, log: createLog('silent'), files: api().files, asking };
+  const bounds = { leaseMs: settings.leaseMs ?? 30_000, linesMax: 1000, bodyBytesMax: 1_048_576, concurrency: 8 };
+  return { worker: createBatchWorker({ ...options, ...bounds, gatewayId: uuidv7() }), asked };
+}
+
+const gateway = () => ({ url: api().url, key: api().admin });
+
+async function start(text: string, fields: object = {}, fileId?: string): Promise<Body> {
+  const file: Body = fileId === undefined ? await uploadFile(gateway(), text) : { id: fileId };
+  const body = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h', ...fields };
+  return (await api().ask('/v1/batches', { method: 'POST', body })).body;
+}
+
+const read = async (id: string): Promise<Body> => (await api().ask(`/v1/batches/${id}`)).body;
+const final = ['completed', 'failed', 'expired', 'cancelled'];
+
+/** Lets a worker work until a batch has ended; each time that it looks `stepMs` have passed. */
+async function drive({ worker }: Scripted, id: string, stepMs = 500): Promise<Body> {
+  const ended = await eventually(async () => {
+    await worker.tick();
+    turn(stepMs);
+    const batch = await read(id);
+    return final.includes(batch.status) ? batch : null;
+  });
+  worker.stopAsking();
+  await worker.close(60_000);
+  return ended;
+}
+
+async function lines(fileId: string | null): Promise<readonly Body[]> {
+  const request = (path: string): Promise<Response> =>
+    fetch(new URL(path, api().url), { headers: { authorization: `Bearer ${api().admin}` } });
+  return outputOf({ request, key: '' } as unknown as Parameters<typeof outputOf>[0], fileId);
+}
+
+describe('a request of a batch', () => {
+  it('is asked again after what nobody thought of, and answered once', async () => {
+    const script: readonly (() => LineAnswer)[] = [
+      () => {
+        throw new Error('never seen before');
+      },
+      () => answerOf(500),
+      () => answerOf(502),
+      () => answerOf(409, { error: { code: 'conflict' } }, { 'retry-after': '2' }),
+      () => answerOf(408),
+      () => answerOf(599),
+      () => answerOf(200, { answer: 'late' }),
+    ];
+    const scripted = work(async (_request, time) => (script[time - 1] ?? (() => answerOf(200)))());
+    const { id } = await start(linesOf(3));
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 3, completed: 3, failed: 0 } });
+    const output = await lines(batch.output_file_id);
+    expect(output.map(({ response }) => response.body)).toEqual(Array.from({ length: 3 }, () => ({ answer: 'late' })));
+    // The same each time, so that nothing of it is charged twice.
+    expect(new Set(scripted.asked.map(({ idempotencyKey }) => idempotencyKey)).size).toBe(3);
+    expect(scripted.asked).toHaveLength(21);
+  });
+
+  it('has failed when eight tries have, with what the last one was answered', async () => {
+    const scripted = work((request) =>
+      Promise.resolve(answerOf(numberOf(request) === 0 ? 502 : 200, { error: { code: 'upstream_error' } })),
+    );
+    const { id } = await start(linesOf(2));
+    const batch = await drive(scripted, id, 5000);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 1, failed: 1 } });
+    expect(scripted.asked.filter((request) => numberOf(request) === 0)).toHaveLength(8);
+    expect(await lines(batch.error_file_id)).toMatchObject([
+      { custom_id: 'line-0', response: { status_code: 502 }, error: null },
+    ]);
+  });
+
+  it.each([
+    [402, 'insufficient_funds', {}],
+    [403, 'organization_suspended', {}],
+    [429, 'monthly_quota_exceeded', { 'retry-after': '900000', 'x-should-retry': 'false' }],
+    [429, 'rate_limit_exceeded', { 'retry-after': '30' }],
+    [503, 'overloaded', { 'retry-after': '5' }],
+  ])('that is refused with %d %s waits, however often', async (status, code, headers) => {
+    const times = 12;
+    const scripted = work((_request, time) =>
+      Promise.resolve(time <= times ? answerOf(status, { error: { code } }, headers) : answerOf(200)),
+    );
+    const { id } = await start(linesOf(1));
+    const seen = new Set<string | null>();
+    const batch = await eventually(async () => {
+      await scripted.worker.tick();
+      turn(5000);
+      const now = await read(id);
+      seen.add(now.waiting_for);
+      return final.includes(now.status) ? now : null;
+    });
+    expect(batch).toMatchObject({
+      status: 'completed',
+      waiting_for: null,
+      request_counts: { completed: 1, failed: 0 },
+    });
+    expect(seen).toContain(code);
+    expect(scripted.asked).toHaveLength(times + 1);
+  });
+
+  it('is sent as it stands in the file, but for its tier', async () => {
+    const scripted = work(() => Promise.resolve(answerOf(200)));
+    const body = '{ "model":"m", "seed": 12345678901234567890, "x":1.50, "stream":false,"service_tier" : "auto" }';
+    const { id } = await start(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`);
+    await drive(scripted, id);
+    expect(scripted.asked.map((request) => request.body.toString())).toEqual([body.replace('"auto"', '"flex"')]);
+  });
+});
+
+describe('a batch', () => {
+  it('ends with its window, and ends what runs', async () => {
+    const scripted = work(
+      ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(answerOf(503)))),
+    );
+    const { id } = await start(linesOf(5));
+    await eventually(async () => {
+      await scripted.worker.tick();
+      return scripted.asked.length > 0;
+    });
+    turn(86_400_001);
+    const batch = await drive(scripted, id, 0);
+    expect(batch).toMatchObject({
+      status: 'expired',
+      request_counts: { total: 5, completed: 0, failed: 0 },
+      output_file_id: null,
+    });
+    expect(scripted.asked.every(({ signal }) => signal.aborted)).toBe(true);
+    const errors = await lines(batch.error_file_id);
+    expect(errors.map(({ error }) => error.code)).toEqual(Array.from({ length: 5 }, () => 'batch_expired'));
+  });
+
+  it('is one worker’s at a time: what a former one is answered late is not written', async () => {
+    const late: (() => void)[] = [];
+    const former = work(() => new Promise((resolve) => late.push(() => resolve(answerOf(200, { by: 'former' })))));
+    const { id } = await start(linesOf(4));
+    await eventually(async () => {
+      await former.worker.tick();
+      return former.asked.length > 0;
+    });
+    turn(30_001);
+    const next = work(() => Promise.resolve(answerOf(200, { by: 'next' })));
+    await eventually(async () => {
+      await next.worker.tick();
+      return next.asked.length > 0;
+    });
+    for (const answer of late) answer();
+    await former.worker.tick();
+    const batch = await drive(next, id, 0);
+    expect(batch.request_counts).toEqual({ total: 4, completed: 4, failed: 0 });
+    const output = await lines(batch.output_file_id);
+    expect(output.map(({ response }) => response.body)).toEqual(Array.from({ length: 4 }, () => ({ by: 'next' })));
+    former.worker.stopAsking();
+    await former.worker.close(60_000);
+  });
+
+  it('leaves half of the limits of its key to others until they are free again', async () => {
+    const spent = {
+      'x-ratelimit-limit-requests': '60',
+      'x-ratelimit-remaining-requests': '20',
+      'x-ratelimit-reset-requests': '45s',
+    };
+    const scripted = work((request) => Promise.resolve(answerOf(200, {}, numberOf(request) === 0 ? spent : {})));
+    const { id } = await start(linesOf(20));
+    await eventually(async () => {
+      await scripted.worker.tick();
+      return (await read(id)).waiting_for === 'rate_limit_exceeded';
+    });
+    const before = scripted.asked.length;
+    expect(before).toBeLessThan(20);
+    turn(44_000);
+    for (let times = 0; times < 5; times += 1) await scripted.worker.tick();
+    expect(scripted.asked).toHaveLength(before);
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
+  });
+
+  it('keeps its file while another one reads it, and has answers on one line, until their time is over', async () => {
+    const pretty = Buffer.from('{\n "a": "b\\nc",\r\n "d": []\n}');
+    const scripted = work(() => Promise.resolve({ ...answerOf(200), body: pretty }));
+    const file: Body = await uploadFile(gateway(), line(0));
+    const first = await start('', { output_expires_after: { anchor: 'created_at', seconds: 3600 } }, file.id);
+    const second = await start('', {}, file.id);
+    expect((await api().ask(`/v1/files/${file.id}`, { method: 'DELETE' })).status).toBe(409);
+    const batch = await drive(scripted, first.id);
+    const other = work(() => Promise.resolve(answerOf(200)));
+    await drive(other, second.id);
+    expect((await api().ask(`/v1/files/${file.id}`, { method: 'DELETE' })).status).toBe(200);
+    expect(await lines(batch.output_file_id)).toMatchObject([{ response: { body: { a: 'b\nc', d: [] } } }]);
+    const [left] = await api().db.sql<{ count: string }[]>`
+      select count(*) from batch_lines where batch_id = ${parseId('batch', first.id)}::uuid`;
+    expect(left?.count).toBe('0');
+    turn(3_601_000);
+    expect((await api().ask(`/v1/files/${batch.output_file_id}`)).status).toBe(404);
+    turn(40 * 86_400_000);
+    await api().batches.deleteOld();
+    expect((await api().ask(`/v1/batches/${first.id}`)).status).toBe(404);
+  });
+
+  it('is one of a hundred that an organization may have open', async () => {
+    const { key } = await api().organization();
+    const file: Body = await uploadFile(gateway(), line(0), key);
+    const body = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' };
+    const make = (): Promise<{ readonly status: number }> => api().ask('/v1/batches', { method: 'POST', body, key });
+    for (let n = 0; n < 100; n += 1) expect((await make()).status).toBe(200);
+    expect((await make()).status).toBe(409);
+  });
+});

@@ -1,0 +1,31 @@
+import { rmSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { createTestDatabase } from '../../support/database.ts';
+import { startGateway } from '../../support/gateway.ts';
+import { batchEnd, batchWhen, flexFile, linesOf, outputOf, startBatch } from './batch-bench.ts';
+import { type Body, writeEngines } from './inference-gateway.ts';
+
+it('a batch goes on after its gateway was stopped and started again: nothing is asked twice', async () => {
+  const database = await createTestDatabase();
+  const enginesDir = writeEngines({ chat: flexFile('chat') });
+  const env = { HEADGATE_BOOTSTRAP_KEY: 'bootstrap-key-of-this-test-0123456789' };
+  const options = { databaseUrl: database.url, enginesDir, env, workingDirectory: process.cwd() };
+  const tokens = 30;
+  const first = await startGateway(options);
+  const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 10 } };
+  const { id } = await startBatch(first, linesOf(300, { body }));
+  await batchWhen(first, id, ({ request_counts: counts }) => counts.completed > 20);
+  await first.stop();
+  const second = await startGateway(options);
+  const before = (await (await second.request(`/v1/batches/${id}`)).json()) as Body;
+  expect(before.status).toBe('in_progress');
+  const batch = await batchEnd(second, id);
+  expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 300, completed: 300, failed: 0 } });
+  expect(await outputOf(second, batch.output_file_id)).toHaveLength(300);
+  const { totals }: Body = await (await second.request('/v1/usage/summary')).json();
+  expect(totals.outcomes).toEqual({ completed: 300, aborted: 0, ended: 0, failed: 0 });
+  expect(totals.output_tokens).toBe(300 * tokens);
+  await second.stop();
+  await database.drop();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
