@@ -37,9 +37,6 @@ import { type Authenticator } from '#edge/http/http.ts';
 import {} from '../../core/fleet/test-fleet.ts';
 import {} from '../../support/database.ts';
 
-/** JSON of any shape; tests compare it. */
-type Json = ReturnType<JSON['parse']>;
-
 /** What operators see of engines and do to them, in the place of a fleet. */
 export type ScriptedOperations = EngineOperations &
   Pick<OperatorCommandsOptions['fleet'], 'command'> &
