@@ -11,6 +11,8 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/batches',
   '/v1/batches/{id}',
   '/v1/batches/{id}/cancel',
+  '/v1/budgets',
+  '/v1/budgets/{id}',
   '/v1/files',
   '/v1/files/{id}',
   '/v1/files/{id}/content',

@@ -166,7 +166,7 @@ describe('a replica', () => {
     await until(() => expect(machines.replicas.has(lease.replica.id)).toBe(false));
     fleet.reload([]);
     await until(() => expect(machines.replicas.size).toBe(0));
-    await expect(fleet.acquire('chat', {})).rejects.toThrow(/no enabled engine/);
+    expect(await fleet.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'taken_away' } });
   });
 
   it('sleeps instead of ending where its file says so, and wakes for the next request', async () => {

@@ -153,7 +153,7 @@ describe('requests that are refused', () => {
 
   it('for an engine that is not there or not enabled', async () => {
     const { fleet } = await start([engineDefinition({}, { enabled: false })]);
-    await expect(fleet.acquire('fixture', {})).rejects.toThrow(/no enabled engine/);
+    expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'taken_away' } });
     expect(fleet.tryAcquire('fixture')).toBeNull();
   });
 });
