@@ -111,6 +111,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #large: AnswerCollector | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
+  /** Nothing has come of a body. */
+  #isEmpty = true;
   readonly #reader: SlowReader;
 
   constructor(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void) {
@@ -163,12 +165,13 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       return;
     }
     const isStream = headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') ?? false;
-    if (isStream !== (this.#job.meter !== null)) this.#giveUp();
+    if (isStream !== (this.#job.meter !== null)) this.#giveUp({ unanswered: true });
     else this.#large = this.#job.collect?.() ?? null;
   }
 
   onData(text: string): void {
     if (this.#concluded) return;
+    this.#isEmpty = false;
     const { meter } = this.#job;
     if (this.#status === 200 && meter !== null) {
       this.#streamData(text, meter);
@@ -195,7 +198,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     } else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
-    else this.#fail(upstreamFailed());
+    else this.#fail(upstreamFailed(), { unanswered: this.#isEmpty || !this.hasBegun() });
   }
 
   onFault(fault: EngineFault): void {
@@ -331,7 +334,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #jsonEnd(): void {
     const metered = this.#meterJson();
     if (!metered.ok) {
-      this.#fail(upstreamFailed());
+      this.#fail(upstreamFailed(), { unanswered: this.#isEmpty });
       return;
     }
     const usage = metered.usage ?? noUsage;

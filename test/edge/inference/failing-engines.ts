@@ -46,6 +46,16 @@ const faults = {
     response.writeHead(200, stream);
     response.end(`data: ${JSON.stringify(errorBody(500, 'it broke'))}\n\ndata: [DONE]\n\n`);
   },
+  /** It says that all is well, and that is all. */
+  empty: ({ stream: isStream }, response) => {
+    response.writeHead(200, isStream === true ? stream : { 'content-type': 'application/json' });
+    response.end();
+  },
+  /** It answers a stream where none was asked for, and the other way round. */
+  other: ({ stream: isStream }, response) => {
+    response.writeHead(200, isStream === true ? { 'content-type': 'text/html' } : stream);
+    response.end(isStream === true ? '<p>Sign in</p>' : frame('other', 'Hel'));
+  },
   /** An answer that has begun is cut. */
   cut: ({ stream: isStream }, response) => {
     response.writeHead(200, isStream === true ? stream : { 'content-type': 'application/json' });

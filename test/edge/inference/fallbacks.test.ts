@@ -21,7 +21,7 @@ const naming = (fallbacks: string, more: readonly string[] = []): { readonly lin
   lines: [`fallbacks: [${fallbacks}]`, ...more],
 });
 
-const faults: readonly Fault[] = ['sick', 'busy', 'picky', 'mute', 'shy', 'early', 'cut'];
+const faults: readonly Fault[] = ['sick', 'busy', 'picky', 'mute', 'shy', 'early', 'empty', 'other', 'cut'];
 let failing: FailingEngines | null = null;
 afterAll(() => failing?.close());
 
@@ -192,6 +192,8 @@ describe.each([
     ['ends the connection', 'shy'],
     ['fails before the first token', 'early'],
     ['does not say anything', 'mute'],
+    ['says that all is well and ends', 'empty'],
+    ['answers in another form', 'other'],
     ['cannot be reached', 'gone'],
   ])('where the engine %s, at its own price', async (__, model) => {
     const { key } = await openOrganization(bench.gateway, '1');
