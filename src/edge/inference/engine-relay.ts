@@ -191,21 +191,30 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   onEnd(): void {
     if (this.#concluded) return;
-    if (this.#status !== 200) {
-      const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
-      const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
-      this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
-    } else if (this.#job.meter === null) this.#jsonEnd();
+    if (this.#status !== 200) this.#refused();
+    else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
     else this.#fail(upstreamFailed(), { unanswered: this.#isEmpty || !this.hasBegun() });
   }
 
   onFault(fault: EngineFault): void {
+    if (this.#concluded) return;
+    // The status says whose fault it is, however much has come of the words.
+    if (this.#status !== 0 && this.#status !== 200) {
+      this.#refused();
+      return;
+    }
     // Of a part nothing leaves before all parts are here.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
+  }
+
+  #refused(): void {
+    const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
+    const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
+    this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
   }
 
   /** An engine may say at once that it has taken a request, which then waits for its turn. */

@@ -24,6 +24,12 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   response.end(JSON.stringify(body));
 }
 
+function sendPart(response: ServerResponse, status: number): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.write('{"error":{"message":"it');
+  setTimeout(() => response.destroy(), 50);
+}
+
 const errorBody = (code: number, message: string) => ({ error: { message, type: 'error', param: null, code } });
 const stream = { 'content-type': 'text/event-stream' };
 
@@ -56,6 +62,10 @@ const faults = {
     response.writeHead(200, isStream === true ? { 'content-type': 'text/html' } : stream);
     response.end(isStream === true ? '<p>Sign in</p>' : frame('other', 'Hel'));
   },
+  /** What it says of its failure is cut. */
+  torn: (_, response) => sendPart(response, 500),
+  /** What it says of the fault that it finds with the request is cut. */
+  vague: (_, response) => sendPart(response, 400),
   /** An answer that has begun is cut. */
   cut: ({ stream: isStream }, response) => {
     response.writeHead(200, isStream === true ? stream : { 'content-type': 'application/json' });
