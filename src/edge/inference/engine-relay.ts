@@ -186,7 +186,11 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
     if (this.#collected.length <= largeBytesMin) return;
     if (this.#status === 200) this.#becomeLarge();
-    else this.#giveUp();
+    else {
+      this.#call.destroy();
+      this.#collected = '';
+      this.#refused();
+    }
   }
 
   onEnd(): void {

@@ -62,6 +62,8 @@ const faults = {
     response.writeHead(200, isStream === true ? { 'content-type': 'text/html' } : stream);
     response.end(isStream === true ? '<p>Sign in</p>' : frame('other', 'Hel'));
   },
+  /** It says more of its failure than anybody reads. */
+  wordy: (_, response) => send(response, 500, errorBody(500, 'it is broken '.repeat(200_000))),
   /** What it says of its failure is cut. */
   torn: (_, response) => sendPart(response, 500),
   /** What it says of the fault that it finds with the request is cut. */
