@@ -111,6 +111,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #large: AnswerCollector | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
+  /** Nothing has come of a body. */
+  #isEmpty = true;
   readonly #reader: SlowReader;
 
   constructor(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void) {
@@ -163,12 +165,13 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       return;
     }
     const isStream = headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') ?? false;
-    if (isStream !== (this.#job.meter !== null)) this.#giveUp();
+    if (isStream !== (this.#job.meter !== null)) this.#giveUp({ unanswered: true });
     else this.#large = this.#job.collect?.() ?? null;
   }
 
   onData(text: string): void {
     if (this.#concluded) return;
+    this.#isEmpty = false;
     const { meter } = this.#job;
     if (this.#status === 200 && meter !== null) {
       this.#streamData(text, meter);
@@ -183,26 +186,39 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
     if (this.#collected.length <= largeBytesMin) return;
     if (this.#status === 200) this.#becomeLarge();
-    else this.#giveUp();
+    else {
+      this.#call.destroy();
+      this.#collected = '';
+      this.#refused();
+    }
   }
 
   onEnd(): void {
     if (this.#concluded) return;
-    if (this.#status !== 200) {
-      const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
-      const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
-      this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
-    } else if (this.#job.meter === null) this.#jsonEnd();
+    if (this.#status !== 200) this.#refused();
+    else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
-    else this.#fail(upstreamFailed());
+    else this.#fail(upstreamFailed(), { unanswered: this.#isEmpty || !this.hasBegun() });
   }
 
   onFault(fault: EngineFault): void {
+    if (this.#concluded) return;
+    // The status says whose fault it is, however much has come of the words.
+    if (this.#status !== 0 && this.#status !== 200) {
+      this.#refused();
+      return;
+    }
     // Of a part nothing leaves before all parts are here.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
+  }
+
+  #refused(): void {
+    const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
+    const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
+    this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
   }
 
   /** An engine may say at once that it has taken a request, which then waits for its turn. */
@@ -331,7 +347,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #jsonEnd(): void {
     const metered = this.#meterJson();
     if (!metered.ok) {
-      this.#fail(upstreamFailed());
+      this.#fail(upstreamFailed(), { unanswered: this.#isEmpty });
       return;
     }
     const usage = metered.usage ?? noUsage;

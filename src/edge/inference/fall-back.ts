@@ -43,16 +43,27 @@ export async function serveWithFallbacks(
   const first = await ask(parts, call, asked, grant);
   const { lease } = call.held;
   let last = first;
-  for (const id of asked.model.fallbacks) {
-    if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.gone) break;
-    const request = requestTo(parts, call, asked, id);
-    if (request === null) continue;
-    const moved = await moveHold(parts.admission, last.grant, demandOf(call, request));
-    call.stop.throwIfStopped();
-    if (moved === null) continue;
-    leave(parts, call, last);
-    putInPlace(call, asked, { request, grant: moved });
-    last = await ask(parts, call, request, moved);
+  let isLeft = false;
+  try {
+    for (const id of asked.model.fallbacks) {
+      if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.gone) break;
+      const request = requestTo(parts, call, asked, id);
+      if (request === null) continue;
+      const moved = await moveHold(parts.admission, last.grant, demandOf(call, request));
+      call.stop.throwIfStopped();
+      if (moved === null) continue;
+      leave(parts, call, last);
+      isLeft = true;
+      putInPlace(call, asked, { request, grant: moved });
+      last = await ask(parts, call, request, moved);
+      isLeft = false;
+    }
+  } catch (error) {
+    // It was ended before another model had it: none has answered.
+    if (isLeft) giveBack(call);
+    else leave(parts, call, last);
+    putBack(call, first);
+    throw error;
   }
   if (last === first || !isUnserved(last, asked)) return last.outcome;
   leave(parts, call, last);
@@ -116,8 +127,11 @@ function requestTo(parts: PathParts, call: Call, asked: InferenceRequest, id: st
 
 /** Gives back what a model had of a request, and notes what its engine may have counted of it. */
 function leave(parts: PathParts, call: Call, { request, outcome, startedMs }: Attempt): void {
-  const { held } = call;
   noteRetried(parts, call, request, { outcome, startedMs });
+  giveBack(call);
+}
+
+function giveBack({ held }: Call): void {
   held.lease?.release();
   held.flexLease?.done(0);
   held.lease = null;

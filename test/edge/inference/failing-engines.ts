@@ -24,6 +24,12 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   response.end(JSON.stringify(body));
 }
 
+function sendPart(response: ServerResponse, status: number): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.write('{"error":{"message":"it');
+  setTimeout(() => response.destroy(), 50);
+}
+
 const errorBody = (code: number, message: string) => ({ error: { message, type: 'error', param: null, code } });
 const stream = { 'content-type': 'text/event-stream' };
 
@@ -46,6 +52,22 @@ const faults = {
     response.writeHead(200, stream);
     response.end(`data: ${JSON.stringify(errorBody(500, 'it broke'))}\n\ndata: [DONE]\n\n`);
   },
+  /** It says that all is well, and that is all. */
+  empty: ({ stream: isStream }, response) => {
+    response.writeHead(200, isStream === true ? stream : { 'content-type': 'application/json' });
+    response.end();
+  },
+  /** It answers a stream where none was asked for, and the other way round. */
+  other: ({ stream: isStream }, response) => {
+    response.writeHead(200, isStream === true ? { 'content-type': 'text/html' } : stream);
+    response.end(isStream === true ? '<p>Sign in</p>' : frame('other', 'Hel'));
+  },
+  /** It says more of its failure than anybody reads. */
+  wordy: (_, response) => send(response, 500, errorBody(500, 'it is broken '.repeat(200_000))),
+  /** What it says of its failure is cut. */
+  torn: (_, response) => sendPart(response, 500),
+  /** What it says of the fault that it finds with the request is cut. */
+  vague: (_, response) => sendPart(response, 400),
   /** An answer that has begun is cut. */
   cut: ({ stream: isStream }, response) => {
     response.writeHead(200, isStream === true ? stream : { 'content-type': 'application/json' });

@@ -21,7 +21,20 @@ const naming = (fallbacks: string, more: readonly string[] = []): { readonly lin
   lines: [`fallbacks: [${fallbacks}]`, ...more],
 });
 
-const faults: readonly Fault[] = ['sick', 'busy', 'picky', 'mute', 'shy', 'early', 'cut'];
+const faults: readonly Fault[] = [
+  'sick',
+  'busy',
+  'picky',
+  'vague',
+  'mute',
+  'shy',
+  'early',
+  'wordy',
+  'torn',
+  'empty',
+  'other',
+  'cut',
+];
 let failing: FailingEngines | null = null;
 afterAll(() => failing?.close());
 
@@ -105,10 +118,12 @@ describe('another model answers nothing', () => {
     expect(((await answer.json()) as Body).model).toBe('slow');
   });
 
-  it('of what the engine says is the fault of the request', async () => {
-    const answer = await ask({ model: 'picky' });
-    expect(headerOf(answer)).toBeNull();
-    expect(await errorOf(answer)).toMatchObject({ status: 400, type: 'invalid_request_error' });
+  it.each([['picky'], ['vague']])('of what the engine says is the fault of the request: %s', async (model) => {
+    for (const stream of [true, false]) {
+      const answer = await ask({ model, stream });
+      expect(headerOf(answer)).toBeNull();
+      expect(await errorOf(answer)).toMatchObject({ status: 400, type: 'invalid_request_error' });
+    }
   });
 
   it('of what is refused before an engine is asked', async () => {
@@ -192,6 +207,10 @@ describe.each([
     ['ends the connection', 'shy'],
     ['fails before the first token', 'early'],
     ['does not say anything', 'mute'],
+    ['fails, and says much of it', 'wordy'],
+    ['fails, and breaks off while it says so', 'torn'],
+    ['says that all is well and ends', 'empty'],
+    ['answers in another form', 'other'],
     ['cannot be reached', 'gone'],
   ])('where the engine %s, at its own price', async (__, model) => {
     const { key } = await openOrganization(bench.gateway, '1');
