@@ -106,7 +106,7 @@ async function create(context: CommandContext): Promise<number> {
 
 async function edit(context: CommandContext): Promise<number> {
   const amount = textFlag(context, 'amount');
-  const body = { ...(amount !== null && { amount: amount }), ...fieldsOf(context) };
+  const body = { ...(amount !== null && { amount }), ...fieldsOf(context) };
   if (Object.keys(body).length === 0) throw new UsageError('name what changes: --amount, --mode or --alerts');
   return show(context, await context.api.call('PATCH', pathOf(context), { body }));
 }

@@ -114,7 +114,7 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
   const typed = typedOf(form);
   const scope = typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: typed.id };
   const { period, amount, mode, alerts } = typed;
-  const body = { scope, period, amount: amount, mode, alert_percents: percentsOf(alerts) };
+  const body = { scope, period, amount, mode, alert_percents: percentsOf(alerts) };
   const made = await visit.send('POST', '/v1/budgets', body);
   if (made.ok) return visit.context.redirect('/portal/budgets?notice=made', 303);
   if (made.refusal.status === 403) throw new RefusedError(made.refusal);
@@ -147,7 +147,7 @@ function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: R
 export async function changeBudget(visit: Visit, id: string, form: Form): Promise<Response> {
   const typed = typedOf(form);
   const { amount, mode, alerts } = typed;
-  const body = { amount: amount, mode, alert_percents: percentsOf(alerts) };
+  const body = { amount, mode, alert_percents: percentsOf(alerts) };
   const changed = await visit.send('PATCH', pathOf(id), body);
   if (changed.ok) return visit.context.redirect('/portal/budgets?notice=saved', 303);
   return changePage(visit, await visit.get<BudgetAnswer>(pathOf(id)), typed, changed.refusal);

@@ -135,7 +135,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
   it('never spends more than a hard budget, however many requests come at once', async () => {
     const place = await openPlace(bench);
     const amount = usdText(cost.heldUsd * 5);
-    const { id } = await place.budget({ amount: amount });
+    const { id } = await place.budget({ amount });
     const statuses: number[] = [];
     await Promise.all(
       Array.from({ length: 40 }, async () => {
@@ -181,7 +181,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
   it('ends a stream that outgrows its budget with a frame that says so', async () => {
     const place = await openPlace(bench);
     const amount = usdText(cost.heldUsd * 20);
-    const { id } = await place.budget({ amount: amount });
+    const { id } = await place.budget({ amount });
     const answer = await place.key.chat({ stream: true, max_tokens: 8000, ignore_eos: true, standin: { tpot_ms: 1 } });
     expect(answer.status).toBe(200);
     const frames = framesOf(await answer.text());
