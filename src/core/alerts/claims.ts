@@ -35,7 +35,7 @@ export interface Claimed {
 
 /**
  * Takes what is due and nobody else has: of each endpoint and each organization only so many as it may have under way,
- * so that one whose receiver is slow holds nobody else up.
+ * and first of the organizations that have the fewest, so that one whose receiver is slow holds nobody else up.
  */
 export async function claimDue(
   { sql, orm }: Db,
@@ -52,8 +52,9 @@ export async function claimDue(
   const counts = (map: ReadonlyMap<string, number>): string => JSON.stringify(Object.fromEntries(map));
   const rows = await sql<{ id: string }[]>`
     with candidates as (
-      select d.id, d.next_attempt_at, e.organization_id,
-        row_number() over (partition by e.organization_id order by d.next_attempt_at, d.id) as place
+      select d.id, d.next_attempt_at,
+        row_number() over (partition by e.organization_id order by d.next_attempt_at, d.id)
+          + coalesce((${counts(underWay.ofOrganizations)}::text::jsonb ->> e.organization_id::text)::int, 0) as place
       from webhook_endpoints e
       cross join lateral (
         select id, next_attempt_at from alert_deliveries
@@ -67,8 +68,7 @@ export async function claimDue(
     ), webhooks as (
       select id from candidates
       where place <= ${bounds.ofOrganizationMax}::int
-        - coalesce((${counts(underWay.ofOrganizations)}::text::jsonb ->> organization_id::text)::int, 0)
-      order by next_attempt_at, id
+      order by place, next_attempt_at, id
       limit ${Math.max(0, bounds.totalMax - underWay.total)}
     ), mails as (
       select id from alert_deliveries
