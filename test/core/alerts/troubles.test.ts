@@ -222,6 +222,43 @@ describe('a slow receiver', () => {
   });
 });
 
+describe('what waits for one webhook', () => {
+  it('is not read through for each of the others', async () => {
+    const webhook = await make({ url: 'https://slow.example/in', events: ['budget.exceeded'] });
+    const { sql } = scene.api.db;
+    const [id, waiting] = [parseId('wh', webhook.id) ?? '', 20_000];
+    await sql`
+      insert into webhook_endpoints (id, organization_id, url, description, enabled, secret_key_id, secret_sealed, created_at)
+      select gen_random_uuid(), gen_random_uuid(), url, '', true, secret_key_id, secret_sealed, created_at
+      from webhook_endpoints, generate_series(1, 500) where id = ${id}::uuid`;
+    await sql`
+      with events as (
+        insert into alert_events (id, organization_id, type, data, created_at, addressed_at)
+        select gen_random_uuid(), ${scene.organizationId()}::uuid, 'budget.exceeded', '{}', now(), now()
+        from generate_series(1, ${waiting}) returning id, organization_id)
+      insert into alert_deliveries (id, event_id, organization_id, endpoint_id, status, created_at, next_attempt_at)
+      select gen_random_uuid(), id, organization_id, ${id}::uuid, 'pending', now(), now() - interval '1 minute' from events`;
+    await sql`analyze alert_deliveries`;
+    scene.receiver.answers = ({ host }) => (host === 'slow.example' ? null : ok);
+    const read = async () => {
+      const [row] = await sql`
+        select seq_tup_read::int as rows, idx_scan::int as looks from pg_stat_user_tables
+        where relname = 'alert_deliveries'`;
+      return { rows: Number(row?.['rows']), looks: Number(row?.['looks']) };
+    };
+    const before = await read();
+    const busy = scene.api.secondRooms({
+      webhooks: { outbound: scene.receiver.outbound, timeoutMs: 60_000 },
+    }).alerts;
+    for (let looked = 0; looked < 10; looked += 1) await busy.deliver();
+    await expect.poll(() => scene.receiver.got.length).toBe(4);
+    // PostgreSQL writes down what it has counted a while later.
+    await expect.poll(async () => (await read()).looks, { timeout: 15_000 }).toBeGreaterThan(before.looks + 500);
+    expect((await read()).rows - before.rows).toBeLessThan(waiting * 100);
+    await busy.close(0);
+  });
+});
+
 describe('a webhook where nothing arrives', () => {
   async function failFor(days: number): Promise<void> {
     for (let passed = 0; passed < days * 24; passed += 12) {
