@@ -87,9 +87,6 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
   const { settings, keys, log } = parts;
   const { webhooksMax: endpointsMax, webhookHosts: allowedHosts } = settings;
   const alerts = createAlerts({ ...parts, endpointsMax, allowedHosts });
-  const tellOfExpiring = async (): Promise<void> => {
-    for (const alert of (await keys.expiring(soonMs)).map(expiringAlert)) await alerts.raise(alert);
-  };
   const part: Part = {
     name: 'alerts',
     jobs: [
@@ -101,7 +98,12 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
         run: () => alerts.reseal(),
       },
       { name: 'delete old alerts', everyMs: cleaningMs, where: 'one', run: () => alerts.deleteOld() },
-      { name: 'tell of keys that expire soon', everyMs: expiringMs, where: 'one', run: tellOfExpiring },
+      {
+        name: 'tell of keys that expire soon',
+        everyMs: expiringMs,
+        where: 'one',
+        run: () => tellOfExpiring(keys, alerts),
+      },
     ],
     stop: () =>
       alerts
@@ -109,6 +111,11 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
         .catch((error: unknown) => log.warn({ err: error }, 'alerts were still under way; they are sent again')),
   };
   return { alerts, part };
+}
+
+/** Of each once for the time at which it expires, however often it is looked for. */
+export async function tellOfExpiring(keys: Pick<Keys, 'expiring'>, raising: Raising): Promise<void> {
+  for (const alert of (await keys.expiring(soonMs)).map(expiringAlert)) await raising.raise(alert);
 }
 
 type ExpiringKey = Awaited<ReturnType<Keys['expiring']>>[number];

@@ -35,7 +35,7 @@ export interface Claimed {
 
 /**
  * Takes what is due and nobody else has: of each endpoint and each organization only so many as it may have under way,
- * so that one whose receiver is slow holds nobody else up.
+ * and first of the organizations that have the fewest, so that one whose receiver is slow holds nobody else up.
  */
 export async function claimDue(
   { sql, orm }: Db,
@@ -50,25 +50,33 @@ export async function claimDue(
   if (look?.due !== true) return [];
   const leaseEnd = new Date(nowMs + leaseMs).toISOString();
   const counts = (map: ReadonlyMap<string, number>): string => JSON.stringify(Object.fromEntries(map));
+  // A plain number, by which PostgreSQL knows how few are read: of one that it does not know it takes a tenth of all
+  // that waits, and reads the whole table for each endpoint.
+  const atMost = sql.unsafe(String(bounds.ofEndpointMax));
   const rows = await sql<{ id: string }[]>`
-    with candidates as (
-      select d.id, d.next_attempt_at, e.organization_id,
-        row_number() over (partition by e.organization_id order by d.next_attempt_at, d.id) as place
+    with due as (
+      select d.id, d.next_attempt_at, e.id as endpoint_id, e.organization_id,
+        row_number() over (partition by e.id order by d.next_attempt_at, d.id) as place
       from webhook_endpoints e
       cross join lateral (
         select id, next_attempt_at from alert_deliveries
         where endpoint_id = e.id and status = 'pending' and next_attempt_at <= ${now}::timestamptz
-        order by next_attempt_at, id
-        limit greatest(0, ${bounds.ofEndpointMax}::int
-          - coalesce((${counts(underWay.ofEndpoints)}::text::jsonb ->> e.id::text)::int, 0))
+        order by next_attempt_at
+        limit ${atMost}
         for update skip locked
       ) d
       where e.enabled
+    ), candidates as (
+      select id, next_attempt_at,
+        row_number() over (partition by organization_id order by next_attempt_at, id)
+          + coalesce((${counts(underWay.ofOrganizations)}::text::jsonb ->> organization_id::text)::int, 0) as place
+      from due
+      where place <= ${bounds.ofEndpointMax}::int
+        - coalesce((${counts(underWay.ofEndpoints)}::text::jsonb ->> endpoint_id::text)::int, 0)
     ), webhooks as (
       select id from candidates
       where place <= ${bounds.ofOrganizationMax}::int
-        - coalesce((${counts(underWay.ofOrganizations)}::text::jsonb ->> organization_id::text)::int, 0)
-      order by next_attempt_at, id
+      order by place, next_attempt_at, id
       limit ${Math.max(0, bounds.totalMax - underWay.total)}
     ), mails as (
       select id from alert_deliveries

@@ -50,6 +50,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   const closing = new AbortController();
   let looking: Promise<void> | null = null;
   let isAskedAgain = false;
+  let isEnding = false;
 
   /** What goes wrong here keeps nothing back that is to be sent already. */
   async function addressAll(): Promise<void> {
@@ -62,7 +63,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
 
   async function look(): Promise<void> {
     await addressAll();
-    for (;;) {
+    while (!isEnding) {
       isAskedAgain = false;
       const claimed = await claimDue(db, underWayOf([...underWay.keys()]), bounds, {
         nowMs: clock.now(),
@@ -75,7 +76,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   }
 
   function deliver(): Promise<void> {
-    if (closing.signal.aborted) return Promise.resolve();
+    if (isEnding) return Promise.resolve();
     isAskedAgain = true;
     looking ??= look().finally(() => {
       looking = null;
@@ -101,12 +102,15 @@ export function createDelivering(options: DeliveringOptions): Delivering {
       while (underWay.size > 0 || looking !== null) await Promise.all([...underWay.values(), looking]);
     },
     async close(graceMs) {
+      isEnding = true;
+      // What it has taken already begins.
+      await looking?.catch(() => undefined);
       const { promise: late, resolve } = Promise.withResolvers<void>();
       const timer = setTimeout(resolve, graceMs);
       await Promise.race([Promise.all(underWay.values()), late]);
       clearTimeout(timer);
       closing.abort();
-      await Promise.all([...underWay.values(), looking?.catch(() => undefined)]);
+      await Promise.all(underWay.values());
     },
   };
 }

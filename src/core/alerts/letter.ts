@@ -29,12 +29,22 @@ const ofKey =
     page: { text: 'The key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
   });
 
+const userCharsMax = 80;
+
+/** Who spends. What an end user is called is whatever clients say: it stands in quotation marks, and is cut off. */
+function spenderOf(text: Words['text']): string {
+  const id = text('scope_id');
+  if (text('scope_type') !== 'user') return `${text('scope_type').replace('_', ' ')} ${id}`;
+  const chars = [...id.replaceAll('"', "'")];
+  return `the end user "${chars.slice(0, userCharsMax).join('')}${chars.length > userCharsMax ? '…' : ''}"`;
+}
+
 const ofBudget = ({ name, of, text }: Words): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
   return {
     subject: `A budget of ${name} has reached ${text('percent')} percent`,
     paragraphs: [
-      `The ${text('period')} budget of ${text('scope_type').replace('_', ' ')} ${text('scope_id')} ${of} has reached ${text('percent')} percent: ${text('spent')} USD of ${text('amount')} USD are spent.`,
+      `The ${text('period')} budget of ${spenderOf(text)} ${of} has reached ${text('percent')} percent: ${text('spent')} USD of ${text('amount')} USD are spent.`,
       text('mode') === 'hard'
         ? `Requests that would pass it are refused until it resets at ${resetsAt}.`
         : `It refuses nothing. It resets at ${resetsAt}.`,
@@ -88,7 +98,8 @@ const isWritten = (type: string): type is AlertType => Object.hasOwn(letters, ty
 export function letterOf({ type, data, organizationName: name }: Told): Written {
   const text = (field: string): string => {
     const value = data[field];
-    return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+    // On one line, whoever wrote it: paragraphs are the letter's own.
+    return typeof value === 'string' || typeof value === 'number' ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';
   };
   // Written by a version that knew more kinds.
   if (!isWritten(type))

@@ -54,6 +54,8 @@ export async function noteOutcome(options: OutcomeOptions, claimed: Claimed, out
       .where(isOurs)
       .returning();
     if (row === undefined || endpoint === null) return;
+    // Another address has answered nothing yet: what the one before said is none of its.
+    if (endpoint.url !== claimed.endpoint?.url) return;
     if (outcome.error === null) await noteArrival(tx, endpoint);
     else if (outcome.isReceivers) await noteFailure(options, tx, { endpoint, outcome, now });
   });

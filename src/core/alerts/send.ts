@@ -58,6 +58,7 @@ export async function sendWebhook(
   const timer = setTimeout(end, sending.timeoutMs);
   closing.addEventListener('abort', end, { once: true });
   try {
+    if (closing.aborted) throw new SendFailure('timeout');
     return await post(outgoing, sending, deadline.signal);
   } catch (error) {
     return { status: null, error: error instanceof SendFailure ? error.reason : 'unreachable', retryAfterMs: null };
@@ -170,7 +171,10 @@ function exchange(
       response.on('error', () => undefined);
       resolve(response);
     });
-    outgoing.on('error', () => reject(signal.aborted ? (signal.reason as Error) : new SendFailure('unreachable')));
+    const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : new SendFailure('unreachable'));
+    outgoing.on('error', fail);
+    // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+    outgoing.on('close', fail);
     outgoing.end(body);
   });
 }

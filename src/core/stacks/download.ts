@@ -134,6 +134,8 @@ function connect(url: URL, address: string, outbound: Outbound, signal: AbortSig
       raw.destroy();
       fail();
     });
+    // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+    outgoing.on('close', fail);
     outgoing.end();
   });
 }

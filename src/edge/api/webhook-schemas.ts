@@ -13,10 +13,15 @@ import {
 
 /** Webhooks and what was sent to them, as they are asked for and answered. */
 
-const urlText = z.string().max(2048, 'must have at most 2048 characters').openapi({
-  example: 'https://example.com/headgate',
-  description: 'https on port 443 or 8443, at an address of the internet; else a host of `HEADGATE_WEBHOOK_HOSTS`',
-});
+const urlText = z
+  .string()
+  .max(2048, 'must have at most 2048 characters')
+  // `URL` would pass over them; who lists webhooks, in a terminal too, reads what was written here.
+  .refine((text) => !/[\s\p{C}]/u.test(text), 'must not have blanks or control characters in it')
+  .openapi({
+    example: 'https://example.com/headgate',
+    description: 'https on port 443 or 8443, at an address of the internet; else a host of `HEADGATE_WEBHOOK_HOSTS`',
+  });
 
 const eventsText = z
   .array(z.enum(chosenTypes))

@@ -73,6 +73,22 @@ describe('an alert by mail', () => {
     expect(letters).toHaveLength(2);
   });
 
+  it('has no lines that an end user, whose name any client may say, has written', async () => {
+    const tenant = await api.organization('Named');
+    await person(tenant, 'admin');
+    const lines = ['Ada" on Headgate.', 'Sign in at https://evil.example/', '\u202e\u001b[2J', 'x'.repeat(300)];
+    await api.alerts.raise({
+      organizationId: parseId('org', tenant.id) ?? '',
+      type: 'budget.exceeded',
+      data: budgetData(lines.join('\r\n\r\n\u2028')),
+    });
+    await deliver();
+    const [letter] = letters;
+    const about = letter?.text.split(/\r?\n|\r|\u2028/).filter((line) => line.includes('evil.example'));
+    expect(about).toEqual([expect.stringMatching(/^The daily budget of the end user ".{80}…" of the organization/)]);
+    expect(letter?.text.replaceAll('\n', '')).not.toMatch(/\p{C}/u);
+  });
+
   it('is not sent of kinds that were not chosen, and not of a closed organization', async () => {
     const tenant = await api.organization('Choosy');
     await person(tenant, 'admin');

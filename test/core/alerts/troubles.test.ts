@@ -90,7 +90,92 @@ describe('what goes wrong in the middle', () => {
   });
 });
 
+describe('a gateway that ends', () => {
+  it('begins nothing more, though what is under way is waited for and makes room', async () => {
+    const webhook = await make();
+    const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    scene.receiver.answers = async () => {
+      arrived.resolve();
+      await answered.promise;
+      return ok;
+    };
+    for (let raised = 0; raised < 40; raised += 1) await scene.api.alerts.raise(spent(String(raised)));
+    const { outbound } = scene.receiver;
+    const ending = scene.api.secondRooms({ webhooks: { outbound, timeoutMs: 60_000 } }).alerts;
+    await ending.deliver();
+    await arrived.promise;
+    await expect.poll(() => scene.receiver.got.length).toBe(4);
+    const ended = ending.close(60_000);
+    answered.resolve();
+    await ended;
+    await ending.settled();
+    expect(scene.receiver.got).toHaveLength(4);
+    // Another one sends the others at once.
+    await deliver();
+    expect(new Set(scene.receiver.got.map(idOf)).size).toBe(40);
+    const all: { status: string; attempts: number }[] = await listed(webhook);
+    expect(all.every((one) => one.status === 'delivered' && one.attempts === 1)).toBe(true);
+  });
+});
+
+describe('a webhook whose address is changed while something is under way to the old one', () => {
+  it.each([410, 500])('is not blamed for the %i that the old one says', async (code) => {
+    const webhook = await make({ url: 'https://slow.example/old' });
+    scene.receiver.answers = async ({ host }) => {
+      if (host === 'hooks.example') return ok;
+      await ask(`/v1/webhooks/${webhook.id}`, 'PATCH', { url });
+      return status(code);
+    };
+    await scene.api.alerts.raise(spent());
+    await deliver();
+    expect(await read(webhook)).toMatchObject({ enabled: true, disabled_reason: null, failing_since: null });
+    expect(await listed(webhook)).toMatchObject([{ status: 'pending', last_status: code }]);
+    scene.api.turnClock(hourMs);
+    await deliver();
+    expect(scene.receiver.got.map(({ host }) => host)).toEqual(['slow.example', 'hooks.example']);
+    expect(await listed(webhook)).toMatchObject([{ status: 'delivered' }]);
+  });
+});
+
 describe('a slow receiver', () => {
+  it('of each of many organizations, with much that waits for it, does not come before what others are told', async () => {
+    const slow = await Promise.all(Array.from({ length: 11 }, (_, index) => scene.api.organization(`Slow ${index}`)));
+    const waiting = Promise.withResolvers<void>();
+    let first = true;
+    scene.receiver.answers = async ({ host }) => {
+      if (host === 'hooks.example') return ok;
+      // One of them has time at last: its place is anybody's.
+      if (first) {
+        first = false;
+        await waiting.promise;
+        return ok;
+      }
+      return null;
+    };
+    for (const { key } of slow) {
+      for (const path of ['a', 'b', 'c']) {
+        const body = { url: `https://slow.example/${path}`, events: ['budget.exceeded'] };
+        expect((await scene.api.ask('/v1/webhooks', { body, key })).status).toBe(201);
+      }
+    }
+    const { outbound } = scene.receiver;
+    const busy = scene.api.secondRooms({ webhooks: { outbound, timeoutMs: 60_000 } }).alerts;
+    for (const { id } of slow) {
+      const organizationId = parseId('org', id) ?? '';
+      for (let raised = 0; raised < 10; raised += 1) await busy.raise({ ...spent(), organizationId });
+    }
+    await busy.deliver();
+    await expect.poll(() => scene.receiver.got.length).toBe(100);
+    await make();
+    scene.api.turnClock(1000);
+    await busy.raise(spent());
+    await busy.deliver();
+    waiting.resolve();
+    await expect.poll(() => scene.receiver.got.length).toBeGreaterThan(100);
+    expect(scene.receiver.got[100]?.host).toBe('hooks.example');
+    await busy.close(0);
+  });
+
   it('with a thousand events holds up neither others nor the other webhooks of its organization', async () => {
     const slow = await make({ url: 'https://slow.example/in', events: ['budget.exceeded'] });
     const quick = await make({ events: ['budget.reached'] });
@@ -134,6 +219,43 @@ describe('a slow receiver', () => {
       select count(*)::int as delivered from alert_deliveries d join webhook_endpoints e on e.id = d.endpoint_id
       where e.id = ${parseId('wh', slow.id) ?? ''}::uuid and d.status = 'delivered' and d.attempts = 1`;
     expect(counted).toEqual({ delivered: 1000 });
+  });
+});
+
+describe('what waits for one webhook', () => {
+  it('is not read through for each of the others', async () => {
+    const webhook = await make({ url: 'https://slow.example/in', events: ['budget.exceeded'] });
+    const { sql } = scene.api.db;
+    const [id, waiting] = [parseId('wh', webhook.id) ?? '', 20_000];
+    await sql`
+      insert into webhook_endpoints (id, organization_id, url, description, enabled, secret_key_id, secret_sealed, created_at)
+      select gen_random_uuid(), gen_random_uuid(), url, '', true, secret_key_id, secret_sealed, created_at
+      from webhook_endpoints, generate_series(1, 500) where id = ${id}::uuid`;
+    await sql`
+      with events as (
+        insert into alert_events (id, organization_id, type, data, created_at, addressed_at)
+        select gen_random_uuid(), ${scene.organizationId()}::uuid, 'budget.exceeded', '{}', now(), now()
+        from generate_series(1, ${waiting}) returning id, organization_id)
+      insert into alert_deliveries (id, event_id, organization_id, endpoint_id, status, created_at, next_attempt_at)
+      select gen_random_uuid(), id, organization_id, ${id}::uuid, 'pending', now(), now() - interval '1 minute' from events`;
+    await sql`analyze alert_deliveries`;
+    scene.receiver.answers = ({ host }) => (host === 'slow.example' ? null : ok);
+    const read = async () => {
+      const [row] = await sql`
+        select seq_tup_read::int as rows, idx_scan::int as looks from pg_stat_user_tables
+        where relname = 'alert_deliveries'`;
+      return { rows: Number(row?.['rows']), looks: Number(row?.['looks']) };
+    };
+    const before = await read();
+    const busy = scene.api.secondRooms({
+      webhooks: { outbound: scene.receiver.outbound, timeoutMs: 60_000 },
+    }).alerts;
+    for (let looked = 0; looked < 10; looked += 1) await busy.deliver();
+    await expect.poll(() => scene.receiver.got.length).toBe(4);
+    // PostgreSQL writes down what it has counted a while later.
+    await expect.poll(async () => (await read()).looks, { timeout: 15_000 }).toBeGreaterThan(before.looks + 500);
+    expect((await read()).rows - before.rows).toBeLessThan(waiting * 100);
+    await busy.close(0);
   });
 });
 

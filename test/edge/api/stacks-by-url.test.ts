@@ -57,6 +57,8 @@ beforeAll(async () => {
       },
       '/stalls': (response) => void response.write('PK'),
       '/silent': () => undefined,
+      '/upgraded': ({ socket }) =>
+        void socket?.write('HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n'),
       '/broken': (response) => {
         response.writeHead(200, { 'content-length': 1000 });
         response.write('PK');
@@ -129,6 +131,7 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
     ['/stalls', 'within 2 seconds'],
     ['/silent', 'within 2 seconds'],
     ['/broken', 'breaks off'],
+    ['/upgraded', 'cannot be reached'],
     ['/encoded', 'an encoding'],
     ['/error', 'status 500'],
     ['/nothing', 'status 404'],

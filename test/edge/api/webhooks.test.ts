@@ -63,6 +63,12 @@ describe('a webhook is refused', () => {
     ['an unknown field', { url, secret: 'whsec_AAAA' }],
     ['no address', {}],
     ['a description with NUL', { url, description: 'a\0b' }],
+    ['an address with NUL', { url: `${url}?a\0b` }],
+    ['an address that no text is', { url: `${url}?\ud800` }],
+    ['an address of two lines', { url: `${url}\n.example/` }],
+    ['an address that a terminal obeys', { url: `${url}?\u001b[2J` }],
+    ['an address with a blank', { url: `${url}/a b` }],
+    ['an address that reads from the right', { url: `${url}/\u202egpj` }],
   ])('with %s', async (_, body) => {
     expect((await make(body)).status).toBe(400);
   });
