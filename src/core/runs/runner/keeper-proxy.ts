@@ -61,7 +61,9 @@ async function forward(rules: ProxyRules, asked: IncomingMessage, answer: Server
     answer.writeHead(response.statusCode ?? 502, response.headers);
     response.pipe(answer);
   });
-  upstream.on('error', () => (answer.headersSent ? answer.destroy() : answer.writeHead(502).end()));
+  const fail = (): void => void (answer.headersSent ? answer.destroy() : answer.writeHead(502).end());
+  // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+  upstream.on('error', fail).on('close', () => answer.headersSent || fail());
   answer.on('close', () => upstream.destroy());
   asked.pipe(upstream);
 }
