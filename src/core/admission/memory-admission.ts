@@ -150,8 +150,9 @@ class MemoryAdmission implements Admission {
     if (hold === undefined || hold.spooled !== null) return 0n;
     const available = leastLeft(availableMicroUsd(hold.account), bounds);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
-    if (available < leastMicroUsd) return 0n;
-    if (added <= 0n) return availableMicroUsd(hold.account) <= 0n ? 0n : (exhaustedOf(bounds) ?? 0n);
+    if (added <= 0n || available < leastMicroUsd) {
+      return availableMicroUsd(hold.account) <= 0n ? 0n : (exhaustedOf(bounds) ?? 0n);
+    }
     changeHold(hold, added);
     return added;
   }

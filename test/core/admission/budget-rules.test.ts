@@ -151,7 +151,7 @@ async function leftOf(scene: Scene, admission: Admission): Promise<bigint> {
 type Step =
   | { readonly kind: 'admit'; readonly needed: bigint; readonly more: bigint }
   | { readonly kind: 'settle' | 'spool'; readonly which: number; readonly charge: number }
-  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint }
+  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint; readonly least: bigint }
   | { readonly kind: 'amount'; readonly type: Spending['type']; readonly microUsd: bigint | null }
   | { readonly kind: 'forget' };
 
@@ -166,7 +166,15 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
       charge: fc.integer({ min: 0, max: 1_000_000 }),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('extend' as const), which: fc.nat(20), more: micro }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('extend' as const),
+      which: fc.nat(20),
+      more: micro,
+      least: fc.oneof(fc.constant(0n), micro),
+    }),
+  },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -203,7 +211,7 @@ class Player {
     else {
       const hold = this.#held[step.which % Math.max(1, this.#held.length)];
       if (hold === undefined) return;
-      if (step.kind === 'extend') await this.#extend(hold, step.more);
+      if (step.kind === 'extend') await this.#extend(hold, step);
       else this.#end(hold, step);
     }
     await this.#noteHeld();
@@ -228,8 +236,9 @@ class Player {
     await client.del(this.#scene.name('budgets'));
   }
 
-  async #extend(hold: Held, more: bigint): Promise<void> {
-    const added = await this.#admission.extend(hold.id, more);
+  async #extend(hold: Held, { more, least }: Step & { readonly kind: 'extend' }): Promise<void> {
+    const added = await this.#admission.extend(hold.id, more, least);
+    if (typeof added === 'bigint' && added > 0n) expect(added).toBeGreaterThanOrEqual(least < more ? least : more);
     if (typeof added === 'bigint') hold.microUsd += added;
     this.said.push(typeof added === 'bigint' || added === null ? added : added.spending.type);
   }
