@@ -347,6 +347,20 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
     expect(await codeOf(admission, scene.request(10n))).toBe('ok 10');
   });
 
+  it('holds as it is when the books have answered, however it was when the request came', async () => {
+    const scene = new Scene();
+    scene.amounts.set('api_key', 1000n);
+    const admission = open(scene);
+    scene.meanwhile = () => void scene.amounts.set('api_key', 50n);
+    expect(await codeOf(admission, scene.request(60n))).toBe('budget_exceeded');
+    scene.amounts.set('user', 1000n);
+    scene.meanwhile = () => void scene.amounts.set('project', 10n);
+    expect(await codeOf(admission, scene.request(20n))).toBe('budget_exceeded');
+    scene.amounts.set('project', 1000n);
+    scene.amounts.delete('user');
+    expect(await codeOf(admission, scene.request(50n))).toBe('ok 50');
+  });
+
   it('is read again where something is settled while it is read', async () => {
     const scene = new Scene();
     scene.amounts.set('api_key', 100n);
