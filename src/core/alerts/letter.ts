@@ -1,3 +1,4 @@
+import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import { utcText } from '#base/utc.ts';
 import type { AlertLetter } from '#core/accounts/accounts.ts';
 import type { AlertType } from './kinds.ts';
@@ -29,12 +30,17 @@ const ofKey =
     page: { text: 'The key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
   });
 
+const picoOf = (usd: string): bigint => parseDecimal(usd, PICO_DIGITS) ?? 0n;
+
 const ofBudget = ({ name, of, text }: Words): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
+  // One that refuses a request may have much left: less than that request may cost.
+  const isLeft = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
+  const happened = isLeft ? 'has refused a request' : `has reached ${text('percent')} percent`;
   return {
-    subject: `A budget of ${name} has reached ${text('percent')} percent`,
+    subject: `A budget of ${name} ${happened}`,
     paragraphs: [
-      `The ${text('period')} budget of ${text('scope_type').replace('_', ' ')} ${text('scope_id')} ${of} has reached ${text('percent')} percent: ${text('spent')} USD of ${text('amount')} USD are spent.`,
+      `The ${text('period')} budget of ${text('scope_type').replace('_', ' ')} ${text('scope_id')} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD are spent${isLeft ? ', and what is left does not pay for it' : ''}.`,
       text('mode') === 'hard'
         ? `Requests that would pass it are refused until it resets at ${resetsAt}.`
         : `It refuses nothing. It resets at ${resetsAt}.`,

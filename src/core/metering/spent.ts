@@ -28,7 +28,7 @@ export interface SpendingReports {
   spentWith(organizationId: string, span: SpendingSpan, requestIds: readonly string[]): Promise<SpentOf>;
   /** Pico-dollars, in the order of the questions. */
   spentOf(organizationId: string, spans: readonly SpendingSpan[]): Promise<readonly bigint[]>;
-  /** End users who are counted and have spent so much; the 1000 who spent most. */
+  /** End users who are counted and have spent so much, however many they are. */
   usersWith(
     organizationId: string,
     span: { readonly fromMs: number; readonly toMs: number; readonly leastPicoUsd: bigint },
@@ -37,6 +37,7 @@ export interface SpendingReports {
   forgetUsers(beforeMs: number): Promise<void>;
 }
 
+/** One question brings no more, so that others have their turn between. */
 const usersMax = 1000;
 const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
@@ -74,12 +75,18 @@ export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports
       return spans.map((_, n) => found.get(n) ?? 0n);
     },
     async usersWith(organizationId, { fromMs, toMs, leastPicoUsd }) {
-      const rows = await sql<{ user: string; spent: string }[]>`
-        select end_user as user, sum(cost)::text as spent from usage_users
-        where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
-        group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
-        order by sum(cost) desc limit ${usersMax}`;
-      return rows.map(({ user, spent }) => ({ user, picoUsd: BigInt(spent) }));
+      const found: UserSpending[] = [];
+      for (;;) {
+        const last = found.at(-1);
+        const rows = await sql<{ user: string; spent: string }[]>`
+          select end_user as user, sum(cost)::text as spent from usage_users
+          where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
+            ${last === undefined ? sql`` : sql`and end_user > ${last.user}`}
+          group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
+          order by end_user limit ${usersMax}`;
+        for (const { user, spent } of rows) found.push({ user, picoUsd: BigInt(spent) });
+        if (rows.length < usersMax) return found;
+      }
     },
     async forgetUsers(beforeMs) {
       await sql`delete from usage_users where day < ${dayOf(beforeMs)}::date`;
