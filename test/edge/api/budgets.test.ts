@@ -190,11 +190,9 @@ describe('alerts of budgets', () => {
       alert_percents: [],
     });
     expect((await chat(second)).status).toBe(402);
-    const { subject, text } = await mail.next(other);
-    expect([subject, text]).toEqual([
-      'A budget of Second has refused a request',
-      expect.stringContaining('0 USD of 0.000001 USD are spent, and what is left does not pay for it'),
-    ]);
+    const { text } = await mail.next(other);
+    expect(text).toContain('has refused a request: 0 USD of 0.000001 USD are spent');
+    expect(text).not.toContain('percent');
     expect(text).toContain('Requests that would pass it are refused');
     expect(mail.letters.filter(({ to }) => to.includes(admin))).toHaveLength(2);
     expect(mail.letters.filter(({ to }) => to.includes(member))).toHaveLength(0);
