@@ -111,8 +111,15 @@ function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response 
   return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
+const namedAndEach: Refusal = {
+  status: 400,
+  message: 'No budget was made.',
+  problems: new Map([['id', 'is of no use for each end user: leave it empty, or choose one end user']]),
+};
+
 export async function createBudget(visit: Visit, form: Form): Promise<Response> {
   const typed = typedOf(form);
+  if (typed.type === 'each_user' && typed.id !== '') return newPage(visit, typed, namedAndEach);
   const scope = typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: typed.id };
   const { period, amount, mode, alerts } = typed;
   const body = { scope, period, amount: amount, mode, alert_percents: percentsOf(alerts) };
