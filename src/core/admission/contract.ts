@@ -105,6 +105,26 @@ export function budgetsOf(
   return spender === undefined || budgets === undefined ? noBudgets : budgets.of(spender, requestId);
 }
 
+/** Asks about budgets, and again where others hold by the time of the answer: a change that was answered is gone by. */
+export async function askOfCurrent<T>(
+  budgets: () => readonly HardBudget[],
+  ask: (budgets: readonly HardBudget[]) => Promise<T>,
+): Promise<T> {
+  for (;;) {
+    const asked = budgets();
+    const answer = await ask(asked);
+    if (areSame(asked, budgets())) return answer;
+  }
+}
+
+function areSame(some: readonly HardBudget[], others: readonly HardBudget[]): boolean {
+  if (some.length !== others.length) return false;
+  return some.every(({ slot, amountMicroUsd }, index) => {
+    const other = others[index];
+    return other?.slot === slot && other.amountMicroUsd === amountMicroUsd;
+  });
+}
+
 interface BudgetedRequest {
   readonly spender?: Spender | undefined;
   readonly requestId: string;

@@ -15,6 +15,7 @@ import {
 } from '#core/limits/limits.ts';
 import { BooksWatch } from './books-watch.ts';
 import {
+  askOfCurrent,
   heldFor,
   type Admission,
   type AdmitRefusal,
@@ -135,11 +136,11 @@ class MemoryAdmission implements Admission {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return 0n;
     const { organizationId } = hold.account;
-    const budgets = this.#budgetsLeft(requestId, hold);
-    const bounds = this.#budgets.current(organizationId, budgets);
+    const budgets = (): readonly HardBudget[] => this.#budgetsLeft(requestId, hold);
+    const bounds = this.#budgets.current(organizationId, budgets());
     const wanted = { moreMicroUsd, leastMicroUsd };
     if (bounds !== null) return this.#extend(requestId, wanted, bounds);
-    return this.#budgets.read(organizationId, budgets).then(
+    return this.#readBounds(organizationId, budgets).then(
       (read) => this.#extend(requestId, wanted, read),
       () => null,
     );
@@ -150,8 +151,9 @@ class MemoryAdmission implements Admission {
     if (hold === undefined || hold.spooled !== null) return 0n;
     const available = leastLeft(availableMicroUsd(hold.account), bounds);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
-    if (available < leastMicroUsd) return 0n;
-    if (added <= 0n) return availableMicroUsd(hold.account) <= 0n ? 0n : (exhaustedOf(bounds) ?? 0n);
+    if (added <= 0n || available < leastMicroUsd) {
+      return availableMicroUsd(hold.account) <= 0n ? 0n : (exhaustedOf(bounds) ?? 0n);
+    }
     changeHold(hold, added);
     return added;
   }
@@ -227,6 +229,10 @@ class MemoryAdmission implements Admission {
     return this.#budgetsOf(requestId, spender).filter(({ slot }) => slots.has(slot));
   }
 
+  #readBounds(organizationId: string, budgets: () => readonly HardBudget[]): Promise<readonly Bound[]> {
+    return askOfCurrent(budgets, (asked) => this.#budgets.read(organizationId, asked));
+  }
+
   #holdsOf(slot: CountedSlot['slot']): ReadonlyMap<string, CountedSlot> {
     const found = new Map<string, CountedSlot>();
     for (const [id, { slots }] of this.#holds) {
@@ -240,27 +246,21 @@ class MemoryAdmission implements Admission {
     const { organizationId, requestId, spender } = request;
     const account = this.#accounts.current(organizationId);
     const key = this.#keys.keyOf(request.keyId, () => this.#windowsNowMs);
-    const budgets = this.#budgetsOf(requestId, spender);
-    const bounds = this.#budgets.current(organizationId, budgets);
+    const bounds = this.#budgets.current(organizationId, this.#budgetsOf(requestId, spender));
     if (account === null || bounds === null || !this.#keys.knowsMonth(key, request.limits)) {
-      return this.#afterLoading(request, key, budgets, decide);
+      return this.#afterLoading(request, key, decide);
     }
     const result = decide({ account, key, bounds });
     if (result.ok || result.code !== 'insufficient_funds' || !this.#accounts.mayBeOutdated(account)) return result;
-    return this.#afterLoading(request, key, budgets, decide);
+    return this.#afterLoading(request, key, decide);
   }
 
-  async #afterLoading(
-    request: AdmitRequest,
-    key: Key,
-    budgets: readonly HardBudget[],
-    decide: Decide,
-  ): Promise<AdmitResult> {
-    const { organizationId } = request;
+  async #afterLoading(request: AdmitRequest, key: Key, decide: Decide): Promise<AdmitResult> {
+    const { organizationId, requestId, spender } = request;
     try {
       if (!this.#keys.knowsMonth(key, request.limits)) await this.#keys.loadMonth(request, key);
       const account = await this.#accounts.read(organizationId);
-      const bounds = await this.#budgets.read(organizationId, budgets);
+      const bounds = await this.#readBounds(organizationId, () => this.#budgetsOf(requestId, spender));
       return decide({ account, key, bounds });
     } catch {
       return { ok: false, code: 'billing_unavailable' };

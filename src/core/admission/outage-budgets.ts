@@ -22,9 +22,9 @@ export interface BudgetPart {
 }
 
 export interface OutageBudgetsOptions {
-  readonly books: OutageBooks;
-  readonly leases: HoldLeases;
-  readonly known: LastKnown;
+  readonly books: Pick<OutageBooks, 'spent' | 'gateways'>;
+  readonly leases: Pick<HoldLeases, 'holdsOf'>;
+  readonly known: Pick<LastKnown, 'budget'>;
 }
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
@@ -103,17 +103,18 @@ export class OutageBudgets {
   async #make(organizationId: string, { slot, spending }: HardBudget): Promise<SpentShare> {
     const { books, leases, known } = this.#options;
     const heard = known.budget(organizationId, slot);
-    const ids = [...leases.holdsOf(organizationId)].filter(([, { slots }]) => slots.includes(slot)).map(([id]) => id);
+    const asked = [...leases.holdsOf(organizationId)].filter(([, { slots }]) => slots.includes(slot));
+    const requestIds = asked.map(([id]) => id);
     const [said, gateways] = await Promise.all([
-      books.spent(organizationId, { spending, requestIds: ids }, heard !== null),
+      books.spent(organizationId, { spending, requestIds }, heard !== null),
       books.gateways(),
     ]);
     const saidMicroUsd = said === null ? -1n : (said.picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
     const isHeard = heard !== null && heard.spentMicroUsd > saidMicroUsd;
     const counted = new Set(isHeard ? [] : said?.counted);
-    // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
+    // One that ended meanwhile and is not in what the books said counts with all that it held.
     let ownMicroUsd = 0n;
-    for (const [id, hold] of leases.holdsOf(organizationId)) {
+    for (const [id, hold] of new Map([...asked, ...leases.holdsOf(organizationId)])) {
       if (hold.slots.includes(slot) && !counted.has(id)) ownMicroUsd += hold.heldMicroUsd;
     }
     const others = heard?.othersMicroUsd ?? 0n;

@@ -14,6 +14,7 @@ import {
 } from '#core/limits/limits.ts';
 import type { AdmissionStore } from './admission-store.ts';
 import {
+  askOfCurrent,
   budgetsOf,
   heldFor,
   type AdmitRefusal,
@@ -113,9 +114,9 @@ export class Outage {
     const { books, budgets, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
-      const bound = budgetsOf(budgets, { requestId, spender: hold.spender });
-      const asked = bound.filter(({ slot }) => hold.slots.includes(slot));
-      const parts = await this.#budgets.read(hold.organizationId, asked);
+      const parts = await this.#readParts(hold.organizationId, () =>
+        budgetsOf(budgets, { requestId, spender: hold.spender }).filter(({ slot }) => hold.slots.includes(slot)),
+      );
       if (this.#isOver || hold.isSettled) return null;
       const mayGive = books.mayServe && !this.givenOver.has(hold.organizationId);
       const least = leastOf(share.leftMicroUsd, parts.map(leftOfPart));
@@ -219,18 +220,21 @@ export class Outage {
     try {
       if (await this.#isRevoked(request)) return { ok: false, code: 'unauthorized' };
       const { organizationId } = request;
-      const [share, key, parts] = await Promise.all([
-        books.read(organizationId),
-        this.#readKey(request),
-        this.#budgets.read(organizationId, budgetsOf(this.#options.budgets, request)),
-      ]);
+      const readParts = (): Promise<readonly BudgetPart[]> =>
+        this.#readParts(organizationId, () => budgetsOf(this.#options.budgets, request));
+      const [share, key] = await Promise.all([books.read(organizationId), this.#readKey(request), readParts()]);
       const isPoor = refuseByShare(share, request)?.code === 'insufficient_funds';
       if (isPoor && books.mayHaveMore(share)) await books.askMore(organizationId, share);
+      const parts = await readParts();
       if (this.#isOver) return await this.#options.again(request, deciding);
       return books.mayServe ? this.#decide(request, { share, key, parts }, deciding) : unavailable;
     } catch {
       return unavailable;
     }
+  }
+
+  #readParts(organizationId: string, budgets: () => readonly HardBudget[]): Promise<readonly BudgetPart[]> {
+    return askOfCurrent(budgets, (asked) => this.#budgets.read(organizationId, asked));
   }
 
   /** The books are asked where Redis never said it. */

@@ -90,14 +90,18 @@ export class RedisAsking {
     const { books } = this.#options;
     try {
       if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
-      const again = { ...asking, attempt: attempt + 1 };
+      const again = (): Asking => {
+        const budgets = budgetsOf(this.#options.budgets, request);
+        return { ...asking, budgets, attempt: attempt + 1 };
+      };
       if (word === 'wallet' || word === 'budget') {
-        this.#batcher.ask({ ...again, takesOld: await this.#readMoney(asking, word) });
-      } else if (word === 'clock') this.#batcher.ask({ ...again, monthMs: monthStartMs(nowMs) });
+        const takesOld = await this.#readMoney(asking, word);
+        this.#batcher.ask({ ...again(), takesOld });
+      } else if (word === 'clock') this.#batcher.ask({ ...again(), monthMs: monthStartMs(nowMs) });
       else {
         if (word === 'month') await books.loadMonth(request, monthMs);
         else await books.loadKey(request);
-        this.#batcher.ask(again);
+        this.#batcher.ask(again());
       }
     } catch (error) {
       // What was asked just now was no admission: nothing of this one is under way.

@@ -77,7 +77,7 @@ end
 
 /**
  * Extends the hold of a request that has budgets. KEYS wallet holds money budgets · ARGV deadline request more least (slot limit)…
- * Says what was added, nothing where that is less than the least, and then the budget that has nothing more, or "-".
+ * Says what was added, nothing where that is less than the least, and then the first budget that has nothing more, or "-".
  */
 export const extendBoundScript = script(`${identity}${holdBudgets}
 if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return {'gone', now} end
@@ -85,12 +85,14 @@ local me = identity()
 local wallet = redis.call('HMGET', KEYS[1], 'b', 'i')
 if not wallet[1] or wallet[2] ~= me then return {'wallet', now} end
 local available, why = tonumber(wallet[1]) - tonumber(redis.call('HGET', KEYS[3], 'total') or '0'), '-'
+local isEmpty = available <= 0
 for index = 5, #ARGV, 2 do
   local slot = ARGV[index]
   local known = redis.call('HMGET', KEYS[4], 'i', slot)
   if known[1] ~= me or not known[2] then return {'budget', now} end
   local left = tonumber(ARGV[index + 1]) + tonumber(known[2]) - tonumber(redis.call('HGET', KEYS[3], 'h:' .. slot) or '0')
-  if left < available then available, why = left, slot end
+  if left <= 0 and why == '-' and not isEmpty then why = slot end
+  available = math.min(available, left)
 end
 if available <= 0 or available < tonumber(ARGV[4]) then return {'ok', now, '0', why} end
 local more = ARGV[3]

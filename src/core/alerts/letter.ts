@@ -1,3 +1,4 @@
+import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import { utcText } from '#base/utc.ts';
 import type { AlertLetter } from '#core/accounts/accounts.ts';
 import type { AlertType } from './kinds.ts';
@@ -39,12 +40,17 @@ function spenderOf(text: Words['text']): string {
   return `the end user "${chars.slice(0, userCharsMax).join('')}${chars.length > userCharsMax ? '…' : ''}"`;
 }
 
+const picoOf = (usd: string): bigint => parseDecimal(usd, PICO_DIGITS) ?? 0n;
+
 const ofBudget = ({ name, of, text }: Words): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
+  // One that refuses a request may have much left: less than that request may cost.
+  const isLeft = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
+  const happened = isLeft ? 'has refused a request' : `has reached ${text('percent')} percent`;
   return {
-    subject: `A budget of ${name} has reached ${text('percent')} percent`,
+    subject: `A budget of ${name} ${happened}`,
     paragraphs: [
-      `The ${text('period')} budget of ${spenderOf(text)} ${of} has reached ${text('percent')} percent: ${text('spent')} USD of ${text('amount')} USD are spent.`,
+      `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD are spent${isLeft ? ', and what is left does not pay for it' : ''}.`,
       text('mode') === 'hard'
         ? `Requests that would pass it are refused until it resets at ${resetsAt}.`
         : `It refuses nothing. It resets at ${resetsAt}.`,

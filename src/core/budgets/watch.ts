@@ -49,7 +49,7 @@ export interface BudgetWatchOptions {
     organizationId: string,
     spendings: readonly AppliedBudget['spending'][],
   ) => Promise<readonly bigint[]>;
-  /** End users that have spent at least so much in a period, some of them where they are too many. */
+  /** End users that have spent at least so much in a period. */
   readonly users: (
     organizationId: string,
     span: PeriodSpan & { readonly leastPicoUsd: bigint },
@@ -83,11 +83,9 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
   const refusals = new Set<string>();
   return {
     async look() {
-      const budgets = (await readAllBudgets(db)).filter(
-        ({ alertPercents, mode }) => alertPercents.length > 0 || mode === 'hard',
-      );
+      const budgets = await readAllBudgets(db);
       for (const [organizationId, own] of Map.groupBy(budgets, (budget) => budget.organizationId)) {
-        await lookAt(options, organizationId, own);
+        if (own.some(tells)) await lookAt(options, organizationId, own);
       }
     },
     refused({ budgetId, slot, spending: { type, id, fromMs } }) {
@@ -111,8 +109,10 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
   };
 }
 
+const tells = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
+
 async function lookAt(options: BudgetWatchOptions, organizationId: string, budgets: readonly Budget[]): Promise<void> {
-  const known = await readTold(options.db, budgets, options.clock.now());
+  const known = await readTold(options.db, budgets.filter(tells), options.clock.now());
   const spenders = await readSpenders(options, organizationId, budgets, known.pending);
   for (const spender of spenders) {
     const { budget, picoUsd } = spender;
@@ -163,55 +163,56 @@ async function readSpenders(
   pending: ReadonlySet<string>,
 ): Promise<readonly Spender[]> {
   const nowMs = options.clock.now();
-  const named = budgets.flatMap((budget) => {
-    const { type, id } = budget.scope;
-    if (id === null) return [];
-    return spansOf(budget, nowMs).map((span) => ({
-      budget,
-      id,
-      span,
-      spending: { type, id, period: budget.period, ...span },
-    }));
+  const named = budgets.filter(tells).flatMap((budget) => {
+    const { id } = budget.scope;
+    return id === null ? [] : spansOf(budget, nowMs).map((span) => ({ budget, id, span }));
   });
-  const amounts = await options.spent(
-    organizationId,
-    named.map(({ spending }) => spending),
+  const each = budgets.filter((budget) => budget.scope.id === null && tells(budget));
+  const refused = each.flatMap((budget) =>
+    spansOf(budget, nowMs).flatMap((span) => refusedOf(budget, span, pending).map((id) => ({ budget, id, span }))),
   );
-  const found: Spender[] = named.map((one, index) => ({ ...one, picoUsd: amounts[index] ?? 0n }));
-  for (const budget of budgets.filter(({ scope }) => scope.id === null)) {
-    const own = new Set(
-      named
-        .filter((one) => one.budget.scope.type === 'user' && one.budget.period === budget.period)
-        .map(({ id }) => id),
-    );
+  const asked = [...named, ...refused];
+  const amounts = await options.spent(organizationId, asked.map(spendingOf));
+  const found: Spender[] = asked.map((one, index) => ({ ...one, picoUsd: amounts[index] ?? 0n }));
+  for (const budget of each) {
+    const owners = ownersOf(budgets, budget);
     for (const span of spansOf(budget, nowMs)) {
-      const users = await readUsers(options, budget, span, pending);
-      found.push(...users.filter(({ id }) => !own.has(id)));
+      const told = new Set([...owners, ...refusedOf(budget, span, pending)]);
+      found.push(...(await readUsers(options, budget, span)).filter(({ id }) => !told.has(id)));
     }
   }
   return found;
 }
 
-/** Of a budget of each end user those who have come to something that is told, and those who were refused. */
-async function readUsers(
-  { users }: BudgetWatchOptions,
-  budget: Budget,
-  span: PeriodSpan,
-  pending: ReadonlySet<string>,
-): Promise<readonly Spender[]> {
-  const refused = [...pending].flatMap((name) => {
+const spendingOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>): AppliedBudget['spending'] => ({
+  type: budget.scope.type,
+  id,
+  period: budget.period,
+  ...span,
+});
+
+/** End users for whom a budget of his own stands in the place of one of each: see the book. */
+function ownersOf(budgets: readonly Budget[], each: Budget): readonly string[] {
+  return budgets.flatMap(({ scope, period, mode }) =>
+    scope.type === 'user' && scope.id !== null && period === each.period && mode === each.mode ? [scope.id] : [],
+  );
+}
+
+/** End users whom a budget of each has refused, and of whom that is still to be told. */
+function refusedOf(budget: Budget, span: PeriodSpan, pending: ReadonlySet<string>): readonly string[] {
+  return [...pending].flatMap((name) => {
     const [id, from, ...rest] = name.split('\n');
     return id === budget.id && from === dayOf(span.fromMs) ? [rest.slice(0, -1).join('\n')] : [];
   });
-  const least = refused.length > 0 ? 0 : Math.min(...budget.alertPercents);
+}
+
+/** Of a budget of each end user those who have come to something that is told. */
+async function readUsers({ users }: BudgetWatchOptions, budget: Budget, span: PeriodSpan): Promise<readonly Spender[]> {
+  const least = Math.min(...budget.alertPercents);
   if (!Number.isFinite(least)) return [];
   const leastPicoUsd = (budget.amountPicoUsd * BigInt(least)) / 100n;
   const spent = await users(budget.organizationId, { ...span, leastPicoUsd });
-  const all = new Map([
-    ...refused.map((user) => [user, 0n] as const),
-    ...spent.map(({ user, picoUsd }) => [user, picoUsd] as const),
-  ]);
-  return [...all].map(([id, picoUsd]) => ({ budget, id, span, picoUsd }));
+  return spent.map(({ user, picoUsd }) => ({ budget, id: user, span, picoUsd }));
 }
 
 async function tell({ db, clock, log, raiseIn }: BudgetWatchOptions, spender: Spender, percent: number): Promise<void> {

@@ -28,7 +28,7 @@ export interface SpendingReports {
   spentWith(organizationId: string, span: SpendingSpan, requestIds: readonly string[]): Promise<SpentOf>;
   /** Pico-dollars, in the order of the questions. */
   spentOf(organizationId: string, spans: readonly SpendingSpan[]): Promise<readonly bigint[]>;
-  /** End users who are counted and have spent so much; the 1000 who spent most. */
+  /** End users who are counted and have spent so much, however many they are. */
   usersWith(
     organizationId: string,
     span: { readonly fromMs: number; readonly toMs: number; readonly leastPicoUsd: bigint },
@@ -37,6 +37,7 @@ export interface SpendingReports {
   forgetUsers(beforeMs: number): Promise<void>;
 }
 
+/** One question brings no more, so that others have their turn between. */
 const usersMax = 1000;
 const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
@@ -56,30 +57,47 @@ export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports
       const asked = spans.map(({ type, id, fromMs, toMs }, n) => ({
         n,
         type,
-        id,
+        id: type === 'user' ? null : id,
+        end_user: type === 'user' ? id : null,
         from: dayOf(fromMs),
         to: dayOf(toMs),
       }));
+      const organization = idCodeSql(sql, organizationId);
+      const first = dayOf(Math.min(...spans.map(({ fromMs }) => fromMs)));
+      const end = dayOf(Math.max(...spans.map(({ toMs }) => toMs)));
+      // Each kind is one join by equality: a thousand budgets cost one reading of the days, not a thousand.
+      const days = sql`s.organization = ${organization} and s.day >= ${first}::date and s.day < ${end}::date
+        and s.day >= a.from and s.day < a.to`;
       const rows = await sql<{ n: number; spent: string }[]>`
-        select t.n, coalesce(case when t.type = 'user' then (
-            select sum(cost) from usage_users where organization = o.code and end_user = t.id
-              and day >= t.from and day < t.to)
-          else (select sum(cost) from usage_daily where organization = o.code and day >= t.from and day < t.to
-              and case when t.type = 'api_key' then key else project end
-                = (select code from usage_ids where id::text = t.id)) end, 0)::text as spent
-        from json_to_recordset(${JSON.stringify(asked)}::text::json)
-            as t(n integer, type text, id text, "from" date, "to" date)
-          cross join (select ${idCodeSql(sql, organizationId)} as code) o`;
+        with asked as (
+          select t.n, t.type, t.end_user, t.from, t.to, i.code
+          from json_to_recordset(${JSON.stringify(asked)}::text::json)
+              as t(n integer, type text, id uuid, end_user text, "from" date, "to" date)
+            left join usage_ids i on i.id = t.id
+        )
+        select n, sum(cost)::text as spent from (
+          select a.n, s.cost from asked a join usage_daily s on s.key = a.code and ${days} where a.type = 'api_key'
+          union all
+          select a.n, s.cost from asked a join usage_daily s on s.project = a.code and ${days} where a.type = 'project'
+          union all
+          select a.n, s.cost from asked a join usage_users s on s.end_user = a.end_user and ${days} where a.type = 'user'
+        ) found group by n`;
       const found = new Map(rows.map(({ n, spent }) => [n, BigInt(spent)]));
       return spans.map((_, n) => found.get(n) ?? 0n);
     },
     async usersWith(organizationId, { fromMs, toMs, leastPicoUsd }) {
-      const rows = await sql<{ user: string; spent: string }[]>`
-        select end_user as user, sum(cost)::text as spent from usage_users
-        where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
-        group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
-        order by sum(cost) desc limit ${usersMax}`;
-      return rows.map(({ user, spent }) => ({ user, picoUsd: BigInt(spent) }));
+      const found: UserSpending[] = [];
+      for (;;) {
+        const last = found.at(-1);
+        const rows = await sql<{ user: string; spent: string }[]>`
+          select end_user as user, sum(cost)::text as spent from usage_users
+          where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
+            ${last === undefined ? sql`` : sql`and end_user > ${last.user}`}
+          group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
+          order by end_user limit ${usersMax}`;
+        for (const { user, spent } of rows) found.push({ user, picoUsd: BigInt(spent) });
+        if (rows.length < usersMax) return found;
+      }
     },
     async forgetUsers(beforeMs) {
       await sql`delete from usage_users where day < ${dayOf(beforeMs)}::date`;

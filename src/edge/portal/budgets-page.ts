@@ -11,7 +11,7 @@ import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } f
 
 const pageSize = 50;
 const notices: Readonly<Record<string, string>> = {
-  made: 'The budget is made. Every request is held against it from now on.',
+  made: 'The budget is made. Every request counts against it from now on.',
   saved: 'The budget is changed.',
   deleted: 'The budget is deleted.',
 };
@@ -57,9 +57,10 @@ interface Typed {
   readonly alerts: string;
 }
 
+/** The name of an end user is what requests say, spaces as well. */
 const typedOf = (form: Form): Typed => ({
   type: form.text('type'),
-  id: form.text('id').trim(),
+  id: form.text('type') === 'user' ? form.text('id') : form.text('id').trim(),
   period: form.text('period'),
   amount: form.text('amount').trim(),
   mode: form.text('mode'),
@@ -79,11 +80,11 @@ function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null)
   ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal: renamed(refusal, 'alert_percents', 'alerts'), hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
 }
 
-/** The API's field under the form's name. */
+/** The API's field, or what is the matter with one entry of it, under the form's name. */
 function renamed(refusal: Refusal | null, from: string, to: string): Refusal | null {
-  const problem = refusal?.problems.get(from);
-  if (refusal === null || problem === undefined) return refusal;
-  return { ...refusal, problems: new Map([...refusal.problems, [to, problem]]) };
+  if (refusal === null) return null;
+  const found = [...refusal.problems].find(([name]) => name === from || name.startsWith(`${from}.`));
+  return found === undefined ? refusal : { ...refusal, problems: new Map([...refusal.problems, [to, found[1]]]) };
 }
 
 export async function newBudgetPage(visit: Visit): Promise<Response> {
@@ -110,8 +111,15 @@ function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response 
   return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
+const namedAndEach: Refusal = {
+  status: 400,
+  message: 'No budget was made.',
+  problems: new Map([['id', 'is of no use for each end user: leave it empty, or choose one end user']]),
+};
+
 export async function createBudget(visit: Visit, form: Form): Promise<Response> {
   const typed = typedOf(form);
+  if (typed.type === 'each_user' && typed.id !== '') return newPage(visit, typed, namedAndEach);
   const scope = typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: typed.id };
   const { period, amount, mode, alerts } = typed;
   const body = { scope, period, amount, mode, alert_percents: percentsOf(alerts) };

@@ -1,15 +1,12 @@
-import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
-import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, AdmitRequest, HardBudget, Settlement, Spender, Spending } from '#core/admission/contract.ts';
-import { periodOf } from '#core/budgets/budgets.ts';
+import type { Admission, AdmitRequest, Spending } from '#core/admission/contract.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { Scene, usedOf } from './budget-scene.ts';
 
 /** Hard budgets over books that the test writes: memory and Redis say the same, and what they say is exact. */
 
@@ -22,7 +19,7 @@ beforeAll(async () => {
   store = await connectRedis(redis.url, log);
   client = new Redis(redis.url);
   // A script that Redis does not know yet is sent twice, and other calls may come between.
-  const scene = new Scene();
+  const scene = new Scene(store);
   for (const amount of [100n, null]) {
     if (amount !== null) scene.amounts.set('api_key', amount);
     else scene.amounts.clear();
@@ -41,99 +38,6 @@ afterAll(async () => {
   await redis.stop();
 });
 
-const unlimited = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
-const balancePicoUsd = 10n ** 15n;
-
-/** One organization: its books, its budgets, and what admits its requests. */
-class Scene {
-  readonly organizationId = randomUUID();
-  readonly spender: Spender = {
-    organizationId: this.organizationId,
-    keyId: randomUUID(),
-    projectId: randomUUID(),
-    user: 'anna',
-  };
-  readonly booked = new Map<string, bigint>();
-  /** Of everybody who counts against a slot; in micro-dollars. */
-  readonly amounts = new Map<Spending['type'], bigint>();
-  /** What is done between a question to the books and their answer. */
-  meanwhile: () => void = () => undefined;
-  live = new Set<string>();
-
-  readonly budgets = {
-    of: (spender: Spender, requestId: string): readonly HardBudget[] =>
-      [...this.amounts].map(([type, amountMicroUsd]) => {
-        const id = { project: spender.projectId, api_key: spender.keyId, user: spender.user ?? '' }[type];
-        const span = periodOf('daily', Number.parseInt(requestId.slice(0, 8) + requestId.slice(9, 13), 16));
-        const slot = `${type}_${id}_${span.fromMs}`;
-        return { budgetId: slot, slot, spending: { type, id, period: 'daily', ...span }, amountMicroUsd };
-      }),
-  };
-
-  readonly spentWith = (_organizationId: string, { fromMs, toMs }: Spending, ids: readonly string[]) => {
-    const inPeriod = [...this.booked].filter(([id]) => {
-      const ms = Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
-      return ms >= fromMs && ms < toMs;
-    });
-    const picoUsd = inPeriod.reduce((sum, [, cost]) => sum + cost, 0n);
-    const counted = ids.filter((id) => this.booked.has(id));
-    this.meanwhile();
-    return Promise.resolve({ picoUsd, counted });
-  };
-
-  request(neededMicroUsd: bigint, wantedMicroUsd = neededMicroUsd, nowMs?: number): AdmitRequest {
-    const { organizationId, keyId } = this.spender;
-    const amounts = { neededMicroUsd, wantedMicroUsd, estimatedTokens: 1 };
-    return { organizationId, keyId, limits: unlimited, requestId: uuidv7(nowMs), spender: this.spender, ...amounts };
-  }
-
-  memory(): Admission {
-    return createMemoryAdmission({
-      loadBalance: () => Promise.resolve(balancePicoUsd),
-      loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
-      onCredit: () => undefined,
-      budgets: this.budgets,
-      loadSpent: this.spentWith,
-      clock: systemClock,
-    });
-  }
-
-  redis(gatewayId: string = randomUUID(), leaseMs = 30_000): RedisAdmission {
-    return createRedisAdmission({
-      store,
-      prefix: 'hg:test',
-      gatewayId,
-      leaseMs,
-      books: {
-        balanceWith: (_, ids) => Promise.resolve({ balancePicoUsd, charged: ids.filter((id) => this.booked.has(id)) }),
-        tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
-        isRevoked: () => Promise.resolve(false),
-        spentWith: this.spentWith,
-      },
-      budgets: this.budgets,
-      collect: () => Promise.resolve([]),
-      findSettled: (_, ids) =>
-        Promise.resolve(
-          new Map(ids.flatMap((id) => (this.booked.has(id) ? [[id, usedOf(this.booked.get(id) ?? 0n)] as const] : []))),
-        ),
-      liveGateways: () => Promise.resolve(this.live),
-      clock: systemClock,
-      log,
-    });
-  }
-
-  /** As the request path ends a request: the books first. */
-  end(admission: Admission, requestId: string, picoUsd: bigint): void {
-    this.booked.set(requestId, picoUsd);
-    admission.settle(requestId, usedOf(picoUsd));
-  }
-
-  name(what: string): string {
-    return `hg:test:{${this.organizationId}}:${what}`;
-  }
-}
-
-const usedOf = (chargedPicoUsd: bigint): Settlement => ({ chargedPicoUsd, tokens: 1 });
 const picoOf = (microUsd: bigint): bigint => microUsd * 1_000_000n;
 
 async function codeOf(admission: Admission, request: AdmitRequest): Promise<string> {
@@ -151,7 +55,7 @@ async function leftOf(scene: Scene, admission: Admission): Promise<bigint> {
 type Step =
   | { readonly kind: 'admit'; readonly needed: bigint; readonly more: bigint }
   | { readonly kind: 'settle' | 'spool'; readonly which: number; readonly charge: number }
-  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint }
+  | { readonly kind: 'extend'; readonly which: number; readonly more: bigint; readonly least: bigint }
   | { readonly kind: 'amount'; readonly type: Spending['type']; readonly microUsd: bigint | null }
   | { readonly kind: 'forget' };
 
@@ -166,7 +70,15 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
       charge: fc.integer({ min: 0, max: 1_000_000 }),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('extend' as const), which: fc.nat(20), more: micro }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('extend' as const),
+      which: fc.nat(20),
+      more: micro,
+      least: fc.oneof(fc.constant(0n), micro),
+    }),
+  },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -187,7 +99,7 @@ interface Held {
 /** Plays a history, and notes what is said. */
 class Player {
   readonly said: unknown[] = [];
-  readonly #scene = new Scene();
+  readonly #scene = new Scene(store);
   readonly #held: Held[] = [];
   readonly #admission: Admission;
 
@@ -203,7 +115,7 @@ class Player {
     else {
       const hold = this.#held[step.which % Math.max(1, this.#held.length)];
       if (hold === undefined) return;
-      if (step.kind === 'extend') await this.#extend(hold, step.more);
+      if (step.kind === 'extend') await this.#extend(hold, step);
       else this.#end(hold, step);
     }
     await this.#noteHeld();
@@ -228,8 +140,10 @@ class Player {
     await client.del(this.#scene.name('budgets'));
   }
 
-  async #extend(hold: Held, more: bigint): Promise<void> {
-    const added = await this.#admission.extend(hold.id, more);
+  async #extend(hold: Held, { more, least }: Step & { readonly kind: 'extend' }): Promise<void> {
+    const added = await this.#admission.extend(hold.id, more, least);
+    const isTooLittle = typeof added === 'bigint' && added > 0n && added < least && added < more;
+    if (isTooLittle) throw new Error(`${added} was added where ${least} was the least`);
     if (typeof added === 'bigint') hold.microUsd += added;
     this.said.push(typeof added === 'bigint' || added === null ? added : added.spending.type);
   }
@@ -276,7 +190,7 @@ describe('the rules of budgets', () => {
         fc.asyncProperty(
           fc.array(fc.tuple(fc.bigInt({ min: 1n, max: 300n }), fc.integer({ min: 0, max: 1_000_000 }), fc.boolean())),
           async (asked) => {
-            const scene = new Scene();
+            const scene = new Scene(store);
             scene.amounts.set('project', 1000n);
             const admission = kind === 'memory' ? scene.memory() : scene.redis();
             const running = new Map<string, bigint>();
@@ -309,7 +223,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
   const open = (scene: Scene): Admission => (kind === 'memory' ? scene.memory() : scene.redis());
 
   it('belongs to the period in which a request was accepted, also where that ends while it runs', async () => {
-    const scene = new Scene();
+    const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
     const lateMs = Date.UTC(2031, 4, 17, 23, 59, 30);
@@ -324,7 +238,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
   });
 
   it('counts a charge once that the books have before the request is settled', async () => {
-    const scene = new Scene();
+    const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
     const first = scene.request(60n);
@@ -338,8 +252,22 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
     expect(await codeOf(admission, scene.request(10n))).toBe('ok 10');
   });
 
+  it('holds as it is when the books have answered, however it was when the request came', async () => {
+    const scene = new Scene(store);
+    scene.amounts.set('api_key', 1000n);
+    const admission = open(scene);
+    scene.meanwhile = () => void scene.amounts.set('api_key', 50n);
+    expect(await codeOf(admission, scene.request(60n))).toBe('budget_exceeded');
+    scene.amounts.set('user', 1000n);
+    scene.meanwhile = () => void scene.amounts.set('project', 10n);
+    expect(await codeOf(admission, scene.request(20n))).toBe('budget_exceeded');
+    scene.amounts.set('project', 1000n);
+    scene.amounts.delete('user');
+    expect(await codeOf(admission, scene.request(50n))).toBe('ok 50');
+  });
+
   it('is read again where something is settled while it is read', async () => {
-    const scene = new Scene();
+    const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
     const first = scene.request(50n);
@@ -358,7 +286,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
 
 describe('budgets of several gateways', () => {
   it('are known again when Redis has lost everything, with what runs', async () => {
-    const scene = new Scene();
+    const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const gateway = scene.redis();
     const [running, ended] = [scene.request(30n), scene.request(20n)];
@@ -373,7 +301,7 @@ describe('budgets of several gateways', () => {
   });
 
   it('get back what a gateway held that is gone, by what the books say of it', async () => {
-    const scene = new Scene();
+    const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const [gone, stays] = [scene.redis('gone', 300), scene.redis('stays', 300)];
     scene.live = new Set(['stays']);

@@ -190,7 +190,10 @@ describe('alerts of budgets', () => {
       alert_percents: [],
     });
     expect((await chat(second)).status).toBe(402);
-    expect((await mail.next(other)).text).toContain('Requests that would pass it are refused');
+    const { text } = await mail.next(other);
+    expect(text).toContain('has refused a request: 0 USD of 0.000001 USD are spent');
+    expect(text).not.toContain('percent');
+    expect(text).toContain('Requests that would pass it are refused');
     expect(mail.letters.filter(({ to }) => to.includes(admin))).toHaveLength(2);
     expect(mail.letters.filter(({ to }) => to.includes(member))).toHaveLength(0);
   });
@@ -218,6 +221,8 @@ describe('the page of budgets', () => {
     };
     const refused = await visitor.post('/portal/budgets/new', { ...typed, amount: 'five' });
     expect([refused.status, refused.text.includes('value="five"')]).toEqual([400, true]);
+    const both = await visitor.post('/portal/budgets/new', { ...typed, type: 'each_user', id: 'anna' });
+    expect([both.status, both.text.includes('is of no use for each end user')]).toEqual([400, true]);
     const made = await visitor.post('/portal/budgets/new', typed);
     expect([made.status, made.headers.location]).toEqual([303, '/portal/budgets?notice=made']);
     const list = await visitor.get('/portal/budgets');

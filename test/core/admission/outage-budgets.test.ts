@@ -1,0 +1,44 @@
+import { expect, it } from 'vitest';
+import type { Spent } from '#core/admission/contract.ts';
+import type { OwnHold } from '#core/admission/hold-leases.ts';
+import { leftOfPart, OutageBudgets } from '#core/admission/outage-budgets.ts';
+
+/** What is left of a budget while Redis is silent, by the books and by what runs here. */
+
+const organizationId = 'one';
+const spending = { type: 'api_key', id: 'key', period: 'daily', fromMs: 0, toMs: 86_400_000 } as const;
+const budget = { budgetId: 'budget', slot: 'slot', spending, amountMicroUsd: 100n };
+const holdOf = (heldMicroUsd: bigint): OwnHold => ({
+  organizationId,
+  keyId: 'key',
+  tokensPerMinute: null,
+  spender: undefined,
+  slots: ['slot'],
+  beganMs: 0,
+  estimatedTokens: 1,
+  reservedTokens: 1,
+  heldMicroUsd,
+  isSpooled: false,
+  isSettled: false,
+  standing: 'told',
+  isRaised: false,
+});
+
+it.each([
+  ['has not', [], 30n],
+  ['has', ['ended'], 70n],
+])('counts what ended while the books were asked, where their answer %s it', async (_, counted, left) => {
+  const holds = new Map([['ended', holdOf(40n)]]);
+  const answer = Promise.withResolvers<Spent>();
+  const budgets = new OutageBudgets({
+    books: { spent: () => answer.promise, gateways: () => Promise.resolve(1) },
+    leases: { holdsOf: () => new Map(holds) },
+    known: { budget: () => null },
+  });
+  const reading = budgets.read(organizationId, [budget]);
+  holds.delete('ended');
+  answer.resolve({ picoUsd: 30_000_000n, counted });
+  const [part] = await reading;
+  if (part === undefined) throw new Error('a budget has no part');
+  expect(leftOfPart(part)).toBe(left);
+});

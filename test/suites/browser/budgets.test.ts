@@ -1,0 +1,49 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+let person: Person;
+
+beforeAll(async () => {
+  gateway = await startGateway({});
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+});
+
+afterAll(() => gateway.stop());
+
+it('the pages of budgets make one, say what is wrong with it, change and delete it', async () => {
+  const { page } = person;
+  await page.goto(new URL('/portal/budgets', gateway.url).href);
+  await expectPresentable(page, 'budgets-empty');
+  await page.getByRole('link', { name: 'New budget' }).click();
+  await page.getByLabel('Of', { exact: true }).selectOption('user');
+  await page.getByLabel('Which').fill(' anna');
+  await page.getByLabel('Amount in USD').fill('five');
+  await page.getByRole('button', { name: 'Make the budget' }).click();
+  await page.locator('#amount-problem').waitFor();
+  await expectPresentable(page, 'budget-new');
+  await page.getByLabel('Amount in USD').fill('0.000001');
+  await page.getByRole('button', { name: 'Make the budget' }).click();
+  await page.getByText('The budget is made.').waitFor();
+  const names = await page.locator('main strong').allTextContents();
+  expect(names).toEqual([' anna']);
+  const { key } = gateway;
+  const body = { scope: { type: 'user', id: 'w'.repeat(256) }, period: 'daily', amount: '1000000000000' };
+  expect((await gateway.request('/v1/budgets', { key, body })).status).toBe(201);
+  await page.reload();
+  await expectPresentable(page, 'budgets');
+  await page.getByRole('link', { name: 'Change' }).first().click();
+  await expectPresentable(page, 'budget');
+  await page.getByLabel('Tell owners and admins at percent').fill('80, many');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.locator('#alerts-problem').waitFor();
+  await page.getByLabel('Tell owners and admins at percent').fill('50%');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByText('The budget is changed.').waitFor();
+  await page.getByRole('link', { name: 'Change' }).first().click();
+  await page.getByRole('button', { name: 'Delete the budget' }).click();
+  await page.getByText('The budget is deleted.').waitFor();
+});
