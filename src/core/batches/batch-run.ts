@@ -121,7 +121,7 @@ export class BatchRun {
   }
 
   async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
-    if (end === 'lost') this.#abort(new LostClaimError(this.#claim.batch.id));
+    // What was lost is answered to its end: whoever has it now gets that answer, where half of one would be charged too.
     if (typeof end === 'object' && 'ending' in end) this.#abort(endedEarly(end.ending));
     while (this.#running.size > 0) await this.#waitForChange();
     if (end === 'lost') throw new LostClaimError(this.#claim.batch.id);

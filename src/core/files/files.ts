@@ -40,6 +40,8 @@ export interface Files {
    * @returns false where it is not there
    */
   hold(tx: Transaction, ref: FileRef, untilMs: number | null): Promise<boolean>;
+  /** Nobody else holds a file, or lets it go, until the transaction ends. */
+  lock(tx: Transaction, ref: FileRef): Promise<void>;
   /** Deletes what has expired, and what was half written by who is dead. */
   deleteOld(): Promise<void>;
 }
@@ -171,6 +173,11 @@ class FileRoom implements Files {
     const which = and(eq(files.id, ref.id), ...(untilMs === null ? [] : [this.#seen(ref)]));
     const held = await tx.update(files).set({ heldUntil }).where(which).returning({ id: files.id });
     return held.length > 0;
+  }
+
+  async lock(tx: Transaction, { organizationId, id }: FileRef): Promise<void> {
+    const which = and(eq(files.id, id), eq(files.organizationId, organizationId));
+    await tx.select({ id: files.id }).from(files).where(which).for('update');
   }
 
   async deleteOld(): Promise<void> {
