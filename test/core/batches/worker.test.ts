@@ -36,12 +36,17 @@ interface Scripted {
   readonly asked: LineRequest[];
 }
 
-function work(answering: Answering, settings: { readonly leaseMs?: number } = {}): Scripted {
+interface WorkSettings {
+  readonly leaseMs?: number;
+  readonly maxConcurrency?: () => number | null;
+}
+
+function work(answering: Answering, settings: WorkSettings = {}): Scripted {
   const asked: LineRequest[] = [];
   const asking: Asking = {
     async keyOf({ organizationId, keyId }) {
       const held = await api().keys.heldOf({ organizationId, keyId });
-      return held === null ? null : { ...held, maxConcurrency: null };
+      return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
     },
     refuseModel: () => Promise.resolve(null),
     ask(request) {
@@ -123,6 +128,7 @@ describe('a request of a batch', () => {
 
   it.each([
     [402, 'insufficient_funds', {}],
+    [402, 'budget_exceeded', {}],
     [403, 'organization_suspended', {}],
     [429, 'monthly_quota_exceeded', { 'retry-after': '900000', 'x-should-retry': 'false' }],
     [429, 'rate_limit_exceeded', { 'retry-after': '30' }],
@@ -223,6 +229,40 @@ describe('a batch', () => {
     for (let times = 0; times < 5; times += 1) await scripted.worker.tick();
     expect(scripted.asked).toHaveLength(before);
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
+  });
+
+  it('leaves half of a limit to others that its key has got since it began', async () => {
+    let limit: number | null = null;
+    let running = 0;
+    const seen: number[] = [];
+    const answering = async (): Promise<LineAnswer> => {
+      running += 1;
+      seen.push(running);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      running -= 1;
+      return answerOf(200);
+    };
+    const scripted = work(answering, { maxConcurrency: () => limit });
+    const { id } = await start(linesOf(120));
+    await eventually(async () => {
+      await scripted.worker.tick();
+      return seen.length > 40;
+    });
+    expect(Math.max(...seen)).toBeGreaterThan(1);
+    limit = 2;
+    turn(6000);
+    const batch = await drive(scripted, id, 0);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 120 } });
+    expect(Math.max(...seen.slice(-20))).toBe(1);
+  });
+
+  it('has its lines from wherever they stand in the file', async () => {
+    const text = linesOf(5, { body: { messages: [{ role: 'user', content: 'x'.repeat(200_000) }] } });
+    const scripted = work(() => Promise.resolve(answerOf(200)));
+    const { id } = await start(text);
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed' });
+    const bodies = text.split('\n').map((one): object => ({ ...JSON.parse(one).body, service_tier: 'flex' }));
+    expect(scripted.asked.map(({ body }): object => JSON.parse(body.toString()))).toEqual(bodies);
   });
 
   it('keeps its file while another one reads it, and has answers on one line, until their time is over', async () => {
