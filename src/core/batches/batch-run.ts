@@ -45,6 +45,8 @@ const windowFirst = 2;
 const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
+/** Limits of a key are changed while a batch of it runs. */
+const keyLookMs = 5000;
 /** A request that fails so often, and not for what anybody waits for, has failed. */
 const triesMax = 8;
 const triesMsMax = 60_000;
@@ -59,6 +61,7 @@ export class BatchRun {
   readonly #running = new Map<number, AbortController>();
   readonly #sinceMs: number;
   #key: BatchKey;
+  #keyLookedMs: number;
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
@@ -75,6 +78,7 @@ export class BatchRun {
     this.#queue = createLineQueue(parts.db, claim.batch.id);
     this.#notes = createNotes(parts.claims, claim, (error) => this.#broke(error));
     this.#sinceMs = parts.clock.now();
+    this.#keyLookedMs = this.#sinceMs;
   }
 
   /** Says how the batch stands in the database. */
@@ -94,7 +98,10 @@ export class BatchRun {
     for (;;) {
       const end = this.#endNow();
       if (end !== null) return this.#end(end);
-      if (this.#mayAsk()) await this.#fill();
+      if (this.#mayAsk()) {
+        await this.#lookForLimits();
+        await this.#fill();
+      }
       if (this.#running.size === 0 && this.#queue.isEmpty) {
         await this.#notes.flush();
         return { ending: 'completed' };
@@ -121,7 +128,7 @@ export class BatchRun {
   }
 
   async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
-    if (end === 'lost') this.#abort(new LostClaimError(this.#claim.batch.id));
+    // What was lost is answered to its end: whoever has it now gets that answer, where half of one would be charged too.
     if (typeof end === 'object' && 'ending' in end) this.#abort(endedEarly(end.ending));
     while (this.#running.size > 0) await this.#waitForChange();
     if (end === 'lost') throw new LostClaimError(this.#claim.batch.id);
@@ -138,6 +145,10 @@ export class BatchRun {
     return !(room.isFull && nowMs - this.#sinceMs > sliceMs);
   }
 
+  get #mayGoOn(): boolean {
+    return this.#status === 'in_progress' && !this.#keyEnded;
+  }
+
   /** Half of what a key may have running is left to whoever else calls with it. */
   get #windowMax(): number {
     const { maxConcurrency } = this.#key;
@@ -145,9 +156,18 @@ export class BatchRun {
     return Math.min(ofKey, this.#parts.room.share);
   }
 
+  async #lookForLimits(): Promise<void> {
+    const nowMs = this.#parts.clock.now();
+    if (nowMs - this.#keyLookedMs < keyLookMs) return;
+    this.#keyLookedMs = nowMs;
+    const key = await this.#parts.asking.keyOf(this.#claim.batch);
+    if (key === null) this.#keyEnded = true;
+    else this.#key = key;
+  }
+
   async #fill(): Promise<void> {
     const { clock, room } = this.#parts;
-    while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#status === 'in_progress') {
+    while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return;
       if (!room.takeBytes(line.bodyBytes)) {

@@ -27,6 +27,8 @@ const insertedAtOnce = 1000;
 const aroundBytesMax = 8192;
 /** So much is read in one turn of the event loop, or one line. */
 const turnBytes = 1_048_576;
+/** What a line takes however short it is, in bytes that are read meanwhile: a file may be all ends of lines. */
+const lineCostBytes = 256;
 
 type LineRow = typeof batchLines.$inferInsert;
 
@@ -54,12 +56,13 @@ export async function validateFile(
     if (written.length > 0) await claims.during(claim, (tx) => tx.insert(batchLines).values(written));
   };
   for await (const line of splitLines(files.read(batch.inputFileId), bodyBytesMax + aroundBytesMax)) {
-    if (isBlank(line.bytes)) continue;
-    const row = await reading.read(line);
-    if (row !== null) rows.push(row);
+    if (!isBlank(line.bytes)) {
+      const row = await reading.read(line);
+      if (row !== null) rows.push(row);
+    }
     if (reading.isOver || !isWanted()) break;
     if (rows.length >= insertedAtOnce) await write();
-    bytes += line.bytes?.length ?? 0;
+    bytes += (line.bytes?.length ?? 0) + lineCostBytes;
     if (bytes < turnBytes) continue;
     bytes = 0;
     await new Promise((resolve) => setImmediate(resolve));
@@ -70,6 +73,9 @@ export async function validateFile(
   await write();
   return { ok: true, model, total };
 }
+
+/** A message may quote the file, and PostgreSQL takes neither NUL nor half a surrogate pair into its JSON. */
+const storable = (message: string): string => message.replaceAll('\0', '\ufffd').toWellFormed();
 
 /** Editors leave lines behind that are nearly empty, and none that are long. */
 const isBlank = (bytes: Buffer | null): boolean =>
@@ -110,7 +116,7 @@ class Reading {
   }
 
   refuse(line: number | null, { code, message, param }: LineProblem): null {
-    this.errors.push({ code, message, param, line });
+    this.errors.push({ code, message: storable(message), param, line });
     return null;
   }
 

@@ -253,8 +253,9 @@ async function finish(
   await letGo(files, tx, row);
 }
 
-/** Another batch may read the same file. */
+/** Another batch may read the same file, or be made of it at this moment: who makes one holds the file first. */
 async function letGo(files: Files, tx: Transaction, { id, inputFileId, organizationId }: BatchRow): Promise<void> {
+  await files.lock(tx, { organizationId, keyIds: null, id: inputFileId });
   const [others] = await tx
     .select({ until: max(batches.expiresAt) })
     .from(batches)

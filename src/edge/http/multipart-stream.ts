@@ -20,6 +20,8 @@ export interface MultipartStreamOptions {
 
 const headBytesMax = 8192;
 const preambleBytesMax = 1024;
+/** What may follow the form, and is passed over: a body without a length could go on for ever. */
+const epilogueBytesMax = 65_536;
 const dash = 0x2d;
 
 /** @throws ValidationError where the content type names no boundary of the characters that RFC 2046 has for it */
@@ -56,6 +58,7 @@ class Form {
   #sink: PartSink | null = null;
   #state: 'preamble' | 'delimiter' | 'head' | 'body' | 'end' = 'preamble';
   #parts = 0;
+  #epilogueBytes = 0;
 
   constructor(boundary: string, partsMax: number, open: (head: PartHead) => PartSink) {
     this.#delimiter = Buffer.from(`\r\n--${boundary}`);
@@ -64,7 +67,11 @@ class Form {
   }
 
   async take(bytes: Buffer): Promise<void> {
-    if (this.#state === 'end') return;
+    if (this.#state === 'end') {
+      this.#epilogueBytes += bytes.length;
+      if (this.#epilogueBytes > epilogueBytesMax) throw wrongBody('goes on after the end of its form');
+      return;
+    }
     this.#rest = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes]);
     while (await this.#step());
   }

@@ -50,7 +50,9 @@ export function refuseModel(catalog: Catalog, { endpoint, model, usable, tier }:
   if (row === undefined) return `${endpoint} is not served here.`;
   try {
     const { id, engine } = chooseModel(catalog, model, row, usable);
-    if (tier === 'flex' && engine.flexPricing === null) return `The service tier "flex" is not offered for ${id}.`;
+    if (tier === 'flex' && engine.flexPricing === null) {
+      return `The service tier "flex" is not offered for ${id}: its engine file has no pricing.flex_multiplier.`;
+    }
     return null;
   } catch (error) {
     if (error instanceof AppError) return error.message;

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import {
@@ -36,12 +36,17 @@ interface Scripted {
   readonly asked: LineRequest[];
 }
 
-function work(answering: Answering, settings: { readonly leaseMs?: number } = {}): Scripted {
+interface WorkSettings {
+  readonly leaseMs?: number;
+  readonly maxConcurrency?: () => number | null;
+}
+
+function work(answering: Answering, settings: WorkSettings = {}): Scripted {
   const asked: LineRequest[] = [];
   const asking: Asking = {
     async keyOf({ organizationId, keyId }) {
       const held = await api().keys.heldOf({ organizationId, keyId });
-      return held === null ? null : { ...held, maxConcurrency: null };
+      return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
     },
     refuseModel: () => Promise.resolve(null),
     ask(request) {
@@ -123,6 +128,7 @@ describe('a request of a batch', () => {
 
   it.each([
     [402, 'insufficient_funds', {}],
+    [402, 'budget_exceeded', {}],
     [403, 'organization_suspended', {}],
     [429, 'monthly_quota_exceeded', { 'retry-after': '900000', 'x-should-retry': 'false' }],
     [429, 'rate_limit_exceeded', { 'retry-after': '30' }],
@@ -225,6 +231,40 @@ describe('a batch', () => {
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
   });
 
+  it('leaves half of a limit to others that its key has got since it began', async () => {
+    let limit: number | null = null;
+    let running = 0;
+    const seen: number[] = [];
+    const answering = async (): Promise<LineAnswer> => {
+      running += 1;
+      seen.push(running);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      running -= 1;
+      return answerOf(200);
+    };
+    const scripted = work(answering, { maxConcurrency: () => limit });
+    const { id } = await start(linesOf(120));
+    await eventually(async () => {
+      await scripted.worker.tick();
+      return seen.length > 40;
+    });
+    expect(Math.max(...seen)).toBeGreaterThan(1);
+    limit = 2;
+    turn(6000);
+    const batch = await drive(scripted, id, 0);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 120 } });
+    expect(Math.max(...seen.slice(-20))).toBe(1);
+  });
+
+  it('has its lines from wherever they stand in the file', async () => {
+    const text = linesOf(5, { body: { messages: [{ role: 'user', content: 'x'.repeat(200_000) }] } });
+    const scripted = work(() => Promise.resolve(answerOf(200)));
+    const { id } = await start(text);
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed' });
+    const bodies = text.split('\n').map((one): object => ({ ...JSON.parse(one).body, service_tier: 'flex' }));
+    expect(scripted.asked.map(({ body }): object => JSON.parse(body.toString()))).toEqual(bodies);
+  });
+
   it('keeps its file while another one reads it, and has answers on one line, until their time is over', async () => {
     const pretty = Buffer.from('{\n "a": "b\\nc",\r\n "d": []\n}');
     const scripted = work(() => Promise.resolve({ ...answerOf(200), body: pretty }));
@@ -245,6 +285,91 @@ describe('a batch', () => {
     turn(40 * 86_400_000);
     await api().batches.deleteOld();
     expect((await api().ask(`/v1/batches/${first.id}`)).status).toBe(404);
+  });
+
+  it.each([
+    ['NUL', '{"a\\u0000": nonsense}'],
+    ['half a surrogate pair', '{"\\ud83d": nonsense}'],
+    ['a pair that would be cut', `{"${'a'.repeat(63)}😀": nonsense}`],
+  ])('fails over a field name with %s, which it tells', async (_name, text) => {
+    const scripted = work(() => Promise.resolve(answerOf(200)));
+    const { id } = await start(text);
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({ status: 'failed', errors: { data: [{ code: 'invalid_json_line', line: 1 }] } });
+  });
+
+  it('leaves turns of the event loop to others while it reads a part of a file of blank lines', async () => {
+    const { files } = api();
+    const whole = files.read.bind(files);
+    const turns: boolean[] = [];
+    const spied = vi.spyOn(files, 'read').mockImplementation(async function* (fileId) {
+      for await (const part of whole(fileId)) {
+        let isTurned = false;
+        setImmediate(() => (isTurned = true));
+        yield part;
+        turns.push(isTurned);
+      }
+    });
+    const { id } = await start('\n'.repeat(262_144));
+    const batch = await drive(
+      work(() => Promise.resolve(answerOf(200))),
+      id,
+    );
+    spied.mockRestore();
+    expect(batch).toMatchObject({ status: 'failed', errors: { data: [{ code: 'empty_file' }] } });
+    expect(turns).toEqual([true]);
+  });
+
+  it('that another worker has is answered to its end here, so that nothing of it is charged in part', async () => {
+    const late: (() => void)[] = [];
+    const former = work(() => new Promise((resolve) => late.push(() => resolve(answerOf(200)))));
+    const { id } = await start(linesOf(1));
+    await eventually(async () => {
+      await former.worker.tick();
+      return former.asked.length > 0;
+    });
+    turn(30_001);
+    const next = work(() => Promise.resolve(answerOf(200)));
+    await eventually(async () => {
+      await next.worker.tick();
+      return next.asked.length > 0;
+    });
+    await former.worker.tick();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(former.asked.map(({ signal }) => signal.aborted)).toEqual([false]);
+    for (const answer of late) answer();
+    await drive(next, id, 0);
+    former.worker.stopAsking();
+    await former.worker.close(60_000);
+  });
+
+  it('holds its file where another batch of it ends while it is made', async () => {
+    const scripted = work(() => Promise.resolve(answerOf(200)));
+    const file: Body = await uploadFile(gateway(), line(0));
+    const first = await start('', {}, file.id);
+    const { sql } = api().db;
+    const waiting = async (count: number): Promise<boolean> => {
+      const rows =
+        await sql`select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+      return rows.length >= count;
+    };
+    const { promise: mayGo, resolve: go } = Promise.withResolvers<void>();
+    const { promise: isLocked, resolve: locked } = Promise.withResolvers<void>();
+    const lock = sql.begin(async (tx) => {
+      await tx`lock table audit_log in exclusive mode`;
+      locked();
+      await mayGo;
+    });
+    await isLocked;
+    const second = start('', {}, file.id);
+    await eventually(() => waiting(1));
+    const driven = drive(scripted, first.id, 0);
+    await eventually(() => waiting(2));
+    go();
+    await lock;
+    await driven;
+    await second;
+    expect((await api().ask(`/v1/files/${file.id}`, { method: 'DELETE' })).status).toBe(409);
   });
 
   it('is one of a hundred that an organization may have open', async () => {

@@ -57,6 +57,7 @@ describe('a form that is refused', () => {
     ['a part without a name', `--${boundary}\r\nContent-Disposition: form-data\r\n\r\nx\r\n--${boundary}--`],
     ['a part without a head', `--${boundary}\r\n\r\nx\r\n--${boundary}--`],
     ['an endless head', `--${boundary}\r\n${'x'.repeat(10_000)}\r\n\r\n`],
+    ['an endless epilogue', `--${boundary}--\r\n${'x'.repeat(70_000)}`],
     ['an endless preamble', 'x'.repeat(5000)],
     ['a boundary that goes on', `--${boundary}zzz\r\n\r\n`],
   ])('has %s', async (_name, text) => {
