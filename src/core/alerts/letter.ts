@@ -36,7 +36,7 @@ const userCharsMax = 80;
 function spenderOf(text: Words['text']): string {
   const id = text('scope_id');
   if (text('scope_type') !== 'user') return `${text('scope_type').replace('_', ' ')} ${id}`;
-  const chars = [...id.replaceAll('"', "'")];
+  const chars = Array.from(id.replaceAll('"', "'"));
   return `the end user "${chars.slice(0, userCharsMax).join('')}${chars.length > userCharsMax ? '…' : ''}"`;
 }
 

@@ -31,8 +31,8 @@ describe('what budgets come to', () => {
       db,
       clock: systemClock,
       log,
-      spent: spending.spentOf,
-      users: spending.usersWith,
+      spent: (...asked) => spending.spentOf(...asked),
+      users: (...asked) => spending.usersWith(...asked),
       raiseIn: (_, alert) => Promise.resolve(void alerts.push(alert)),
     });
     /** Of end users; null for each of them. */
