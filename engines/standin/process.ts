@@ -51,10 +51,14 @@ function reserveSocket(path: string, done: () => void): void {
   holder.on('error', onBindError);
   const staging = `${path}~`;
   rmSync(staging, { force: true });
+  const closed = `${staging}~`;
   holder.listen(staging, () => {
-    // Closing would remove the file by the name it was bound to, so it is renamed first.
-    renameSync(staging, path);
-    holder.close(done);
+    // Closing would remove the file by the name it was bound to, so it is renamed first; until then it takes connections.
+    renameSync(staging, closed);
+    holder.close(() => {
+      renameSync(closed, path);
+      done();
+    });
   });
 }
 
