@@ -86,6 +86,37 @@ export async function readList<Item>(context: CommandContext, request: ListReque
   return all.slice(0, limit);
 }
 
+export interface AfterRequest<Item> {
+  readonly path: string;
+  readonly item: z.ZodType<Item>;
+  /** Of all pages together. */
+  readonly limit?: number;
+}
+
+/** All pages of a list as OpenAI pages them, newest first, of the organization of `--org`. */
+export async function readAfterList<Item>(
+  context: CommandContext,
+  { path, item, limit = Number.POSITIVE_INFINITY }: AfterRequest<Item>,
+): Promise<readonly Item[]> {
+  const page = z.looseObject({ data: z.array(item), has_more: z.boolean(), last_id: z.string().nullable() });
+  const all: Item[] = [];
+  let after: string | null = null;
+  do {
+    const asked: string = queryText({
+      organization_id: textFlag(context, 'org'),
+      limit: String(Math.min(pageLimit, limit - all.length)),
+      after,
+    });
+    const read: { data: Item[]; has_more: boolean; last_id: string | null } = parseAnswer(
+      page,
+      await context.api.call('GET', path + asked),
+    );
+    all.push(...read.data);
+    after = read.has_more ? read.last_id : null;
+  } while (after !== null && all.length < limit);
+  return all;
+}
+
 export interface ListText<Item> {
   readonly headings: readonly string[];
   readonly row: (item: Item) => readonly string[];

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, printList, queryText, timeText } from './answers.ts';
+import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { UsageError } from './errors.ts';
@@ -21,24 +21,10 @@ const budget = z.looseObject({
 });
 type Budget = z.output<typeof budget>;
 
-const page = z.looseObject({ data: z.array(budget), has_more: z.boolean(), last_id: z.string().nullable() });
-
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 const collection = '/v1/budgets';
 const pathOf = (context: CommandContext): string =>
   `${collection}/${encodeURIComponent(context.words[0] ?? '')}${queryText(org(context))}`;
-
-async function readAll(context: CommandContext): Promise<readonly Budget[]> {
-  const all: Budget[] = [];
-  let after: string | null = null;
-  do {
-    const asked: string = queryText({ ...org(context), limit: '100', after });
-    const read: z.output<typeof page> = parseAnswer(page, await context.api.call('GET', collection + asked));
-    all.push(...read.data);
-    after = read.has_more ? read.last_id : null;
-  } while (after !== null);
-  return all;
-}
 
 const scopeText = ({ scope: { type, id } }: Budget): string =>
   cleanLine(id === null ? 'each user' : type === 'user' ? `user ${id}` : id);
@@ -58,7 +44,7 @@ const row = (one: Budget): string[] => [
 const none = 'there is no budget; "headgate budgets create" makes one';
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAll(context), { headings, row, none });
+  return printList(context, await readAfterList(context, { path: collection, item: budget }), { headings, row, none });
 }
 
 /** @throws UsageError where none or several are named */

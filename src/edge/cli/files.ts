@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, queryText, timeText } from './answers.ts';
+import { jsonText, parseAnswer, pathOf, printList, queryText, readAfterList, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { FailedError, UsageError } from './errors.ts';
@@ -26,26 +26,6 @@ const uploadTimeoutMs = 600_000;
 const fileBytesMax = 104_857_600;
 
 export const orgQuery = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
-
-/** All pages of a list as OpenAI pages them, newest first. */
-export async function readAfterList<Item extends { readonly id: string }>(
-  context: CommandContext,
-  { path, item, limit }: { readonly path: string; readonly item: z.ZodType<Item>; readonly limit: number },
-): Promise<readonly Item[]> {
-  const page = z.looseObject({ data: z.array(item), has_more: z.boolean(), last_id: z.string().nullable() });
-  const all: Item[] = [];
-  let after: string | null = null;
-  do {
-    const asked: string = queryText({ ...orgQuery(context), limit: String(Math.min(100, limit - all.length)), after });
-    const read: { data: Item[]; has_more: boolean; last_id: string | null } = parseAnswer(
-      page,
-      await context.api.call('GET', path + asked),
-    );
-    all.push(...read.data);
-    after = read.has_more ? read.last_id : null;
-  } while (after !== null && all.length < limit);
-  return all;
-}
 
 /** Of `--limit`. @throws UsageError */
 export function limitOf(context: CommandContext): number {

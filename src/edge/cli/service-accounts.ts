@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, printList, queryText, timeText } from './answers.ts';
+import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { FailedError } from './errors.ts';
@@ -11,7 +11,6 @@ import { cleanLine } from './table.ts';
 const account = z.looseObject({ id: z.string(), name: z.string(), created_at: z.number() });
 type Account = z.output<typeof account>;
 
-const page = z.looseObject({ data: z.array(account), has_more: z.boolean(), last_id: z.string().nullable() });
 const createdAccount = z.looseObject({
   ...account.shape,
   api_key: z.looseObject({ id: z.string(), value: z.string(), expires_at: z.number().nullish() }).nullable(),
@@ -25,24 +24,16 @@ async function collectionOf(context: CommandContext): Promise<string> {
   return `/v1/organization/projects/${encodeURIComponent(id)}/service_accounts`;
 }
 
-async function readAll(context: CommandContext, collection: string): Promise<readonly Account[]> {
-  const all: Account[] = [];
-  let after: string | null = null;
-  do {
-    const asked: string = queryText({ ...org(context), limit: '100', after });
-    const read: z.output<typeof page> = parseAnswer(page, await context.api.call('GET', collection + asked));
-    all.push(...read.data);
-    after = read.has_more ? read.last_id : null;
-  } while (after !== null);
-  return all;
-}
-
 const headings = ['SERVICE ACCOUNT', 'NAME', 'SINCE (UTC)'];
 const row = ({ id, name, created_at: since }: Account): string[] => [id, name, timeText(since)];
 const none = 'the project has no service account; "headgate service-accounts create" makes one';
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAll(context, await collectionOf(context)), { headings, row, none });
+  return printList(context, await readAfterList(context, { path: await collectionOf(context), item: account }), {
+    headings,
+    row,
+    none,
+  });
 }
 
 const daySeconds = 86_400;
@@ -85,7 +76,7 @@ function find(word: string, accounts: readonly Account[]): Account {
 
 async function remove(context: CommandContext): Promise<number> {
   const collection = await collectionOf(context);
-  const { id, name } = find(context.words[0] ?? '', await readAll(context, collection));
+  const { id, name } = find(context.words[0] ?? '', await readAfterList(context, { path: collection, item: account }));
   await confirm(context, {
     question: `Delete the service account "${name}" (${id})?`,
     consequence: 'Requests of its keys fail at once, for ever; usage, ledger and audit stay.',

@@ -75,17 +75,21 @@ const percentsOf = (text: string): readonly unknown[] =>
     .map(numberOf);
 
 function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null): Html {
-  return html`${field({ name: 'amount', id: 'amount', label: 'Amount in USD', value: amount, refusal: renamed(refusal, 'amount', 'amount'), isRequired: true, inputMode: 'decimal', maxLength: 40, placeholder: '25' })}
+  return html`${field({ name: 'amount', id: 'amount', label: 'Amount in USD', value: amount, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40, placeholder: '25' })}
   ${radios({ name: 'mode', legend: 'At its end', choices: modes, chosen: mode, hint: 'What refuses never spends more than the amount; what only tells stops nothing.' })}
-  ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal: renamed(refusal, 'alert_percents', 'alerts'), hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
+  ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal, hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
 }
 
-/** The API's field, or what is the matter with one entry of it, under the form's name. */
-function renamed(refusal: Refusal | null, from: string, to: string): Refusal | null {
-  if (refusal === null) return null;
-  const found = [...refusal.problems].find(([name]) => name === from || name.startsWith(`${from}.`));
-  return found === undefined ? refusal : { ...refusal, problems: new Map([...refusal.problems, [to, found[1]]]) };
+/** The form's name of a field, or of a member of one, that the API has another name for. */
+function formNameOf(name: string): string {
+  if (name === 'scope.id') return 'id';
+  return /^alert_percents(?:\.|$)/.test(name) ? 'alerts' : name;
 }
+
+const ofForm = (refusal: Refusal): Refusal => ({
+  ...refusal,
+  problems: new Map([...refusal.problems].map(([name, problem]) => [formNameOf(name), problem])),
+});
 
 export async function newBudgetPage(visit: Visit): Promise<Response> {
   const type = queryOf(visit.context, 'type') || 'project';
@@ -103,7 +107,7 @@ export async function newBudgetPage(visit: Visit): Promise<Response> {
 function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response | Promise<Response> {
   const body = html`<form class="form" method="post" action="/portal/budgets/new">
     ${formToken(visit)} ${refused(refusal)} ${select('type', 'Of', types, typed.type)}
-    ${field({ name: 'id', label: 'Which', value: typed.id, refusal: renamed(refusal, 'scope.id', 'id'), hint: 'The id of the project (proj_…) or key (key_…), or the end user as requests name him; empty for each end user.', maxLength: 256 })}
+    ${field({ name: 'id', label: 'Which', value: typed.id, refusal, hint: 'The id of the project (proj_…) or key (key_…), or the end user as requests name him; empty for each end user.', maxLength: 256 })}
     ${radios({ name: 'period', legend: 'Per', choices: periods, chosen: typed.period, hint: 'Of UTC. A request counts when it was accepted.' })}
     ${changedFields(typed, refusal)}
     <p class="buttons"><button class="primary">Make the budget</button> <a href="/portal/budgets">Cancel</a></p>
@@ -126,7 +130,7 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
   const made = await visit.send('POST', '/v1/budgets', body);
   if (made.ok) return visit.context.redirect('/portal/budgets?notice=made', 303);
   if (made.refusal.status === 403) throw new RefusedError(made.refusal);
-  return newPage(visit, typed, made.refusal);
+  return newPage(visit, typed, ofForm(made.refusal));
 }
 
 export async function budgetPage(visit: Visit, id: string): Promise<Response> {
@@ -158,7 +162,7 @@ export async function changeBudget(visit: Visit, id: string, form: Form): Promis
   const body = { amount, mode, alert_percents: percentsOf(alerts) };
   const changed = await visit.send('PATCH', pathOf(id), body);
   if (changed.ok) return visit.context.redirect('/portal/budgets?notice=saved', 303);
-  return changePage(visit, await visit.get<BudgetAnswer>(pathOf(id)), typed, changed.refusal);
+  return changePage(visit, await visit.get<BudgetAnswer>(pathOf(id)), typed, ofForm(changed.refusal));
 }
 
 export async function deleteBudget(visit: Visit, id: string): Promise<Response> {
