@@ -73,7 +73,9 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       const known = await keys.verifyHeld(key);
       return refuseModel(gateway.catalog, { endpoint, model, usable: known?.usableModels ?? null, tier: 'flex' });
     },
-    async ask({ key, projectId, endpoint, body, idempotencyKey, note, signal }) {
+    conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
+    kept: (keyId, name) => gateway.idempotency.kept(keyId, name),
+    async ask({ key, projectId, endpoint, body, addedBytes, idempotencyKey, note, signal }) {
       const headers = {
         'content-type': 'application/json',
         'idempotency-key': idempotencyKey,
@@ -81,7 +83,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       };
       const exchange = createOwnExchange(body, headers);
       heldKeys.hold(exchange.incoming, key, { projectId, ended: 'The key of the batch was revoked or has expired.' });
-      await inference.serve(endpoint, exchange, signal);
+      await inference.serve(endpoint, exchange, signal, { isWholeOrFree: true, addedBytes });
       return exchange.answer() ?? cut;
     },
   };

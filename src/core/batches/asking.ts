@@ -1,3 +1,5 @@
+import { formatId } from '#base/id.ts';
+import type { KeptAnswer } from '#core/requests/requests.ts';
 import type { Batch, BatchEndpoint } from './batch.ts';
 
 /** What batches need of the rest of the gateway: keys, models, and the path of every request. */
@@ -8,7 +10,17 @@ export interface Asking {
   refuseModel(key: BatchKey, endpoint: BatchEndpoint, model: string): Promise<string | null>;
   /** Asks as any client would, and is answered as one. Never rejects for what the request is at fault for. */
   ask(request: LineRequest): Promise<LineAnswer>;
+  /**
+   * Nothing more is charged for requests of a key, by their Idempotency-Keys, whoever still runs them.
+   * @returns those that were charged, and whose answers are kept
+   */
+  conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
+  /** The answer of such a request, whose body is as it was sent. */
+  kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
 }
+
+/** The same for the same line whenever it is asked, so that it is answered and charged once. */
+export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string => `${formatId('batch', id)}/${number}`;
 
 export interface BatchKey {
   readonly id: string;
@@ -22,7 +34,8 @@ export interface LineRequest {
   readonly projectId: string;
   readonly endpoint: BatchEndpoint;
   readonly body: Buffer;
-  /** The same for the same line, so that it is answered and charged once. */
+  /** Of the body, that are not of the line: they count against no limit. */
+  readonly addedBytes: number;
   readonly idempotencyKey: string;
   /** What its record is noted with. */
   readonly note: string;

@@ -20,6 +20,7 @@ export function toBatch(row: BatchRow): Batch {
     ending: row.ending,
     errors: row.errors,
     waitingFor: row.waitingFor,
+    waitingSinceMs: momentMs(row.waitingSince),
     counts: { total: row.total, completed: row.completed, failed: row.failed },
     outputFileId: row.outputFileId,
     errorFileId: row.errorFileId,

@@ -5,11 +5,12 @@ import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import { compress } from '#core/requests/requests.ts';
-import type { Asking, BatchKey, LineAnswer } from './asking.ts';
+import { type Asking, type BatchKey, type LineAnswer, lineKey } from './asking.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 import { judge, roomAgainMs } from './judge.ts';
 import { createLineQueue, type LineQueue, type PendingLine } from './line-queue.ts';
+import { modelGoneCode, modelLookMs } from './model-gone.ts';
 import { createNotes, type Notes } from './notes.ts';
 import { flexBody } from './read-line.ts';
 
@@ -81,9 +82,11 @@ export class BatchRun {
     this.#keyLookedMs = this.#sinceMs;
   }
 
-  /** Says how the batch stands in the database. */
+  /** Says how the batch stands in the database; what is lost stays so, and all that runs of it ends. */
   tell(status: BatchStatus | 'lost'): void {
-    this.#status = status;
+    // Whoever has it now asks what is not answered: what runs here would be computed twice.
+    if (status === 'lost') this.#abort(otherHas());
+    if (this.#status !== 'lost') this.#status = status;
     this.#wake();
   }
 
@@ -98,10 +101,9 @@ export class BatchRun {
     for (;;) {
       const end = this.#endNow();
       if (end !== null) return this.#end(end);
-      if (this.#mayAsk()) {
-        await this.#lookForLimits();
-        await this.#fill();
-      }
+      // What runs is answered whatever this throws.
+      if (this.#mayAsk()) await this.#askMore().catch((error: unknown) => this.#broke(error));
+      if (this.#failure !== null) continue;
       if (this.#running.size === 0 && this.#queue.isEmpty) {
         await this.#notes.flush();
         return { ending: 'completed' };
@@ -114,8 +116,8 @@ export class BatchRun {
   #endNow(): AskedEnd | 'lost' | 'broken' | null {
     const { clock, room } = this.#parts;
     const nowMs = clock.now();
-    if (this.#failure !== null) return 'broken';
     if (this.#status === 'lost') return 'lost';
+    if (this.#failure !== null) return 'broken';
     if (this.#status === 'cancelling') return { ending: 'cancelled' };
     if (this.#keyEnded) return { ending: 'failed' };
     if (nowMs >= this.#claim.batch.expiresAtMs) return { ending: 'expired' };
@@ -128,7 +130,6 @@ export class BatchRun {
   }
 
   async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
-    // What was lost is answered to its end: whoever has it now gets that answer, where half of one would be charged too.
     if (typeof end === 'object' && 'ending' in end) this.#abort(endedEarly(end.ending));
     while (this.#running.size > 0) await this.#waitForChange();
     if (end === 'lost') throw new LostClaimError(this.#claim.batch.id);
@@ -146,7 +147,7 @@ export class BatchRun {
   }
 
   get #mayGoOn(): boolean {
-    return this.#status === 'in_progress' && !this.#keyEnded;
+    return this.#status === 'in_progress' && !this.#keyEnded && !this.#isStopping && this.#failure === null;
   }
 
   /** Half of what a key may have running is left to whoever else calls with it. */
@@ -154,6 +155,11 @@ export class BatchRun {
     const { maxConcurrency } = this.#key;
     const ofKey = maxConcurrency === null ? Infinity : Math.max(1, Math.floor(maxConcurrency / 2));
     return Math.min(ofKey, this.#parts.room.share);
+  }
+
+  async #askMore(): Promise<void> {
+    await this.#lookForLimits();
+    await this.#fill();
   }
 
   async #lookForLimits(): Promise<void> {
@@ -170,7 +176,7 @@ export class BatchRun {
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return;
-      if (!room.takeBytes(line.bodyBytes)) {
+      if (!this.#mayGoOn || !room.takeBytes(line.bodyBytes)) {
         this.#queue.again(line);
         return;
       }
@@ -189,16 +195,17 @@ export class BatchRun {
   async #askLine(line: PendingLine, signal: AbortSignal): Promise<void> {
     const { files, asking } = this.#parts;
     const { batch } = this.#claim;
-    const body = flexBody(await files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes));
+    const written = await files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes);
     if (signal.aborted) return;
-    const id = formatId('batch', batch.id);
+    const body = flexBody(written);
     const request = {
       key: this.#key,
       projectId: batch.projectId,
       endpoint: batch.endpoint,
       body,
-      idempotencyKey: `${id}/${line.number}`,
-      note: `${id}/${line.number + 1}`,
+      addedBytes: Math.max(0, body.length - written.length),
+      idempotencyKey: lineKey(batch, line.number),
+      note: `${formatId('batch', batch.id)}/${line.number + 1}`,
       signal,
     };
     const answer = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
@@ -237,6 +244,11 @@ export class BatchRun {
         this.#pause(nowMs + verdict.afterMs, verdict.code);
         this.#queue.again(line);
         return;
+      case 'model':
+        this.#window = 1;
+        this.#pause(nowMs + modelLookMs, modelGoneCode);
+        this.#queue.again(line);
+        return;
       case 'key':
         this.#queue.again(line);
         return this.#lookAtKey();
@@ -266,6 +278,7 @@ export class BatchRun {
   }
 
   #broke(error: unknown): void {
+    if (error instanceof LostClaimError) return this.tell('lost');
     this.#failure ??= error;
     this.#wake();
   }
@@ -288,3 +301,6 @@ export class BatchRun {
 function endedEarly(ending: BatchEnding): AppError {
   return new AppError('upstream_error', { status: 503, message: `The batch of this request has ended: ${ending}.` });
 }
+
+const otherHas = (): AppError =>
+  new AppError('upstream_error', { status: 503, message: 'Another gateway has the batch of this request.' });

@@ -41,6 +41,7 @@ export interface Batch {
   readonly ending: BatchEnding | null;
   readonly errors: readonly BatchError[];
   readonly waitingFor: string | null;
+  readonly waitingSinceMs: number | null;
   readonly counts: { readonly total: number; readonly completed: number; readonly failed: number };
   readonly outputFileId: string | null;
   readonly errorFileId: string | null;

@@ -10,7 +10,7 @@ import type { Asking } from './asking.ts';
 import { type Batch, type BatchEndpoint, openStatuses } from './batch.ts';
 import { type BatchRow, toBatch } from './batch-row.ts';
 import { createClaims } from './claims.ts';
-import { batches } from './schema.ts';
+import { batches, waitsForNothing } from './schema.ts';
 import { type BatchWorker, createWorker } from './worker.ts';
 
 export type { Asking, BatchKey, LineAnswer, LineRequest } from './asking.ts';
@@ -168,7 +168,7 @@ async function cancelIn(
   if (isOver) throw hasEnded(found);
   const [row] = await tx
     .update(batches)
-    .set({ status: 'cancelling', cancellingAt: new Date(clock.now()), waitingFor: null })
+    .set({ status: 'cancelling', cancellingAt: new Date(clock.now()), ...waitsForNothing })
     .where(eq(batches.id, found.id))
     .returning();
   if (row === undefined) return null;

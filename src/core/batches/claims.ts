@@ -96,6 +96,10 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
       }),
     async release({ batch, fence }, { atMs, waitingFor }) {
       const now = new Date(clock.now());
+      const waits = and(eq(batches.status, 'in_progress'), sql`${waitingFor}::text is not null`);
+      const since = sql`case when ${batches.waitingFor} = ${waitingFor}::text
+        then coalesce(${batches.waitingSince}, ${now.toISOString()}::timestamptz)
+        else ${now.toISOString()}::timestamptz end`;
       await db.orm
         .update(batches)
         .set({
@@ -103,7 +107,8 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
           leaseUntil: now,
           turnAt: new Date(atMs),
           // One that is canceled meanwhile does not wait.
-          waitingFor: sql`case when ${batches.status} = 'in_progress' then ${waitingFor}::text end`,
+          waitingFor: sql`case when ${waits} then ${waitingFor}::text end`,
+          waitingSince: sql`case when ${waits} then ${since} end`,
         })
         .where(and(eq(batches.id, batch.id), eq(batches.fence, fence), eq(batches.gatewayId, gatewayId)));
     },

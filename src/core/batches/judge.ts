@@ -8,7 +8,9 @@ export type Verdict =
   | { readonly kind: 'again'; readonly afterMs: number; readonly counts: boolean }
   /** Nothing of the batch can run now. */
   | { readonly kind: 'wait'; readonly afterMs: number; readonly code: string }
-  | { readonly kind: 'key' };
+  | { readonly kind: 'key' }
+  /** The model of the batch is not offered, or not at the price of flex. */
+  | { readonly kind: 'model' };
 
 const fundsMs = 5000;
 const suspendedMs = 10_000;
@@ -16,13 +18,15 @@ const elsewhereMs = 1000;
 const waitMsMax = 60_000;
 
 /** Statuses that say that a request itself is at fault: asked again it would be answered the same. */
-const final: ReadonlySet<number> = new Set([400, 403, 404, 405, 409, 410, 411, 413, 414, 415, 422, 501]);
+const final: ReadonlySet<number> = new Set([400, 404, 405, 409, 410, 411, 413, 414, 415, 422, 501]);
 
 export function judge({ status, headers, body }: LineAnswer): Verdict {
   if (status >= 200 && status < 300) return { kind: 'completed' };
   if (status === 401) return { kind: 'key' };
   const retryMs = retryAfterMs(headers);
-  const code = codeOf(body) ?? 'upstream_error';
+  const error = errorOf(body);
+  if (isOfModel(error)) return { kind: 'model' };
+  const code = error.code ?? 'upstream_error';
   const waitMs = waitOf(status, code, retryMs);
   if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
   // The same request runs at a gateway that is gone, or is about to be.
@@ -44,14 +48,25 @@ function retryAfterMs(headers: LineAnswer['headers']): number | null {
   return Number.isFinite(seconds) ? Math.min(waitMsMax, Math.max(1, seconds) * 1000) : null;
 }
 
-function codeOf(body: Buffer): string | null {
+interface ErrorSaid {
+  readonly code: string | null;
+  readonly param: string | null;
+}
+
+const text = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+
+function errorOf(body: Buffer): ErrorSaid {
   try {
-    const { error } = JSON.parse(body.toString('utf8')) as { error?: { code?: unknown } };
-    return typeof error?.code === 'string' ? error.code : null;
+    const { error } = JSON.parse(body.toString('utf8')) as { error?: { code?: unknown; param?: unknown } };
+    return { code: text(error?.code), param: text(error?.param) };
   } catch {
-    return null;
+    return { code: null, param: null };
   }
 }
+
+/** All lines name the same model, and ask for the same tier: where one is refused for that, all would be. */
+const isOfModel = ({ code, param }: ErrorSaid): boolean =>
+  code === 'model_not_found' || code === 'pricing_unavailable' || (code !== null && param === 'service_tier');
 
 /**
  * Until when a batch leaves the limits of its key to others, in milliseconds since the Unix epoch; null while more than

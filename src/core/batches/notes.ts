@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm';
 import type { Claim, Claims } from './claims.ts';
-import { batches } from './schema.ts';
+import { batches, waitsForNothing } from './schema.ts';
 
 /** What came of one request of a batch. */
 export interface Note {
@@ -89,7 +89,7 @@ async function write(claims: Claims, claim: Claim, notes: readonly Note[]): Prom
       .set({
         completed: sql`${batches.completed} + ${completed}`,
         failed: sql`${batches.failed} + ${failed}`,
-        waitingFor: null,
+        ...waitsForNothing,
       })
       .where(eq(batches.id, id));
   });

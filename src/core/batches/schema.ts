@@ -35,6 +35,8 @@ export const batches = pgTable(
     errors: jsonb('errors').$type<readonly BatchError[]>().notNull(),
     /** The code of what it waits for; null while it goes on. */
     waitingFor: text('waiting_for'),
+    /** Since when it waits for just that. */
+    waitingSince: moment('waiting_since'),
     total: integer('total').notNull().default(0),
     completed: integer('completed').notNull().default(0),
     failed: integer('failed').notNull().default(0),
@@ -62,6 +64,9 @@ export const batches = pgTable(
     index('batches_turn_idx').on(table.status, table.turnAt),
   ],
 );
+
+/** What a batch goes on with. */
+export const waitsForNothing = { waitingFor: null, waitingSince: null };
 
 /** Its requests, while it runs: where each stands in the input file, and what it was answered. */
 export const batchLines = pgTable(

@@ -9,8 +9,11 @@ import type { BatchRow } from './batch-row.ts';
 import { toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
+import { concludeLines } from './conclude.ts';
+import { createLease, type Lease } from './lease.ts';
+import { lookForModel, modelGoneCode, modelLookMs } from './model-gone.ts';
 import { fileName, writeOutput } from './output.ts';
-import { batches, batchLines } from './schema.ts';
+import { batches, batchLines, waitsForNothing } from './schema.ts';
 import { validateFile } from './validate.ts';
 
 /** Works at the batches that are this gateway's, some at a time, each from wherever it stands to its end. */
@@ -28,6 +31,8 @@ export interface WorkerOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly claims: Claims;
+  /** How long a claim lasts after it was last renewed. */
+  readonly leaseMs: number;
   readonly files: Files;
   readonly asking: Asking;
   readonly linesMax: number;
@@ -43,6 +48,7 @@ const againMs = 5000;
 
 interface Work {
   readonly claim: Claim;
+  readonly lease: Lease;
   run: BatchRun | null;
   status: BatchStatus | 'lost';
   ended: Promise<void>;
@@ -64,18 +70,26 @@ class Worker implements BatchWorker {
   }
 
   async tick(): Promise<void> {
-    const { claims, concurrency } = this.#options;
+    const { claims, clock, concurrency } = this.#options;
     if (this.#isStopping || concurrency === 0) return;
-    const works = [...this.#works];
-    const statuses = await claims.renew(works.map(({ claim }) => claim));
-    for (const work of works) {
-      work.status = statuses.get(work.claim.batch.id) ?? 'lost';
-      work.run?.tell(work.status);
-    }
+    await this.#renew();
     while (this.#works.size < batchesMax && !this.#isStopping) {
+      const beganMs = clock.monotonicMs();
       const claim = await claims.take();
       if (claim === null) return;
-      this.#begin(claim);
+      this.#begin(claim, beganMs);
+    }
+  }
+
+  async #renew(): Promise<void> {
+    const { claims, clock } = this.#options;
+    const works = [...this.#works].filter((work) => !isLost(work));
+    const beganMs = clock.monotonicMs();
+    const statuses = await claims.renew(works.map(({ claim }) => claim));
+    for (const work of works) {
+      const status = statuses.get(work.claim.batch.id);
+      if (status !== undefined) work.lease.renewed(beganMs);
+      tell(work, status ?? 'lost');
     }
   }
 
@@ -89,10 +103,14 @@ class Worker implements BatchWorker {
     await Promise.race([all, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
   }
 
-  #begin(claim: Claim): void {
-    const work: Work = { claim, run: null, status: claim.batch.status, ended: Promise.resolve() };
+  #begin(claim: Claim, beganMs: number): void {
+    const lease = createLease({ ...this.#options, onOver: () => tell(work, 'lost') }, beganMs);
+    const work: Work = { claim, lease, run: null, status: claim.batch.status, ended: Promise.resolve() };
     this.#works.add(work);
-    work.ended = this.#work(work).finally(() => this.#works.delete(work));
+    work.ended = this.#work(work).finally(() => {
+      lease.end();
+      this.#works.delete(work);
+    });
   }
 
   /** Never rejects: what cannot be done now is tried again, here or elsewhere. */
@@ -118,6 +136,7 @@ class Worker implements BatchWorker {
       await claims.release(claim, { atMs: clock.now(), waitingFor: null });
       return;
     }
+    await concludeLines(this.#options, claim);
     const output = await writeOutput(this.#options, await this.#current(claim), ending);
     try {
       await claims.during(claim, (tx, row) => finish({ ...this.#options, tx, row }, ending, output));
@@ -146,6 +165,12 @@ class Worker implements BatchWorker {
     }
     if (clock.now() >= batch.expiresAtMs) return this.#close(claim, 'expired', []);
     if (this.#isStopping) return 'given back';
+    const model = await lookForModel(this.#options, batch, key);
+    if (model === 'gone') {
+      await claims.release(claim, { atMs: clock.now() + modelLookMs, waitingFor: modelGoneCode });
+      return null;
+    }
+    if (model !== 'here') return this.#close(claim, 'failed', [model]);
     work.run = new BatchRun({ ...this.#options, room: this.#room }, claim, key);
     if (work.status !== 'validating') work.run.tell(work.status);
     const end = await work.run.ask();
@@ -160,6 +185,7 @@ class Worker implements BatchWorker {
     const { claim } = work;
     const isWanted = (): boolean => work.status === 'validating' && !this.#isStopping;
     const validated = await validateFile(this.#options, claim, key, isWanted);
+    if (isLost(work)) throw new LostClaimError(claim.batch.id);
     if (this.#isStopping) return 'given back';
     const now = new Date(clock.now());
     const status = await claims.during(claim, async (tx, row) => {
@@ -171,7 +197,7 @@ class Worker implements BatchWorker {
       if (!validated.ok) await tx.delete(batchLines).where(eq(batchLines.batchId, row.id));
       return validated.ok ? 'in_progress' : 'validating';
     });
-    work.status = status;
+    if (!isLost(work)) work.status = status;
     if (status === 'cancelling') return this.#close(claim, 'cancelled', []);
     return validated.ok ? true : 'failed';
   }
@@ -182,7 +208,7 @@ class Worker implements BatchWorker {
       // It was canceled meanwhile: whoever did so waits for that.
       const ending = row.status === 'cancelling' ? 'cancelled' : asked;
       const isNamed = ending === 'completed' || ending === 'expired';
-      const set = { ending, finalizingAt: new Date(this.#options.clock.now()), waitingFor: null };
+      const set = { ending, finalizingAt: new Date(this.#options.clock.now()), ...waitsForNothing };
       await tx
         .update(batches)
         .set({ ...set, ...(isNamed && { status: 'finalizing' as const }), ...(errors.length > 0 && { errors }) })
@@ -190,6 +216,14 @@ class Worker implements BatchWorker {
       return ending;
     });
   }
+}
+
+const isLost = ({ status }: Work): boolean => status === 'lost';
+
+function tell(work: Work, status: BatchStatus | 'lost'): void {
+  if (isLost(work)) return;
+  work.status = status;
+  work.run?.tell(status);
 }
 
 const keyGone: BatchError = {

@@ -10,6 +10,8 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly stream: boolean;
   /** The answer is made token by token. */
   readonly generates: boolean;
+  /** Whoever asked gives nothing on but a complete answer: what was made of another one is written off. */
+  readonly isWholeOrFree: boolean;
   readonly price: PriceVersion;
   /** The most that is charged, in pico-dollars: what is held for it. What the response cache answers holds nothing. */
   readonly heldPicoUsd: bigint;
@@ -20,12 +22,13 @@ export type Bill = Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | '
 /**
  * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made;
  * nothing is billed before the first token, nor for a JSON answer that could not be given. What goes beyond the hold
- * is written off.
+ * is written off, and so is what was made of an answer that is given whole or not at all.
  */
 export function billOf(served: Served): Bill {
   const { usage, usageSource } = usageBilled(served);
   const fullPicoUsd = costOf(usage, served.price);
-  const costPicoUsd = fullPicoUsd < served.heldPicoUsd ? fullPicoUsd : served.heldPicoUsd;
+  const mostPicoUsd = served.isWholeOrFree && served.outcome !== 'completed' ? 0n : served.heldPicoUsd;
+  const costPicoUsd = fullPicoUsd < mostPicoUsd ? fullPicoUsd : mostPicoUsd;
   return { usage, usageSource, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
 

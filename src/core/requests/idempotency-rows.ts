@@ -1,7 +1,7 @@
-import { and, eq, gt, inArray, or, sql, type SQL } from 'drizzle-orm';
+import { and, eq, gt, inArray, isNotNull, or, sql, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { idempotencyKeys } from './schema.ts';
-import { keptHours } from './settled-claims.ts';
+import { keptHours, nobody } from './settled-claims.ts';
 
 export interface RowName {
   readonly keyId: string;
@@ -82,6 +82,26 @@ export class IdempotencyRows {
   async remove(requestIds: readonly string[]): Promise<void> {
     const { requestId, state } = idempotencyKeys;
     await this.#db.orm.delete(idempotencyKeys).where(and(inArray(requestId, [...requestIds]), eq(state, 'running')));
+  }
+
+  /**
+   * Makes those that run done, as if another request with their key had been answered: what is settled later is not
+   * charged.
+   * @returns those that are done, and have an answer
+   */
+  async conclude(keyId: string, names: readonly string[]): Promise<readonly string[]> {
+    if (names.length === 0) return [];
+    const { idempotencyKey, state, answer } = idempotencyKeys;
+    const those = and(eq(idempotencyKeys.keyId, keyId), inArray(idempotencyKey, [...names]));
+    await this.#db.orm
+      .update(idempotencyKeys)
+      .set({ state: 'done', requestId: sql`gen_random_uuid()`, gatewayId: nobody, leaseUntil: sql`now()`, answer: null })
+      .where(and(those, eq(state, 'running')));
+    const done = await this.#db.orm
+      .select({ idempotencyKey })
+      .from(idempotencyKeys)
+      .where(and(those, eq(state, 'done'), isNotNull(answer), gt(idempotencyKeys.expiresAt, sql`now()`)));
+    return done.map((row) => row.idempotencyKey);
   }
 
   /** Also asked with nothing to renew: whether there is an answer. */

@@ -69,12 +69,27 @@ export interface Idempotency {
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
   /** Tells of a request that was spooled that it is in the books, or will never be. */
   unspooled(requestId: string, isBooked: boolean): void;
+  /**
+   * Ends requests of a key for good: what has no answer by now is not charged any more, wherever it runs or is spooled.
+   * @returns the Idempotency-Keys, of those given, whose answers are kept
+   */
+  conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
+  /** The answer that is kept for a key; null where there is none. */
+  kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
   deleteOld(): Promise<void>;
   /** Waits until what has ended is written. */
   close(): Promise<void>;
+}
+
+/** An answer that was charged. */
+export interface KeptAnswer {
+  /** The request that it was charged for. */
+  readonly requestId: string;
+  /** As it was sent, compressed with Zstandard. */
+  readonly answer: Buffer;
 }
 
 export interface IdempotencyOptions {
@@ -159,6 +174,15 @@ class ClaimBook implements Idempotency {
 
   unspooled(requestId: string, isBooked: boolean): void {
     if (this.#unsettled.delete(requestId) && !isBooked) void this.#write(this.#remove(requestId));
+  }
+
+  conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]> {
+    return this.#rows.conclude(keyId, idempotencyKeys);
+  }
+
+  async kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null> {
+    const row = await this.#rows.read({ keyId, idempotencyKey });
+    return row?.state === 'done' && row.answer !== null ? { requestId: row.requestId, answer: row.answer } : null;
   }
 
   async renew(): Promise<void> {

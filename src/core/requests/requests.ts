@@ -11,6 +11,7 @@ export {
   type Idempotency,
   type IdempotencyOptions,
   type IdempotentTurn,
+  type KeptAnswer,
   type Settling,
   createIdempotency,
   type SharedEnd,

@@ -26,7 +26,7 @@ export const inlineAnswerBytesMax = 32_768;
 export const keptHours = 24;
 
 /** A done row runs nowhere. */
-const nobody = '00000000-0000-0000-0000-000000000000';
+export const nobody = '00000000-0000-0000-0000-000000000000';
 
 const period = `interval '${keptHours} hours'`;
 /** Requests of a key are repeats of each other where the times overlap in which it stands for them. */

@@ -29,7 +29,7 @@ export interface EndMoment {
 
 /** The record of a request for the books. */
 export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
-  const { requestId, endpoint, clientRequestId, found, timings } = call;
+  const { requestId, endpoint, clientRequestId, found, timings, terms } = call;
   const { grant, reuse } = found;
   const { caller, fields, model, price, endUser } = request;
   const { stream } = fields;
@@ -40,6 +40,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     usageSource: outcome.usageSource,
     stream,
     generates: endpoint.generates,
+    isWholeOrFree: terms.isWholeOrFree,
     price,
     heldPicoUsd: grant === null ? 0n : heldPicoUsd(grant),
   });

@@ -31,7 +31,18 @@ export interface Call {
   readonly timings: CallTimings;
   /** What it sends of a request's texts; null for all of them. */
   readonly part: CallPart | null;
+  readonly terms: CallTerms;
 }
+
+/** What a request may have that the gateway itself makes, and none that came by a connection. */
+export interface CallTerms {
+  /** A complete answer alone is charged, and the one that is charged is given: nobody is handed a part of one. */
+  readonly isWholeOrFree: boolean;
+  /** Bytes of its body that nobody has sent, and that count against no limit on what is. */
+  readonly addedBytes: number;
+}
+
+export const commonTerms: CallTerms = { isWholeOrFree: false, addedBytes: 0 };
 
 /** One of the calls that a request with many texts becomes. */
 export interface CallPart {
@@ -127,6 +138,7 @@ export interface CallOrigin {
   readonly outgoing: ServerResponse;
   readonly trace: CallTrace;
   readonly startedMs: number;
+  readonly terms: CallTerms;
 }
 
 const noteBytesMax = 200;
@@ -153,7 +165,8 @@ export function timingsFrom(startedMs: number): CallTimings {
   };
 }
 
-export function createCall({ requestId, endpoint, incoming, outgoing, trace, startedMs }: CallOrigin): Call {
+export function createCall(origin: CallOrigin): Call {
+  const { requestId, endpoint, incoming, outgoing, trace, startedMs, terms } = origin;
   const answer = createAnswer(outgoing, endpoint.answers);
   answer.setHeader('x-request-id', requestId);
   const stop = new StopControl();
@@ -170,6 +183,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, trace, sta
     held: { body: null, answerPlace: null, lease: null, flexLease: null, leave: null },
     timings: timingsFrom(startedMs),
     part: null,
+    terms,
   };
 }
 

@@ -6,7 +6,7 @@ import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey, OrganizationStop } from '#core/keys/keys.ts';
 import { knownQuery, requestId, toAppError, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
-import { type Call, type CallOrigin, createCall } from './call.ts';
+import { type Call, type CallOrigin, type CallTerms, commonTerms, createCall } from './call.ts';
 import { type Endpoint, endpoints } from './endpoints.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
@@ -31,7 +31,7 @@ export interface Inference {
    * answered on the exchange itself. Never throws.
    * @param stop ends it early; its reason is the AppError that the client gets
    */
-  serve(path: EndpointPath, exchange: Exchange, stop: AbortSignal): Promise<void>;
+  serve(path: EndpointPath, exchange: Exchange, stop: AbortSignal, terms?: CallTerms): Promise<void>;
   /** Requests that are running. */
   readonly inFlight: number;
   /** Ends what a revoked key has running. */
@@ -67,11 +67,11 @@ export function createInference(parts: InferenceParts): Inference {
   const pathParts: PathParts = { ...parts, running, receiver, answerRoom };
   const requests = new Hono<HttpEnv>();
 
-  const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange): Call => {
+  const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange, terms = commonTerms): Call => {
     const startedMs = parts.clock.monotonicMs();
     const id = uuidv7(parts.clock.now());
     const trace = parts.observer.trace(endpoint, incoming.headers, id);
-    return createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
+    return createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs, terms });
   };
   for (const endpoint of endpoints) {
     requests.post(endpoint.path, ({ env }) => serveInference(pathParts, begin(endpoint, env)).then(alreadySent));
@@ -80,11 +80,12 @@ export function createInference(parts: InferenceParts): Inference {
   return {
     requests,
     lists: createLists(parts),
-    async serve(path, exchange, stop) {
+    async serve(path, exchange, stop, terms) {
       const endpoint = endpoints.find((one) => one.path === path);
       if (endpoint === undefined) throw new Error(`no endpoint ${path}`);
-      const call = begin(endpoint, exchange);
+      const call = begin(endpoint, exchange, terms);
       const end = (): void => call.stop.stop({ kind: 'ended', error: toAppError(stop.reason) });
+      if (stop.aborted) end();
       stop.addEventListener('abort', end, { once: true });
       await serveInference(pathParts, call);
       stop.removeEventListener('abort', end);

@@ -63,3 +63,9 @@ export function unbooked(outcome: Outcome): Outcome {
   const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
   return { ...outcome, kind: 'failed', error, last: '' };
 }
+
+/** The same request was answered and charged elsewhere meanwhile: whoever asks again gets that answer. */
+export function chargedBefore(): Outcome {
+  const message = 'The request with this Idempotency-Key was answered elsewhere meanwhile; ask again for its answer.';
+  return failedBy(new AppError('conflict', { message, headers: { 'retry-after': '1' } }));
+}

@@ -60,7 +60,7 @@ class BodyReceiver implements Receiver {
   }
 
   receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields> {
-    const { limits } = this.#parts;
+    const limits = this.#limitsOf(call);
     checkHeaders(call.incoming, limits);
     const whole = takeWhole(call.incoming, limits);
     if (whole !== null && whole.length <= smallBytesMax) return readRequest(whole, this.#jobOf(call, caller));
@@ -88,9 +88,14 @@ class BodyReceiver implements Receiver {
   async #collect(call: Call, caller: InferenceCaller): Promise<readonly Buffer[]> {
     const sinceMs = performance.now();
     const hold = this.#holdOf(call, caller);
-    const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
+    const body = await collectBody(call.incoming, this.#limitsOf(call), (bytes) => hold.grow(bytes));
     call.timings.bodyMs = performance.now() - sinceMs;
     return body;
+  }
+
+  #limitsOf({ terms: { addedBytes } }: Call): BodyLimits {
+    const { limits } = this.#parts;
+    return addedBytes === 0 ? limits : { ...limits, bodyBytesMax: limits.bodyBytesMax + addedBytes };
   }
 
   #readHere(caller: InferenceCaller, body: Buffer, job: ReadJob): RequestFields {

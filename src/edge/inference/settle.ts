@@ -2,7 +2,7 @@ import type { Settlement } from '#core/admission/admission.ts';
 import { nothingUsed, type UsageRecord, usedBy } from '#core/metering/metering.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
 import { type Call, type InferenceRequest, isBooked } from './call.ts';
-import { type Outcome, unbooked } from './outcome.ts';
+import { chargedBefore, type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { noteUndelivered } from './unbilled.ts';
 
@@ -103,11 +103,18 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
     if (call.found.reuse !== null) call.found.reuse.durable = durable;
     durable.then(
       (where) => {
-        if (where === 'booked') settled('settle', parts.metering.booked(record), outcome);
         // The hold of what is spooled stands for its charge until it is booked.
-        else settled('spooled', usedBy(record), outcome);
+        if (where === 'spooled') return settled('spooled', usedBy(record), outcome);
+        const used = parts.metering.booked(record);
+        settled('settle', used, isChargedElsewhere(call, record, used) ? chargedBefore() : outcome);
       },
       () => settled('settle', nothingUsed, unbooked(outcome)),
     );
   });
+}
+
+/** Another gateway had the same request, and its answer was charged: that one is given, whoever asks again. */
+function isChargedElsewhere({ terms, found: { reuse } }: Call, { costPicoUsd }: UsageRecord, used: Settlement): boolean {
+  const isKept = (reuse?.packed ?? null) !== null;
+  return terms.isWholeOrFree && isKept && costPicoUsd > 0n && used.chargedPicoUsd === 0n;
 }

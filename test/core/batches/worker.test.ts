@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
+import { compress, type KeptAnswer } from '#core/requests/requests.ts';
 import {
   type Asking,
   type BatchWorker,
@@ -38,6 +39,12 @@ interface Scripted {
 
 interface WorkSettings {
   readonly leaseMs?: number;
+  /** Why the model is refused; null where it is offered. */
+  readonly refusal?: () => string | null;
+  /** What was answered and charged, by Idempotency-Key. */
+  readonly charged?: Map<string, KeptAnswer>;
+  /** Takes the Idempotency-Keys of which nothing more is charged. */
+  readonly concluded?: Set<string>;
   readonly maxConcurrency?: () => number | null;
 }
 
@@ -48,7 +55,12 @@ function work(answering: Answering, settings: WorkSettings = {}): Scripted {
       const held = await api().keys.heldOf({ organizationId, keyId });
       return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
     },
-    refuseModel: () => Promise.resolve(null),
+    refuseModel: () => Promise.resolve(settings.refusal?.() ?? null),
+    conclude(_keyId, keys) {
+      for (const key of keys) settings.concluded?.add(key);
+      return Promise.resolve(keys.filter((key) => settings.charged?.has(key) === true));
+    },
+    kept: (_keyId, key) => Promise.resolve(settings.charged?.get(key) ?? null),
     ask(request) {
       asked.push(request);
       return answering(request, asked.filter((one) => one.note === request.note).length);
@@ -88,6 +100,10 @@ async function lines(fileId: string | null): Promise<readonly Body[]> {
     fetch(new URL(path, api().url), { headers: { authorization: `Bearer ${api().admin}` } });
   return outputOf({ request, key: '' } as unknown as Parameters<typeof outputOf>[0], fileId);
 }
+
+/** Runs until it is ended. */
+const untilEnded: Answering = ({ signal }) =>
+  new Promise((resolve) => signal.addEventListener('abort', () => resolve(answerOf(503))));
 
 describe('a request of a batch', () => {
   it('is asked again after what nobody thought of, and answered once', async () => {
@@ -167,9 +183,7 @@ describe('a request of a batch', () => {
 
 describe('a batch', () => {
   it('ends with its window, and ends what runs', async () => {
-    const scripted = work(
-      ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(answerOf(503)))),
-    );
+    const scripted = work(untilEnded);
     const { id } = await start(linesOf(5));
     await eventually(async () => {
       await scripted.worker.tick();
@@ -320,9 +334,8 @@ describe('a batch', () => {
     expect(turns).toEqual([true]);
   });
 
-  it('that another worker has is answered to its end here, so that nothing of it is charged in part', async () => {
-    const late: (() => void)[] = [];
-    const former = work(() => new Promise((resolve) => late.push(() => resolve(answerOf(200)))));
+  it('that another worker has is asked here no more: what runs of it is ended', async () => {
+    const former = work(untilEnded);
     const { id } = await start(linesOf(1));
     await eventually(async () => {
       await former.worker.tick();
@@ -335,10 +348,10 @@ describe('a batch', () => {
       return next.asked.length > 0;
     });
     await former.worker.tick();
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    expect(former.asked.map(({ signal }) => signal.aborted)).toEqual([false]);
-    for (const answer of late) answer();
-    await drive(next, id, 0);
+    expect(former.asked.map(({ signal }) => signal.aborted)).toEqual([true]);
+    const batch = await drive(next, id, 0);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 1, failed: 0 } });
+    expect(former.asked).toHaveLength(1);
     former.worker.stopAsking();
     await former.worker.close(60_000);
   });

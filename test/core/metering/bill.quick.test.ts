@@ -22,6 +22,7 @@ const complete: Served = {
   usageSource: 'engine',
   stream: true,
   generates: true,
+  isWholeOrFree: false,
   price,
   heldPicoUsd: full,
 };
@@ -48,6 +49,21 @@ describe('the bill of a request', () => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
   });
 
+  it.each<[string, Partial<Served>]>([
+    ['was ended', { outcome: 'ended' }],
+    ['nobody waits for any more', { outcome: 'aborted' }],
+    ['is no stream and was ended', { outcome: 'ended', stream: false }],
+    ['makes no tokens and was ended', { outcome: 'ended', stream: false, generates: false }],
+  ])('writes off what was made of an answer that is given whole or not at all, and %s', (_, served) => {
+    const bill = billOf({ ...complete, ...served, isWholeOrFree: true });
+    expect(bill).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
+  });
+
+  it('of an answer that is given whole or not at all is that of every other where it is whole', () => {
+    const bill = billOf({ ...complete, stream: false, isWholeOrFree: true });
+    expect(bill).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
+  });
+
   it('never passes the hold, and names what it writes off', () => {
     const count = fc.nat({ max: 1_000_000 });
     const served = fc.record({
@@ -56,6 +72,7 @@ describe('the bill of a request', () => {
       usageSource: fc.constantFrom<UsageSource>('engine', 'last_seen', 'none'),
       stream: fc.boolean(),
       generates: fc.boolean(),
+      isWholeOrFree: fc.boolean(),
       heldPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
     });
     fc.assert(

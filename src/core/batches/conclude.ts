@@ -1,0 +1,60 @@
+import { and, asc, eq, gt, ne, sql } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import { type Asking, lineKey } from './asking.ts';
+import type { Claim, Claims } from './claims.ts';
+import { batches, batchLines } from './schema.ts';
+
+export interface ConcludeParts {
+  readonly db: Db;
+  readonly claims: Claims;
+  readonly asking: Asking;
+}
+
+const readAtOnce = 500;
+
+/**
+ * The last word on what is charged: an answer that was charged is in the output, also where a gateway was killed before
+ * it had noted that, and nothing is charged any more that is not, also where a gateway that was taken for dead still asks.
+ * To be called when the batch is about to end, before its files are written; it may be repeated.
+ * @throws LostClaimError
+ */
+export async function concludeLines({ db, claims, asking }: ConcludeParts, claim: Claim): Promise<void> {
+  const { batch } = claim;
+  for (let after = -1, more = true; more;) {
+    const rows = await db.orm
+      .select({ number: batchLines.number })
+      .from(batchLines)
+      .where(and(eq(batchLines.batchId, batch.id), ne(batchLines.state, 'completed'), gt(batchLines.number, after)))
+      .orderBy(asc(batchLines.number))
+      .limit(readAtOnce);
+    const numbers = new Map(rows.map(({ number }) => [lineKey(batch, number), number]));
+    for (const key of await asking.conclude(batch.keyId, [...numbers.keys()])) {
+      await noteKept({ claims, asking }, claim, { key, number: numbers.get(key) ?? -1 });
+    }
+    more = rows.length === readAtOnce;
+    after = rows.at(-1)?.number ?? after;
+  }
+}
+
+/** One at a time: an answer may have megabytes, and few were under way when a gateway was killed. */
+async function noteKept(
+  { claims, asking }: Pick<ConcludeParts, 'claims' | 'asking'>,
+  claim: Claim,
+  { key, number }: { readonly key: string; readonly number: number },
+): Promise<void> {
+  const { id, keyId } = claim.batch;
+  const kept = await asking.kept(keyId, key);
+  if (kept === null) return;
+  const { requestId, answer } = kept;
+  await claims.during(claim, async (tx) => {
+    const isOpen = and(eq(batchLines.batchId, id), eq(batchLines.number, number), ne(batchLines.state, 'completed'));
+    const [before] = await tx.select({ state: batchLines.state }).from(batchLines).where(isOpen);
+    if (before === undefined) return;
+    const failed = before.state === 'failed' ? 1 : 0;
+    await tx.update(batchLines).set({ state: 'completed', requestId, statusCode: 200, answer }).where(isOpen);
+    await tx
+      .update(batches)
+      .set({ completed: sql`${batches.completed} + 1`, failed: sql`${batches.failed} - ${failed}` })
+      .where(eq(batches.id, id));
+  });
+}
