@@ -95,7 +95,13 @@ export class IdempotencyRows {
     const those = and(eq(idempotencyKeys.keyId, keyId), inArray(idempotencyKey, [...names]));
     await this.#db.orm
       .update(idempotencyKeys)
-      .set({ state: 'done', requestId: sql`gen_random_uuid()`, gatewayId: nobody, leaseUntil: sql`now()`, answer: null })
+      .set({
+        state: 'done',
+        requestId: sql`gen_random_uuid()`,
+        gatewayId: nobody,
+        leaseUntil: sql`now()`,
+        answer: null,
+      })
       .where(and(those, eq(state, 'running')));
     const done = await this.#db.orm
       .select({ idempotencyKey })

@@ -114,7 +114,11 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
 }
 
 /** Another gateway had the same request, and its answer was charged: that one is given, whoever asks again. */
-function isChargedElsewhere({ terms, found: { reuse } }: Call, { costPicoUsd }: UsageRecord, used: Settlement): boolean {
+function isChargedElsewhere(
+  { terms, found: { reuse } }: Call,
+  { costPicoUsd }: UsageRecord,
+  used: Settlement,
+): boolean {
   const isKept = (reuse?.packed ?? null) !== null;
   return terms.isWholeOrFree && isKept && costPicoUsd > 0n && used.chargedPicoUsd === 0n;
 }

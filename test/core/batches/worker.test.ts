@@ -1,109 +1,15 @@
 import { describe, expect, it, vi } from 'vitest';
-import { parseId, uuidv7 } from '#base/id.ts';
-import { createLog } from '#base/log.ts';
-import { compress, type KeptAnswer } from '#core/requests/requests.ts';
-import {
-  type Asking,
-  type BatchWorker,
-  createBatchWorker,
-  type LineAnswer,
-  type LineRequest,
-} from '#core/batches/batches.ts';
-import { createTurnableClock, useApi } from '../../edge/api/test-api.ts';
-import { line, linesOf, outputOf, uploadFile } from '../../edge/inference/batch-bench.ts';
+import { parseId } from '#base/id.ts';
+import type { LineAnswer } from '#core/batches/batches.ts';
+import { line, linesOf, uploadFile } from '../../edge/inference/batch-bench.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';
 
-/** Batches whose requests are answered as a test says, on a clock that it turns. */
+/** Batches whose requests are answered as a test says. */
 
-const api = useApi();
-const clock = createTurnableClock();
-const turn = (ms: number): void => {
-  clock.turn(ms);
-  api().turnClock(ms);
-};
-
-const answerOf = (status: number, body: object = {}, headers: Record<string, string> = {}): LineAnswer => ({
-  status,
-  headers: { 'x-request-id': uuidv7(), ...headers },
-  body: Buffer.from(JSON.stringify(body)),
-});
-const numberOf = ({ note }: LineRequest): number => Number(note.split('/')[1]) - 1;
-
-type Answering = (request: LineRequest, time: number) => Promise<LineAnswer>;
-
-interface Scripted {
-  readonly worker: BatchWorker;
-  /** Requests, as they were asked. */
-  readonly asked: LineRequest[];
-}
-
-interface WorkSettings {
-  readonly leaseMs?: number;
-  /** Why the model is refused; null where it is offered. */
-  readonly refusal?: () => string | null;
-  /** What was answered and charged, by Idempotency-Key. */
-  readonly charged?: Map<string, KeptAnswer>;
-  /** Takes the Idempotency-Keys of which nothing more is charged. */
-  readonly concluded?: Set<string>;
-  readonly maxConcurrency?: () => number | null;
-}
-
-function work(answering: Answering, settings: WorkSettings = {}): Scripted {
-  const asked: LineRequest[] = [];
-  const asking: Asking = {
-    async keyOf({ organizationId, keyId }) {
-      const held = await api().keys.heldOf({ organizationId, keyId });
-      return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
-    },
-    refuseModel: () => Promise.resolve(settings.refusal?.() ?? null),
-    conclude(_keyId, keys) {
-      for (const key of keys) settings.concluded?.add(key);
-      return Promise.resolve(keys.filter((key) => settings.charged?.has(key) === true));
-    },
-    kept: (_keyId, key) => Promise.resolve(settings.charged?.get(key) ?? null),
-    ask(request) {
-      asked.push(request);
-      return answering(request, asked.filter((one) => one.note === request.note).length);
-    },
-  };
-  const options = { db: api().db, clock, log: createLog('silent'), files: api().files, asking };
-  const bounds = { leaseMs: settings.leaseMs ?? 30_000, linesMax: 1000, bodyBytesMax: 1_048_576, concurrency: 8 };
-  return { worker: createBatchWorker({ ...options, ...bounds, gatewayId: uuidv7() }), asked };
-}
-
+const { api, turn, work, start, read, drive, lines } = useScriptedBatches();
 const gateway = () => ({ url: api().url, key: api().admin });
-
-async function start(text: string, fields: object = {}, fileId?: string): Promise<Body> {
-  const file: Body = fileId === undefined ? await uploadFile(gateway(), text) : { id: fileId };
-  const body = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h', ...fields };
-  return (await api().ask('/v1/batches', { method: 'POST', body })).body;
-}
-
-const read = async (id: string): Promise<Body> => (await api().ask(`/v1/batches/${id}`)).body;
 const final = ['completed', 'failed', 'expired', 'cancelled'];
-
-/** Lets a worker work until a batch has ended; each time that it looks `stepMs` have passed. */
-async function drive({ worker }: Scripted, id: string, stepMs = 500): Promise<Body> {
-  const ended = await eventually(async () => {
-    await worker.tick();
-    turn(stepMs);
-    const batch = await read(id);
-    return final.includes(batch.status) ? batch : null;
-  });
-  worker.stopAsking();
-  await worker.close(60_000);
-  return ended;
-}
-
-async function lines(fileId: string | null): Promise<readonly Body[]> {
-  const request = (path: string): Promise<Response> =>
-    fetch(new URL(path, api().url), { headers: { authorization: `Bearer ${api().admin}` } });
-  return outputOf({ request, key: '' } as unknown as Parameters<typeof outputOf>[0], fileId);
-}
-
-/** Runs until it is ended. */
-const untilEnded: Answering = ({ signal }) =>
-  new Promise((resolve) => signal.addEventListener('abort', () => resolve(answerOf(503))));
 
 describe('a request of a batch', () => {
   it('is asked again after what nobody thought of, and answered once', async () => {

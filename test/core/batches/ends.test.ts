@@ -1,0 +1,174 @@
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import type { LineAnswer } from '#core/batches/batches.ts';
+import { compress, type KeptAnswer } from '#core/requests/requests.ts';
+import { linesOf } from '../../edge/inference/batch-bench.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';
+
+/** What becomes of requests where their worker loses the batch, and of the batch where its model is away. */
+
+const { api, turn, work, start, read, drive, untilAsked, lines } = useScriptedBatches();
+const leaseMs = 30_000;
+
+const keptOf = async (body: object): Promise<KeptAnswer> => ({
+  requestId: uuidv7(),
+  answer: await compress(Buffer.from(JSON.stringify(body))),
+});
+const refusal = (): LineAnswer => answerOf(400, { error: { code: 'model_not_found', param: 'model' } });
+
+describe('a worker that has lost its batch', () => {
+  it('ends what it asks when its claim is over, also where nobody can tell it so', async () => {
+    const former = work(untilEnded, { leaseMs: 1000 });
+    const { id } = await start(linesOf(3));
+    await untilAsked(former);
+    // From here on it hears nothing.
+    await eventually(() => Promise.resolve(former.asked.every(({ signal }) => signal.aborted)));
+    const asked = former.asked.length;
+    turn(leaseMs);
+    const batch = await drive(
+      work(() => Promise.resolve(answerOf(200))),
+      id,
+    );
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 3, completed: 3, failed: 0 } });
+    expect(former.asked).toHaveLength(asked);
+  });
+
+  it('writes nothing of what was answered at that very moment', async () => {
+    const ended = Promise.withResolvers<undefined>();
+    const former = work(async ({ signal }) => {
+      signal.addEventListener('abort', () => ended.resolve(undefined));
+      await ended.promise;
+      return answerOf(200, { by: 'former' });
+    });
+    const { id } = await start(linesOf(3));
+    await untilAsked(former);
+    turn(leaseMs + 1);
+    const next = work(() => Promise.resolve(answerOf(200, { by: 'next' })));
+    await untilAsked(next);
+    await former.worker.tick();
+    const batch = await drive(next, id, 0);
+    expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+    const output = await lines(batch.output_file_id);
+    expect(output.map(({ response }) => response.body)).toEqual(Array.from({ length: 3 }, () => ({ by: 'next' })));
+  });
+});
+
+describe('an answer that was charged, and that no worker lived to note', () => {
+  it.each(['cancelled', 'expired'])('is in the output of a batch that is %s; nothing else is charged', async (how) => {
+    const former = work(untilEnded);
+    const { id } = await start(linesOf(4));
+    await untilAsked(former);
+    if (how === 'cancelled') await api().ask(`/v1/batches/${id}/cancel`, { method: 'POST' });
+    turn(how === 'cancelled' ? leaseMs + 1 : 86_400_001);
+    const kept = await keptOf({ answer: 'charged' });
+    const concluded = new Set<string>();
+    const next = work(untilEnded, { charged: new Map([[`${id}/1`, kept]]), concluded });
+    const batch = await drive(next, id, 0);
+    expect(batch).toMatchObject({ status: how, request_counts: { total: 4, completed: 1, failed: 0 } });
+    expect(await lines(batch.output_file_id)).toMatchObject([
+      {
+        custom_id: 'line-1',
+        response: { status_code: 200, request_id: kept.requestId, body: { answer: 'charged' } },
+        error: null,
+      },
+    ]);
+    const errors = await lines(batch.error_file_id);
+    expect(errors.map(({ custom_id: name }) => name)).toEqual(['line-0', 'line-2', 'line-3']);
+    expect([...concluded]).toEqual(Array.from({ length: 4 }, (_, n) => `${id}/${n}`));
+    expect(next.asked).toEqual([]);
+  });
+
+  it('takes the place of what the same request failed with later', async () => {
+    const { id } = await start(linesOf(2));
+    const charged = new Map([[`${id}/0`, await keptOf({ answer: 'charged' })]]);
+    const answering = (status: number) => Promise.resolve(answerOf(status, { error: { code: 'upstream_error' } }));
+    const scripted = work((request) => answering(numberOf(request) === 0 ? 422 : 200), { charged });
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 2, failed: 0 } });
+    expect(batch.error_file_id).toBeNull();
+    expect((await lines(batch.output_file_id)).map(({ response }): Body => response.body)[0]).toEqual({
+      answer: 'charged',
+    });
+  });
+});
+
+describe('a batch whose model is withdrawn midway', () => {
+  it('waits, says so, and goes on when it is there again', async () => {
+    let model: 'there' | 'gone' | 'back' = 'there';
+    const settings = { refusal: () => (model === 'gone' ? 'The model "chat" does not exist.' : null) };
+    const scripted = work((request) => {
+      if (numberOf(request) === 4 && model === 'there') model = 'gone';
+      return Promise.resolve(model === 'gone' ? refusal() : answerOf(200));
+    }, settings);
+    const { id } = await start(linesOf(12));
+    const waiting = await eventually(async () => {
+      await scripted.worker.tick();
+      turn(100);
+      const batch = await read(id);
+      return batch.waiting_for === null ? null : batch;
+    });
+    expect(waiting).toMatchObject({ status: 'in_progress', waiting_for: 'model_not_found' });
+    expect(waiting.request_counts.failed).toBe(0);
+    const asked = scripted.asked.length;
+    // Nothing is asked while it is away, however often it is looked for.
+    for (let times = 0; times < 20; times += 1) {
+      await scripted.worker.tick();
+      turn(60_000);
+    }
+    expect(scripted.asked).toHaveLength(asked);
+    model = 'back';
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({
+      status: 'completed',
+      waiting_for: null,
+      request_counts: { total: 12, completed: 12, failed: 0 },
+    });
+  });
+
+  it('fails once it was away for an hour, with what was answered, whichever worker looks', async () => {
+    const why = 'The model "chat" does not exist; no model here serves this route.';
+    const scripted = work((request) => Promise.resolve(numberOf(request) === 0 ? answerOf(200) : refusal()), {
+      refusal: () => (scripted.asked.length > 0 ? why : null),
+    });
+    const { id } = await start(linesOf(3));
+    await eventually(async () => {
+      await scripted.worker.tick();
+      turn(100);
+      return (await read(id)).waiting_for === 'model_not_found';
+    });
+    scripted.worker.stopAsking();
+    await scripted.worker.close(60_000);
+    const next = work(() => Promise.resolve(answerOf(200)), { refusal: () => why });
+    for (let minute = 0; minute < 59; minute += 1) {
+      turn(60_000);
+      await next.worker.tick();
+    }
+    expect(await read(id)).toMatchObject({ status: 'in_progress', waiting_for: 'model_not_found' });
+    const batch = await drive(next, id, 60_000);
+    expect(batch).toMatchObject({
+      status: 'failed',
+      request_counts: { total: 3, completed: 1, failed: 0 },
+      errors: { data: [{ code: 'model_not_found', message: expect.stringContaining(why), line: null }] },
+    });
+    expect(await lines(batch.output_file_id)).toHaveLength(1);
+    expect((await lines(batch.error_file_id)).map(({ error }) => error.code)).toEqual([
+      'model_not_found',
+      'model_not_found',
+    ]);
+    expect(next.asked).toEqual([]);
+  });
+
+  it('waits where it is not offered at the price of flex any more', async () => {
+    const error = { code: 'invalid_value', param: 'service_tier' };
+    const scripted = work((_request, time) => Promise.resolve(time === 1 ? answerOf(400, { error }) : answerOf(200)));
+    const { id } = await start(linesOf(2));
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
+  });
+
+  it.each([403, 418, 451, 599])('asks again what was refused with %d, which nobody knows', async (status) => {
+    const scripted = work((_request, time) => Promise.resolve(answerOf(time <= 3 ? status : 200, {})));
+    const { id } = await start(linesOf(1));
+    expect(await drive(scripted, id)).toMatchObject({ request_counts: { completed: 1, failed: 0 } });
+  });
+});
