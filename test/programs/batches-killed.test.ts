@@ -1,0 +1,152 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { connectDb, type Db } from '#base/db.ts';
+import { parseId } from '#base/id.ts';
+import { linesOf } from '../edge/inference/batch-bench.ts';
+import { eventually } from '../edge/inference/inference-gateway.ts';
+import { liftLimits } from '../support/gateway.ts';
+import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
+import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
+
+/** A gateway is killed with -9 wherever it stands with a batch; the next one ends it. */
+
+const processes = useProcesses();
+const count = 16;
+const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_LEASE_SECONDS: '2', HEADGATE_BATCH_CONCURRENCY: '4' };
+const flexEngine = engineFile('chat').replace(
+  'output_per_million: 0.40',
+  'output_per_million: 0.40, flex_multiplier: 0.5',
+);
+const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 15 } } });
+
+let home: Home;
+let databaseUrl: string;
+let db: Db;
+let gateway: GatewayProcess;
+
+beforeEach(async () => {
+  home = processes.home({ chat: flexEngine });
+  databaseUrl = await processes.database();
+  db = connectDb(databaseUrl);
+});
+afterEach(() => db.close());
+
+async function startGateway(more: Readonly<Record<string, string>> = {}): Promise<BatchClient> {
+  gateway = processes.run({ home, databaseUrl, env: { ...env, ...more } });
+  const url = await gateway.url();
+  await liftLimits(url, givenKey);
+  return batchClientOf(url);
+}
+
+async function kill(): Promise<void> {
+  gateway.signal('SIGKILL');
+  await gateway.exited;
+}
+
+/** The next gateway ends the batch; each line has one result, and is charged once. */
+async function requireEnd(id: string, status: string): Promise<number> {
+  const client = await startGateway();
+  const batch = await endOf(client, id);
+  expect(batch.status).toBe(status);
+  const { output } = await requireSettled(client, batch, { count, paidUsd: 10 });
+  return output.length;
+}
+
+const answered = async (): Promise<number> => {
+  const [row] = await db.sql<{ count: string }[]>`select count(*) from idempotency_keys where state = 'done'`;
+  return Number(row?.count);
+};
+
+/** Begins a batch, and kills its gateway when some of its answers are charged, and not noted. */
+async function killBeforeNotes(): Promise<{ readonly id: string; readonly charged: number }> {
+  const client = await startGateway();
+  const id = await client.start(text);
+  await eventually(async () => (await client.read(id)).request_counts.completed > 1);
+  const held = await holdTable(db, 'batch_lines');
+  const before = await answered();
+  await held.awaited();
+  await eventually(async () => (await answered()) > before + 1);
+  const { request_counts: counts } = await client.read(id);
+  await kill();
+  await held.release();
+  const charged = await answered();
+  expect(charged).toBeGreaterThan(counts.completed);
+  return { id, charged };
+}
+
+const expire = (id: string) =>
+  db.sql`update batches set expires_at = now(), turn_at = now() where id = ${parseId('batch', id)}::uuid`;
+
+describe('a batch whose gateway is killed', () => {
+  it('when it has just taken it, is read and run by the next one', async () => {
+    const client = await startGateway();
+    const held = await holdTable(db, 'batch_lines');
+    const id = await client.start(text);
+    await held.awaited();
+    await kill();
+    await held.release();
+    expect(await requireEnd(id, 'completed')).toBe(count);
+  });
+
+  it('when answers were charged and not noted, gives these very answers', async () => {
+    const { id } = await killBeforeNotes();
+    expect(await requireEnd(id, 'completed')).toBe(count);
+  });
+
+  it('then, and is cancelled before anybody goes on, has all answers that were charged, and no other', async () => {
+    const { id, charged } = await killBeforeNotes();
+    const idle = await startGateway({ HEADGATE_BATCH_CONCURRENCY: '0' });
+    expect(await idle.ask(`/v1/batches/${id}/cancel`, {})).toMatchObject({ status: 'cancelling' });
+    await kill();
+    expect(await requireEnd(id, 'cancelled')).toBe(charged);
+  });
+
+  it('then, and expires before anybody goes on, has all answers that were charged, and no other', async () => {
+    const { id, charged } = await killBeforeNotes();
+    await expire(id);
+    expect(await requireEnd(id, 'expired')).toBe(charged);
+  });
+
+  it.each(['files', 'file_chunks'])(
+    'while it finalizes, at the table %s, gets its files from the next one',
+    async (table) => {
+      const client = await startGateway();
+      const id = await client.start(text);
+      await eventually(async () => (await client.read(id)).request_counts.completed > 1);
+      const held = await holdTable(db, table);
+      await held.awaited();
+      expect(await client.read(id)).toMatchObject({ status: 'finalizing', output_file_id: null });
+      await kill();
+      await held.release();
+      expect(await requireEnd(id, 'completed')).toBe(count);
+    },
+  );
+
+  it('at the last moment, with all files written and not yet to be seen, has one pair of files', async () => {
+    const client = await startGateway();
+    const id = await client.start(text);
+    await eventually(async () => (await client.read(id)).request_counts.completed > 1);
+    const parts = await holdTable(db, 'file_chunks');
+    await parts.awaited();
+    const lines = await holdTable(db, 'batch_lines');
+    await parts.release();
+    await lines.awaited();
+    await kill();
+    await lines.release();
+    expect(await requireEnd(id, 'completed')).toBe(count);
+    const seen = await db.sql`select 1 from files where purpose = 'batch_output' and written_until is null`;
+    expect(seen).toHaveLength(1);
+  });
+
+  it.each(['cancelled', 'expired'])('while it is being %s, ends so', async (how) => {
+    const client = await startGateway();
+    const id = await client.start(text);
+    await eventually(async () => (await client.read(id)).request_counts.completed > 1);
+    const held = await holdTable(db, 'files');
+    if (how === 'cancelled') await client.ask(`/v1/batches/${id}/cancel`, {});
+    else await db.sql`update batches set expires_at = now(), turn_at = now(), lease_until = now(), fence = fence + 1`;
+    await held.awaited();
+    await kill();
+    await held.release();
+    expect(await requireEnd(id, how)).toBeGreaterThan(1);
+  });
+});

@@ -1,0 +1,107 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { connectDb, type Db } from '#base/db.ts';
+import { linesOf } from '../edge/inference/batch-bench.ts';
+import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
+import { type DatabaseProxy, startDatabaseProxy } from '../support/database-proxy.ts';
+import { liftLimits } from '../support/gateway.ts';
+import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
+import { engineFile, givenKey, useProcesses } from './gateway-process.ts';
+
+/** PostgreSQL goes away while a batch runs, and comes back: each line has one result, and is charged once. */
+
+const processes = useProcesses();
+const count = 60;
+const leaseSeconds = 2;
+const env = {
+  HEADGATE_BOOTSTRAP_KEY: givenKey,
+  HEADGATE_LEASE_SECONDS: String(leaseSeconds),
+  HEADGATE_BATCH_CONCURRENCY: '6',
+};
+const flexEngine = engineFile('chat').replace(
+  'output_per_million: 0.40',
+  'output_per_million: 0.40, flex_multiplier: 0.5',
+);
+const text = linesOf(count, { body: { max_tokens: 10, standin: { output_tokens: 10, tpot_ms: 20 } } });
+
+let db: Db;
+let proxy: DatabaseProxy;
+
+beforeEach(async () => {
+  const databaseUrl = await processes.database();
+  db = connectDb(databaseUrl);
+  proxy = await startDatabaseProxy(databaseUrl);
+});
+afterEach(async () => {
+  await db.close();
+  await proxy.close();
+});
+
+async function startBatch(): Promise<{ readonly client: BatchClient; readonly id: string }> {
+  const home = processes.home({ chat: flexEngine });
+  const url = await processes.run({ home, databaseUrl: proxy.url, env }).url();
+  await liftLimits(url, givenKey);
+  const client = batchClientOf(url);
+  const id = await client.start(text);
+  await eventually(async () => (await client.read(id)).request_counts.completed > 3);
+  return { client, id };
+}
+
+async function requireEnd(client: BatchClient, id: string): Promise<void> {
+  const batch: Body = await endOf(client, id);
+  expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: count, failed: 0 } });
+  await requireSettled(client, batch, { count, paidUsd: 10 });
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe('a batch', () => {
+  it.each([
+    ['for a moment', 300],
+    ['for longer than it is held', leaseSeconds * 2000],
+  ])('goes on after its database was gone %s', async (_how, ms) => {
+    const { client, id } = await startBatch();
+    proxy.cut();
+    await pause(ms);
+    proxy.restore();
+    await requireEnd(client, id);
+  });
+
+  it('goes on after its database took connections and said nothing', async () => {
+    const { client, id } = await startBatch();
+    proxy.answerWith('silence');
+    await pause(leaseSeconds * 2000);
+    proxy.restore();
+    await requireEnd(client, id);
+  });
+
+  it('goes on after its database let statements wait for longer than it is held', async () => {
+    const { client, id } = await startBatch();
+    const held = await holdTable(db, 'batches');
+    await pause(leaseSeconds * 2000);
+    await held.release();
+    await requireEnd(client, id);
+  });
+
+  it('counts each line once, also where it did not hear that it was noted', async () => {
+    const { client, id } = await startBatch();
+    for (let times = 0; times < 4; times += 1) {
+      proxy.loseNextAnswer();
+      await pause(200);
+    }
+    await requireEnd(client, id);
+    expect(proxy.lost).toBeGreaterThan(0);
+  });
+
+  it('ends where its database goes away while its files are written', async () => {
+    const { client, id } = await startBatch();
+    const held = await holdTable(db, 'file_chunks');
+    await held.awaited();
+    proxy.cut();
+    await held.release();
+    await pause(500);
+    proxy.restore();
+    await requireEnd(client, id);
+    const seen = await db.sql`select 1 from files where purpose = 'batch_output' and written_until is null`;
+    expect(seen).toHaveLength(1);
+  });
+});
