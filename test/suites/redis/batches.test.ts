@@ -26,17 +26,43 @@ async function counted(name: string): Promise<number> {
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
 }
 
-async function start(key: string, text: string): Promise<string> {
+async function start(key: string, text: string, which = 0): Promise<string> {
   const form = new FormData();
   form.set('file', new File([text], 'in.jsonl'));
   form.set('purpose', 'batch');
-  const url = new URL('/v1/files', cluster.gateways[0]?.url);
+  const url = new URL('/v1/files', cluster.gateways[which]?.url);
   const sent = await fetch(url, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: form });
   const { id: fileId }: Body = await sent.json();
   const body = { input_file_id: fileId, endpoint: '/v1/chat/completions', completion_window: '24h' };
-  const { id }: Body = await (await cluster.ask(0, '/v1/batches', { body, key })).json();
+  const { id }: Body = await (await cluster.ask(which, '/v1/batches', { body, key })).json();
   return id;
 }
+
+interface Charged {
+  readonly lines: number;
+  readonly requests: number;
+}
+
+/** Lines of a batch that were charged, and how often. */
+async function chargedOf(id: string): Promise<Charged> {
+  const [row] = await cluster.sql<{ lines: string; requests: string }[]>`
+    select count(distinct client_request_id) as lines, count(*) as requests from usage_requests
+    where cost > 0 and client_request_id like ${`${id}/%`}`;
+  return { lines: Number(row?.lines), requests: Number(row?.requests) };
+}
+
+async function openCustomer(which: number): Promise<string> {
+  const { key } = await cluster.organization('50', which);
+  const keys: Body = await (await cluster.ask(which, '/v1/keys', { key })).json();
+  const body = { requests_per_minute: null, max_concurrency: null };
+  await cluster.ask(which, `/v1/keys/${keys.data[0].id}`, { method: 'PATCH', key, body });
+  return key;
+}
+
+const balanceOf = async (which: number, key: string): Promise<number> => {
+  const { balance }: Body = await (await cluster.ask(which, '/v1/wallet', { key })).json();
+  return Number(balance);
+};
 
 describe('of two gateways the one that works at a batch', () => {
   it('is killed with -9: the other one goes on, each request is answered and charged once', async () => {
@@ -80,5 +106,96 @@ describe('of two gateways the one that works at a batch', () => {
     expect(computed - totals.output_tokens).toBeLessThanOrEqual(concurrency * tokens);
     const { balance }: Body = await (await cluster.ask(left, '/v1/wallet', { key })).json();
     expect(Number(balance)).toBeCloseTo(50 - Number(totals.cost), 9);
+  });
+
+  it('sleeps, and another one has the batch when it wakes: it ends what it asked, and charges nothing of that', async () => {
+    const [frozen, other] = [1, 2];
+    const key = await openCustomer(frozen);
+    const slow = { max_tokens: 2000, standin: { output_tokens: 2000, tpot_ms: 20 } };
+    const id = await start(key, linesOf(4, { body: slow }), frozen);
+    const running = (): Promise<number> => counted('vllm:num_requests_running');
+    await eventually(async () => (await running()) > 0);
+    await cluster.start();
+    const before = await counted('vllm:generation_tokens_total');
+    cluster.gateways[frozen]?.child.kill('SIGSTOP');
+    // What sleeps is computed on, and asked again beside it.
+    await eventually(async () => {
+      const [row] = await cluster.sql<{ fence: string }[]>`select fence from batches where status = 'in_progress'`;
+      return Number(row?.fence) > 1;
+    });
+    const asleep = await running();
+    await eventually(async () => (await running()) > asleep);
+    cluster.gateways[frozen]?.child.kill('SIGCONT');
+    const writtenOff = async (): Promise<number> => {
+      const [row] = await cluster.sql<{ count: string }[]>`
+        select count(*) as count from usage_requests
+        where outcome = 'ended' and cost = 0 and written_off > 0 and client_request_id like ${`${id}/%`}`;
+      return Number(row?.count);
+    };
+    await eventually(async () => (await writtenOff()) > 0);
+    await cluster.ask(other, `/v1/batches/${id}/cancel`, { method: 'POST', key });
+    await eventually(async () => {
+      const batch: Body = await (await cluster.ask(other, `/v1/batches/${id}`, { key })).json();
+      return batch.status === 'cancelled';
+    });
+    expect(await counted('vllm:generation_tokens_total')).toBeGreaterThan(before);
+    expect(await chargedOf(id)).toEqual({ lines: 0, requests: 0 });
+    expect(await balanceOf(other, key)).toBe(50);
+    await eventually(async () => (await running()) === 0);
+  });
+
+  it('sleeps again and again: each line has one answer, and is charged once', async () => {
+    const [first, second] = [1, 2];
+    const key = await openCustomer(first);
+    const lines = 1200;
+    const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 20 } };
+    const id = await start(key, linesOf(lines, { body }), first);
+    const read = async (): Promise<Body> => {
+      // One of them sleeps.
+      const answers = [first, second].map((which) => cluster.ask(which, `/v1/batches/${id}`, { key }));
+      return (await Promise.race(answers)).json();
+    };
+    for (const which of [first, second, first, second]) {
+      const { completed } = (await read()).request_counts;
+      cluster.gateways[which]?.child.kill('SIGSTOP');
+      await eventually(async () => {
+        const now = await read();
+        return now.status === 'completed' || now.request_counts.completed > completed + 50;
+      });
+      cluster.gateways[which]?.child.kill('SIGCONT');
+    }
+    const batch = await eventually(async () => {
+      const now = await read();
+      return now.status === 'completed' ? now : null;
+    });
+    expect(batch).toMatchObject({ request_counts: { total: lines, completed: lines, failed: 0 }, error_file_id: null });
+    const text = await (await cluster.ask(second, `/v1/files/${batch.output_file_id}/content`, { key })).text();
+    expect(text.trimEnd().split('\n')).toHaveLength(lines);
+    expect(await chargedOf(id)).toEqual({ lines, requests: lines });
+    const { totals }: Body = await (await cluster.ask(second, '/v1/usage/summary', { key })).json();
+    expect(await balanceOf(second, key)).toBeCloseTo(50 - Number(totals.cost), 9);
+  });
+});
+
+describe('a batch', () => {
+  it('goes on while Redis is silent, and after it has forgotten everything', async () => {
+    const key = await openCustomer(1);
+    const lines = 600;
+    const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 20 } };
+    const id = await start(key, linesOf(lines, { body }), 1);
+    const read = async (): Promise<Body> => (await cluster.ask(2, `/v1/batches/${id}`, { key })).json();
+    await eventually(async () => (await read()).request_counts.completed > 50);
+    process.kill(cluster.redis.pid ?? 0, 'SIGSTOP');
+    await new Promise((resolve) => setTimeout(resolve, 6000));
+    process.kill(cluster.redis.pid ?? 0, 'SIGCONT');
+    await cluster.redis.flush();
+    const batch = await eventually(async () => {
+      const now = await read();
+      return now.status === 'completed' ? now : null;
+    });
+    expect(batch).toMatchObject({ request_counts: { total: lines, completed: lines, failed: 0 } });
+    expect(await chargedOf(id)).toEqual({ lines, requests: lines });
+    const { totals }: Body = await (await cluster.ask(2, '/v1/usage/summary', { key })).json();
+    expect(await balanceOf(2, key)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 });

@@ -34,7 +34,8 @@ export interface Cluster {
   ask(which: number, path: string, options?: AskOptions): Promise<Response>;
   chat(which: number, key: string, fields?: object, signal?: AbortSignal): Promise<Response>;
   key(limits?: object, owner?: string): Promise<{ id: string; secret: string }>;
-  organization(usd: string): Promise<{ id: string; key: string }>;
+  /** Made at gateway `which`, the first where it is not said. */
+  organization(usd: string, which?: number): Promise<{ id: string; key: string }>;
   /**
    * What comes of something while Redis answers every gateway; it is done again where one of them took it for silent, as
    * on a machine that is busy.
@@ -184,8 +185,8 @@ export async function startCluster({ count, env = {}, pricing, redis: given }: C
     const text = body === undefined ? null : JSON.stringify(body);
     return fetch(url, { method, headers, body: text, ...(signal === undefined ? {} : { signal }) });
   };
-  const made = async (path: string, body: object, key = adminKey): Promise<Body> => {
-    const answer = await ask(0, path, { body, key });
+  const made = async (path: string, body: object, key = adminKey, which = 0): Promise<Body> => {
+    const answer = await ask(which, path, { body, key });
     const value: Body = await answer.json();
     if (!answer.ok) throw new Error(JSON.stringify(value));
     return value;
@@ -202,9 +203,11 @@ export async function startCluster({ count, env = {}, pricing, redis: given }: C
       ask(which, '/v1/chat/completions', { body: chatBody(fields), key, ...(signal === undefined ? {} : { signal }) }),
     key: (limits = {}, owner = adminKey) =>
       made('/v1/keys', { name: 'test', requests_per_minute: null, max_concurrency: null, ...limits }, owner),
-    async organization(usd) {
-      const { id, management_key: key } = await made('/v1/organizations', { name: `Organization ${Math.random()}` });
-      await made('/v1/wallet/credits', { organization_id: id, amount: usd, reference: 'opening' });
+    async organization(usd, which = 0) {
+      const name = `Organization ${Math.random()}`;
+      const { id, management_key: key } = await made('/v1/organizations', { name }, adminKey, which);
+      const credit = { organization_id: id, amount: usd, reference: 'opening' };
+      await made('/v1/wallet/credits', credit, adminKey, which);
       return { id, key };
     },
     async undisturbed(run) {
