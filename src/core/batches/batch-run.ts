@@ -77,7 +77,7 @@ export class BatchRun {
     this.#claim = claim;
     this.#key = key;
     this.#queue = createLineQueue(parts.db, claim.batch.id);
-    this.#notes = createNotes(parts.claims, claim, (error) => this.#broke(error));
+    this.#notes = createNotes(parts, claim, (error) => this.#broke(error));
     this.#sinceMs = parts.clock.now();
     this.#keyLookedMs = this.#sinceMs;
   }

@@ -1,4 +1,4 @@
-import { and, eq, sql } from 'drizzle-orm';
+import { and, eq, type SQL, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Batch, BatchStatus } from './batch.ts';
@@ -31,6 +31,8 @@ export interface Claims {
   renew(claims: readonly Claim[]): Promise<ReadonlyMap<string, BatchStatus>>;
   /** Works in a transaction in which nobody else can take the batch. @throws LostClaimError */
   during<T>(claim: Claim, work: (tx: Transaction, now: BatchRow) => Promise<T>): Promise<T>;
+  /** The row (id) of a batch, locked, and none where it is lost: for what is one statement. */
+  held(claim: Claim): SQL;
   /** Gives a batch back, for another turn; does nothing where it is lost. */
   release(claim: Claim, turn: Turn): Promise<void>;
 }
@@ -94,6 +96,9 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
         if (row === undefined || row.gatewayId !== gatewayId) throw new LostClaimError(batch.id);
         return work(tx, row);
       }),
+    held: ({ batch, fence }) => sql`
+      select id from batches where id = ${batch.id}::uuid and fence = ${fence}::bigint and gateway_id = ${gatewayId}::uuid
+      for update`,
     async release({ batch, fence }, { atMs, waitingFor }) {
       const now = new Date(clock.now());
       const waits = and(eq(batches.status, 'in_progress'), sql`${waitingFor}::text is not null`);

@@ -1,6 +1,6 @@
-import { eq, sql } from 'drizzle-orm';
-import type { Claim, Claims } from './claims.ts';
-import { batches, waitsForNothing } from './schema.ts';
+import { sql } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import { type Claim, type Claims, LostClaimError } from './claims.ts';
 
 /** What came of one request of a batch. */
 export interface Note {
@@ -24,14 +24,19 @@ export interface Notes {
 const writtenAtOnce = 200;
 const writtenBytesMax = 8_388_608;
 
-export function createNotes(claims: Claims, claim: Claim, onFailed: (error: unknown) => void): Notes {
+export interface NotesParts {
+  readonly db: Db;
+  readonly claims: Claims;
+}
+
+export function createNotes(parts: NotesParts, claim: Claim, onFailed: (error: unknown) => void): Notes {
   const notes: Note[] = [];
   let writing: Promise<void> | null = null;
 
   const writeAll = async (): Promise<void> => {
     while (notes.length > 0) {
       const some = take(notes);
-      await write(claims, claim, some);
+      await write(parts, claim, some);
       notes.splice(0, some.length);
     }
   };
@@ -62,8 +67,11 @@ function take(notes: readonly Note[]): readonly Note[] {
   return notes.slice(0, end === -1 ? notes.length : end);
 }
 
-/** A request that has been noted before stays so: it is counted once. */
-async function write(claims: Claims, claim: Claim, notes: readonly Note[]): Promise<void> {
+/**
+ * A request that has been noted before stays so: it is counted once. One statement: a gateway that sleeps holds no lock
+ * then that another one would wait for.
+ */
+async function write({ db, claims }: NotesParts, claim: Claim, notes: readonly Note[]): Promise<void> {
   const { id } = claim.batch;
   const rows = JSON.stringify(
     notes.map(({ number, state, requestId, statusCode, answer }) => ({
@@ -74,23 +82,18 @@ async function write(claims: Claims, claim: Claim, notes: readonly Note[]): Prom
       answer: answer.toString('base64'),
     })),
   );
-  await claims.during(claim, async (tx) => {
-    const written = await tx.execute<{ state: Note['state'] }>(sql`
+  const counted = await db.orm.execute(sql`
+    with held as materialized (${claims.held(claim)}), written as (
       update batch_lines l set state = t.state, request_id = t.request_id, status_code = t.status_code,
         answer = decode(t.answer, 'base64')
       from json_to_recordset(${rows}::text::json)
         as t(number int, state text, request_id text, status_code int, answer text)
-      where l.batch_id = ${id} and l.number = t.number and l.state = 'pending'
-      returning l.state`);
-    const completed = written.filter(({ state }) => state === 'completed').length;
-    const failed = written.length - completed;
-    await tx
-      .update(batches)
-      .set({
-        completed: sql`${batches.completed} + ${completed}`,
-        failed: sql`${batches.failed} + ${failed}`,
-        ...waitsForNothing,
-      })
-      .where(eq(batches.id, id));
-  });
+      where l.batch_id = (select id from held) and l.number = t.number and l.state = 'pending'
+      returning l.state
+    )
+    update batches set waiting_for = null, waiting_since = null,
+      completed = completed + (select count(*)::int from written where state = 'completed'),
+      failed = failed + (select count(*)::int from written where state = 'failed')
+    where id = (select id from held) returning id`);
+  if (counted.length === 0) throw new LostClaimError(id);
 }
