@@ -14,15 +14,15 @@ export interface BatchClient {
 }
 
 export function batchClientOf(url: string, key = givenKey): BatchClient {
-  const authorization = { authorization: `Bearer ${key}` };
-  const send = async (path: string, init: RequestInit = {}): Promise<Response> => {
-    const answer = await fetch(new URL(path, url), { ...init, headers: { ...authorization, ...init.headers } });
+  const send = async (path: string, init: Pick<RequestInit, 'method' | 'body'> = {}): Promise<Response> => {
+    const type = typeof init.body === 'string' ? { 'content-type': 'application/json' } : {};
+    const headers = { authorization: `Bearer ${key}`, ...type };
+    const answer = await fetch(new URL(path, url), { ...init, headers });
     if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
     return answer;
   };
-  const json = { 'content-type': 'application/json' };
   const ask: BatchClient['ask'] = async (path, body) => {
-    const init = body === undefined ? {} : { method: 'POST', headers: json, body: JSON.stringify(body) };
+    const init = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
     return (await send(path, init)).json();
   };
   return {

@@ -42,16 +42,16 @@ export const untilEnded: Answering = ({ signal }) =>
   new Promise((resolve) => signal.addEventListener('abort', () => resolve(answerOf(503))));
 
 export interface ScriptedBatches {
-  api(): TestApi;
-  turn(ms: number): void;
-  work(answering: Answering, settings?: WorkSettings): Scripted;
+  readonly api: () => TestApi;
+  readonly turn: (ms: number) => void;
+  readonly work: (answering: Answering, settings?: WorkSettings) => Scripted;
   /** Makes a batch of the lines, or of a file that is there. */
-  start(text: string, fields?: object, fileId?: string): Promise<Body>;
-  read(id: string): Promise<Body>;
-  drive(scripted: Scripted, id: string, stepMs?: number): Promise<Body>;
+  readonly start: (text: string, fields?: object, fileId?: string) => Promise<Body>;
+  readonly read: (id: string) => Promise<Body>;
+  readonly drive: (scripted: Scripted, id: string, stepMs?: number) => Promise<Body>;
   /** Lets a worker work until it has asked something. */
-  untilAsked(scripted: Scripted): Promise<unknown>;
-  lines(fileId: string | null): Promise<readonly Body[]>;
+  readonly untilAsked: (scripted: Scripted) => Promise<unknown>;
+  readonly lines: (fileId: string | null) => Promise<readonly Body[]>;
 }
 
 /** Batches whose requests are answered as a test says, on a clock that it turns. */

@@ -148,6 +148,39 @@ describe('of two gateways the one that works at a batch', () => {
     await eventually(async () => (await running()) === 0);
   });
 
+  it('sleeps until the batch is cancelled and has ended: what was answered meanwhile is not charged', async () => {
+    const [frozen, other] = [1, 2];
+    // It alone works at batches, until it sleeps.
+    cluster.gateways[other]?.child.kill('SIGSTOP');
+    const key = await openCustomer(frozen);
+    const body = { max_tokens: 20, standin: { output_tokens: 20, tpot_ms: 50 } };
+    const id = await start(key, linesOf(200, { body }), frozen);
+    const uuid = parseId('batch', id);
+    const completed = async (): Promise<number> => {
+      const [row] = await cluster.sql<{ completed: number }[]>`select completed from batches where id = ${uuid}::uuid`;
+      return row?.completed ?? 0;
+    };
+    await eventually(async () => (await completed()) > 4);
+    cluster.gateways[frozen]?.child.kill('SIGSTOP');
+    await cluster.sql`update batches set status = 'cancelling', cancelling_at = now() where id = ${uuid}::uuid`;
+    cluster.gateways[other]?.child.kill('SIGCONT');
+    await eventually(async () => {
+      const [row] = await cluster.sql<{ status: string }[]>`select status from batches where id = ${uuid}::uuid`;
+      return row?.status === 'cancelled';
+    });
+    cluster.gateways[frozen]?.child.kill('SIGCONT');
+    const running = async (): Promise<number> => {
+      const [row] = await cluster.sql<{ count: string }[]>`
+        select count(*) as count from idempotency_keys where state = 'running'`;
+      return Number(row?.count);
+    };
+    await eventually(async () => (await counted('vllm:num_requests_running')) + (await running()) === 0);
+    const lines = await completed();
+    expect(await chargedOf(id)).toEqual({ lines, requests: lines });
+    const { totals }: Body = await (await cluster.ask(other, '/v1/usage/summary', { key })).json();
+    expect(await balanceOf(other, key)).toBeCloseTo(50 - Number(totals.cost), 9);
+  });
+
   it('sleeps again and again: each line has one answer, and is charged once', async () => {
     const [first, second] = [1, 2];
     const key = await openCustomer(first);
