@@ -278,6 +278,11 @@ export function checkbox(name: string, label: string, isChecked: boolean, hint: 
   </div>`;
 }
 
+/** What the API says of its fields, under the names that a form has for them. */
+export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
+  return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
+}
+
 /** The message of a refused form; problems of fields stand beside the fields. */
 export function refused(refusal: Refusal | null): MaybeHtml {
   return refusal === null ? null : notice('bad', refusal.message);

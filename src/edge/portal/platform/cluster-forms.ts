@@ -4,13 +4,13 @@ import { counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
-import { empty, field, formToken, radios, refused } from '#edge/portal/ui.ts';
+import { empty, field, formToken, radios, refused, renamed } from '#edge/portal/ui.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import type { ClusterAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';
-import { area, chooser, confirmForm, problemOf, renamed } from './widgets.ts';
+import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
 /** Making, changing and deleting a cluster, by administrators of the platform. */
 
