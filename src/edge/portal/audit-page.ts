@@ -124,7 +124,7 @@ function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owne
   return html`${table({
     caption: 'Changes, newest first',
     columns: [
-      { title: 'What' },
+      { title: 'What', isWide: true },
       ...(owners === null ? [] : [{ title: 'Organization' }]),
       { title: 'Time (UTC)' },
       { title: 'Details' },

@@ -44,6 +44,5 @@ export function requestsTable(
       milliseconds(request.timings_ms.total),
       usd(request.cost),
     ]),
-    isPaired: true,
   });
 }

@@ -181,7 +181,6 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
     ],
     rows: lines.map(({ name, sums }, index) => [html`${mark(Math.min(index, marked))}${name}`, ...numbers(sums)]),
     foot: ['All', ...numbers(all)],
-    isPaired: true,
   });
 }
 
@@ -197,6 +196,6 @@ function bucketTable({ data }: SummaryAnswer, { unit }: Range, buckets: readonly
   const first = unit === 'day' ? 'Day (UTC)' : 'Hour from';
   return html`<details class="fold">
     <summary>The same by ${unit}</summary>
-    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: first }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows, isPaired: true })}
+    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: first }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows })}
   </details>`;
 }

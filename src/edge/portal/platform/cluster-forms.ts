@@ -62,8 +62,7 @@ export async function newClusterPage(visit: Visit, typed: Typed | null = null, r
   const title = 'Make a cluster';
   const refusedBody = requireRight(visit);
   if (refusedBody !== null) return page(visit, { title, body: refusedBody, status: 403 });
-  const [first] = await readOrganizations(visit);
-  const shown = typed ?? { name: '', organization: first?.id ?? '', domain: '', access: 'public' };
+  const shown = typed ?? { name: '', organization: visit.organizationId, domain: '', access: 'public' };
   const body = html`<form class="form" method="post" action="${path}">
     ${formToken(visit)}
     ${await fields(visit, shown, refusal, 'Its members see the cluster, and its administrators apply stacks to it.')}
