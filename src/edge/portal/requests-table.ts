@@ -9,6 +9,9 @@ export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Htm
   return outcome === 'aborted' ? badge('plain', 'client left') : badge('bad', `${outcome} ${status}`);
 }
 
+const clipped = (name: MaybeHtml): MaybeHtml =>
+  typeof name === 'string' ? html`<span class="clipped" title="${name}">${name}</span>` : name;
+
 /**
  * Requests, newest first, by the zone of the days that they are filtered and summed by; each leads to the why of it.
  * @param organization where they are not of the visitor's own
@@ -37,7 +40,7 @@ export function requestsTable(
       request.fallback_for === null
         ? request.model
         : html`${request.model}<br /><span class="quiet">for ${request.fallback_for}</span>`,
-      keyName(request.key_id),
+      clipped(keyName(request.key_id)),
       outcomeBadge(request),
       count(request.input_tokens),
       count(request.output_tokens),

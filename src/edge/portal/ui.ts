@@ -83,11 +83,15 @@ export function records({ caption, columns, rows }: RecordsOptions): Html {
 /** Names longer than this are broken within their column. */
 const unbrokenCharsMax = 32;
 
+/** A name as short as "gpu-1" stays on its line. */
+const shortCharsMax = 12;
+
 /** A text of any length: people and programs choose names without a space. */
-const cellOf = (cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml =>
-  typeof cell === 'string' && cell.length > unbrokenCharsMax && !isNumber
-    ? html`<span class="wrap">${cell}</span>`
-    : cell;
+function cellOf(cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml {
+  if (typeof cell !== 'string' || isNumber) return cell;
+  if (cell.length > unbrokenCharsMax) return html`<span class="wrap">${cell}</span>`;
+  return cell.length <= shortCharsMax ? html`<span class="unbroken">${cell}</span>` : cell;
+}
 
 const classOf = ({ isNumber = false, isWide = false }: Column): string =>
   [isNumber ? 'number' : '', isWide ? 'wide' : ''].join(' ').trim();
