@@ -127,7 +127,7 @@ function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owne
       { title: 'What', isWide: true },
       ...(owners === null ? [] : [{ title: 'Organization' }]),
       { title: 'Time (UTC)' },
-      { title: 'Details' },
+      { title: 'Details', isWide: true },
     ],
     rows: list.data.map((entry) => [
       sentenceOf(entry, names),

@@ -102,19 +102,14 @@ const classOf = ({ isNumber = false, isWide = false }: Column): string =>
  */
 export function table({ caption, columns, rows, foot }: TableOptions): Html {
   const isSortable = columns.some(({ label }) => label !== undefined);
+  const sortOf = ({ sorted }: Column): MaybeHtml => (sorted === undefined ? null : html`aria-sort="${sorted}"`);
   const headOf = (column: Column): Html =>
-    html`<th
-      role="columnheader"
-      scope="col"
-      class="${classOf(column)}"
-      ${column.sorted === undefined ? null : html`aria-sort="${column.sorted}"`}
-    >
-      ${column.title}
-    </th>`;
-  const cell = (value: MaybeHtml, column: Column): Html =>
-    html`<td role="cell" class="${classOf(column)}" data-title="${column.label ?? column.title}">
-      ${cellOf(value, column)}
-    </td>`;
+    html`<th role="columnheader" scope="col" class="${classOf(column)}" ${sortOf(column)}>${column.title}</th>`;
+  // No space of the template gets into a cell: one that holds nothing is empty.
+  const cell = (value: MaybeHtml, column: Column): Html => {
+    const attributes = html`class="${classOf(column)}" data-title="${column.label ?? column.title}"`;
+    return html`<td role="cell" ${attributes}>${cellOf(value, column)}</td>`;
+  };
   const rowOf = (row: readonly MaybeHtml[]): Html =>
     html`<tr role="row">
       ${row.map((value, index) => cell(value, columns[index] ?? { title: '' }))}
