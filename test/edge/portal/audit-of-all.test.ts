@@ -75,3 +75,15 @@ it('shows days that are asked for whole, the last one too, in the zone that its 
   expect((await admin.get('/portal/audit?until=2020-01-01')).text).toContain('No change fits');
   expect((await admin.get('/portal/audit?until=tomorrow')).status).toBe(400);
 });
+
+it('leads from an organization to its budgets, batches and webhooks, which say where no mail is sent', async () => {
+  const made = await gateway.request('/v1/organizations', { body: { name: 'Looked at' } });
+  const { id } = (await made.json()) as { id: string };
+  const { text } = await admin.get(`/portal/organizations/${id}`);
+  for (const path of ['/portal/budgets', '/portal/batches', '/portal/webhooks']) {
+    expect(text).toContain(`<button name="to" value="${path}">`);
+    const { status, headers } = await admin.post('/portal/view', { organization_id: id, to: path });
+    expect([status, headers.location]).toEqual([303, path]);
+  }
+  expect((await admin.get('/portal/webhooks')).text).toContain('This gateway sends no mail');
+});
