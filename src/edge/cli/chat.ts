@@ -140,7 +140,8 @@ function createPrinter(
 
 function billText({ isStopped, bill, model, requestId, finishReason }: Answer): string {
   const head = isStopped ? 'stopped; ' : finishReason === 'length' ? 'cut at the most tokens; ' : '';
-  if (requestId === null) return `${head}nothing had come yet; "headgate usage requests" says whether it cost something`;
+  if (requestId === null)
+    return `${head}nothing had come yet; "headgate usage requests" says whether it cost something`;
   if (bill === null) return `${head}what it cost is not known yet: headgate usage requests (request ${requestId})`;
   return `${head}${model}: ${tokensText(bill)}, $${bill.cost}`;
 }

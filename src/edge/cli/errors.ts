@@ -22,12 +22,7 @@ export class FailedError extends Error {
 
   constructor(
     message: string,
-    {
-      isPassing = false,
-      requestId = null,
-      code = null,
-      isInterrupted = false,
-    }: FailureFacts = {},
+    { isPassing = false, requestId = null, code = null, isInterrupted = false }: FailureFacts = {},
   ) {
     super(cleanText(message));
     this.name = 'FailedError';

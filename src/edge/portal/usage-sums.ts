@@ -37,7 +37,7 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
     {
       label: 'Requests',
       value: count(sums.num_model_requests),
-      note: refused === 0 ? 'none refused' : `${counted(refused, 'more')} refused`,
+      note: refused === 0 ? 'none refused' : `${count(refused)} more refused`,
     },
     {
       label: 'Input tokens',

@@ -1,6 +1,6 @@
 import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form } from '#edge/portal/form.ts';
-import { counted } from '#edge/portal/format.ts';
+import { count, counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
@@ -143,7 +143,7 @@ export async function deleteClusterPage(visit: Visit, id: string, refusal: Refus
         and its key is no longer used.
       </p>
       <p>
-        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What they made stays on the nodes and cannot be destroyed from here any more; web addresses: ${web}, which stop at once.`}
+        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What ${total === 1 ? 'it' : 'they'} made stays on the nodes and cannot be destroyed from here any more${web === 0 ? '' : `; ${web === 1 ? 'one web address' : `${count(web)} web addresses`} ${web === 1 ? 'stops' : 'stop'} at once`}.`}
       </p>
       <p>Its costs stay in the reports.</p>`,
   });
