@@ -40,7 +40,7 @@ export async function runDoctor(context: CommandContext): Promise<number> {
   if (login !== null) tell('login', login);
   const bad = found.filter(({ state }) => state === 'wrong').length;
   if (json) out(`${JSON.stringify({ object: 'doctor', healthy: bad === 0, checks: found }, null, 2)}\n`);
-  else out(bad === 0 ? '\nnothing is wrong\n' : `\n${bad} of these are wrong\n`);
+  else out(bad === 0 ? '\nnothing is wrong\n' : `\n${bad} of these ${bad === 1 ? 'is' : 'are'} wrong\n`);
   return bad === 0 ? exitCodes.ok : exitCodes.failed;
 }
 

@@ -53,7 +53,8 @@ export function checkTarget(stack: Stack, cluster: ClusterWithNodes, node: strin
   const nodes = node === null ? cluster.nodes : cluster.nodes.filter(({ name }) => name === node);
   if (nodes.length === 0) {
     const names = cluster.nodes.map(({ name }) => name).join(', ');
-    const message = names === '' ? 'has no nodes' : `is none of the cluster's nodes: ${names}`;
+    const message =
+      names === '' ? 'cannot be chosen: the cluster has no nodes yet' : `is none of the cluster's nodes: ${names}`;
     return [{ field: node === null ? 'cluster_id' : 'node', message }];
   }
   const { applicableProfiles } = stack.version.metadata;

@@ -67,7 +67,9 @@ async function output(context: CommandContext): Promise<number> {
   const wanted = context.flags['errors'] === true ? errors : answers;
   if (wanted !== null && wanted !== undefined) return writeContent(context, wanted);
   const isOpen = ['validating', 'in_progress', 'finalizing', 'cancelling'].includes(status);
-  const why = isOpen ? `is ${status}: its files are there at its end` : `is ${status} and has no such file`;
+  const why = isOpen
+    ? `is ${status}: its files are there at its end`
+    : `is ${status} and has no such file: "headgate batches show ${id}" says why`;
   throw new FailedError(`${id} ${why}`);
 }
 

@@ -30,7 +30,7 @@ async function chat(context: CommandContext): Promise<number> {
   messages.push({ role: 'user', content: contentOf(said, parts) });
   const answer = await answerOnce(context, { ...options, model, messages });
   if (json) context.out(jsonText(toJson(answer)));
-  return answer.isStopped ? exitCodes.failed : exitCodes.ok;
+  return answer.isStopped ? exitCodes.interrupted : exitCodes.ok;
 }
 
 function readOptions(
@@ -79,13 +79,13 @@ function toJson({ requestId, model, content, reasoning, finishReason, isStopped,
   };
 }
 
-/** Ctrl-C ends the answer and not the program, which then says what was billed. */
+/** Ctrl-C ends the answer and not the program, which then says what was billed; the second one does not wait for that. */
 async function answerOnce(context: CommandContext, question: Question, lines?: Interface): Promise<Answer> {
   // The package takes longer to load than most commands take to run.
   const { askModel } = await import('./chat-answer.ts');
   const stop = new AbortController();
   const end = (): void => stop.abort();
-  process.on('SIGINT', end);
+  process.once('SIGINT', end);
   lines?.on('SIGINT', end);
   const progress = context.terminal.progress(`waiting for ${cleanText(question.model)}`);
   const printer = createPrinter(context, () => progress.end());
@@ -140,6 +140,8 @@ function createPrinter(
 
 function billText({ isStopped, bill, model, requestId, finishReason }: Answer): string {
   const head = isStopped ? 'stopped; ' : finishReason === 'length' ? 'cut at the most tokens; ' : '';
+  if (requestId === null)
+    return `${head}nothing had come yet; "headgate usage requests" says whether it cost something`;
   if (bill === null) return `${head}what it cost is not known yet: headgate usage requests (request ${requestId})`;
   return `${head}${model}: ${tokensText(bill)}, $${bill.cost}`;
 }
@@ -147,7 +149,7 @@ function billText({ isStopped, bill, model, requestId, finishReason }: Answer): 
 const tokensText = ({ inputTokens, outputTokens }: Bill): string => `${inputTokens} tokens in, ${outputTokens} out`;
 
 const conversationHelp = `/new begins anew, /model ID changes the model, /file PATH adds a file or an image to what comes
-next, /exit or Ctrl-D ends; a line that ends with \\ goes on, Ctrl-C stops an answer
+next, /exit or Ctrl-D ends; a line that ends with \\ goes on, Ctrl-C stops an answer, or throws away what is typed
 `;
 
 interface Conversation {
@@ -157,7 +159,7 @@ interface Conversation {
   costPicoUsd: bigint;
 }
 
-/** Until Ctrl-D, /exit, or Ctrl-C where nothing is answered. What failed may be said again. */
+/** Until Ctrl-D, /exit, or Ctrl-C where nothing is answered and nothing typed. What failed may be said again. */
 async function converse(
   context: CommandContext,
   question: Question,
@@ -171,8 +173,19 @@ async function converse(
   lines.on('close', () => (isClosed = true));
   let pending = '';
   lines.prompt();
-  const closing = (): void => lines.close();
-  lines.on('SIGINT', closing);
+  let isInterrupted = false;
+  const interrupt = (): void => {
+    isInterrupted = lines.line === '' && pending === '';
+    if (isInterrupted) return lines.close();
+    // What was typed is thrown away, as in a shell.
+    pending = '';
+    lines.write(null, { ctrl: true, name: 'e' });
+    lines.write(null, { ctrl: true, name: 'u' });
+    err('^C\n');
+    lines.setPrompt('> ');
+    lines.prompt();
+  };
+  lines.on('SIGINT', interrupt);
   for await (const line of lines) {
     if (line.endsWith('\\')) {
       pending += `${line.slice(0, -1)}\n`;
@@ -180,9 +193,9 @@ async function converse(
       const text = (pending + line).trim();
       pending = '';
       if (['/exit', '/quit'].includes(text)) break;
-      lines.off('SIGINT', closing);
+      lines.off('SIGINT', interrupt);
       await step(context, state, text, lines);
-      lines.on('SIGINT', closing);
+      lines.on('SIGINT', interrupt);
     }
     if (isClosed) break;
     lines.setPrompt(pending === '' ? '> ' : '. ');
@@ -190,7 +203,7 @@ async function converse(
   }
   lines.close();
   err(`\n${terminal.paintError('dim', `$${formatUsd(state.costPicoUsd)} in all`)}\n`);
-  return exitCodes.ok;
+  return isInterrupted ? exitCodes.interrupted : exitCodes.ok;
 }
 
 async function step(context: CommandContext, state: Conversation, text: string, lines: Interface): Promise<void> {

@@ -87,7 +87,7 @@ export interface CliRun extends CliOutput {
   readonly commands?: readonly Command[];
 }
 
-/** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists, or used wrongly */
+/** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists, or used wrongly, 130 ended by Ctrl-C */
 export async function runCli({ args, readConfig, commands: further = [], ...output }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   const terminal = createTerminal();
@@ -179,8 +179,8 @@ interface Telling {
 /** What is to be said of an error; null where it is none that a command ends with. */
 function tellingOf(error: unknown): Telling | null {
   if (error instanceof FailedError) {
-    const { message, requestId, code } = error;
-    return { message, requestId, code, exitCode: exitCodes.failed };
+    const { message, requestId, code, isInterrupted } = error;
+    return { message, requestId, code, exitCode: isInterrupted ? exitCodes.interrupted : exitCodes.failed };
   }
   if (!(error instanceof UsageError || error instanceof ConfigError)) return null;
   const code = error instanceof UsageError ? 'usage' : 'configuration';

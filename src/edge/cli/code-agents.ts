@@ -136,8 +136,10 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
   // The key is none of npm's business.
   const environment = { ...config.environment, HEADGATE_API_KEY: undefined };
   let signals = 0;
-  const end = (): void => {
+  let isInterrupted = false;
+  const end = (signal: NodeJS.Signals): void => {
     signals += 1;
+    isInterrupted ||= signal === 'SIGINT';
     child.kill(signals === 1 ? 'SIGTERM' : 'SIGKILL');
   };
   // Before npm begins: a signal that comes once it runs must not find nobody.
@@ -150,7 +152,7 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
   const [code, said] = await Promise.all([ended, text(child.stderr)]).finally(() => {
     for (const signal of endSignals) process.off(signal, end);
   });
-  if (signals > 0) throw new FailedError('broken off');
+  if (signals > 0) throw new FailedError('broken off', { isInterrupted });
   if (code === 0) return;
   const [why = `npm ended with ${code ?? 'a signal'}`] = said
     .split('\n')

@@ -59,7 +59,7 @@ export interface Command {
   readonly choices?: readonly string[];
   /** Names of the gateway's that a shell may offer for the first word. */
   readonly names?: NamedThing;
-  /** @returns the exit code: 0, or 1 where what was asked about is not as it should be */
+  /** @returns the exit code: 0, or 1 where what was asked about is not as it should be, 130 where Ctrl-C ended it */
   run(context: CommandContext): Promise<number>;
 }
 
@@ -70,7 +70,8 @@ export const globalOptions = {
   help: { type: 'boolean', short: 'h', about: 'how it is used' },
 } as const satisfies Record<string, CommandOption>;
 
-export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
+/** `interrupted`: by Ctrl-C, as shells have it of what SIGINT ended. */
+export const exitCodes = { ok: 0, failed: 1, usage: 2, interrupted: 130 } as const;
 
 /** What a flag that may be repeated was given. */
 export function listFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {

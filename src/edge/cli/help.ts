@@ -52,10 +52,11 @@ export const briefly = ({ summary }: Pick<Command, 'summary'>): string => summar
 
 const sections: readonly (readonly [title: string, groups: readonly string[]])[] = [
   ['Ask models', ['login', 'logout', 'models', 'chat', 'code']],
-  ['Keys and money', ['keys', 'usage', 'wallet', 'costs', 'reconcile', 'holds']],
+  ['Batches', ['batches', 'files']],
+  ['Keys and money', ['keys', 'budgets', 'usage', 'wallet', 'costs', 'reconcile', 'holds']],
   ['Engines', ['engines', 'hosts', 'import']],
   ['Stacks on clusters', ['clusters', 'stacks', 'runs']],
-  ['Organizations and people', ['orgs', 'users', 'projects', 'audit']],
+  ['Organizations and people', ['orgs', 'users', 'projects', 'service-accounts', 'webhooks', 'audit']],
   ['On the machine itself', ['doctor', 'welcome', 'backup', 'restore', 'verify-books', 'verify-statement']],
 ];
 
@@ -105,7 +106,8 @@ const closing = (columns: number): string =>
   indented(
     'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over ' +
       'that. Without either it is http://127.0.0.1:8080. What is on the machine itself works on the database of ' +
-      'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
+      'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use, ' +
+      '130 ended by Ctrl-C.',
     0,
     columns,
   );

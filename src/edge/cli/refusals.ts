@@ -57,13 +57,16 @@ function causeOf(url: string, code: string): string {
 const lists: readonly (readonly [path: string, hint: string])[] = [
   ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
+  ['/v1/batches/', '"headgate batches ls" lists the batches'],
   ['/v1/budgets/', '"headgate budgets ls" lists the budgets'],
   ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
+  ['/v1/files/', '"headgate files ls" lists the files'],
   ['/v1/keys/', '"headgate keys ls" lists the keys'],
   ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
   ['/v1/runs/', '"headgate runs ls" lists the runs'],
   ['/v1/users/', '"headgate users ls" lists the users'],
   ['/v1/projects/', '"headgate projects ls" lists the projects'],
+  ['/v1/webhooks/', '"headgate webhooks ls" lists the webhooks'],
   ['/v1/organizations/', '"headgate orgs ls" lists the organizations'],
 ];
 

@@ -78,11 +78,16 @@ function askLine(prompt: string, output: NodeJS.WritableStream): Promise<string>
   return new Promise((resolve, reject) => {
     const lines = createInterface({ input: process.stdin, output, terminal: true, historySize: 0 });
     let answer: string | null = null;
+    let isInterrupted = false;
     lines.on('SIGINT', () => {
+      isInterrupted = true;
       output.write('\n');
       lines.close();
     });
-    lines.on('close', () => (answer === null ? reject(new FailedError('broken off')) : resolve(answer)));
+    lines.on('close', () => {
+      if (answer === null) reject(new FailedError('broken off', { isInterrupted }));
+      else resolve(answer);
+    });
     lines.question(prompt, (line) => {
       answer = line;
       lines.close();

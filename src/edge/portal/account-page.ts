@@ -4,7 +4,7 @@ import { time } from './format.ts';
 import { html } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
-import { field, formToken, notice, refused, table } from './ui.ts';
+import { field, formToken, notice, refused, renamed, table } from './ui.ts';
 import { noticeOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 /** One's own name, address and password. */
@@ -35,18 +35,11 @@ const currentPassword = (visit: Visit, of: string, refusal: Refusal | null) =>
         value: '',
         type: 'password',
         autocomplete: 'current-password',
-        refusal: renamed(refusal, 'current_password', `${of}_current_password`),
+        refusal: refusal && renamed(refusal, (name) => (name === 'current_password' ? `${of}_current_password` : name)),
         isRequired: true,
         maxLength: 1024,
       })
     : null;
-
-/** The API's problem with a field, at the field of this page. */
-function renamed(refusal: Refusal | null, from: string, to: string): Refusal | null {
-  const problem = refusal?.problems.get(from);
-  if (refusal === null || problem === undefined) return refusal;
-  return { ...refusal, problems: new Map([[to, problem]]) };
-}
 
 interface IdentityAnswer {
   readonly issuer: string;

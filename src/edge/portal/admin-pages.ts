@@ -59,7 +59,7 @@ export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/users/:id': (visit, _, param) => userPage(visit, param('id')),
   '/portal/users/:id/remove': only('users.manage', (visit, _, param) => removeUserPage(visit, param('id'))),
   '/portal/organization': ownOrganizationPage,
-  '/portal/webhooks': only('webhooks', (visit) => webhooksPage(visit)),
+  '/portal/webhooks': only('webhooks', (visit, parts) => webhooksPage(visit, parts)),
   '/portal/webhooks/new': only('webhooks', (visit) => newWebhookPage(visit)),
   '/portal/webhooks/:id': only('webhooks', (visit, _, param) => webhookPageOf(visit, param('id'))),
   '/portal/webhooks/:id/rotate': only('webhooks', (visit, _, param) => rotateWebhookPage(visit, param('id'))),

@@ -1,8 +1,8 @@
 import type { AuditAnswer } from './admin-answers.ts';
 import type { ListAnswer, OrganizationAnswer } from './answers.ts';
-import { actorNames } from './audit-names.ts';
+import { actorNames, strangerNames } from './audit-names.ts';
 import { auditActions, sentenceOf } from './audit-words.ts';
-import { timeToSecond } from './format.ts';
+import { timeInUtc } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
@@ -18,8 +18,9 @@ interface Filters {
   readonly action: string;
   readonly actor_id: string;
   readonly target_id: string;
+  /** Days of UTC, as typed; the last one counts whole. */
   readonly from: string;
-  readonly to: string;
+  readonly until: string;
 }
 
 function filtersOf({ context, viewed, may }: Visit): Filters {
@@ -31,16 +32,22 @@ function filtersOf({ context, viewed, may }: Visit): Filters {
     actor_id: asked('actor_id'),
     target_id: asked('target_id'),
     from: asked('from'),
-    to: asked('to'),
+    until: asked('until'),
   };
 }
 
 export async function auditPage(visit: Visit): Promise<Response> {
   const filters = filtersOf(visit);
-  const { organizations, ...narrowed } = filters;
+  const { organizations, until, ...narrowed } = filters;
   const all = organizations === 'all' ? 'true' : null;
   const after = queryOf(visit.context, 'after');
-  const path = pathWith('/v1/audit', { ...narrowed, all_organizations: all, limit: pageSize, after });
+  const path = pathWith('/v1/audit', {
+    ...narrowed,
+    to: dayAfter(until),
+    all_organizations: all,
+    limit: pageSize,
+    after,
+  });
   const [people, owners, list] = await Promise.all([
     actorNames(visit, visit.organizationId),
     all === null ? null : organizationNames(visit),
@@ -48,10 +55,20 @@ export async function auditPage(visit: Visit): Promise<Response> {
   ]);
   // Filters that are wrong are said above them; who may not read it has nothing to filter.
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
-  const body = html`<p class="lead">Who changed what, newest first; never a secret.</p>
-    ${form(visit, filters, people)}
-    ${list.ok ? entries(list.body, filters, { people, owners }) : notice('bad', list.refusal.message)}`;
+  const strangers = list.ok ? await strangerNames(visit, list.body.data, people) : [];
+  const named = new Map([...people, ...strangers]);
+  const body = html`<p class="lead">Who changed what, newest first; never a secret. Days and times are of UTC.</p>
+    ${form(visit, filters, named)}
+    ${list.ok ? entries(list.body, filters, { people: named, owners }) : notice('bad', list.refusal.message)}`;
   return page(visit, { title: 'Audit log', body, status: list.ok ? 200 : statusOf(list.refusal) });
+}
+
+const dayMs = 86_400_000;
+
+/** The midnight that ends a day, as the API's `to` has it; what is no day goes to the API, which says so. */
+function dayAfter(day: string): string {
+  const ms = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(`${day}T00:00:00Z`) : Number.NaN;
+  return Number.isNaN(ms) ? day : new Date(ms + dayMs).toISOString();
 }
 
 function text(name: keyof Filters, label: string, value: string, type: 'text' | 'date' = 'text'): Html {
@@ -95,7 +112,7 @@ function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<strin
     ${select('action', 'What', withChosen([{ value: '', label: 'Everything' }, ...actions], filters.action), filters.action)}
     ${select('actor_id', 'By', withChosen([{ value: '', label: 'Anybody' }, ...actors], filters.actor_id), filters.actor_id)}
     ${text('target_id', 'Of (an id)', filters.target_id)} ${text('from', 'From (UTC)', filters.from, 'date')}
-    ${text('to', 'Before (UTC)', filters.to, 'date')} <button>Show</button>
+    ${text('until', 'Until (UTC)', filters.until, 'date')} <button>Show</button>
   </form>`;
 }
 
@@ -107,15 +124,15 @@ function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owne
   return html`${table({
     caption: 'Changes, newest first',
     columns: [
-      { title: 'What' },
+      { title: 'What', isWide: true },
       ...(owners === null ? [] : [{ title: 'Organization' }]),
-      { title: 'Time' },
-      { title: 'Details' },
+      { title: 'Time (UTC)' },
+      { title: 'Details', isWide: true },
     ],
     rows: list.data.map((entry) => [
       sentenceOf(entry, names),
       ...(owners === null ? [] : [organizationLink(entry, owners)]),
-      timeToSecond(entry.created_at * 1000),
+      timeInUtc(entry.created_at * 1000),
       details(entry),
     ]),
   })}

@@ -19,7 +19,10 @@ interface BatchAnswer {
   readonly created_at: number;
   readonly expires_at: number;
   readonly in_progress_at: number | null;
-  readonly finalizing_at: number | null;
+  readonly completed_at: number | null;
+  readonly failed_at: number | null;
+  readonly expired_at: number | null;
+  readonly cancelled_at: number | null;
   readonly request_counts: { readonly total: number; readonly completed: number; readonly failed: number };
   readonly metadata: Readonly<Record<string, string>> | null;
   readonly waiting_for: string | null;
@@ -49,6 +52,8 @@ const kinds: Readonly<Record<string, 'good' | 'busy' | 'bad' | 'plain'>> = {
   cancelled: 'plain',
 };
 const statusBadge = ({ status }: BatchAnswer): Html => badge(kinds[status] ?? 'busy', status.replaceAll('_', ' '));
+const endOf = (batch: BatchAnswer): number | null =>
+  batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
 const isCancellable = ({ status }: BatchAnswer): boolean => status === 'validating' || status === 'in_progress';
 
 const reasons: Readonly<Record<string, string>> = {
@@ -65,9 +70,10 @@ function waits({ waiting_for: code }: BatchAnswer): MaybeHtml {
   return code === null ? null : html`<br /><span class="quiet">waits: ${reasons[code] ?? code}</span>`;
 }
 
-function progress({ request_counts: { total, completed, failed } }: BatchAnswer): Html {
+function progress(batch: BatchAnswer): Html {
+  const { total, completed, failed } = batch.request_counts;
   const done = completed + failed;
-  if (total === 0) return html`<span class="quiet">not read yet</span>`;
+  if (total === 0) return html`<span class="quiet">${endOf(batch) === null ? 'not read yet' : 'nothing'}</span>`;
   return html`<progress max="${total}" value="${done}" aria-label="Requests that are done">
       ${done} of ${total}
     </progress>
@@ -89,7 +95,13 @@ export async function batchesPage(visit: Visit): Promise<Response> {
 function batchTable(batches: readonly BatchAnswer[]): Html {
   return table({
     caption: 'Batches, newest first',
-    columns: [{ title: 'Batch' }, { title: 'Status' }, { title: 'Done' }, { title: 'Model' }, { title: 'Made' }],
+    columns: [
+      { title: 'Batch', isWide: true },
+      { title: 'Status' },
+      { title: 'Done' },
+      { title: 'Model' },
+      { title: 'Made' },
+    ],
     rows: batches.map((batch) => [
       html`<a href="${pathOf(batch)}"><code>${batch.id}</code></a>`,
       html`${statusBadge(batch)}${waits(batch)}`,
@@ -112,6 +124,7 @@ function showBatch(visit: Visit, batch: BatchAnswer, refusal: Refusal | null): R
 
 function facts(batch: BatchAnswer): Html {
   const pairs = Object.entries(batch.metadata ?? {});
+  const ended = endOf(batch);
   return html`<dl class="facts">
     <dt>Batch</dt>
     <dd><code>${batch.id}</code></dd>
@@ -122,13 +135,13 @@ function facts(batch: BatchAnswer): Html {
     <dt>Endpoint</dt>
     <dd><code>${batch.endpoint}</code></dd>
     <dt>Model</dt>
-    <dd>${batch.model ?? 'not known yet'}</dd>
+    <dd>${batch.model ?? (ended === null ? 'not known yet' : 'none')}</dd>
     <dt>Made</dt>
     <dd>${time(batch.created_at * 1000)}</dd>
     <dt>Begun</dt>
-    <dd>${timeOf(batch.in_progress_at, 'not yet')}</dd>
+    <dd>${timeOf(batch.in_progress_at, ended === null ? 'not yet' : 'never')}</dd>
     <dt>Ended</dt>
-    <dd>${timeOf(batch.finalizing_at, 'not yet')}</dd>
+    <dd>${timeOf(ended, 'not yet')}</dd>
     <dt>Window until</dt>
     <dd>${time(batch.expires_at * 1000)}</dd>
     ${pairs.map(
@@ -152,7 +165,7 @@ function faults({ errors }: BatchAnswer): MaybeHtml {
   if (errors === null) return null;
   return table({
     caption: 'What is wrong',
-    columns: [{ title: 'Line', isNumber: true }, { title: 'What' }, { title: 'Code' }],
+    columns: [{ title: 'Line', isNumber: true }, { title: 'What', isWide: true }, { title: 'Code' }],
     rows: errors.data.map(({ line, message, code }) => [
       line === null ? '–' : count(line),
       html`<span class="wrap">${message}</span>`,

@@ -1,6 +1,8 @@
+import type { ProjectAnswer } from './answers.ts';
 import { timeOf, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { section } from './lists.ts';
+import { readKeys, readPages } from './read-pages.ts';
 import { badge, table } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
@@ -24,11 +26,34 @@ export interface BudgetPage {
   readonly last_id: string | null;
 }
 
-export function scopeOf({ scope: { type, id } }: BudgetAnswer): MaybeHtml {
+/** Keys and projects by their ids, of those that the visitor may know. */
+export type ScopeNames = ReadonlyMap<string, string>;
+
+interface Named {
+  readonly id: string;
+  readonly name: string;
+}
+
+/** What keys, or projects, are called; nothing for who may not list them. */
+export async function readNamed(visit: Visit, type: 'project' | 'api_key'): Promise<readonly Named[]> {
+  if (type === 'api_key') return visit.may('keys') ? readKeys(visit, { status: 'active' }) : [];
+  return visit.may('projects') ? readPages<ProjectAnswer>(visit, '/v1/projects') : [];
+}
+
+/** The names of what these budgets are of. */
+export async function readScopeNames(visit: Visit, budgets: readonly BudgetAnswer[]): Promise<ScopeNames> {
+  const types = (['project', 'api_key'] as const).filter((type) => budgets.some(({ scope }) => scope.type === type));
+  const lists = await Promise.all(types.map((type) => readNamed(visit, type)));
+  return new Map(lists.flat().map(({ id, name }) => [id, name]));
+}
+
+export function scopeOf({ scope: { type, id } }: BudgetAnswer, names: ScopeNames): MaybeHtml {
   if (id === null) return 'each end user';
-  if (type === 'user') return html`end user <strong>${id}</strong>`;
+  if (type === 'user') return html`end user <strong class="clipped" title="${id}">${id}</strong>`;
   const href = type === 'project' ? `/portal/projects/${id}` : `/portal/keys/${id}`;
-  return html`${type === 'project' ? 'project' : 'key'} <a href="${href}"><code>${id}</code></a>`;
+  const name = names.get(id);
+  return html`${type === 'project' ? 'project' : 'key'}
+    <a href="${href}" title="${id}">${name === undefined ? html`<code>${id}</code>` : name}</a>`;
 }
 
 /** How far it is spent; browsers draw the bar. */
@@ -41,11 +66,11 @@ export function spentOf({ spent, held, amount }: BudgetAnswer): MaybeHtml {
     ${usd(spent)}${held === null || held === '0' ? null : html`<br /><span class="quiet">${usd(held)} held</span>`}`;
 }
 
-export function budgetTable(budgets: readonly BudgetAnswer[], mayChange: boolean): Html {
+export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames, mayChange: boolean): Html {
   return table({
     caption: 'Budgets, newest first',
     columns: [
-      { title: 'Of' },
+      { title: 'Of', isWide: true },
       { title: 'Per' },
       { title: 'Amount', isNumber: true },
       { title: 'Spent' },
@@ -54,7 +79,7 @@ export function budgetTable(budgets: readonly BudgetAnswer[], mayChange: boolean
       ...(mayChange ? [{ title: 'Action' }] : []),
     ],
     rows: budgets.map((budget) => [
-      scopeOf(budget),
+      scopeOf(budget, names),
       budget.period === 'daily' ? 'day' : 'month',
       usd(budget.amount),
       spentOf(budget),
@@ -77,5 +102,9 @@ export async function budgetSection(visit: Visit, type: 'project' | 'api_key', i
       </p>`
     : null;
   if (data.length === 0) return make === null ? null : section('budgets', 'Budgets', make);
-  return section('budgets', 'Budgets', html`${budgetTable(data, mayChange)} ${make}`);
+  return section(
+    'budgets',
+    'Budgets',
+    html`${budgetTable(data, await readScopeNames(visit, data), mayChange)} ${make}`,
+  );
 }

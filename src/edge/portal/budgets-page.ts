@@ -1,10 +1,18 @@
-import { type BudgetAnswer, type BudgetPage, budgetTable, scopeOf, spentOf } from './budget-list.ts';
+import {
+  type BudgetAnswer,
+  type BudgetPage,
+  budgetTable,
+  readNamed,
+  readScopeNames,
+  scopeOf,
+  spentOf,
+} from './budget-list.ts';
 import { timeOf } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
-import { empty, field, formToken, notice, older, radios, refused, select } from './ui.ts';
+import { empty, field, formToken, notice, older, radios, refused, renamed, select } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
 /** Budgets: a list with how far each is spent, and forms that make, change and delete them. */
@@ -42,7 +50,7 @@ export async function budgetsPage(visit: Visit): Promise<Response> {
     <p class="lead">
       A budget bounds what a project, an API key or an end user spends in a day or a month of UTC, beside the wallet.
     </p>
-    ${list.data.length === 0 ? empty('No budget', 'Nothing but the wallet bounds what is spent here.') : budgetTable(list.data, mayChange)}
+    ${list.data.length === 0 ? empty('No budget', 'Nothing but the wallet bounds what is spent here.') : budgetTable(list.data, await readScopeNames(visit, list.data), mayChange)}
     ${older(list.has_more ? pathWith('/portal/budgets', { after: list.last_id }) : null)}`;
   const actions = mayChange ? html`<a class="button primary" href="/portal/budgets/new">New budget</a>` : null;
   return page(visit, { title: 'Budgets', actions, body });
@@ -86,10 +94,7 @@ function formNameOf(name: string): string {
   return /^alert_percents(?:\.|$)/.test(name) ? 'alerts' : name;
 }
 
-const ofForm = (refusal: Refusal): Refusal => ({
-  ...refusal,
-  problems: new Map([...refusal.problems].map(([name, problem]) => [formNameOf(name), problem])),
-});
+const ofForm = (refusal: Refusal): Refusal => renamed(refusal, formNameOf);
 
 export async function newBudgetPage(visit: Visit): Promise<Response> {
   const type = queryOf(visit.context, 'type') || 'project';
@@ -104,15 +109,27 @@ export async function newBudgetPage(visit: Visit): Promise<Response> {
   return newPage(visit, typed, null);
 }
 
-function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Response | Promise<Response> {
+async function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Promise<Response> {
+  const [projects, keys] = await Promise.all([readNamed(visit, 'project'), readNamed(visit, 'api_key')]);
   const body = html`<form class="form" method="post" action="/portal/budgets/new">
     ${formToken(visit)} ${refused(refusal)} ${select('type', 'Of', types, typed.type)}
-    ${field({ name: 'id', label: 'Which', value: typed.id, refusal, hint: 'The id of the project (proj_…) or key (key_…), or the end user as requests name him; empty for each end user.', maxLength: 256 })}
+    ${field({ name: 'id', label: 'Which', value: typed.id, refusal, hint: 'The name or the id of the project or key, or the end user as requests name him; empty for each end user.', maxLength: 256, list: 'named' })}
+    <datalist id="named">
+      ${projects.map(({ id, name }) => html`<option value="${id}">project ${name}</option>`)}
+      ${keys.map(({ id, name }) => html`<option value="${id}">key ${name}</option>`)}
+    </datalist>
     ${radios({ name: 'period', legend: 'Per', choices: periods, chosen: typed.period, hint: 'Of UTC. A request counts when it was accepted.' })}
     ${changedFields(typed, refusal)}
     <p class="buttons"><button class="primary">Make the budget</button> <a href="/portal/budgets">Cancel</a></p>
   </form>`;
   return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+/** A project or a key may be named as it is called, where one alone is; anything else goes to the API as it is. */
+async function idOf(visit: Visit, { type, id: text }: Typed): Promise<string> {
+  if ((type !== 'project' && type !== 'api_key') || text === '') return text;
+  const [one, ...others] = (await readNamed(visit, type)).filter(({ name }) => name === text);
+  return one === undefined || others.length > 0 ? text : one.id;
 }
 
 const namedAndEach: Refusal = {
@@ -124,7 +141,8 @@ const namedAndEach: Refusal = {
 export async function createBudget(visit: Visit, form: Form): Promise<Response> {
   const typed = typedOf(form);
   if (typed.type === 'each_user' && typed.id !== '') return newPage(visit, typed, namedAndEach);
-  const scope = typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: typed.id };
+  const scope =
+    typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: await idOf(visit, typed) };
   const { period, amount, mode, alerts } = typed;
   const body = { scope, period, amount, mode, alert_percents: percentsOf(alerts) };
   const made = await visit.send('POST', '/v1/budgets', body);
@@ -136,12 +154,18 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
 export async function budgetPage(visit: Visit, id: string): Promise<Response> {
   const budget = await visit.get<BudgetAnswer>(pathOf(id));
   const { amount, mode, alert_percents: percents } = budget;
-  return changePage(visit, budget, { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') }, null);
+  return await changePage(
+    visit,
+    budget,
+    { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') },
+    null,
+  );
 }
 
-function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: Refusal | null) {
+async function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: Refusal | null) {
+  const names = await readScopeNames(visit, [budget]);
   const body = html`<p class="lead">
-      Of ${scopeOf(budget)}, per ${budget.period === 'daily' ? 'day' : 'month'}: ${spentOf(budget)}, until
+      Of ${scopeOf(budget, names)}, per ${budget.period === 'daily' ? 'day' : 'month'}: ${spentOf(budget)}, until
       ${timeOf(budget.resets_at, '')}.
     </p>
     <form class="form" method="post" action="/portal/budgets/${budget.id}">

@@ -269,7 +269,7 @@ function fileOf({ engine, changes, names }: Seen): Html {
   return html`${known}
     ${table({
       caption: 'Changes of its file, and orders, newest first',
-      columns: [{ title: 'Time' }, { title: 'What' }],
+      columns: [{ title: 'Time' }, { title: 'What', isWide: true }],
       rows: changes.map((change) => [
         timeOf(change.created_at, ''),
         html`<span class="wrap">${sentenceOf(change, names)}</span>`,

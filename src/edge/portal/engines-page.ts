@@ -130,7 +130,6 @@ function engineTable(engines: readonly EngineAnswer[]): Html {
         remark(engine),
       ];
     }),
-    isPaired: true,
   });
 }
 

@@ -46,6 +46,12 @@ export function timeIn(ms: number, zone: string): Html {
   return html`<time datetime="${new Date(ms).toISOString()}" title="${utcText(ms)}" data-local>${text}</time>`;
 }
 
+/** "2026-11-01 00:00:00" of UTC, for pages that filter by days of UTC and say so; the reader's own zone on hover. */
+export function timeInUtc(ms: number): Html {
+  const text = utcText(ms);
+  return html`<time datetime="${new Date(ms).toISOString()}" title="${text}" data-utc>${text.slice(0, 19)}</time>`;
+}
+
 /** `time` of the API's seconds; `none` where there is no such moment. */
 export function timeOf(seconds: number | null, none: string): Html {
   return seconds === null ? html`<span class="quiet">${none}</span>` : time(seconds * 1000);

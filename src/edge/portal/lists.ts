@@ -40,6 +40,7 @@ export function sortColumn<Field extends string>(
     title: html`<a class="sort" href="${pathWith(path, { ...query, sort: next })}"
       >${title}${mark === '' ? null : html`<span aria-hidden="true">${mark}</span>`}</a
     >`,
+    label: title,
     isNumber,
     ...(isBy && { sorted: isDescending ? ('descending' as const) : ('ascending' as const) }),
   };

@@ -75,7 +75,6 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
               amount(own?.output_per_million),
             ];
           }),
-          isPaired: true,
         });
   return page(visit, {
     title: 'Models',

@@ -174,7 +174,7 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
   if (keys.length === 0) return empty('No active key', 'None of its programs can ask for anything.');
   return table({
     caption: 'Its active keys, newest first',
-    columns: [{ title: 'Key' }, { title: 'It may' }, { title: 'Last used' }, { title: 'Expires' }],
+    columns: [{ title: 'Key', isWide: true }, { title: 'It may' }, { title: 'Last used' }, { title: 'Expires' }],
     rows: keys.map(({ name, prefix, last4, scope, last_used_at: used, expires_at: expires }) => [
       html`${name}<br /><code class="quiet">${prefix}…${last4}</code>`,
       scope === 'management' ? 'manage' : 'use models',

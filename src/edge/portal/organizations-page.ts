@@ -84,7 +84,7 @@ function organizationTable(list: readonly ReportedOrganization[], { search, stat
   return table({
     caption: 'Organizations and what they spend',
     columns: [
-      sortColumn(sorted, 'name', 'Organization'),
+      { ...sortColumn(sorted, 'name', 'Organization'), isWide: true },
       sortColumn(sorted, 'status', 'Status'),
       sortColumn(sorted, 'spent_30_days', 'Last 30 days', true),
       sortColumn(sorted, 'spent_month', 'This month', true),

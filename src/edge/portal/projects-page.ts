@@ -62,7 +62,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
         : table({
             caption: 'Projects',
             columns: [
-              sortColumn(sorted, 'name', 'Project'),
+              { ...sortColumn(sorted, 'name', 'Project'), isWide: true },
               { title: 'Seen by' },
               ...(keys === null ? [] : [{ title: 'Active keys', isNumber: true }]),
               sortColumn(sorted, 'created_at', 'Since'),
@@ -70,7 +70,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
             ],
             rows: list.data.map((project) => [
               html`<a href="/portal/projects/${project.id}">${project.name}</a
-                >${project.description === '' ? null : html`<br /><span class="quiet">${project.description}</span>`}`,
+                >${project.description === '' ? null : html`<br /><span class="quiet clipped">${project.description}</span>`}`,
               project.visibility === 'public' ? 'everybody here' : 'administrators',
               ...(keys === null
                 ? []
@@ -180,7 +180,7 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
   }
   return table({
     caption: 'Active keys of the project',
-    columns: [{ title: 'Key' }, { title: 'Last used' }, { title: 'Expires' }],
+    columns: [{ title: 'Key', isWide: true }, { title: 'Last used' }, { title: 'Expires' }],
     rows: keys.map(
       ({ id, name, prefix, last4, held, service_account_id: account, last_used_at: used, expires_at: expires }) => [
         html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code

@@ -65,7 +65,6 @@ export function costSection(request: RequestDetailAnswer): Html {
       ],
       rows,
       foot: ['Charged', '', writtenOff, usd(request.cost)],
-      isPaired: true,
     })}
     <p class="quiet">
       ${sources[request.usage_source]} The price is version

@@ -96,7 +96,6 @@ function timeline(request: RequestDetailAnswer): Html {
         share(ms),
       ]),
       foot: ['All of it', '', milliseconds(total), ''],
-      isPaired: true,
     })}
   </section>`;
 }

@@ -1,5 +1,5 @@
 import type { RequestAnswer } from './answers.ts';
-import { count, milliseconds, timeToSecond, usd } from './format.ts';
+import { count, milliseconds, timeInUtc, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { badge, table } from './ui.ts';
 import { pathWith } from './visit.ts';
@@ -9,8 +9,11 @@ export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Htm
   return outcome === 'aborted' ? badge('plain', 'client left') : badge('bad', `${outcome} ${status}`);
 }
 
+const clipped = (name: MaybeHtml): MaybeHtml =>
+  typeof name === 'string' ? html`<span class="clipped" title="${name}">${name}</span>` : name;
+
 /**
- * Requests, newest first; each leads to the why of it.
+ * Requests, newest first, by the zone of the days that they are filtered and summed by; each leads to the why of it.
  * @param organization where they are not of the visitor's own
  */
 export function requestsTable(
@@ -21,7 +24,7 @@ export function requestsTable(
   return table({
     caption: 'Requests, newest first',
     columns: [
-      { title: 'Time' },
+      { title: 'Time (UTC)' },
       { title: 'Model' },
       { title: 'Key' },
       { title: 'Outcome' },
@@ -32,18 +35,17 @@ export function requestsTable(
     ],
     rows: requests.map((request) => [
       html`<a href="${pathWith(`/portal/usage/${request.id}`, { organization_id: organization })}"
-        >${timeToSecond(request.created_at * 1000)}</a
+        >${timeInUtc(request.created_at * 1000)}</a
       >`,
       request.fallback_for === null
         ? request.model
         : html`${request.model}<br /><span class="quiet">for ${request.fallback_for}</span>`,
-      keyName(request.key_id),
+      clipped(keyName(request.key_id)),
       outcomeBadge(request),
       count(request.input_tokens),
       count(request.output_tokens),
       milliseconds(request.timings_ms.total),
       usd(request.cost),
     ]),
-    isPaired: true,
   });
 }

@@ -35,19 +35,21 @@ export function copyable(id: string, text: string, label = 'Copy'): Html {
 
 export interface Column {
   readonly title: MaybeHtml;
+  /** The title as text, where it is a link. */
+  readonly label?: string;
   /** How the rows are sorted by it; absent: they are not. */
   readonly sorted?: 'ascending' | 'descending';
   readonly isNumber?: boolean;
+  /** Of sentences and of long names: on narrow screens it has a line of its own. */
+  readonly isWide?: boolean;
 }
 
 export interface TableOptions {
-  /** Said to who cannot see it, and shown above it where `isCaptionShown`. */
+  /** Said to who cannot see it. */
   readonly caption: string;
   readonly columns: readonly Column[];
   readonly rows: readonly (readonly MaybeHtml[])[];
   readonly foot?: readonly MaybeHtml[];
-  /** On narrow screens each row stands as a block, two cells a line, and nothing has to be scrolled to; not sorted. */
-  readonly isPaired?: boolean;
 }
 
 export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
@@ -78,57 +80,50 @@ export function records({ caption, columns, rows }: RecordsOptions): Html {
   </div>`;
 }
 
-/** A dense table; on narrow screens it scrolls by itself, by keyboard too, where its rows are not paired. */
-export function table(options: TableOptions): Html {
-  if (options.isPaired === true) return pairedTable(options);
-  const { caption, columns, rows, foot } = options;
-  const cells = (row: readonly MaybeHtml[], tag: 'td' | 'th'): Html[] =>
-    row.map((cell, index) => {
-      const numeric = columns[index]?.isNumber === true ? 'number' : '';
-      return tag === 'td'
-        ? html`<td class="${numeric}">${cell}</td>`
-        : html`<th class="${numeric}" scope="${index === 0 ? 'row' : 'col'}">${cell}</th>`;
-    });
-  return html`<div class="table" tabindex="0" role="region" aria-label="${caption}">
-    <table>
-      <thead>
-        <tr>
-          ${columns.map(({ title, isNumber, sorted }) => html`<th scope="col" class="${isNumber === true ? 'number' : ''}" ${sorted === undefined ? null : html`aria-sort="${sorted}"`}>${title}</th>`)}
-        </tr>
-      </thead>
-      <tbody>
-        ${rows.map(
-          (row) =>
-            html`<tr>
-              ${cells(row, 'td')}
-            </tr>`,
-        )}
-      </tbody>
-      ${
-        foot === undefined
-          ? null
-          : html`<tfoot>
-              <tr>
-                ${cells(foot, 'td')}
-              </tr>
-            </tfoot>`
-      }
-    </table>
-  </div>`;
+/** Names longer than this are broken within their column. */
+const unbrokenCharsMax = 32;
+
+/** A name as short as "gpu-1" stays on its line. */
+const shortCharsMax = 12;
+
+/** A text of any length: people and programs choose names without a space. */
+function cellOf(cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml {
+  if (typeof cell !== 'string' || isNumber) return cell;
+  if (cell.length > unbrokenCharsMax) return html`<span class="wrap">${cell}</span>`;
+  return cell.length <= shortCharsMax ? html`<span class="unbroken">${cell}</span>` : cell;
 }
 
-/** The roles are said for the reason that `records` has. */
-function pairedTable({ caption, columns, rows, foot }: TableOptions): Html {
-  const numeric = (index: number): string => (columns[index]?.isNumber === true ? 'number' : '');
+const classOf = ({ isNumber = false, isWide = false }: Column): string =>
+  [isNumber ? 'number' : '', isWide ? 'wide' : ''].join(' ').trim();
+
+/**
+ * A dense table; on narrow screens each row stands as a block, two cells a line, and nothing has to be scrolled to. What
+ * it is sorted by stays above it. The roles are said for the reason that `records` has.
+ */
+export function table({ caption, columns, rows, foot }: TableOptions): Html {
+  const isSortable = columns.some(({ label }) => label !== undefined);
+  const sortOf = ({ sorted }: Column): MaybeHtml => (sorted === undefined ? null : html`aria-sort="${sorted}"`);
+  const headOf = (column: Column): Html =>
+    html`<th role="columnheader" scope="col" class="${classOf(column)}" ${sortOf(column)}>${column.title}</th>`;
+  // No space of the template gets into a cell: one that holds nothing is empty.
+  const cell = (value: MaybeHtml, column: Column): Html => {
+    const attributes = html`class="${classOf(column)}" data-title="${column.label ?? column.title}"`;
+    return html`<td role="cell" ${attributes}>${cellOf(value, column)}</td>`;
+  };
   const rowOf = (row: readonly MaybeHtml[]): Html =>
     html`<tr role="row">
-      ${row.map((cell, index) => html`<td role="cell" class="${numeric(index)}" data-title="${columns[index]?.title}">${cell}</td>`)}
+      ${row.map((value, index) => cell(value, columns[index] ?? { title: '' }))}
     </tr>`;
-  return html`<div class="table records paired" tabindex="0" role="region" aria-label="${caption}">
+  return html`<div
+    class="table records paired ${isSortable ? 'sortable' : ''}"
+    tabindex="0"
+    role="region"
+    aria-label="${caption}"
+  >
     <table role="table">
       <thead role="rowgroup">
         <tr role="row">
-          ${columns.map(({ title }, index) => html`<th role="columnheader" scope="col" class="${numeric(index)}">${title}</th>`)}
+          ${columns.map(headOf)}
         </tr>
       </thead>
       <tbody role="rowgroup">
@@ -179,6 +174,8 @@ export interface FieldOptions {
   readonly inputMode?: 'numeric' | 'decimal';
   readonly maxLength?: number;
   readonly placeholder?: string;
+  /** Of the `datalist` that holds what may be meant. */
+  readonly list?: string;
 }
 
 const problemOf = (refusal: Refusal | null | undefined, name: string): string | null =>
@@ -199,7 +196,7 @@ export function field(options: FieldOptions): Html {
     ...fieldDefaults,
     ...options,
   };
-  const { id = name, inputMode = type === 'email' ? 'email' : 'text' } = more;
+  const { id = name, inputMode = type === 'email' ? 'email' : 'text', list } = more;
   const problem = problemOf(refusal, name);
   const described = [hint === null ? '' : `${id}-hint`, problem === null ? '' : `${id}-problem`].join(' ').trim();
   return html`<div class="field">
@@ -213,6 +210,7 @@ export function field(options: FieldOptions): Html {
       inputmode="${inputMode}"
       placeholder="${placeholder}"
       autocomplete="${autocomplete}"
+      ${list === undefined ? null : html`list="${list}"`}
       ${isRequired ? html`required` : null}
       ${described === '' ? null : html`aria-describedby="${described}"`}
       ${problem === null ? null : html`aria-invalid="true"`}
@@ -276,6 +274,11 @@ export function checkbox(name: string, label: string, isChecked: boolean, hint: 
       <p class="hint" id="${name}-hint">${hint}</p>
     </div>
   </div>`;
+}
+
+/** What the API says of its fields, under the names that a form has for them. */
+export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
+  return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
 }
 
 /** The message of a refused form; problems of fields stand beside the fields. */

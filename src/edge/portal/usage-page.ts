@@ -140,8 +140,8 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
   const next =
     requests.next_cursor === null ? null : pathWith('/portal/usage', { ...query, cursor: requests.next_cursor });
   const { by, measure } = filters;
-  const body = html`${otherOrganization(filters.organization, '/portal/usage')}
-    ${filterForm(range, filters, names, models)}
+  const body = html`<p class="lead">Days, hours and times are of UTC, as the books have them.</p>
+    ${otherOrganization(filters.organization, '/portal/usage')} ${filterForm(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
       ${totals(sums.lines)}

@@ -37,7 +37,7 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
     {
       label: 'Requests',
       value: count(sums.num_model_requests),
-      note: refused === 0 ? 'none refused' : `${counted(refused, 'more')} refused`,
+      note: refused === 0 ? 'none refused' : `${count(refused)} more refused`,
     },
     {
       label: 'Input tokens',
@@ -181,7 +181,6 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
     ],
     rows: lines.map(({ name, sums }, index) => [html`${mark(Math.min(index, marked))}${name}`, ...numbers(sums)]),
     foot: ['All', ...numbers(all)],
-    isPaired: true,
   });
 }
 
@@ -197,6 +196,6 @@ function bucketTable({ data }: SummaryAnswer, { unit }: Range, buckets: readonly
   const first = unit === 'day' ? 'Day (UTC)' : 'Hour from';
   return html`<details class="fold">
     <summary>The same by ${unit}</summary>
-    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: first }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows, isPaired: true })}
+    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: first }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows })}
   </details>`;
 }

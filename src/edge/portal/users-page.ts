@@ -67,8 +67,8 @@ export async function usersPage(visit: Visit): Promise<Response> {
       : table({
           caption: 'Users',
           columns: [
-            sortColumn(sorted, 'name', 'Name'),
-            sortColumn(sorted, 'email', 'E-mail'),
+            { ...sortColumn(sorted, 'name', 'Name'), isWide: true },
+            { ...sortColumn(sorted, 'email', 'E-mail'), isWide: true },
             { title: seesAll ? 'Organizations' : 'Role' },
             sortColumn(sorted, 'created_at', 'Since'),
           ],
@@ -248,7 +248,7 @@ async function activeKeys(visit: Visit, userId: string, organizationId: string):
 function keyNames(keys: readonly KeyAnswer[]): Html {
   return table({
     caption: 'Active keys that act for this person',
-    columns: [{ title: 'Key' }, { title: 'It may' }, { title: 'Last used' }],
+    columns: [{ title: 'Key', isWide: true }, { title: 'It may' }, { title: 'Last used' }],
     rows: keys.map(({ name, prefix, last4, scope, last_used_at: used }) => [
       html`${name}<br /><code class="quiet">${prefix}…${last4}</code>`,
       scope === 'management' ? 'manage' : 'use models',

@@ -14,7 +14,7 @@ import { formToken } from './ui.ts';
 import { RefusedError, refusalOf, type Viewed, type Visit } from './visit.ts';
 
 /**
- * Platform administrators look at any organization: its keys, usage, wallet, projects, users, invitations and audit, with
+ * Platform administrators look at any organization: its keys, usage, wallet, budgets, users, webhooks and the like, with
  * their own rights, which the API asks for every time. The cookie says which one, and counts for the session that chose it alone.
  * A form is sent for the organization that its page was made for, or for none.
  */
@@ -73,10 +73,13 @@ export function isOfOtherPage(visit: Visit): boolean {
 const entrances = {
   '/portal/keys': 'Keys',
   '/portal/usage': 'Usage',
+  '/portal/batches': 'Batches',
   '/portal/wallet': 'Wallet, credit and corrections',
+  '/portal/budgets': 'Budgets',
   '/portal/users': 'Users',
   '/portal/invitations': 'Invitations',
   '/portal/projects': 'Projects',
+  '/portal/webhooks': 'Webhooks',
   '/portal/audit': 'Audit log',
   '/portal/wallet?open=credits': 'Add credit',
 } as const;
@@ -106,8 +109,8 @@ export function viewBanner(visit: Visit): MaybeHtml {
   if (visit.viewed === null) return null;
   return html`<div class="view-banner" role="status">
     <p>
-      You look at <strong>${visit.viewed.name}</strong> as platform administrator: keys, usage, wallet, users,
-      invitations, projects and audit log are this organization’s.
+      You look at <strong>${visit.viewed.name}</strong> as platform administrator: keys, usage, batches, wallet,
+      budgets, users, invitations, projects, webhooks and audit log are this organization’s.
     </p>
     <form method="post" action="/portal/view">
       ${formToken(visit)}<button name="organization_id" value="">Back to your own</button>
@@ -118,10 +121,13 @@ export function viewBanner(visit: Visit): MaybeHtml {
 const lookedAt = [
   '/portal/keys',
   '/portal/usage',
+  '/portal/batches',
   '/portal/wallet',
+  '/portal/budgets',
   '/portal/users',
   '/portal/invitations',
   '/portal/projects',
+  '/portal/webhooks',
   '/portal/audit',
 ] as const satisfies readonly Entrance[];
 

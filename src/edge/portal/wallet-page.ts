@@ -170,7 +170,8 @@ function what({ type, request_id, requests, reference, note }: LedgerEntryAnswer
       ? counted(requests ?? 0, 'request')
       : html`<a href="${pathWith(`/portal/usage/${request_id}`, { organization_id: organization })}">one request</a>`;
   }
-  return html`${reference}${note === null || note === '' ? null : html` <span class="quiet">${note}</span>`}`;
+  return html`<span class="wrap">${reference}</span
+    >${note === null || note === '' ? null : html`<br /><span class="quiet wrap">${note}</span>`}`;
 }
 
 function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string): Html {
@@ -190,7 +191,6 @@ function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string
       usd(entry.amount),
       usd(entry.balance_after),
     ]),
-    isPaired: true,
   });
 }
 

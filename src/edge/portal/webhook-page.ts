@@ -1,7 +1,7 @@
 import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { timeOf } from './format.ts';
 import type { Form } from './form.ts';
-import { html, type Html } from './html.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, section } from './lists.ts';
@@ -53,15 +53,19 @@ async function show(visit: Visit, id: string, wrong: Refused | null): Promise<Re
   ${facts([
     ['Address', html`<code>${webhook.url}</code>`],
     ['State', stateOf(webhook)],
-    ['Failing since', timeOf(webhook.failing_since, 'it is not')],
+    ...dated('Failing since', webhook.failing_since),
     ['Secret since', timeOf(webhook.secret_rotated_at ?? webhook.created_at, 'never')],
-    ['The secret before signs until', timeOf(webhook.former_secret_ends_at, 'it does not')],
+    ...dated('The secret before signs until', webhook.former_secret_ends_at),
   ])}
   ${buttons(visit, webhook)} ${section('deliveries', 'Deliveries of the last 30 days', list)}
   ${section('change', 'Change it', changeForm(visit, webhook, wrong))}`;
   const title = webhook.description === '' ? new URL(webhook.url).host : webhook.description;
   return page(visit, { title, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
 }
+
+/** A moment that only some webhooks have. */
+const dated = (name: string, at: number | null): (readonly [string, MaybeHtml])[] =>
+  at === null ? [] : [[name, timeOf(at, '')]];
 
 /** A form of one button. */
 function act(visit: Visit, path: string, text: string, label?: string): Html {

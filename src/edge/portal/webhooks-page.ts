@@ -7,6 +7,7 @@ import { readOrganization } from './keys-page.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';
 import type { FullOrganization } from './organizations-page.ts';
+import type { PortalParts } from './parts.ts';
 import { copyable, empty, formToken, notice, older, records, refused } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 import { stateOf, type WebhookAnswer, type WebhookWithSecret } from './webhook-answers.ts';
@@ -16,7 +17,7 @@ import { mailBoxes, mailChoice, readWebhookFields, type WebhookFields, webhookFi
 
 const notices = { saved: 'It is kept.', deleted: 'The webhook is deleted.' } as const;
 
-export async function webhooksPage(visit: Visit): Promise<Response> {
+export async function webhooksPage(visit: Visit, { letters }: PortalParts): Promise<Response> {
   const [list, organization] = await Promise.all([
     visit.get<ListAnswer<WebhookAnswer>>(
       pathWith('/v1/webhooks', { limit: 50, cursor: queryOf(visit.context, 'cursor') }),
@@ -32,7 +33,7 @@ export async function webhooksPage(visit: Visit): Promise<Response> {
     </p>
     ${list.data.length === 0 ? empty('No webhook', 'Nothing is sent anywhere so far.') : webhookTable(list.data)}
     ${older(next === null ? null : pathWith('/portal/webhooks', { cursor: next }))}
-    ${section('mail', 'By mail', mailForm(visit, organization))}`;
+    ${section('mail', 'By mail', mailForm(visit, organization, letters.areSent))}`;
   const actions = html`<a class="button primary" href="/portal/webhooks/new">New webhook</a>`;
   return page(visit, { title: 'Webhooks', actions, body });
 }
@@ -52,10 +53,13 @@ function webhookTable(webhooks: readonly WebhookAnswer[]): Html {
   });
 }
 
-function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization): Html {
+function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization, sendsMail: boolean): Html {
+  const hint = sendsMail
+    ? 'One is sent to each of them.'
+    : 'This gateway sends no mail: whoever runs it sets HEADGATE_SMTP_URL. Until then this is kept and nobody is told.';
   return html`<form class="form" method="post" action="/portal/webhooks/mail">
     ${formToken(visit)} ${mailBoxes(chosen)}
-    <p class="hint">Where this gateway sends mail. One is sent to each of them.</p>
+    <p class="hint">${hint}</p>
     <p class="buttons"><button>Save</button></p>
   </form>`;
 }

@@ -147,7 +147,7 @@ describe('headgate code', () => {
       await expect.poll(() => existsSync(join(home, 'npm.pid'))).toBe(true);
       expect(readdirSync(dir).toSorted()).toEqual([older, `${draft}.${child.pid}`, busy].toSorted());
       child.kill(signal);
-      expect([signal, ...(await closed)]).toEqual([signal, 1, null]);
+      expect([signal, ...(await closed)]).toEqual([signal, signal === 'SIGINT' ? 130 : 1, null]);
       expect(await said).toContain('headgate: broken off\n');
       expect(readdirSync(dir).toSorted()).toEqual([older, busy].toSorted());
       expect(processIdentity(Number(readFileSync(join(home, 'npm.pid'), 'utf8')))).toBe(null);

@@ -165,9 +165,9 @@ describe('headgate chat', () => {
 });
 
 describe('Ctrl-C in headgate chat', () => {
-  it('ends the answer, says what was billed for it, and ends with 1', async () => {
+  it('ends the answer, says what was billed for it, and ends with 130', async () => {
     const stopped = await run(['chat', '-m', 'slow', 'Hello!'], { until: (text) => text.includes('stand-in') });
-    expect(stopped).toMatchObject({ code: 1, stdout: expect.stringContaining('This text comes from a stand') });
+    expect(stopped).toMatchObject({ code: 130, stdout: expect.stringContaining('This text comes from a stand') });
     const booked = await newest();
     expect(booked).toMatchObject({ model: 'slow', outcome: 'aborted' });
     expect(booked.output_tokens).toBeGreaterThan(0);
@@ -184,9 +184,16 @@ describe('Ctrl-C in headgate chat', () => {
     await terminal.shows('This text comes');
     await terminal.key('C-c');
     await terminal.shows(/stopped; slow: [^]*\n> \s*$/);
+    // What is typed is thrown away, also of a line that goes on.
+    await terminal.type('never \\\nsent');
+    await terminal.shows('. sent');
+    await terminal.key('C-c');
+    await terminal.shows(/\. \^C\n> \s*$/);
     // There is nothing to stop: it ends.
     await terminal.key('C-c');
     expect(await terminal.shows(/\$0\.0\d+ in all/)).toContain('stopped; slow: ');
+    await terminal.type('echo "code $?"\n');
+    await terminal.shows('code 130');
   });
 });
 

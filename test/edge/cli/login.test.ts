@@ -190,5 +190,7 @@ describe('headgate login', () => {
     await terminal.shows('Gateway [');
     await terminal.key('C-c');
     await terminal.shows('headgate: broken off');
+    await terminal.type('echo "code $?"\n');
+    await terminal.shows('code 130');
   });
 });

@@ -44,3 +44,46 @@ it('goes on to older entries of all', async () => {
   const older = await admin.get(next.replaceAll('&amp;', '&'));
   expect([older.status, older.text.includes('Tenant')]).toEqual([200, true]);
 });
+
+it('names people and keys of other organizations to operators, and to nobody else', async () => {
+  const made = await gateway.request('/v1/organizations', { body: { name: 'Named tenant' } });
+  const { id, management_key: key } = (await made.json()) as { id: string; management_key: string };
+  const person = await makePerson(gateway, { role: 'admin' }, key);
+  const visitor = await signInPerson(gateway, person.email);
+  const posted = await visitor.post('/portal/projects', { name: 'by a person', visibility: 'private' });
+  const asked = await gateway.request('/v1/projects', { key, body: { name: 'by a key' } });
+  expect([posted.status, asked.status]).toEqual([303, 201]);
+  const all = (await admin.get(`${path}project.created`)).text;
+  expect(all).toMatch(new RegExp(`<strong>${person.email}</strong> made the project`));
+  expect(all).toMatch(
+    /the key <strong>Management key<\/strong> <span[^>]*>\(of owner@org-\S+\)<\/span> made the project <strong>by a key/,
+  );
+  // What an operator did to the tenant: its own people are not told who that is.
+  await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });
+  await admin.post(`/portal/organizations/${id}/status`, { status: 'active' });
+  const own = (await visitor.get('/portal/audit?action=organization.suspended')).text;
+  expect(own).toMatch(/a user <code>user_\w+<\/code> suspended/);
+});
+
+it('shows days that are asked for whole, the last one too, in the zone that its filters say', async () => {
+  const today = new Date().toISOString().slice(0, 10);
+  const { text } = await admin.get(`/portal/audit?from=${today}&until=${today}`);
+  expect(text).toContain('Days and times are of UTC');
+  const days = [...text.matchAll(/data-utc>(\S+) \d\d:\d\d:\d\d<\/time>/g)].map(([, day]) => day);
+  expect(days.length).toBeGreaterThan(10);
+  expect(new Set(days)).toEqual(new Set([today]));
+  expect((await admin.get('/portal/audit?until=2020-01-01')).text).toContain('No change fits');
+  expect((await admin.get('/portal/audit?until=tomorrow')).status).toBe(400);
+});
+
+it('leads from an organization to its budgets, batches and webhooks, which say where no mail is sent', async () => {
+  const made = await gateway.request('/v1/organizations', { body: { name: 'Looked at' } });
+  const { id } = (await made.json()) as { id: string };
+  const { text } = await admin.get(`/portal/organizations/${id}`);
+  for (const path of ['/portal/budgets', '/portal/batches', '/portal/webhooks']) {
+    expect(text).toContain(`<button name="to" value="${path}">`);
+    const { status, headers } = await admin.post('/portal/view', { organization_id: id, to: path });
+    expect([status, headers.location]).toEqual([303, path]);
+  }
+  expect((await admin.get('/portal/webhooks')).text).toContain('This gateway sends no mail');
+});

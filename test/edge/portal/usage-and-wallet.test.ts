@@ -27,6 +27,14 @@ const idsIn = ({ text }: Shown): string[] =>
   [...text.matchAll(/\/portal\/usage\/([0-9a-f-]{36})"/g)].map(([, id]) => id ?? '');
 
 describe('usage', () => {
+  it('says how many requests were refused', async () => {
+    const { id, secret: key } = await makeKey({ name: 'refused' });
+    for (let index = 0; index < 2; index += 1) {
+      expect((await bench.chat({ model: 'nothing', max_tokens: 20 }, { key })).status).toBe(400);
+    }
+    await eventually(async () => (await admin.get(`/portal/usage?key=${id}`)).text.includes('2 more refused'));
+  });
+
   it('is shown to a member as far as his own keys go: page, sums, single requests and CSV', async () => {
     const member = await signInVisitor(bench.gateway);
     const others = await ask();

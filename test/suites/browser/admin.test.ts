@@ -270,6 +270,11 @@ describe('people, projects and what they did', () => {
     const { page } = person;
     await show('/portal/audit', 'audit');
     await page.getByText('made the project').first().waitFor();
+    // Filters are days of UTC, so times are, in Tokyo as well; its own are on hover.
+    const moment = page.locator('tbody time').first();
+    const iso = (await moment.getAttribute('datetime')) ?? '';
+    expect(await moment.textContent()).toBe(iso.slice(0, 19).replace('T', ' '));
+    expect(await moment.getAttribute('title')).toMatch(/GMT\+9|JST/);
     await page.locator('.entry summary').first().click();
     await expectPresentable(page, 'admin-audit-open');
     await page.getByLabel('What').selectOption('project.archived');

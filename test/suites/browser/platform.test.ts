@@ -172,6 +172,11 @@ describe('the platform', () => {
     await page.getByText('welcome from 2 hosts, 3 replicas, true, research').waitFor();
     await page.locator('#live .badge', { hasText: 'applied' }).waitFor();
     await expectPresentable(page, 'run-applied');
+    // Lines stand as they were written, with no space or line that the page put there.
+    await page.reload();
+    const lines = await page.locator('#log .log-line').allTextContents();
+    expect(lines.length).toBeGreaterThan(2);
+    expect(lines.filter((line) => !/^\d\d:\d\d:\d\d \S.*$/.test(line))).toEqual([]);
     expect(await page.content()).not.toContain(secret);
 
     await page.getByRole('link', { name: 'Destroy' }).click();

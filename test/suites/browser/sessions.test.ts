@@ -85,11 +85,13 @@ it('all of it works without a script', async () => {
 it('times are in the zone of the reader, UTC on hover; a keyboard gets everywhere', async () => {
   const { page } = await browsers.open({ timezoneId: 'Asia/Tokyo' });
   await signIn(page, gateway);
+  await page.goto(new URL('/portal/sessions', gateway.url).href);
   const time = page.locator('time').first();
   const iso = (await time.getAttribute('datetime')) ?? '';
   const shown = new Intl.DateTimeFormat('en-GB', { timeZone: 'Asia/Tokyo', hour: '2-digit', minute: '2-digit' });
   expect(await time.textContent()).toContain(shown.format(new Date(iso)));
   expect(await time.getAttribute('title')).toBe(`${iso.slice(0, 19).replace('T', ' ')} UTC`);
+  await page.goto(gateway.url);
   await page.keyboard.press('Tab');
   expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
   await page.keyboard.press('Enter');

@@ -11,6 +11,7 @@
     minute: '2-digit',
   };
   const shown = new Intl.DateTimeFormat(undefined, toMinute);
+  const shownWithZone = new Intl.DateTimeFormat(undefined, { ...toMinute, second: '2-digit', timeZoneName: 'short' });
   const shownToSecond = new Intl.DateTimeFormat(undefined, { ...toMinute, second: '2-digit' });
 
   /** @param {Element | Document} root */
@@ -18,8 +19,11 @@
     /** @type {NodeListOf<HTMLTimeElement>} */
     const times = root.querySelectorAll('time[datetime]:not([data-local])');
     for (const time of times) {
+      const moment = new Date(time.dateTime);
       const format = time.dataset['seconds'] === undefined ? shown : shownToSecond;
-      time.textContent = format.format(new Date(time.dateTime));
+      // On a page that filters by days of UTC its times are of UTC.
+      if (time.dataset['utc'] === undefined) time.textContent = format.format(moment);
+      else time.title = shownWithZone.format(moment);
       time.dataset['local'] = '';
     }
     /** @type {NodeListOf<HTMLButtonElement>} */

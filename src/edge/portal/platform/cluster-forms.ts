@@ -1,16 +1,16 @@
 import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form } from '#edge/portal/form.ts';
-import { counted } from '#edge/portal/format.ts';
+import { count, counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
-import { empty, field, formToken, radios, refused } from '#edge/portal/ui.ts';
+import { empty, field, formToken, radios, refused, renamed } from '#edge/portal/ui.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import type { ClusterAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';
-import { area, chooser, confirmForm, problemOf, renamed } from './widgets.ts';
+import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
 /** Making, changing and deleting a cluster, by administrators of the platform. */
 
@@ -62,8 +62,7 @@ export async function newClusterPage(visit: Visit, typed: Typed | null = null, r
   const title = 'Make a cluster';
   const refusedBody = requireRight(visit);
   if (refusedBody !== null) return page(visit, { title, body: refusedBody, status: 403 });
-  const [first] = await readOrganizations(visit);
-  const shown = typed ?? { name: '', organization: first?.id ?? '', domain: '', access: 'public' };
+  const shown = typed ?? { name: '', organization: visit.organizationId, domain: '', access: 'public' };
   const body = html`<form class="form" method="post" action="${path}">
     ${formToken(visit)}
     ${await fields(visit, shown, refusal, 'Its members see the cluster, and its administrators apply stacks to it.')}
@@ -144,7 +143,7 @@ export async function deleteClusterPage(visit: Visit, id: string, refusal: Refus
         and its key is no longer used.
       </p>
       <p>
-        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What they made stays on the nodes and cannot be destroyed from here any more; web addresses: ${web}, which stop at once.`}
+        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What ${total === 1 ? 'it' : 'they'} made stays on the nodes and cannot be destroyed from here any more${web === 0 ? '' : `; ${web === 1 ? 'one web address' : `${count(web)} web addresses`} ${web === 1 ? 'stops' : 'stop'} at once`}.`}
       </p>
       <p>Its costs stay in the reports.</p>`,
   });

@@ -139,12 +139,12 @@ function nodeTable({ nodes }: ClusterAnswer): Html {
   return table({
     caption: 'Nodes of the cluster',
     columns: [
-      { title: 'Name' },
+      { title: 'Name', isWide: true },
       { title: 'Profile' },
       { title: 'GPUs', isNumber: true },
       { title: 'Hours' },
       { title: 'Last heard of' },
-      { title: 'Reached at' },
+      { title: 'Reached at', isWide: true },
     ],
     rows: nodes.map((node) => [
       node.name,

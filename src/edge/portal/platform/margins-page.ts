@@ -59,7 +59,7 @@ function modelTable(models: readonly MarginAnswer[]): Html {
     caption: 'Margins by model',
     columns: [
       { title: 'Model' },
-      { title: 'Revenue and cost' },
+      { title: 'Revenue and cost', isWide: true },
       { title: 'Margin', isNumber: true },
       { title: 'Requests', isNumber: true },
       { title: 'GPU-hours', isNumber: true },

@@ -3,12 +3,12 @@ import { type Form, numberOf } from '#edge/portal/form.ts';
 import { html, type Html } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
-import { field, formToken, refused } from '#edge/portal/ui.ts';
+import { field, formToken, refused, renamed } from '#edge/portal/ui.ts';
 import { type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
 import type { ClusterAnswer, NodeAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { clusterPage, momentField, readCluster } from './cluster-page.ts';
-import { confirmForm, renamed } from './widgets.ts';
+import { confirmForm } from './widgets.ts';
 
 /** Nodes of a cluster: added, changed, allocated, released and taken out by administrators of the platform. */
 

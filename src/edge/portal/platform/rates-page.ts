@@ -2,12 +2,12 @@ import type { Form } from '#edge/portal/form.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
 import { statusOf } from '#edge/portal/key-pages.ts';
 import { page } from '#edge/portal/layout.ts';
-import { badge, checkbox, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
+import { badge, checkbox, empty, field, formToken, notice, refused, renamed, table } from '#edge/portal/ui.ts';
 import { noticeOf, queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer } from './answers.ts';
 import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';
-import { momentIn, pageNumber, pager, renamed } from './widgets.ts';
+import { momentIn, pageNumber, pager } from './widgets.ts';
 
 /** Prices of hours and of currencies: they are dated, ended and followed, and never edited. */
 

@@ -90,7 +90,7 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
   return table({
     caption: 'Runs, newest first',
     columns: [
-      { title: 'Stack' },
+      { title: 'Stack', isWide: true },
       { title: 'Cluster' },
       { title: 'Node' },
       { title: 'Status' },

@@ -48,9 +48,9 @@ export function logSection(run: RunAnswer, { data, expired, complete, next_after
 }
 
 function line({ at, level, message }: LogLineAnswer): Html {
-  return html`<p class="log-line ${level}">
-    <time class="log-time" datetime="${at}" title="${at}" data-local>${at.slice(11, 19)}</time> ${message}
-  </p>`;
+  const moment = html`<time class="log-time" datetime="${at}" title="${at}" data-local>${at.slice(11, 19)}</time>`;
+  // A line is shown with its spaces, as a terminal would: there must be none that the line has not.
+  return html`<p class="log-line ${level}">${moment} ${message}</p>`;
 }
 
 /** Events for the script of the page, for as long as the session lasts. */

@@ -45,11 +45,6 @@ export function problemOf(refusal: Refusal | null | undefined, name: string, lab
   return problem === undefined ? null : `${label} ${problem}`;
 }
 
-/** What the API says of its fields, under the names that a form has for them. */
-export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
-  return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
-}
-
 /** A field of several lines. */
 export function area({ name, label, value, hint = null, refusal, rows = 3, isRequired = false }: AreaOptions): Html {
   const problem = problemOf(refusal, name, label);
