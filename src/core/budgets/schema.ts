@@ -53,5 +53,10 @@ export const budgetAlerts = pgTable(
     /** Null for a refusal that is still to be told. */
     raisedAt: moment('raised_at'),
   },
-  (table) => [primaryKey({ columns: [table.budgetId, table.periodStart, table.endUser, table.percent] })],
+  (table) => [
+    primaryKey({ columns: [table.budgetId, table.periodStart, table.endUser, table.percent] }),
+    index('budget_alerts_pending_idx')
+      .on(table.budgetId, table.periodStart)
+      .where(sql`${table.raisedAt} is null`),
+  ],
 );
