@@ -47,7 +47,7 @@ export const budgetAlerts = pgTable(
     budgetId: uuid('budget_id').notNull(),
     /** The period's first day, of UTC. */
     periodStart: date('period_start', { mode: 'string' }).notNull(),
-    /** Of which end user; empty for keys and projects. */
+    /** Of which end user; empty for keys and projects, and where one of each tells no more: percent 0, once over 100. */
     endUser: text('end_user').notNull(),
     percent: smallint('percent').notNull(),
     /** Null for a refusal that is still to be told. */

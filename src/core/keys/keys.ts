@@ -23,6 +23,7 @@ import {
 import {
   type ChangeListener,
   createKeyEvents,
+  type KeyEvents,
   type OrganizationListener,
   type SecretListener,
   type StopListener,
@@ -201,6 +202,34 @@ function pageOf(rows: readonly KeyRow[], { limit }: KeyListing, present: (row: K
 
 const isEnded = (row: KeyRow | null): boolean => row === null || row.revokedAt !== null;
 
+interface LearningParts extends Pick<KeysOptions, 'db' | 'accounts'> {
+  readonly verifier: Verifier;
+  readonly keyEvents: KeyEvents;
+}
+
+/** Takes over what PostgreSQL says now, and tells of what has ended. */
+function createLearning({ db, accounts, verifier, keyEvents }: LearningParts) {
+  const learnOrganization = (organization: Organization): void => {
+    verifier.learnOrganization(organization);
+    const { id: organizationId, status } = organization;
+    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
+  };
+  const learnKey = (row: KeyRow): void => {
+    verifier.learn(row);
+    if (row.revokedAt !== null) keyEvents.notify(row.id);
+  };
+  return {
+    learnOrganization,
+    async refreshKeys(ids: readonly string[]): Promise<void> {
+      await takeOver(verifier, () => selectKeysById(db, ids), learnKey);
+      if (ids.length > 0) for (const end of await readRevokedSecrets(db, ids)) keyEvents.notifySecret(end);
+    },
+    async refreshOrganizations(ids: readonly string[]): Promise<void> {
+      if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
+    },
+  };
+}
+
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
@@ -213,22 +242,8 @@ export function createKeys(options: KeysOptions): Keys {
   );
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   const presentFound = (row: KeyRow | null): KeyRecord | null => (row === null ? null : present(row));
-  const learnOrganization = (organization: Organization): void => {
-    verifier.learnOrganization(organization);
-    const { id: organizationId, status } = organization;
-    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
-  };
-  const learnKey = (row: KeyRow): void => {
-    verifier.learn(row);
-    if (row.revokedAt !== null) keyEvents.notify(row.id);
-  };
-  const refreshKeys = async (ids: readonly string[]): Promise<void> => {
-    await takeOver(verifier, () => selectKeysById(db, ids), learnKey);
-    if (ids.length > 0) for (const end of await readRevokedSecrets(db, ids)) keyEvents.notifySecret(end);
-  };
-  const refreshOrganizations = async (ids: readonly string[]): Promise<void> => {
-    if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
-  };
+  const learning = createLearning({ db, accounts, verifier, keyEvents });
+  const { learnOrganization, refreshKeys, refreshOrganizations } = learning;
   const watch = new ChangeWatch({ ...options, refreshKeys, refreshOrganizations });
   return {
     start: verifier.start,
