@@ -111,6 +111,15 @@ export const chosenTypes = alertTypes.filter((type) => type !== 'webhook.test') 
 /** What goes by mail where the organization has not chosen. */
 export const mailedTypes = chosenTypes.filter((type) => alertKinds[type].mailed);
 
+/** What says that no more of others is told goes to whoever wants one of those. */
+const goesWith: Readonly<Record<string, readonly string[]>> = {
+  'budget.many_users': ['budget.reached', 'budget.exceeded'],
+};
+
+/** Whether somebody who has chosen these kinds is told of one. */
+export const isChosen = (chosen: readonly string[], type: string): boolean =>
+  [type, ...(goesWith[type] ?? [])].some((one) => chosen.includes(one));
+
 /** To be raised: what happened, and to whom. */
 export type Alert = { [T in AlertType]: AlertOf<T> }[AlertType];
 
