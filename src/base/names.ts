@@ -14,7 +14,7 @@ export interface Names {
    * @param signal gives the question up
    * @throws Error for a name that nobody knows, that no name server answers for, and what `signal` was aborted with
    */
-  resolve(name: string, signal?: AbortSignal): Promise<readonly string[]>;
+  readonly resolve: (name: string, signal?: AbortSignal) => Promise<readonly string[]>;
 }
 
 export interface NamesOptions {
@@ -68,7 +68,7 @@ const unknown = (name: string): Error =>
 
 interface Question {
   readonly answer: Promise<readonly string[]>;
-  cancel(): void;
+  readonly cancel: () => void;
 }
 
 /** The first of the names that has addresses. */
@@ -100,24 +100,27 @@ const isUnknown = (error: unknown): boolean =>
   error instanceof Error && 'code' in error && (error.code === 'ENOTFOUND' || error.code === 'ENODATA');
 
 async function bothFamilies(resolver: Resolver, name: string): Promise<readonly string[]> {
-  const asked = [resolver.resolve4(name), resolver.resolve6(name)] as const;
   const found: (readonly string[])[] = [[], []];
-  const all = Promise.allSettled(asked.map((one, family) => one.then((some) => (found[family] = some))));
-  // Rejects where neither has any.
-  await Promise.any(asked).catch(() => undefined);
-  if (found.some((some) => some.length > 0)) {
-    const { promise: late, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, otherFamilyMs);
-    await Promise.race([all, late]);
-    clearTimeout(timer);
-    // What comes now is nobody's.
-    resolver.cancel();
-  }
-  const ends = found.some((some) => some.length > 0) ? [] : await all;
+  const failures: Error[] = [];
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  let timer: NodeJS.Timeout | undefined;
+  const take = (family: number, addresses: readonly string[]): void => {
+    found[family] = addresses;
+    timer ??= setTimeout(resolve, otherFamilyMs);
+  };
+  const asked = [resolver.resolve4(name), resolver.resolve6(name)].map((question, family) =>
+    question.then(
+      (addresses) => take(family, addresses),
+      (error: Error) => void failures.push(error),
+    ),
+  );
+  await Promise.race([Promise.all(asked), late]);
+  clearTimeout(timer);
+  // What comes now is nobody's.
+  resolver.cancel();
   const [four = [], six = []] = found;
   if (four.length > 0 || six.length > 0) return inTurn(four, six);
-  const failures = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []));
-  throw failures.find((failure) => !isUnknown(failure)) ?? failures[0] ?? unknown(name);
+  throw failures.find((failure) => !isUnknown(failure)) ?? unknown(name);
 }
 
 function inTurn(four: readonly string[], six: readonly string[]): readonly string[] {

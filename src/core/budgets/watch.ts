@@ -203,13 +203,15 @@ async function tellEach(look: Look, asked: Asked, owners: readonly string[]): Pr
     if (look.clock.now() < span.toMs || told.isEnded) return;
     const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
     await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: true });
-    return void told.end();
+    told.end();
+    return;
   }
   for (const spender of await readSpenders(look, asked, owners)) {
     if (await tellReached(look, asked, spender, asked.refused.has(spender.id))) continue;
     const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
     await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: false });
-    return void told.fill();
+    told.fill();
+    return;
   }
 }
 

@@ -220,11 +220,11 @@ function createLearning({ db, accounts, verifier, keyEvents }: LearningParts) {
   };
   return {
     learnOrganization,
-    async refreshKeys(ids: readonly string[]): Promise<void> {
+    refreshKeys: async (ids: readonly string[]): Promise<void> => {
       await takeOver(verifier, () => selectKeysById(db, ids), learnKey);
       if (ids.length > 0) for (const end of await readRevokedSecrets(db, ids)) keyEvents.notifySecret(end);
     },
-    async refreshOrganizations(ids: readonly string[]): Promise<void> {
+    refreshOrganizations: async (ids: readonly string[]): Promise<void> => {
       if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
     },
   };

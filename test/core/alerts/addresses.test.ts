@@ -25,7 +25,7 @@ function swallowing(): Socket {
 beforeEach(async () => {
   server = await startNameServer((name, kind) => answerOf(name, kind));
   const names = createNames({ servers: [server.address], hostsFile: '/none', resolvFile: '/none', timeoutMs: 5000 });
-  const { dial } = scene.receiver.outbound;
+  const dial = scene.receiver.outbound.dial.bind(scene.receiver.outbound);
   silent = [];
   Object.assign(scene.receiver.outbound, {
     resolve: names.resolve,

@@ -14,9 +14,9 @@ async function post(path: string, body: object = {}): Promise<Body> {
   return answer.json();
 }
 
-const makeKey = (): Promise<Secret & Body> => post('/v1/keys', { name: 'service', scope: 'inference' });
+const makeKey = (): Promise<Secret> => post('/v1/keys', { name: 'service', scope: 'inference' });
 
-const rotate = ({ id }: Secret, grace_seconds: number): Promise<Secret & Body> =>
+const rotate = ({ id }: Secret, grace_seconds: number): Promise<Secret> =>
   post(`/v1/keys/${id}/rotate`, { grace_seconds });
 
 const report = ({ secret }: Secret): Promise<Body> => post('/v1/keys/report', { secret });
