@@ -8,7 +8,7 @@ import type { Accounts, Letters } from '#core/accounts/accounts.ts';
 import { type Alert, type Alerts, createAlerts, type Raising } from '#core/alerts/alerts.ts';
 import { type Actor, type Audit, type AuditEntry, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import type { Keys } from '#core/keys/keys.ts';
+import type { ExpiringKey, Keys } from '#core/keys/keys.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Part } from './parts.ts';
 
@@ -66,7 +66,7 @@ export interface AlertsParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly accounts: Accounts;
-  readonly keys: Pick<Keys, 'expiring'>;
+  readonly keys: Pick<Keys, 'tellExpiring'>;
   readonly secrets: Secrets;
   readonly letters: Letters;
   readonly raising: Raising;
@@ -114,11 +114,9 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
 }
 
 /** Of each once for the time at which it expires, however often it is looked for. */
-export async function tellOfExpiring(keys: Pick<Keys, 'expiring'>, raising: Raising): Promise<void> {
-  for (const alert of (await keys.expiring(soonMs)).map(expiringAlert)) await raising.raise(alert);
+export function tellOfExpiring(keys: Pick<Keys, 'tellExpiring'>, raising: Raising): Promise<void> {
+  return keys.tellExpiring(soonMs, (tx, key) => raising.raiseIn(tx, expiringAlert(key)));
 }
-
-type ExpiringKey = Awaited<ReturnType<Keys['expiring']>>[number];
 
 function expiringAlert(key: ExpiringKey): Alert {
   const id = formatId('key', key.id);

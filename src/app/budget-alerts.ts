@@ -26,6 +26,7 @@ export function createBudgetAlerts(parts: BudgetAlertsParts): { readonly watch: 
     ...parts,
     spent: (organizationId, spendings) => metering.spending.spentOf(organizationId, spendings),
     users: (organizationId, span) => metering.spending.usersWith(organizationId, span),
+    countUsers: (organizationId, span) => metering.spending.countUsersWith(organizationId, span),
     raiseIn: (tx, alert) => parts.foundation.alerts.raiseIn(tx, alert),
   });
   const forget = async (): Promise<void> => {

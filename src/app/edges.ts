@@ -204,6 +204,7 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
     start() {
       off = [
         keys.onRevoked((keyId) => inference.revoked(keyId)),
+        keys.onSecretEnded((end) => inference.secretEnded(end)),
         keys.onOrganizationStopped((stop) => inference.organizationStopped(stop)),
       ];
     },

@@ -1,19 +1,83 @@
-import { lookup } from 'node:dns/promises';
 import { connect, isIP, type Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
+import { createNames } from './names.ts';
 
 /** How this process reaches hosts of the internet that somebody names. */
 export interface Outbound {
-  /** All addresses of a host. */
-  resolve(hostname: string): Promise<readonly string[]>;
+  /** All addresses of a host. @param signal gives the question up */
+  resolve(hostname: string, signal: AbortSignal): Promise<readonly string[]>;
   /** A connection to an address that was found to be public. */
   dial(address: string, port: number): Socket;
 }
 
+const names = createNames();
+
 export const internet: Outbound = {
-  resolve: async (hostname) => (await lookup(hostname, { all: true, verbatim: true })).map(({ address }) => address),
+  resolve: (hostname, signal) => names.resolve(hostname, signal),
   dial: (host, port) => connect({ host, port, autoSelectFamily: false }),
 };
+
+/** Of one host no more addresses are tried. */
+const addressesMax = 4;
+/** An address that has not answered by then has company: RFC 8305. */
+const staggerMs = 250;
+
+/**
+ * The first connection that one of these addresses takes. The next one is tried when one fails, and when it is silent
+ * for a moment: one that swallows what is sent to it keeps nobody from the others. All but the first are ended.
+ * @param addresses that were looked at; nobody resolves a name
+ * @throws Error where none takes one, and what `signal` was aborted with
+ */
+export function dialFirst(
+  { dial }: Pick<Outbound, 'dial'>,
+  addresses: readonly string[],
+  port: number,
+  signal: AbortSignal,
+): Promise<Socket> {
+  const waiting = addresses.slice(0, addressesMax);
+  const open = new Set<Socket>();
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  let timer: NodeJS.Timeout | undefined;
+  const leave = (): void => fail(signal.reason as Error);
+
+  function end(): void {
+    clearTimeout(timer);
+    waiting.length = 0;
+    signal.removeEventListener('abort', leave);
+    for (const socket of open) socket.destroy();
+    open.clear();
+  }
+
+  function fail(error: Error): void {
+    end();
+    reject(error);
+  }
+
+  function take(socket: Socket): void {
+    open.delete(socket);
+    end();
+    resolve(socket);
+  }
+
+  function next(): void {
+    clearTimeout(timer);
+    const address = waiting.shift();
+    if (address === undefined) return open.size > 0 ? undefined : fail(new Error('no address takes a connection'));
+    const socket = dial(address, port);
+    open.add(socket);
+    // Stays on: a socket whose error nobody hears ends the process. What closes was destroyed, or has failed.
+    socket.on('error', () => undefined);
+    socket.once('close', () => void (open.delete(socket) && next()));
+    if (socket.connecting) socket.once('connect', () => take(socket));
+    else return take(socket);
+    timer = setTimeout(next, staggerMs);
+  }
+
+  if (signal.aborted) return Promise.reject(signal.reason as Error);
+  signal.addEventListener('abort', leave, { once: true });
+  next();
+  return promise;
+}
 
 /** Public by its number, and the wire server of Azure's hosts all the same. */
 const azureWireServer = '168.63.129.16';

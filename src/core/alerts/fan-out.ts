@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { AlertPeople, Accounts } from '#core/accounts/accounts.ts';
-import { mailedTypes } from './kinds.ts';
+import { isChosen, mailedTypes } from './kinds.ts';
 import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
 
 /** Finds out who is to be told of what was raised. */
@@ -93,9 +93,9 @@ async function deliveriesOf(
     const isWanted = ({ organizationId, createdAt, events: wanted }: (typeof endpoints)[number]): boolean =>
       organizationId === event.organizationId &&
       createdAt <= event.createdAt &&
-      (wanted === null || wanted.includes(event.type));
+      (wanted === null || isChosen(wanted, event.type));
     const mailed: readonly string[] = told.types ?? mailedTypes;
-    const readers = isMailed && mailed.includes(event.type) ? told.userIds : [];
+    const readers = isMailed && isChosen(mailed, event.type) ? told.userIds : [];
     return [
       ...endpoints.filter(isWanted).map(({ id }) => newDelivery(event, { endpointId: id, userId: null }, now)),
       ...readers.map((userId) => newDelivery(event, { endpointId: null, userId }, now)),

@@ -20,11 +20,9 @@ const key = z.strictObject({
   by: z.strictObject({ user_id: z.string().nullable(), key_id: z.string().nullable() }).nullable(),
 });
 
-const budget = z.strictObject({
+const anyBudget = z.strictObject({
   budget_id: z.string(),
   scope_type: z.string(),
-  /** Of a budget of each end user, the one whose spending this is. */
-  scope_id: z.string(),
   period: z.string(),
   /** YYYY-MM-DD, of UTC. */
   period_start: z.string(),
@@ -32,9 +30,14 @@ const budget = z.strictObject({
   /** `hard`: requests that would pass it are refused. */
   mode: z.string(),
   amount: usd,
-  spent: usd,
   currency: z.literal('USD'),
   percent: z.int(),
+});
+
+const budget = anyBudget.extend({
+  /** Of a budget of each end user, the one whose spending this is. */
+  scope_id: z.string(),
+  spent: usd,
 });
 
 const endpoint = z.strictObject({
@@ -64,6 +67,11 @@ export const alertKinds = {
     budget,
   ),
   'budget.exceeded': kind('A budget is spent, or has refused a request; `data` as of `budget.reached`', true, budget),
+  'budget.many_users': kind(
+    'A budget of each end user has told as many alerts as it may in a period: those of other end users are not told one by one. Told once more when the period is over, with `is_over`. `end_users`: how many have spent `percent` of it; `alerts`: how many were told; else as of `budget.reached`, without `scope_id` and `spent`',
+    true,
+    anyBudget.extend({ alerts: z.int(), end_users: z.int(), is_over: z.boolean() }),
+  ),
   'api_key.created': kind(
     'A key was made. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
     false,
@@ -102,6 +110,15 @@ export const chosenTypes = alertTypes.filter((type) => type !== 'webhook.test') 
 
 /** What goes by mail where the organization has not chosen. */
 export const mailedTypes = chosenTypes.filter((type) => alertKinds[type].mailed);
+
+/** What says that no more of others is told goes to whoever wants one of those. */
+const goesWith: Readonly<Record<string, readonly string[]>> = {
+  'budget.many_users': ['budget.reached', 'budget.exceeded'],
+};
+
+/** Whether somebody who has chosen these kinds is told of one. */
+export const isChosen = (chosen: readonly string[], type: string): boolean =>
+  [type, ...(goesWith[type] ?? [])].some((one) => chosen.includes(one));
 
 /** To be raised: what happened, and to whom. */
 export type Alert = { [T in AlertType]: AlertOf<T> }[AlertType];

@@ -59,6 +59,24 @@ const ofBudget = ({ name, of, text }: Words): Written => {
   };
 };
 
+const ofManyUsers = ({ name, of, text }: Words): Written => {
+  const users = `${text('end_users')} end users have spent ${text('percent')} percent of it or more`;
+  const what = `The ${text('period')} budget of each end user ${of}`;
+  return {
+    subject: `A budget of ${name} has reached many end users`,
+    paragraphs:
+      text('is_over') === 'true'
+        ? [
+            `${what} has ended its period, that of ${text('period_start')}: ${users}. ${text('alerts')} alerts were sent.`,
+          ]
+        : [
+            `${what} has sent ${text('alerts')} alerts in the period that began on ${text('period_start')}: those of other end users are not sent one by one. So far ${users}.`,
+            'End users are called whatever requests say. Whoever has a key of yours may make names up.',
+          ],
+    page: { text: 'The budgets', path: '/portal/budgets' },
+  };
+};
+
 const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
     subject: `The balance of ${name} is low`,
@@ -70,6 +88,7 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   }),
   'budget.reached': ofBudget,
   'budget.exceeded': ofBudget,
+  'budget.many_users': ofManyUsers,
   'api_key.created': ofKey((name) => `A new API key of ${name}`, 'was made.'),
   'api_key.rotated': ofKey((name) => `An API key of ${name} has another secret`, 'was given another secret.'),
   'api_key.revoked': ofKey((name) => `An API key of ${name} was revoked`, 'was revoked. Requests with it are refused.'),
@@ -105,7 +124,8 @@ export function letterOf({ type, data, organizationName: name }: Told): Written 
   const text = (field: string): string => {
     const value = data[field];
     // On one line, whoever wrote it: paragraphs are the letter's own.
-    return typeof value === 'string' || typeof value === 'number' ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';
+    const isText = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
+    return isText ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';
   };
   // Written by a version that knew more kinds.
   if (!isWritten(type))

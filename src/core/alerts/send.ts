@@ -1,8 +1,8 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Socket } from 'node:net';
-import { connect as connectTls } from 'node:tls';
-import { isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 import { type AddressRule, isAllowedHost, portOf, problemOfUrl } from './address.ts';
 
 /** Hands one signed message to the internet. */
@@ -40,12 +40,12 @@ class SendFailure extends Error {
   }
 }
 
-const addressesMax = 4;
 const responseHeadersMax = 16_384;
 
 /**
- * One try. The host is resolved once, all of its addresses are looked at, and the connection goes to one of these;
- * redirects are not followed, and no cookie, no key and nothing of a request of anybody goes along. Never rejects.
+ * One try. The host is resolved once, all of its addresses are looked at, and the connection goes to the first of these
+ * that takes it; redirects are not followed, and no cookie, no key and nothing of a request of anybody goes along. Never
+ * rejects.
  * @param closing ends it once it aborts
  */
 export async function sendWebhook(
@@ -72,7 +72,7 @@ async function post(outgoing: Outgoing, sending: Sending, signal: AbortSignal): 
   // What was allowed when it was kept may not be any more.
   if (problemOfUrl(sending, outgoing.url) !== null) throw new SendFailure('address');
   const url = new URL(outgoing.url);
-  const addresses = await orAborted(addressesOf(url, sending), signal);
+  const addresses = await addressesOf(url, sending, signal);
   const socket = await connectTo(url, addresses, sending.outbound, signal);
   try {
     return resultOf(await exchange(url, socket, outgoing, signal));
@@ -82,12 +82,13 @@ async function post(outgoing: Outgoing, sending: Sending, signal: AbortSignal): 
 }
 
 /** What the connection may go to: nobody resolves the name a second time. @throws SendFailure */
-async function addressesOf(url: URL, sending: Sending): Promise<readonly string[]> {
+async function addressesOf(url: URL, sending: Sending, signal: AbortSignal): Promise<readonly string[]> {
   const literal = literalAddress(url.hostname);
-  const found = literal === null ? await sending.outbound.resolve(url.hostname).catch(() => []) : [literal];
+  const found = literal === null ? await sending.outbound.resolve(url.hostname, signal).catch(() => []) : [literal];
+  signal.throwIfAborted();
   if (found.length === 0) throw new SendFailure('unknown_host');
   if (!isAllowedHost(sending, url) && !found.every(isPublicAddress)) throw new SendFailure('not_public');
-  return found.slice(0, addressesMax);
+  return found;
 }
 
 /** @throws SendFailure where none of them takes a connection */
@@ -97,19 +98,10 @@ async function connectTo(
   outbound: Outbound,
   signal: AbortSignal,
 ): Promise<Socket> {
-  for (const address of addresses) {
-    const socket = await connected(outbound.dial(address, portOf(url)), signal);
-    if (socket !== null) return url.protocol === 'https:' ? secured(url, socket, signal) : socket;
-  }
-  throw new SendFailure('unreachable');
-}
-
-/** Null where it failed. @throws what `signal` was aborted with */
-function connected(socket: Socket, signal: AbortSignal): Promise<Socket | null> {
-  return untilReady(socket, 'connect', signal, !socket.connecting).catch((error: unknown) => {
-    if (signal.aborted) throw error;
-    return null;
+  const socket = await dialFirst(outbound, addresses, portOf(url), signal).catch((error: unknown) => {
+    throw signal.aborted ? error : new SendFailure('unreachable');
   });
+  return url.protocol === 'https:' ? secured(url, socket, signal) : socket;
 }
 
 function secured(url: URL, socket: Socket, signal: AbortSignal): Promise<Socket> {
@@ -117,11 +109,11 @@ function secured(url: URL, socket: Socket, signal: AbortSignal): Promise<Socket>
   const servername = literalAddress(url.hostname) === null ? url.hostname : '';
   const tls = connectTls({ socket, servername, host, ALPNProtocols: ['http/1.1'] });
   socket.on('error', () => tls.destroy());
-  return untilReady(tls, 'secureConnect', signal, false);
+  return untilSecure(tls, signal);
 }
 
 /** The socket, which is destroyed where it fails or takes too long. */
-function untilReady<S extends Socket>(socket: S, event: string, signal: AbortSignal, isReady: boolean): Promise<S> {
+function untilSecure(socket: TLSSocket, signal: AbortSignal): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       socket.destroy();
@@ -129,12 +121,11 @@ function untilReady<S extends Socket>(socket: S, event: string, signal: AbortSig
     };
     const leave = (): void => fail(signal.reason as Error);
     if (signal.aborted) return leave();
-    if (isReady) return resolve(socket);
     signal.addEventListener('abort', leave, { once: true });
     // Stays on: a socket whose error nobody hears ends the process.
     socket.on('error', fail);
     socket.once('close', () => reject(new SendFailure('unreachable')));
-    socket.once(event, () => {
+    socket.once('secureConnect', () => {
       signal.removeEventListener('abort', leave);
       resolve(socket);
     });
@@ -187,13 +178,4 @@ function resultOf({ statusCode = 0, headers }: IncomingMessage): SendResult {
   const isThere = statusCode >= 200 && statusCode < 300;
   const isElsewhere = statusCode >= 300 && statusCode < 400;
   return { status: statusCode, error: isThere ? null : isElsewhere ? 'redirect' : 'status', retryAfterMs };
-}
-
-/** What resolves names cannot be stopped, but is not waited for any longer. */
-function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const leave = (): void => reject(signal.reason as Error);
-    signal.addEventListener('abort', leave, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
-  });
 }

@@ -18,7 +18,8 @@ export {
   periodOf,
   scopeTypes,
 } from './budget.ts';
-export { createBudgetWatch, type BudgetAlert, type BudgetWatch } from './watch.ts';
+export type { BudgetAlert } from './tell.ts';
+export { createBudgetWatch, type BudgetWatch } from './watch.ts';
 export { type BudgetView, seesBudget } from './rows.ts';
 
 /** The budgets of organizations. */

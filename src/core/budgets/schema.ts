@@ -47,11 +47,16 @@ export const budgetAlerts = pgTable(
     budgetId: uuid('budget_id').notNull(),
     /** The period's first day, of UTC. */
     periodStart: date('period_start', { mode: 'string' }).notNull(),
-    /** Of which end user; empty for keys and projects. */
+    /** Of which end user; empty for keys and projects, and where one of each tells no more: percent 0, once over 100. */
     endUser: text('end_user').notNull(),
     percent: smallint('percent').notNull(),
     /** Null for a refusal that is still to be told. */
     raisedAt: moment('raised_at'),
   },
-  (table) => [primaryKey({ columns: [table.budgetId, table.periodStart, table.endUser, table.percent] })],
+  (table) => [
+    primaryKey({ columns: [table.budgetId, table.periodStart, table.endUser, table.percent] }),
+    index('budget_alerts_pending_idx')
+      .on(table.budgetId, table.periodStart)
+      .where(sql`${table.raisedAt} is null`),
+  ],
 );

@@ -3,6 +3,7 @@ import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import ipaddr from 'ipaddr.js';
 import type { Clock } from '#base/clock.ts';
+import { createNames } from '#base/names.ts';
 
 /**
  * What no web address may lead to, whoever registers a node: listeners of the gateway itself, its PostgreSQL, Redis and
@@ -36,8 +37,10 @@ export interface DoorsOptions {
   /** What the gateway itself connects to. */
   readonly stores: readonly Door[];
   readonly clock: Pick<Clock, 'monotonicMs'>;
-  /** All addresses of a host; the system's own when absent. @throws Error for a name that is none */
+  /** All addresses of a node's host. @throws Error for a name that is none */
   readonly resolve?: (host: string) => Promise<readonly string[]>;
+  /** The same of a store, as what connects to it asks: of the system. */
+  readonly resolveStore?: (host: string) => Promise<readonly string[]>;
 }
 
 /** Beside the link-local ones. */
@@ -51,8 +54,9 @@ const storeProblem = 'web_port is a port of what the gateway keeps its data in, 
 const cloudProblem = 'the address of the node is one that clouds keep for themselves';
 
 export function createDoors(options: DoorsOptions): Doors {
-  const { ownPorts, stores } = options;
-  const addressesOf = createNames(options);
+  const { ownPorts, stores, clock, resolve = createNames().resolve, resolveStore = resolveBySystem } = options;
+  const addressesOf = createMemory(clock, resolve);
+  const addressesOfStore = createMemory(clock, resolveStore);
 
   return {
     async pass(host, port) {
@@ -61,7 +65,7 @@ export function createDoors(options: DoorsOptions): Doors {
       const isHere = isOwn(addresses);
       if (isHere && ownPorts.includes(port)) throw new ClosedDoorError(ownProblem);
       for (const store of stores.filter((one) => one.port === port)) {
-        const others = await addressesOf(store.host);
+        const others = await addressesOfStore(store.host);
         const isSame = store.host === host || others.some((address) => addresses.includes(address));
         if (isSame || (isHere && isOwn(others))) throw new ClosedDoorError(storeProblem);
       }
@@ -88,7 +92,10 @@ function isOwn(addresses: readonly string[]): boolean {
   });
 }
 
-function createNames({ clock, resolve = resolveAll }: DoorsOptions): (host: string) => Promise<readonly string[]> {
+function createMemory(
+  clock: DoorsOptions['clock'],
+  resolve: (host: string) => Promise<readonly string[]>,
+): (host: string) => Promise<readonly string[]> {
   const known = new Map<string, { readonly addresses: readonly string[]; readonly untilMs: number }>();
   return async (host) => {
     if (isIP(host) !== 0) return [plainOf(host)];
@@ -106,6 +113,6 @@ function createNames({ clock, resolve = resolveAll }: DoorsOptions): (host: stri
   };
 }
 
-async function resolveAll(host: string): Promise<readonly string[]> {
+async function resolveBySystem(host: string): Promise<readonly string[]> {
   return (await lookup(host, { all: true, verbatim: true })).map(({ address }) => address);
 }

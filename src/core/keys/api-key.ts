@@ -52,6 +52,8 @@ export interface ApiKey extends KeyRecord {
   readonly organizationStatus: OrganizationStatus;
   /** Ids of the models that it may use: its own and its organization's list allow them. Null: all. */
   readonly usableModels: ReadonlySet<string> | null;
+  /** By which of its secrets it was called: their SHA-256. Null where the gateway calls with it by itself. */
+  readonly secretHash: Buffer | null;
 }
 
 /** Both lists hold: null is a list of all. */
@@ -66,10 +68,15 @@ function usableModels(
   return new Set(own.filter((id) => organizations.includes(id)));
 }
 
-export function toApiKey(record: KeyRecord, organization: Organization, platformAdmin: boolean): ApiKey {
+export function toApiKey(
+  record: KeyRecord,
+  organization: Organization,
+  { platformAdmin, secretHash }: Pick<ApiKey, 'platformAdmin' | 'secretHash'>,
+): ApiKey {
   return {
     ...record,
     platformAdmin,
+    secretHash,
     organizationStatus: organization.status,
     usableModels: usableModels(record.models, organization.models),
   };

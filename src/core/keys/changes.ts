@@ -141,9 +141,11 @@ interface RotateOptions extends HoldingOptions, AfterCommit {
 }
 
 async function rotate(ref: KeyRef, options: RotateOptions): Promise<CreatedKey | null> {
-  const { db, inside, tell } = options;
+  const { db, inside, verifier, keyEvents, tell } = options;
   const made = await db.orm.transaction((tx) => rotateKey(inside(tx), ref, options));
   if (made === null) return null;
+  verifier.learn(made.row);
+  if (made.ended !== null) keyEvents.notifySecret(made.ended);
   await tell(made.row);
   return { key: toKeyRecord(made.row), secret: made.secret };
 }
@@ -151,7 +153,7 @@ async function rotate(ref: KeyRef, options: RotateOptions): Promise<CreatedKey |
 async function reportSecret(
   secret: string,
   requestId: string | null,
-  { db, inside, verifier, tell, finish }: HoldingOptions & AfterCommit,
+  { db, inside, verifier, keyEvents, tell, finish }: HoldingOptions & AfterCommit,
 ): Promise<boolean> {
   if (!verifier.isKey(secret)) {
     throw new AppError('invalid_value', { message: 'secret: this is no API key of this gateway.', param: 'secret' });
@@ -166,6 +168,9 @@ async function reportSecret(
   }
   const ended = await db.orm.transaction((tx) => endFormerSecret(inside(tx), hash, reporter));
   if (ended === null) return false;
+  // Forgotten before: what comes with it from now on is refused.
+  verifier.learn(ended.row);
+  keyEvents.notifySecret({ keyId: ended.row.id, secretHash: hash });
   await tell(ended.row);
   return ended.changed;
 }

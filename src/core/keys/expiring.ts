@@ -1,22 +1,46 @@
-import { and, asc, lte, sql } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import { and, asc, eq, lte, sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
 import { type KeyRecord, toKeyRecord } from './api-key.ts';
 import { counts } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
 
 export type ExpiringKey = KeyRecord & { readonly expiresAtMs: number };
 
-/** Active ones that are not held, expire so soon, and were made to live for longer than that. The next one first. */
-export async function readExpiring(db: Db, now: Date, withinMs: number): Promise<readonly ExpiringKey[]> {
+/** Tells of one key, in the transaction that notes that it was told. */
+export type TellExpiring = (tx: Transaction, key: ExpiringKey) => Promise<void>;
+
+const atOnceMax = 100;
+
+/**
+ * Active ones that are not held, expire so soon, and were made to live for longer than that: each is told once of the
+ * time at which it expires, the next one first. What was told is not read again.
+ */
+export async function tellExpiring(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<void> {
+  while (await tellSome(db, now, withinMs, tell));
+}
+
+/** @returns whether there may be more */
+function tellSome(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<boolean> {
   const soon = new Date(now.getTime() + withinMs);
   const isLongLived = sql`${apiKeys.expiresAt} - ${apiKeys.createdAt} > make_interval(secs => ${withinMs / 1000})`;
-  const rows = await db.orm
-    .select()
-    .from(apiKeys)
-    .where(and(counts(now), lte(apiKeys.expiresAt, soon), isLongLived))
-    .orderBy(asc(apiKeys.expiresAt), asc(apiKeys.id));
-  return rows.flatMap((row) => {
-    const key = toKeyRecord(row);
-    return key.expiresAtMs === null ? [] : [{ ...key, expiresAtMs: key.expiresAtMs }];
+  const isUntold = sql`${apiKeys.expiresAt} is distinct from ${apiKeys.expiryToldAt}`;
+  return db.orm.transaction(async (tx) => {
+    const rows = await tx
+      .select()
+      .from(apiKeys)
+      .where(and(counts(now), lte(apiKeys.expiresAt, soon), isUntold, isLongLived))
+      .orderBy(asc(apiKeys.expiresAt), asc(apiKeys.id))
+      .limit(atOnceMax)
+      .for('update', { skipLocked: true });
+    for (const row of rows) {
+      const key = toKeyRecord(row);
+      if (key.expiresAtMs !== null) await tell(tx, { ...key, expiresAtMs: key.expiresAtMs });
+      // By the database: a moment has more digits there.
+      await tx
+        .update(apiKeys)
+        .set({ expiryToldAt: sql`${apiKeys.expiresAt}` })
+        .where(eq(apiKeys.id, row.id));
+    }
+    return rows.length === atOnceMax;
   });
 }

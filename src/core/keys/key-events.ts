@@ -7,6 +7,15 @@ export interface KeyChange {
   readonly revoked: boolean;
 }
 
+/** A secret that is refused from now on, though its key lives on. */
+export interface SecretEnd {
+  readonly keyId: string;
+  /** SHA-256. */
+  readonly secretHash: Buffer;
+}
+
+export type SecretListener = (end: SecretEnd) => void;
+
 /** An organization whose keys are refused from now on: suspended, or closed for good. */
 export interface OrganizationStop {
   readonly organizationId: string;
@@ -25,6 +34,9 @@ export interface KeyEvents {
   readonly broadcast: (change: KeyChange) => Promise<void>;
   readonly listen: (listener: (keyId: string) => void) => () => void;
   readonly notify: (keyId: string) => void;
+  /** The same for former secrets that were ended for good. */
+  readonly listenSecrets: (listener: SecretListener) => () => void;
+  readonly notifySecret: (end: SecretEnd) => void;
   /** The same for organizations. */
   readonly onOrganizationChanged: (listener: OrganizationListener) => void;
   readonly broadcastOrganization: (organizationId: string) => Promise<void>;
@@ -35,6 +47,7 @@ export interface KeyEvents {
 /** Notifies listeners of changed and revoked keys. One that fails does not keep the event from the others. */
 export function createKeyEvents(log: Log): KeyEvents {
   const keys = createListeners<string>(log);
+  const secrets = createListeners<SecretEnd>(log);
   const stops = createListeners<OrganizationStop>(log);
   const keyChanges = createBroadcast<KeyChange>(log);
   const organizationChanges = createBroadcast<string>(log);
@@ -43,6 +56,8 @@ export function createKeyEvents(log: Log): KeyEvents {
     broadcast: keyChanges.send,
     listen: keys.listen,
     notify: keys.notify,
+    listenSecrets: secrets.listen,
+    notifySecret: secrets.notify,
     onOrganizationChanged: organizationChanges.on,
     broadcastOrganization: organizationChanges.send,
     listenStops: stops.listen,

@@ -128,6 +128,7 @@ export async function insertKey(
     secretHash: secret.secretHash,
     rotatedAt: null,
     formerSecretsEndAt: null,
+    expiryToldAt: null,
     imported: secret.imported,
     held: secret.held ?? false,
     scope: input.scope,

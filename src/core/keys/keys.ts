@@ -3,7 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import { type ExpiringKey, readExpiring } from './expiring.ts';
+import { tellExpiring, type TellExpiring } from './expiring.ts';
 import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
@@ -20,16 +20,25 @@ import {
   selectKeysById,
   selectKeys,
 } from './key-rows.ts';
-import { type ChangeListener, createKeyEvents, type OrganizationListener, type StopListener } from './key-events.ts';
+import {
+  type ChangeListener,
+  createKeyEvents,
+  type KeyEvents,
+  type OrganizationListener,
+  type SecretListener,
+  type StopListener,
+} from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { ChangeWatch } from './change-watch.ts';
+import { readRevokedSecrets } from './rotation.ts';
 import { createVerifier, type Verifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
+export type { ExpiringKey } from './expiring.ts';
 export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyOwner, KeyPatch, KeyRef, NewKey, NewKeyFields } from './key-rows.ts';
-export type { KeyChange, OrganizationStop } from './key-events.ts';
+export type { KeyChange, OrganizationStop, SecretEnd } from './key-events.ts';
 export {
   type BootstrapResult,
   createOrganizations,
@@ -78,8 +87,11 @@ export interface Keys {
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
   /** Revokes those that nobody has used for 30 days. */
   endUnusedHeld(): Promise<void>;
-  /** Active keys whose life ends within so many milliseconds, and was meant to last longer than that; none that is held. */
-  expiring(withinMs: number): Promise<readonly ExpiringKey[]>;
+  /**
+   * Tells once of each active key whose life ends within so many milliseconds, and was meant to last longer than that;
+   * of none that is held. That it was told stands in the transaction that tells it.
+   */
+  tellExpiring(withinMs: number, tell: TellExpiring): Promise<void>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
   /** Whether a secret is one that an operator chose, active or not; without a look-up. */
@@ -92,6 +104,8 @@ export interface Keys {
   flush(): Promise<void>;
   /** Calls `listener` right after a revocation has committed; returns what takes the listener off. */
   onRevoked(listener: (keyId: string) => void): () => void;
+  /** The same for a former secret that was ended for good, while its key lives on. */
+  onSecretEnded(listener: SecretListener): () => void;
   /** Calls `listener` after a change or a revocation here has committed; it is answered when the listener is done. */
   onChanged(listener: ChangeListener): void;
   /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
@@ -188,6 +202,34 @@ function pageOf(rows: readonly KeyRow[], { limit }: KeyListing, present: (row: K
 
 const isEnded = (row: KeyRow | null): boolean => row === null || row.revokedAt !== null;
 
+interface LearningParts extends Pick<KeysOptions, 'db' | 'accounts'> {
+  readonly verifier: Verifier;
+  readonly keyEvents: KeyEvents;
+}
+
+/** Takes over what PostgreSQL says now, and tells of what has ended. */
+function createLearning({ db, accounts, verifier, keyEvents }: LearningParts) {
+  const learnOrganization = (organization: Organization): void => {
+    verifier.learnOrganization(organization);
+    const { id: organizationId, status } = organization;
+    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
+  };
+  const learnKey = (row: KeyRow): void => {
+    verifier.learn(row);
+    if (row.revokedAt !== null) keyEvents.notify(row.id);
+  };
+  return {
+    learnOrganization,
+    refreshKeys: async (ids: readonly string[]): Promise<void> => {
+      await takeOver(verifier, () => selectKeysById(db, ids), learnKey);
+      if (ids.length > 0) for (const end of await readRevokedSecrets(db, ids)) keyEvents.notifySecret(end);
+    },
+    refreshOrganizations: async (ids: readonly string[]): Promise<void> => {
+      if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
+    },
+  };
+}
+
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
@@ -200,20 +242,8 @@ export function createKeys(options: KeysOptions): Keys {
   );
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   const presentFound = (row: KeyRow | null): KeyRecord | null => (row === null ? null : present(row));
-  const learnOrganization = (organization: Organization): void => {
-    verifier.learnOrganization(organization);
-    const { id: organizationId, status } = organization;
-    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
-  };
-  const learnKey = (row: KeyRow): void => {
-    verifier.learn(row);
-    if (row.revokedAt !== null) keyEvents.notify(row.id);
-  };
-  const refreshKeys = (ids: readonly string[]): Promise<void> =>
-    takeOver(verifier, () => selectKeysById(db, ids), learnKey);
-  const refreshOrganizations = async (ids: readonly string[]): Promise<void> => {
-    if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
-  };
+  const learning = createLearning({ db, accounts, verifier, keyEvents });
+  const { learnOrganization, refreshKeys, refreshOrganizations } = learning;
   const watch = new ChangeWatch({ ...options, refreshKeys, refreshOrganizations });
   return {
     start: verifier.start,
@@ -223,13 +253,14 @@ export function createKeys(options: KeysOptions): Keys {
     heldOf: (ref) => selectActiveHash(db, ref, new Date(clock.now())),
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
-    expiring: (withinMs) => readExpiring(db, new Date(clock.now()), withinMs),
+    tellExpiring: (withinMs, tell) => tellExpiring(db, new Date(clock.now()), withinMs, tell),
     knows: verifier.knows,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,
     touch: lastUse.touch,
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,
+    onSecretEnded: keyEvents.listenSecrets,
     onChanged: keyEvents.onChanged,
     refresh: (keyId) => refreshKeys([keyId]),
     lookForChanges: async () => void (await watch.look()),

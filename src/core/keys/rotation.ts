@@ -1,8 +1,10 @@
-import { and, count, eq, gt, lt, max } from 'drizzle-orm';
+import { and, count, eq, gt, inArray, isNotNull, isNull, lt, max } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
 import { type LimitCheck, requireActiveAuthor, requireOpen, shareNewKeys } from './key-requirements.ts';
+import type { SecretEnd } from './key-events.ts';
 import { type ChangeContext, keyOf, type KeyRef, recordKeyChange } from './key-rows.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
 import { makeSecret } from './secret.ts';
@@ -19,6 +21,8 @@ export interface RotationOptions extends Pick<LimitCheck, 'accounts'> {
 export interface RotatedKey {
   readonly row: KeyRow;
   readonly secret: string;
+  /** The secret that it had before, where there was no grace; null where that one works on. */
+  readonly ended: SecretEnd | null;
 }
 
 /** Former secrets of a key that still work. */
@@ -47,7 +51,7 @@ export async function rotateKey(
   await requireActiveAuthor(context, author);
   requireRotatable(before, now);
   const endsAt = new Date(now.getTime() + graceMs);
-  await keepFormer(context, before, endsAt);
+  await keepFormer(context, before, endsAt, graceMs === 0 ? now : null);
   const until = before.formerSecretsEndAt;
   const { secret, secretHash, prefix, last4 } = makeSecret(keyPrefix, before.projectId);
   const formerSecretsEndAt = until !== null && until > endsAt ? until : endsAt;
@@ -55,7 +59,8 @@ export async function rotateKey(
   const [after] = await tx.update(apiKeys).set(change).where(keyOf(ref)).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
   await recordKeyChange(context, 'api_key.rotated', { before, after }, author);
-  return { row: after, secret };
+  const ended = graceMs === 0 ? { keyId: before.id, secretHash: before.secretHash } : null;
+  return { row: after, secret, ended };
 }
 
 function requireRotatable(row: KeyRow, now: Date): void {
@@ -70,7 +75,12 @@ function requireRotatable(row: KeyRow, now: Date): void {
   if (because !== null) throw new AppError('conflict', { message: `Not rotated: ${because}.` });
 }
 
-async function keepFormer({ tx, now }: ChangeContext, { id, secretHash }: KeyRow, endsAt: Date): Promise<void> {
+async function keepFormer(
+  { tx, now }: ChangeContext,
+  { id, secretHash }: KeyRow,
+  endsAt: Date,
+  revokedAt: Date | null,
+): Promise<void> {
   const ofKey = eq(formerSecrets.keyId, id);
   await tx.delete(formerSecrets).where(and(ofKey, lt(formerSecrets.endsAt, new Date(now.getTime() - endedKeptMs))));
   const [found] = await tx
@@ -81,7 +91,7 @@ async function keepFormer({ tx, now }: ChangeContext, { id, secretHash }: KeyRow
     const message = `Not rotated: ${formerMax} former secrets of this key still work; wait for one to end, or revoke the key.`;
     throw new AppError('conflict', { message });
   }
-  await tx.insert(formerSecrets).values({ secretHash, keyId: id, endsAt });
+  await tx.insert(formerSecrets).values({ secretHash, keyId: id, endsAt, revokedAt });
 }
 
 /**
@@ -99,7 +109,13 @@ export async function endFormerSecret(
   const ofKey = eq(apiKeys.id, former.keyId);
   const [before] = await tx.select().from(apiKeys).where(ofKey).for('update');
   if (before === undefined) return null;
-  const working = and(eq(formerSecrets.secretHash, secretHash), gt(formerSecrets.endsAt, now));
+  const isIt = eq(formerSecrets.secretHash, secretHash);
+  // Also where its grace was over before: what began with it then may be running.
+  await tx
+    .update(formerSecrets)
+    .set({ revokedAt: now })
+    .where(and(isIt, isNull(formerSecrets.revokedAt)));
+  const working = and(isIt, gt(formerSecrets.endsAt, now));
   const ended = await tx.update(formerSecrets).set({ endsAt: now }).where(working).returning();
   if (ended.length === 0 || before.revokedAt !== null) return { row: before, changed: false };
   const [last] = await tx
@@ -111,4 +127,12 @@ export async function endFormerSecret(
   if (after === undefined) throw new Error('a locked row was not updated');
   await recordKeyChange(context, 'api_key.reported', { before, after }, author);
   return { row: after, changed: true };
+}
+
+/** Former secrets of these keys that were ended for good. */
+export function readRevokedSecrets({ orm }: Db, keyIds: readonly string[]): Promise<readonly SecretEnd[]> {
+  return orm
+    .select({ keyId: formerSecrets.keyId, secretHash: formerSecrets.secretHash })
+    .from(formerSecrets)
+    .where(and(inArray(formerSecrets.keyId, [...keyIds]), isNotNull(formerSecrets.revokedAt)));
 }

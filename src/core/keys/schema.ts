@@ -44,6 +44,8 @@ export const apiKeys = pgTable(
     scope: text('scope', { enum: ['inference', 'management'] }).notNull(),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at'),
+    /** Of which expiry somebody was told; null: of none. */
+    expiryToldAt: moment('expiry_told_at'),
     lastUsedAt: moment('last_used_at'),
     revokedAt: moment('revoked_at'),
     requestsPerMinute: integer('requests_per_minute'),
@@ -58,6 +60,9 @@ export const apiKeys = pgTable(
   (table) => [
     uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),
     index('api_keys_organization_idx').on(table.organizationId, table.id),
+    index('api_keys_expiring_idx')
+      .on(table.expiresAt)
+      .where(sql`${table.revokedAt} is null and ${table.expiresAt} is distinct from ${table.expiryToldAt}`),
     check('api_keys_acts_for_one', sql`(${table.userId} is null) <> (${table.serviceAccountId} is null)`),
     check('api_keys_service_accounts_infer', sql`${table.serviceAccountId} is null or ${table.scope} = 'inference'`),
   ],
@@ -71,6 +76,8 @@ export const formerSecrets = pgTable(
     secretHash: bytes('secret_hash').primaryKey(),
     keyId: uuid('key_id').notNull(),
     endsAt: moment('ends_at').notNull(),
+    /** When it was ended for good, by a report or a rotation without grace: what runs with it ends, too. */
+    revokedAt: moment('revoked_at'),
   },
   (table) => [index('api_key_former_secrets_key_idx').on(table.keyId)],
 );

@@ -25,7 +25,7 @@ interface KnownKey {
 /** A known key after a change of it or of its organization. */
 function knownKey({ key, ...known }: KnownKey, change: { record?: KeyRecord; organization?: Organization }): KnownKey {
   const organization = change.organization ?? known.organization;
-  return { ...known, organization, key: toApiKey({ ...key, ...change.record }, organization, key.platformAdmin) };
+  return { ...known, organization, key: toApiKey({ ...key, ...change.record }, organization, key) };
 }
 
 /** Of two changes made at once, the one that revoked stays. */
@@ -102,7 +102,7 @@ async function readKnownKey(
   const organization = await accounts.readOrganization(row.organizationId);
   if (organization === null) return null;
   const platformAdmin = row.userId !== null && (await accounts.isPlatformAdmin(row.userId));
-  const key = toApiKey(toKeyRecord(row), organization, platformAdmin);
+  const key = toApiKey(toKeyRecord(row), organization, { platformAdmin, secretHash });
   return { key, organization, secretHash, secretEndsAtMs };
 }
 
@@ -133,6 +133,9 @@ function activeKey(known: KnownKey | null, name: string, nowMs: number): ApiKey 
   const isActive = keyStatus(known.key, nowMs) === 'active' && known.key.organizationStatus !== 'closed';
   return isActive ? known.key : null;
 }
+
+/** Nobody called with its secret: what becomes of that one is none of its. */
+const heldKey = (key: ApiKey | null): ApiKey | null => (key === null ? null : { ...key, secretHash: null });
 
 /** The hot path of every request: from a secret to its key. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
@@ -176,7 +179,10 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       if (cache.peek(name) === null && !imported.has(name) && !isWellFormedSecret(secret)) return null;
       return byName(name);
     },
-    verifyHeld: (secretHash) => byName(nameOf(secretHash)),
+    verifyHeld(secretHash) {
+      const key = byName(nameOf(secretHash));
+      return key instanceof Promise ? key.then(heldKey) : heldKey(key);
+    },
     knows: (secret) => cache.peek(digestSecret(secret)) !== null,
     isImported: (secret) => imported.has(digestSecret(secret)),
     hasImported: () => imported.size > 0,

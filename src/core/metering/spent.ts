@@ -22,23 +22,26 @@ export interface UserSpending {
   readonly picoUsd: bigint;
 }
 
+export interface UsersSpan {
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly leastPicoUsd: bigint;
+}
+
 /** What budgets count, by the books. */
 export interface SpendingReports {
   /** At one moment. */
   spentWith(organizationId: string, span: SpendingSpan, requestIds: readonly string[]): Promise<SpentOf>;
   /** Pico-dollars, in the order of the questions. */
   spentOf(organizationId: string, spans: readonly SpendingSpan[]): Promise<readonly bigint[]>;
-  /** End users who are counted and have spent so much, however many they are. */
-  usersWith(
-    organizationId: string,
-    span: { readonly fromMs: number; readonly toMs: number; readonly leastPicoUsd: bigint },
-  ): Promise<readonly UserSpending[]>;
+  /** So many of the end users who are counted and have spent so much, those first who have spent most. */
+  usersWith(organizationId: string, span: UsersSpan & { readonly limit: number }): Promise<readonly UserSpending[]>;
+  /** How many they are. */
+  countUsersWith(organizationId: string, span: UsersSpan): Promise<number>;
   /** Forgets what end users spent on days before that of a moment, in milliseconds since the Unix epoch. */
   forgetUsers(beforeMs: number): Promise<void>;
 }
 
-/** One question brings no more, so that others have their turn between. */
-const usersMax = 1000;
 const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports {
@@ -85,24 +88,27 @@ export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports
       const found = new Map(rows.map(({ n, spent }) => [n, BigInt(spent)]));
       return spans.map((_, n) => found.get(n) ?? 0n);
     },
-    async usersWith(organizationId, { fromMs, toMs, leastPicoUsd }) {
-      const found: UserSpending[] = [];
-      for (;;) {
-        const last = found.at(-1);
-        const rows = await sql<{ user: string; spent: string }[]>`
-          select end_user as user, sum(cost)::text as spent from usage_users
-          where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
-            ${last === undefined ? sql`` : sql`and end_user > ${last.user}`}
-          group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric
-          order by end_user limit ${usersMax}`;
-        for (const { user, spent } of rows) found.push({ user, picoUsd: BigInt(spent) });
-        if (rows.length < usersMax) return found;
-      }
+    async usersWith(organizationId, { limit, ...span }) {
+      const rows = await sql<{ user: string; spent: string }[]>`
+        select end_user as user, spent::text from (${usersSql(sql, organizationId, span)}) users
+        order by users.spent desc, end_user limit ${limit}`;
+      return rows.map(({ user, spent }) => ({ user, picoUsd: BigInt(spent) }));
+    },
+    async countUsersWith(organizationId, span) {
+      const [row] = await sql<{ users: number }[]>`
+        select count(*)::int as users from (${usersSql(sql, organizationId, span)}) users`;
+      return row?.users ?? 0;
     },
     async forgetUsers(beforeMs) {
       await sql`delete from usage_users where day < ${dayOf(beforeMs)}::date`;
     },
   };
+}
+
+function usersSql(sql: Db['sql'], organizationId: string, { fromMs, toMs, leastPicoUsd }: UsersSpan) {
+  return sql`select end_user, sum(cost) as spent from usage_users
+    where organization = ${idCodeSql(sql, organizationId)} and day >= ${dayOf(fromMs)}::date and day < ${dayOf(toMs)}::date
+    group by end_user having sum(cost) >= ${leastPicoUsd.toString()}::numeric`;
 }
 
 function spentSql(sql: Db['sql'], organizationId: string, { type, id, fromMs, toMs }: SpendingSpan) {

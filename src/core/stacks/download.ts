@@ -1,10 +1,11 @@
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { request } from 'node:https';
 import { connect as connectTls } from 'node:tls';
 import { AppError } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
 import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
-import { isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
+import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 
 /** Where packages are fetched from. */
 export interface Downloads {
@@ -35,7 +36,7 @@ const wantedPackage: Wanted = { what: 'package', bytesMax: packageBytesMax, tooL
 
 /**
  * Fetches what an https address names, from public addresses alone: each host is resolved once, all of its addresses
- * are looked at, and the connection goes to one of these. The same holds for every redirect. No cookie, no key and
+ * are looked at, and the connection goes to the first of these that takes it. The same holds for every redirect. No cookie, no key and
  * nothing of the caller's request goes along.
  * @throws PackageRefusedError with what is wrong with the address or its answer; AppError package_too_large; TooManyWaitError
  */
@@ -86,8 +87,11 @@ type Fetched =
   | { readonly kind: 'redirect'; readonly location: string };
 
 async function fetchOnce(url: URL, { outbound }: Downloads, wanted: Wanted, signal: AbortSignal): Promise<Fetched> {
-  const address = await abortable(publicAddressOf(url.hostname, outbound), signal);
-  const response = await connect(url, address, outbound, signal);
+  const addresses = await publicAddressesOf(url.hostname, outbound, signal);
+  const raw = await dialFirst(outbound, addresses, Number(url.port || 443), signal).catch((error: unknown) => {
+    throw signal.aborted ? error : refusal('cannot be reached');
+  });
+  const response = await ask(url, raw, signal);
   try {
     const status = response.statusCode ?? 0;
     const { location } = response.headers;
@@ -101,22 +105,25 @@ async function fetchOnce(url: URL, { outbound }: Downloads, wanted: Wanted, sign
   }
 }
 
-/** The address that the connection goes to: nobody resolves the name a second time. */
-async function publicAddressOf(hostname: string, outbound: Outbound): Promise<string> {
+/** What the connection may go to: nobody resolves the name a second time. */
+async function publicAddressesOf(
+  hostname: string,
+  outbound: Outbound,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
   const literal = literalAddress(hostname);
-  if (literal !== null) return literal;
-  const addresses = await outbound.resolve(hostname).catch(() => []);
-  const [address] = addresses;
-  if (address === undefined) throw refusal('names a host that is not known');
+  if (literal !== null) return [literal];
+  const addresses = await outbound.resolve(hostname, signal).catch(() => []);
+  signal.throwIfAborted();
+  if (addresses.length === 0) throw refusal('names a host that is not known');
   if (!addresses.every(isPublicAddress)) throw refusal('names a host whose address is not public');
-  return address;
+  return addresses;
 }
 
-function connect(url: URL, address: string, outbound: Outbound, signal: AbortSignal): Promise<IncomingMessage> {
+function ask(url: URL, raw: Socket, signal: AbortSignal): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : refusal('cannot be reached'));
     const servername = literalAddress(url.hostname) === null ? url.hostname : '';
-    const raw = outbound.dial(address, Number(url.port || 443));
     const socket = connectTls({ socket: raw, servername, host: url.hostname.replace(/^\[(.*)\]$/, '$1') });
     raw.on('error', fail);
     socket.on('error', fail);
@@ -159,14 +166,4 @@ async function readBytes(
     throw signal.aborted ? (signal.reason as Error) : refusal(`breaks off before the ${what} is complete`);
   }
   return Buffer.concat(parts);
-}
-
-/** What resolves names cannot be stopped, but is not waited for any longer. */
-function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const leave = (): void => reject(signal.reason as Error);
-    if (signal.aborted) leave();
-    signal.addEventListener('abort', leave, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
-  });
 }

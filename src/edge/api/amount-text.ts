@@ -8,12 +8,14 @@ const picoUsdMax = usdMax * 10n ** BigInt(PICO_DIGITS);
 interface AmountRule {
   /** Beside plain decimals, those with a minus. */
   readonly isSigned: boolean;
+  /** Decimals that it may have; those of a pico-dollar where absent. */
+  readonly places?: number;
   readonly example: string;
   readonly description: string;
 }
 
 /** An amount of USD as pico-dollars, never zero. */
-export function amountText({ isSigned, example, description }: AmountRule) {
+export function amountText({ isSigned, places = PICO_DIGITS, example, description }: AmountRule) {
   const wanted = `a string such as "${example}"`;
   return z
     .union([z.string(), z.number()], {
@@ -25,10 +27,9 @@ export function amountText({ isSigned, example, description }: AmountRule) {
         return z.NEVER;
       };
       if (typeof value === 'number') return problem(`must be ${wanted}: a JSON number may lose digits`);
-      const picoUsd = parseDecimal(value, PICO_DIGITS);
-      if (picoUsd === null) {
-        return problem(`must be a plain decimal such as "${example}" with at most ${PICO_DIGITS} places`);
-      }
+      const units = parseDecimal(value, places);
+      if (units === null) return problem(`must be a plain decimal such as "${example}" with at most ${places} places`);
+      const picoUsd = units * 10n ** BigInt(PICO_DIGITS - places);
       if (isSigned && picoUsd === 0n) return problem('must not be 0');
       if (!isSigned && picoUsd <= 0n) return problem('must be above 0');
       if (picoUsd > picoUsdMax) return problem(`must be at most ${usdMax}`);
@@ -36,7 +37,7 @@ export function amountText({ isSigned, example, description }: AmountRule) {
     })
     .openapi({
       type: 'string',
-      pattern: `^${isSigned ? '-?' : ''}[0-9]{1,40}(\\.[0-9]{1,12})?$`,
+      pattern: `^${isSigned ? '-?' : ''}[0-9]{1,40}(\\.[0-9]{1,${places}})?$`,
       example,
       description,
     });

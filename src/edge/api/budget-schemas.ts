@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { MICRO_DIGITS } from '#base/money.ts';
 import { budgetModes, budgetPeriods, scopeTypes } from '#core/budgets/budgets.ts';
 import { amountText } from './amount-text.ts';
 import { cursorListQuery } from './cursor-page.ts';
@@ -23,12 +24,13 @@ const percents = z
     example: [80, 100],
   });
 
-const amount = amountText({ isSigned: false, example: '25', description: 'USD of one period' });
-const microPico = 1_000_000n;
-const wholeMicros = (pico: bigint): boolean => pico % microPico === 0n;
-const amountUsd = amount
-  .refine(wholeMicros, 'must have at most 6 places')
-  .openapi({ pattern: '^[0-9]{1,40}(\\.[0-9]{1,6})?$' });
+/** Admission counts in micro-dollars. */
+const amountUsd = amountText({
+  isSigned: false,
+  places: MICRO_DIGITS,
+  example: '25',
+  description: 'USD of one period, a plain decimal with at most 6 places',
+});
 
 export const createBudgetSchema = z
   .strictObject({

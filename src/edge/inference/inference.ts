@@ -3,7 +3,7 @@ import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import type { ApiKey, OrganizationStop } from '#core/keys/keys.ts';
+import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
 import { knownQuery, requestId, toAppError, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
 import { type Call, type CallOrigin, type CallTerms, commonTerms, createCall } from './call.ts';
@@ -36,6 +36,8 @@ export interface Inference {
   readonly inFlight: number;
   /** Ends what a revoked key has running. */
   revoked(keyId: string): void;
+  /** Ends what came with a secret that was ended for good, while its key lives on. */
+  secretEnded(end: SecretEnd): void;
   /** Ends what a suspended or closed organization has running. */
   organizationStopped(stop: OrganizationStop): void;
   /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
@@ -96,6 +98,10 @@ export function createInference(parts: InferenceParts): Inference {
     revoked(keyId) {
       const message = 'This API key was revoked.';
       running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
+    },
+    secretEnded(end) {
+      const message = 'This secret of the API key was revoked.';
+      running.stopSecret(end, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
     },
     organizationStopped({ organizationId, status }) {
       const error =

@@ -1,4 +1,4 @@
-import type { ApiKey } from '#core/keys/keys.ts';
+import type { ApiKey, SecretEnd } from '#core/keys/keys.ts';
 import type { Stop, StopControl } from './stop.ts';
 
 /**
@@ -13,6 +13,8 @@ export interface Running {
   /** @returns what takes the request out again; calls after the first do nothing */
   add(key: ApiKey, stop: StopControl): () => void;
   stopKey(keyId: string, reason: Stop): void;
+  /** Those alone that came with one of its secrets. */
+  stopSecret(end: SecretEnd, reason: Stop): void;
   stopOrganization(organizationId: string, reason: Stop): void;
   stopAll(reason: Stop): void;
 }
@@ -44,6 +46,8 @@ export function createRunning(): Running {
       };
     },
     stopKey: (keyId, reason) => stopWhere(({ key }) => key.id === keyId, reason),
+    stopSecret: ({ keyId, secretHash }, reason) =>
+      stopWhere(({ key }) => key.id === keyId && key.secretHash?.equals(secretHash) === true, reason),
     stopOrganization: (organizationId, reason) => stopWhere(({ key }) => key.organizationId === organizationId, reason),
     stopAll: (reason) => stopWhere(() => true, reason),
     get size() {

@@ -26,7 +26,8 @@ function readMaxCost(given: string | string[] | undefined): bigint | null {
   if (given === undefined) return null;
   const value = typeof given === 'string' && given.length <= maxLength ? parseDecimal(given, PICO_DIGITS) : null;
   if (value !== null && value > 0n) return value;
-  throw invalid(maxCostHeader, `${maxCostHeader} must be a plain decimal of US dollars above 0, such as 0.01.`);
+  const wanted = `a plain decimal of US dollars above 0 with at most ${PICO_DIGITS} places, such as 0.01`;
+  throw invalid(maxCostHeader, `${maxCostHeader} must be ${wanted}.`);
 }
 
 function readDryRun(given: string | string[] | undefined): boolean {

@@ -17,6 +17,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'wallet.low_balance': 'The balance is low',
   'budget.reached': 'A budget is nearly spent',
   'budget.exceeded': 'A budget is spent',
+  'budget.many_users': 'A budget has reached many end users',
   'api_key.created': 'A key was made',
   'api_key.rotated': 'A key got another secret',
   'api_key.revoked': 'A key was revoked',

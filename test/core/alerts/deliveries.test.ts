@@ -200,7 +200,11 @@ describe('keys that expire soon', () => {
   it('are those of a week and less that were made for longer, and are no others', async () => {
     const { api, tenant } = scene;
     const dayMs = 24 * hourMs;
-    const expiring = async (): Promise<string[]> => (await api.keys.expiring(7 * dayMs)).map(({ name }) => name);
+    const expiring = async (): Promise<string[]> => {
+      const told: string[] = [];
+      await api.keys.tellExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.push(name)));
+      return told;
+    };
     const make = (name: string, expires_in_days: number) =>
       ask('/v1/keys', 'POST', { name, expires_at: Math.floor(Date.now() / 1000) + expires_in_days * 86_400 });
     for (const [name, days] of [
@@ -216,8 +220,30 @@ describe('keys that expire soon', () => {
     expect((await ask(`/v1/keys/${id}`, 'DELETE')).status).toBe(200);
     expect(await expiring()).toEqual([]);
     api.turnClock(23 * dayMs + hourMs);
+    const failing = api.keys.tellExpiring(7 * dayMs, () => Promise.reject(new Error('not told')));
+    await expect(failing).rejects.toThrow('not told');
     expect(await expiring()).toEqual(['month']);
+    // What was told is not looked at again.
+    expect(await expiring()).toEqual([]);
     api.turnClock(8 * dayMs);
     expect(await expiring()).toEqual([]);
+  });
+
+  it('are told one by one, however many they are', async () => {
+    const { api } = scene;
+    const dayMs = 24 * hourMs;
+    const { key } = await api.organization();
+    await api.ask('/v1/keys', {
+      key,
+      body: { name: 'first', expires_at: Math.floor(Date.now() / 1000) + 30 * 86_400 },
+    });
+    await api.db.sql`insert into api_keys select (r).* from (
+      select jsonb_populate_record(k, jsonb_build_object('id', gen_random_uuid(), 'name', 'made ' || n,
+        'secret_hash', '\\x' || md5(n::text))) as r
+      from api_keys k, generate_series(1, 249) n where k.name = 'first') made`;
+    api.turnClock(24 * dayMs);
+    const told = new Set<string>();
+    await api.keys.tellExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.add(name)));
+    expect(told.size).toBe(250);
   });
 });

@@ -89,6 +89,28 @@ describe('an alert by mail', () => {
     expect(letter?.text.replaceAll('\n', '')).not.toMatch(/\p{C}/u);
   });
 
+  it('says of a budget of each end user that there are more than are told, and how many they were in the end', async () => {
+    const tenant = await api.organization('Many');
+    await person(tenant, 'admin');
+    // Whoever chose what it stands for gets it, too.
+    const chosen = { alert_emails: ['budget.exceeded'] };
+    await api.ask(`/v1/organizations/${tenant.id}`, { method: 'PATCH', body: chosen, key: tenant.key });
+    const { scope_id: _id, spent: _spent, ...data } = budgetData('');
+    for (const is_over of [false, true]) {
+      const organizationId = parseId('org', tenant.id) ?? '';
+      const many = { ...data, percent: 80, alerts: 100, end_users: 1203, is_over };
+      await api.alerts.raise({ organizationId, type: 'budget.many_users', data: many });
+      await deliver();
+    }
+    expect(letters.map(({ subject }) => subject)).toEqual(
+      Array.from({ length: 2 }, () => 'A budget of Many has reached many end users'),
+    );
+    const [first, last] = letters.map(({ text }) => text.replaceAll(/\s+/g, ' '));
+    expect(first).toContain('has sent 100 alerts in the period that began on 2026-11-24');
+    expect(first).toContain('1203 end users have spent 80 percent of it or more');
+    expect(last).toContain('has ended its period, that of 2026-11-24: 1203 end users');
+  });
+
   it('is not sent of kinds that were not chosen, and not of a closed organization', async () => {
     const tenant = await api.organization('Choosy');
     await person(tenant, 'admin');

@@ -20,19 +20,27 @@ const usd = 10n ** 12n;
 describe('what budgets come to', () => {
   const bench = useWallet();
 
-  function open() {
+  /** @param aheadMs of the machine's clock */
+  function open(aheadMs = 0) {
     const { db } = bench;
     const alerts: BudgetAlert[] = [];
+    /** Of whom the books were asked. */
+    const asked: string[] = [];
+    const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
     const spending = createSpendingReports(db);
     const book = createBudgetBook({ db, log });
     const audit = createAudit({ clock: systemClock });
     const budgets = createBudgets({ db, clock: systemClock, audit, book, onChanged: () => book.load() });
     const watch = createBudgetWatch({
       db,
-      clock: systemClock,
+      clock,
       log,
-      spent: (...asked) => spending.spentOf(...asked),
-      users: (...asked) => spending.usersWith(...asked),
+      async spent(...question) {
+        asked.push(...question[1].map(({ id }) => id));
+        return spending.spentOf(...question);
+      },
+      users: (...question) => spending.usersWith(...question),
+      countUsers: (...question) => spending.countUsersWith(...question),
       raiseIn: (_, alert) => Promise.resolve(void alerts.push(alert)),
     });
     /** Of end users; null for each of them. */
@@ -61,9 +69,13 @@ describe('what budgets come to', () => {
     };
     const told = async (looking: BudgetWatch = watch): Promise<string[]> => {
       await looking.look();
-      return alerts.splice(0).map(({ data }) => `${data.mode} ${data.scope_id} ${data.percent} ${data.spent}`);
+      return alerts.splice(0).map(({ type, data }) => {
+        if (type === 'budget.many_users')
+          return `${data.alerts} told, ${data.end_users} users, ${String(data.is_over)}`;
+        return `${data.mode} ${data.scope_id} ${data.percent} ${data.spent}`;
+      });
     };
-    return { make, refuse, told };
+    return { make, refuse, told, asked, book, watch };
   }
 
   it('is told of a refusal by the budget of each user where somebody has a soft one of his own', async () => {
@@ -87,18 +99,87 @@ describe('what budgets come to', () => {
     expect((await told()).toSorted()).toEqual(['soft eva 100 1', 'soft otto 50 1']);
   });
 
-  it('is told of every end user, however many there are, and of one who was refused with what he spent', async () => {
+  it('is told of so many end users, those who spent most first, and that there are more: once, and when the period is over', async () => {
     const organizationId = await bench.openWallet(10_000n * usd);
     const { make, refuse, told } = open();
     await make(organizationId, null, 'hard', [80]);
-    const count = 1203;
-    const records = Array.from({ length: count }, (_, n) => chargeOf(organizationId, usd, { endUser: `user ${n}` }));
+    const records = Array.from({ length: 1203 }, (_, n) =>
+      chargeOf(organizationId, usd + BigInt(n), { endUser: `user ${n}` }),
+    );
     await bench.writer.write([...records, chargeOf(organizationId, usd / 4n, { endUser: 'refused' })]);
     await refuse(organizationId, 'refused');
     const all = await told();
-    expect(new Set(all).size).toBe(all.length);
-    expect(all).toHaveLength(count + 1);
-    expect(all).toContain('hard refused 100 0.25');
+    const most = Array.from({ length: 99 }, (_, n) => `user ${1202 - n}`);
+    expect(all.slice(0, -1).map((one) => one.replace(/^hard (.*) \d+ [\d.]+$/, '$1'))).toEqual(['refused', ...most]);
+    expect(all[0]).toBe('hard refused 100 0.25');
+    expect(all.at(-1)).toBe('100 told, 1203 users, false');
+    expect(await told()).toEqual([]);
+    await bench.writer.write([chargeOf(organizationId, 5n * usd, { endUser: 'another' })]);
+    expect([await told(), await open().told()]).toEqual([[], []]);
+    const now = new Date();
+    const minuteOver = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1) + 60_000 - now.getTime();
+    const after = open(minuteOver);
+    expect(await after.told()).toEqual(['100 told, 1204 users, true']);
+    expect([await after.told(), await open(minuteOver).told()]).toEqual([[], []]);
+  });
+
+  it('is told of all end users where they are few, each time that one of them comes to more', async () => {
+    const organizationId = await bench.openWallet(10_000n * usd);
+    const { make, told } = open();
+    await make(organizationId, null, 'soft', [50, 100]);
+    const spend = (count: number, from: number): Promise<unknown> =>
+      bench.writer.write(
+        Array.from({ length: count }, (_, n) => chargeOf(organizationId, usd / 2n, { endUser: `user ${from + n}` })),
+      );
+    await spend(50, 0);
+    expect(await told()).toHaveLength(50);
+    await spend(49, 0);
+    // By another gateway, which knows what the first one has told.
+    expect(await open().told()).toHaveLength(49);
+    await spend(3, 50);
+    expect((await told()).map((one) => one.replace(/^soft user \d+/, ''))).toEqual([
+      ' 50 0.5',
+      '100 told, 53 users, false',
+    ]);
+    expect(await told()).toEqual([]);
+  });
+
+  it('does not ask again for what is told', async () => {
+    const organizationId = await bench.openWallet(10_000n * usd);
+    const { make, refuse, told, asked } = open();
+    await make(organizationId, 'spent', 'soft', [50, 100]);
+    await make(organizationId, 'stopped', 'hard');
+    await make(organizationId, 'waits', 'soft', [50]);
+    await bench.writer.write([chargeOf(organizationId, usd, { endUser: 'spent' })]);
+    await refuse(organizationId, 'stopped');
+    const ofOurs = (): string[] => asked.splice(0).filter((id) => ['spent', 'stopped', 'waits'].includes(id));
+    expect(await told()).toHaveLength(3);
+    expect(ofOurs().toSorted()).toEqual(['spent', 'stopped', 'waits']);
+    expect(await told()).toEqual([]);
+    expect(ofOurs()).toEqual(['waits']);
+  });
+
+  it('keeps so many refusals of end users whom clients make up, and no more', async () => {
+    const organizationId = await bench.openWallet(usd);
+    const { make, book, watch, told } = open();
+    await make(organizationId, null, 'hard');
+    for (let n = 0; n < 1100; n += 1) {
+      const [budget] = book.of(
+        { organizationId, keyId: uuidv7(), projectId: uuidv7(), user: `made up ${n}` },
+        uuidv7(),
+      );
+      if (budget === undefined) throw new Error('no hard budget holds');
+      watch.refused(budget);
+    }
+    const noted = async (): Promise<number> => {
+      const [row] = await bench.db.sql<{ noted: number }[]>`
+        select count(*)::int as noted from budget_alerts where end_user like 'made up %'`;
+      return row?.noted ?? 0;
+    };
+    await expect.poll(noted, { timeout: 20_000 }).toBeGreaterThanOrEqual(1000);
+    expect((await told()).at(-1)).toBe('100 told, 0 users, false');
+    // Of those that were under way at once some more.
+    expect(await noted()).toBeLessThan(1100);
     expect(await told()).toEqual([]);
   });
 });

@@ -31,9 +31,13 @@ describe('what end users spend', () => {
     const ids = records.map(({ id }) => id);
     const { picoUsd, counted } = await spending.spentWith(organizationId, of('anna'), [...ids, uuidv7()]);
     expect([picoUsd, new Set(counted)]).toEqual([12n, new Set(ids)]);
-    expect(await spending.usersWith(organizationId, { ...today, leastPicoUsd: 3n })).toEqual([
+    expect(await spending.usersWith(organizationId, { ...today, leastPicoUsd: 3n, limit: 10 })).toEqual([
       { user: 'anna', picoUsd: 12n },
     ]);
+    expect(await spending.usersWith(organizationId, { ...today, leastPicoUsd: 1n, limit: 1 })).toEqual([
+      { user: 'anna', picoUsd: 12n },
+    ]);
+    expect(await spending.countUsersWith(organizationId, { ...today, leastPicoUsd: 1n })).toBe(2);
     const [row] = await bench.db.sql`select count(*)::int as rows from usage_users`;
     expect(row).toEqual({ rows: 3 });
     expect((await verifyBooks(bench.db)).findings).toEqual([]);

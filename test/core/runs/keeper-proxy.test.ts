@@ -1,5 +1,5 @@
 import { createServer, request } from 'node:http';
-import { type AddressInfo, createServer as createSocketServer, type Server } from 'node:net';
+import { type AddressInfo, connect, createServer as createSocketServer, type Server } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { proxyServer } from '#core/runs/runner/keeper-proxy.ts';
 
@@ -39,5 +39,37 @@ const ask = (path: string): Promise<number> =>
 describe('the proxy of a run', () => {
   it.each([...said.keys()])('answers 502 where what it asks gives no answer: %s', async (path) => {
     expect(await ask(path)).toBe(502);
+  });
+
+  it.each(['forwards', 'tunnels'])('%s to another address of a host where the first one is silent', async (how) => {
+    const dialed: string[] = [];
+    const answering = createServer((_, answer) => answer.writeHead(204).end());
+    await new Promise<void>((resolve) => answering.listen(0, '127.0.0.1', resolve));
+    const outbound = {
+      resolve: () => Promise.resolve(['93.184.215.66', '10.0.0.5', '93.184.215.14']),
+      dial(address: string) {
+        dialed.push(address);
+        if (address === '93.184.215.14') return connect(portOf(answering), '127.0.0.1');
+        return connect({ host: 'silent.example', port: 1, lookup: () => undefined });
+      },
+    };
+    const served = createSocketServer(proxyServer({ port: 0, nodes: [], publicPorts: [80] }, outbound));
+    await new Promise<void>((resolve) => served.listen(0, '127.0.0.1', resolve));
+    const status = await new Promise((resolve, reject) => {
+      const to = { host: '127.0.0.1', port: portOf(served), agent: false };
+      const asking =
+        how === 'forwards'
+          ? request({ ...to, path: 'http://two.example/' })
+          : request({ ...to, method: 'CONNECT', path: 'two.example:80' });
+      asking.on('response', (response) => resolve(response.resume().statusCode));
+      asking.on('connect', (response, socket) => {
+        socket.destroy();
+        resolve(response.statusCode);
+      });
+      asking.on('error', reject).end();
+    });
+    expect([status, dialed]).toEqual([how === 'forwards' ? 204 : 200, ['93.184.215.66', '93.184.215.14']]);
+    answering.close();
+    served.close();
   });
 });

@@ -93,6 +93,14 @@ describe('budgets over HTTP', () => {
     expect((await ask(`${path}?organization_id=${own.id}`)).body).toEqual(made);
   });
 
+  it.each(['0.0000001', 'five', '1e3', ''])(
+    'with the amount %j, and is told how many places it may have',
+    async (amount) => {
+      const { status, body } = await make(await openTenant(), { ...each, amount });
+      expect([status, body.error.message]).toEqual([400, expect.stringContaining('with at most 6 places')]);
+    },
+  );
+
   it('takes one of each scope, period and mode', async () => {
     const tenant = await openTenant();
     expect((await make(tenant, each)).status).toBe(201);

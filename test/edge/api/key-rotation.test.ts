@@ -154,6 +154,24 @@ describe('a key that is rotated', () => {
     }
   });
 
+  it('has another gateway end what runs with a former secret that was reported, though nobody told it', async () => {
+    const { key } = await api().organization();
+    const made = await makeKey(key);
+    await rotate(made, key);
+    const { keys } = api().secondRooms();
+    const caller = await keys.verify(made.secret);
+    const ended: string[] = [];
+    keys.onSecretEnded(({ keyId, secretHash }) => {
+      if (caller?.secretHash?.equals(secretHash) === true) ended.push(keyId);
+    });
+    await keys.lookForChanges();
+    expect(ended).toEqual([]);
+    await api().ask('/v1/keys/report', { key: null, body: { secret: made.secret } });
+    await keys.lookForChanges();
+    expect(ended).toEqual([parseId('key', made.id)]);
+    expect(await keys.verify(made.secret)).toBeNull();
+  });
+
   it('lives on when a former secret is reported, which ends at once; the one of today ends the key', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);

@@ -18,7 +18,7 @@ const current = (): PackageServer => {
   return server;
 };
 const outbound: Outbound = {
-  resolve: (name) => current().outbound.resolve(name),
+  resolve: (...asked) => current().outbound.resolve(...asked),
   dial: (address, port) => current().outbound.dial(address, port),
 };
 const api = useApi({ downloads: { outbound, timeoutMs: 2000 } });

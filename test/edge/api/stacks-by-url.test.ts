@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outbound } from '#core/stacks/stacks.ts';
 import { type PackageServer, startPackageServer } from '../../core/stacks/package-server.ts';
@@ -10,10 +11,16 @@ const redirect = (location: string) => (response: ServerResponse) => {
   response.writeHead(302, { location }).end();
 };
 
+/** It swallows all that is sent to it. */
+const silentAddress = '93.184.215.66';
+
 let server: PackageServer | null = null;
 const outbound: Outbound = {
-  resolve: (name) => current().outbound.resolve(name),
-  dial: (address, port) => current().outbound.dial(address, port),
+  resolve: (...asked) => current().outbound.resolve(...asked),
+  dial: (address, port) =>
+    address === silentAddress
+      ? connect({ host: 'silent.example', port: 1, lookup: () => undefined })
+      : current().outbound.dial(address, port),
 };
 function current(): PackageServer {
   if (server === null) throw new Error('the server is started before the tests');
@@ -27,6 +34,8 @@ beforeAll(async () => {
     {
       'packages.example': ['93.184.215.14'],
       'other.example': ['93.184.215.15'],
+      'half.example': [silentAddress, '93.184.215.15'],
+      'silent.example': [silentAddress],
       'inside.example': ['10.0.0.5'],
       'both.example': ['93.184.215.14', '127.0.0.1'],
       'mapped.example': ['::ffff:169.254.169.254'],
@@ -185,5 +194,11 @@ describe('a package by URL', () => {
 
   it('takes its name from the address where nothing else says one', async () => {
     expect((await push('https://packages.example/queue.zip')).body.name).toBe('queue');
+  });
+
+  it('comes from another address of its host where the first one is silent, and not at all where all are', async () => {
+    expect((await push('https://half.example/queue.zip', { name: 'half' })).status).toBe(201);
+    const { body } = await push('https://silent.example/queue.zip', { name: 'silent' });
+    expect(body.error.details).toEqual([{ field: 'url', message: expect.stringContaining('within 2 seconds') }]);
   });
 });

@@ -1,17 +1,18 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { internet, isPublicAddress, literalAddress } from '#base/outbound.ts';
+import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 import type { ProxyRules } from './keeper-plan.ts';
 
 /**
  * The HTTP proxy of a run, which programs find in their environment: it reaches the nodes and, where it may, addresses of
  * the internet at large. Never this machine, a private network, or what clouds tell a machine under link-local addresses.
  */
-export function proxyServer(rules: ProxyRules): (socket: Socket) => void {
-  const server = createServer((asked, answer) => void forward(rules, asked, answer));
+export function proxyServer(rules: ProxyRules, outbound: Outbound = internet): (socket: Socket) => void {
+  const reach: Reach = { rules, outbound };
+  const server = createServer((asked, answer) => void forward(reach, asked, answer));
   server.on('connect', (asked: IncomingMessage, socket: Socket, head: Buffer) => {
-    void tunnel(rules, asked.url ?? '', socket, head);
+    void tunnel(reach, asked.url ?? '', socket, head);
   });
   return (socket) => server.emit('connection', socket);
 }
@@ -26,37 +27,59 @@ export function join(one: Socket, other: Socket): void {
 
 const refusal = 'this run does not reach that host and port';
 
-async function tunnel(rules: ProxyRules, authority: string, socket: Socket, head: Buffer): Promise<void> {
+interface Reach {
+  readonly rules: ProxyRules;
+  readonly outbound: Outbound;
+}
+
+/** Aborts when one end is gone: what is asked for it meanwhile is given up. */
+function goneWith(end: Socket | ServerResponse): AbortSignal {
+  const gone = new AbortController();
+  end.once('close', () => gone.abort());
+  return gone.signal;
+}
+
+async function tunnel(reach: Reach, authority: string, socket: Socket, head: Buffer): Promise<void> {
   socket.on('error', () => socket.destroy());
+  const gone = goneWith(socket);
   const [, host = '', port = ''] = /^(.+):(\d{1,5})$/.exec(authority) ?? [];
-  const address = await allowed(rules, host, Number(port));
-  if (address === null) {
+  const addresses = await allowed(reach, host, Number(port), gone);
+  if (addresses.length === 0) {
     socket.end(`HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n${refusal}\n`);
     return;
   }
-  const upstream = connect({ host: address, port: Number(port) });
-  upstream.once('connect', () => {
-    socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
-    upstream.write(head);
-    join(socket, upstream);
-  });
-  upstream.once('error', () => socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n'));
+  const upstream = await dialFirst(reach.outbound, addresses, Number(port), gone).catch(() => null);
+  if (upstream === null) {
+    socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n');
+    return;
+  }
+  socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
+  upstream.write(head);
+  join(socket, upstream);
 }
 
 /** Of one connection to its proxy. */
 const hopByHop = new Set(['connection', 'proxy-connection', 'proxy-authorization', 'keep-alive', 'upgrade']);
 
-async function forward(rules: ProxyRules, asked: IncomingMessage, answer: ServerResponse): Promise<void> {
+async function forward(reach: Reach, asked: IncomingMessage, answer: ServerResponse): Promise<void> {
   const url = URL.parse(asked.url ?? '');
   const port = Number(url?.port === '' ? 80 : url?.port);
-  const address = url?.protocol === 'http:' ? await allowed(rules, url.hostname, port) : null;
-  if (url === null || address === null) {
+  const gone = goneWith(answer);
+  const addresses = url?.protocol === 'http:' ? await allowed(reach, url.hostname, port, gone) : [];
+  if (url === null || addresses.length === 0) {
     answer.writeHead(403, { 'content-type': 'text/plain' }).end(`${refusal}\n`);
     return;
   }
   const headers = Object.fromEntries(Object.entries(asked.headers).filter(([name]) => !hopByHop.has(name)));
   const path = `${url.pathname}${url.search}`;
-  const upstream = request({ host: address, port, path, headers, ...(asked.method && { method: asked.method }) });
+  const socket = await dialFirst(reach.outbound, addresses, port, gone).catch(() => null);
+  if (socket === null) {
+    answer.writeHead(502).end();
+    return;
+  }
+  // An agent of any kind, `false` too, would connect by itself.
+  const createConnection = (): Socket => socket;
+  const upstream = request({ createConnection, path, headers, ...(asked.method && { method: asked.method }) });
   upstream.on('response', (response) => {
     answer.writeHead(response.statusCode ?? 502, response.headers);
     response.pipe(answer);
@@ -68,21 +91,26 @@ async function forward(rules: ProxyRules, asked: IncomingMessage, answer: Server
   asked.pipe(upstream);
 }
 
-/** @returns the address to connect to: the very one that was looked at */
-async function allowed({ nodes, publicPorts }: ProxyRules, hostname: string, port: number): Promise<string | null> {
+/** @returns the addresses to connect to, which are the very ones that were looked at; none where nothing is allowed */
+async function allowed(
+  { rules: { nodes, publicPorts }, outbound }: Reach,
+  hostname: string,
+  port: number,
+  gone: AbortSignal,
+): Promise<readonly string[]> {
   const literal = literalAddress(hostname);
   const host = literal ?? hostname.toLowerCase();
-  if (!(port >= 1 && port <= 65_535)) return null;
-  const addresses = literal === null ? await internet.resolve(host).catch(() => []) : [literal];
+  if (!(port >= 1 && port <= 65_535)) return [];
+  const addresses = literal === null ? await outbound.resolve(host, gone).catch(() => []) : [literal];
   const own = ownAddresses();
   const ofNode = nodes.filter(({ address }) => address.toLowerCase() === host);
   if (ofNode.length > 0) {
     // Of a node that is this very machine nothing but its SSH server: others of its ports are the gateway's and its stores'.
     const isSsh = ofNode.some(({ sshPort }) => sshPort === port);
-    return addresses.find((address) => isSsh || !isOfMachine(address, own)) ?? null;
+    return addresses.filter((address) => isSsh || !isOfMachine(address, own));
   }
-  if (publicPorts !== 'all' && !publicPorts.includes(port)) return null;
-  return addresses.find((address) => isPublicAddress(address) && !own.has(address)) ?? null;
+  if (publicPorts !== 'all' && !publicPorts.includes(port)) return [];
+  return addresses.filter((address) => isPublicAddress(address) && !own.has(address));
 }
 
 const isOfMachine = (address: string, own: ReadonlySet<string>): boolean =>

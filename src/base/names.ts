@@ -1,0 +1,187 @@
+import { readFile, stat } from 'node:fs/promises';
+import { Resolver } from 'node:dns/promises';
+import { isIP } from 'node:net';
+
+/**
+ * What names stand for. Name servers are asked by c-ares, on sockets of this process: what the system offers instead
+ * (getaddrinfo) keeps a thread for as long as a name server is silent, and two of them hold up every other name. So of
+ * the system's own sources there are the hosts file and the name servers and search domains of resolv.conf, and none
+ * of what a machine adds to these, such as multicast DNS.
+ */
+export interface Names {
+  /**
+   * All addresses of a name, of either family, in turn and IPv4 first.
+   * @param signal gives the question up
+   * @throws Error for a name that nobody knows, that no name server answers for, and what `signal` was aborted with
+   */
+  readonly resolve: (name: string, signal?: AbortSignal) => Promise<readonly string[]>;
+}
+
+export interface NamesOptions {
+  /** `address` or `address:port` of name servers; those of resolv.conf where absent. */
+  readonly servers?: readonly string[];
+  readonly hostsFile?: string;
+  readonly resolvFile?: string;
+  /** Of one question to one name server; the second try of it takes at most twice as long. */
+  readonly timeoutMs?: number;
+}
+
+const tries = 2;
+/** Of all questions about one name. */
+const wholeMs = 10_000;
+/** Where one family has addresses, the other is not waited for any longer: some name servers answer A alone. */
+const otherFamilyMs = 500;
+const nameCharsMax = 253;
+/** What resolv.conf may name more of is not asked. */
+const searchMax = 6;
+
+interface Known<T> {
+  readonly version: string;
+  readonly value: T;
+}
+
+export function createNames(options: NamesOptions = {}): Names {
+  const { hostsFile = '/etc/hosts', resolvFile = '/etc/resolv.conf', timeoutMs = 2000, servers } = options;
+  const hosts = createFile(hostsFile, parseHosts);
+  const search = createFile(resolvFile, parseSearch);
+  return {
+    async resolve(text, signal) {
+      const name = text.toLowerCase().replace(/\.$/, '');
+      if (isIP(name) !== 0) return [name];
+      if (name === '' || name.length > nameCharsMax) throw unknown(text);
+      const written = (await hosts())?.get(name) ?? (isLocalhost(name) ? ['127.0.0.1', '::1'] : null);
+      if (written !== null) return written;
+      const isWhole = text.endsWith('.');
+      const domains = isWhole ? [] : ((await search()) ?? []);
+      signal?.throwIfAborted();
+      const question = ask({ timeoutMs, servers }, [name, ...domains.map((domain) => `${name}.${domain}`)]);
+      return whileNotAborted(question, signal);
+    },
+  };
+}
+
+/** Never a name server's business: RFC 6761. */
+const isLocalhost = (name: string): boolean => name === 'localhost' || name.endsWith('.localhost');
+
+const unknown = (name: string): Error =>
+  Object.assign(new Error(`nobody knows the name ${name}`), { code: 'ENOTFOUND' });
+
+interface Question {
+  readonly answer: Promise<readonly string[]>;
+  readonly cancel: () => void;
+}
+
+/** The first of the names that has addresses. */
+function ask(
+  { timeoutMs, servers }: { readonly timeoutMs: number; readonly servers: readonly string[] | undefined },
+  names: readonly string[],
+): Question {
+  // One for each question: it reads resolv.conf as it is now, and cancels nobody else's.
+  const resolver = new Resolver({ timeout: timeoutMs, tries });
+  if (servers !== undefined) resolver.setServers(servers);
+  const timer = setTimeout(() => resolver.cancel(), wholeMs);
+  const answer = (async () => {
+    let first: unknown = null;
+    for (const name of names) {
+      try {
+        return await bothFamilies(resolver, name);
+      } catch (error) {
+        first ??= error;
+        // Where no name server answers, no other name is known to it either.
+        if (!isUnknown(error)) break;
+      }
+    }
+    throw first;
+  })().finally(() => clearTimeout(timer));
+  return { answer, cancel: () => resolver.cancel() };
+}
+
+const isUnknown = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && (error.code === 'ENOTFOUND' || error.code === 'ENODATA');
+
+async function bothFamilies(resolver: Resolver, name: string): Promise<readonly string[]> {
+  const found: (readonly string[])[] = [[], []];
+  const failures: Error[] = [];
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  let timer: NodeJS.Timeout | undefined;
+  const take = (family: number, addresses: readonly string[]): void => {
+    found[family] = addresses;
+    timer ??= setTimeout(resolve, otherFamilyMs);
+  };
+  const asked = [resolver.resolve4(name), resolver.resolve6(name)].map((question, family) =>
+    question.then(
+      (addresses) => take(family, addresses),
+      (error: Error) => void failures.push(error),
+    ),
+  );
+  await Promise.race([Promise.all(asked), late]);
+  clearTimeout(timer);
+  // What comes now is nobody's.
+  resolver.cancel();
+  const [four = [], six = []] = found;
+  if (four.length > 0 || six.length > 0) return inTurn(four, six);
+  throw failures.find((failure) => !isUnknown(failure)) ?? unknown(name);
+}
+
+function inTurn(four: readonly string[], six: readonly string[]): readonly string[] {
+  const length = Math.max(four.length, six.length);
+  return Array.from({ length }, (_, n) => [four[n], six[n]]).flatMap((pair) =>
+    pair.filter((address) => address !== undefined),
+  );
+}
+
+function whileNotAborted({ answer, cancel }: Question, signal: AbortSignal | undefined): Promise<readonly string[]> {
+  if (signal === undefined) return answer;
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      cancel();
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
+  });
+}
+
+/** A file of the system as it is now, read anew where it has changed; null where it cannot be read. */
+function createFile<T>(path: string, parse: (text: string) => T): () => Promise<T | null> {
+  let known: Known<T> | null = null;
+  return async () => {
+    try {
+      const { mtimeMs, size, ino } = await stat(path);
+      const version = `${mtimeMs} ${size} ${ino}`;
+      if (known?.version !== version) known = { version, value: parse(await readFile(path, 'utf8')) };
+      return known.value;
+    } catch {
+      return null;
+    }
+  };
+}
+
+/** Addresses by name, in the file's order. */
+function parseHosts(text: string): ReadonlyMap<string, readonly string[]> {
+  const found = new Map<string, string[]>();
+  for (const [address = '', ...names] of linesOf(text)) {
+    if (isIP(address) === 0) continue;
+    for (const name of names.map((one) => one.toLowerCase())) {
+      const addresses = found.get(name);
+      if (addresses === undefined) found.set(name, [address]);
+      else if (!addresses.includes(address)) addresses.push(address);
+    }
+  }
+  return found;
+}
+
+/** The search domains: the last line that names some is the one that counts. */
+function parseSearch(text: string): readonly string[] {
+  const lines = linesOf(text).filter(([word]) => word === 'search' || word === 'domain');
+  const domains = lines.at(-1)?.slice(1, 1 + searchMax) ?? [];
+  return domains.map((domain) => domain.replace(/\.$/, '')).filter((domain) => domain !== '');
+}
+
+const linesOf = (text: string): readonly (readonly string[])[] =>
+  text.split('\n').map((line) =>
+    line
+      .replace(/[#;].*$/, '')
+      .trim()
+      .split(/\s+/),
+  );

@@ -1,0 +1,102 @@
+import { connect, type Socket } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createNames } from '#base/names.ts';
+import { type NameAnswer, type NameServer, startNameServer } from '../../base/name-server.ts';
+import { url, useScene } from './scene.ts';
+
+/** Webhooks by a name server that is one, and by addresses some of which are silent. */
+
+const scene = useScene();
+const { deliver, listed, make, spent } = scene;
+
+const [swallows, refuses, takes] = ['93.184.215.66', '93.184.215.77', '93.184.215.14'];
+
+let server: NameServer | null = null;
+let answerOf: (name: string, kind: 'A' | 'AAAA') => NameAnswer;
+let silent: Socket[] = [];
+
+/** One that swallows all that is sent to it: it stays as if its connection were on the way. */
+function swallowing(): Socket {
+  const socket = connect({ host: 'silent.example', port: 1, lookup: () => undefined });
+  silent.push(socket);
+  return socket;
+}
+
+beforeEach(async () => {
+  server = await startNameServer((name, kind) => answerOf(name, kind));
+  const names = createNames({ servers: [server.address], hostsFile: '/none', resolvFile: '/none', timeoutMs: 5000 });
+  const dial = scene.receiver.outbound.dial.bind(scene.receiver.outbound);
+  silent = [];
+  Object.assign(scene.receiver.outbound, {
+    resolve: names.resolve,
+    dial(address: string, port: number) {
+      if (address !== swallows && address !== refuses) return dial(address, port);
+      scene.receiver.dialed.push(`${address}:${port}`);
+      return address === swallows ? swallowing() : connect(1, '127.0.0.1');
+    },
+  });
+});
+
+afterEach(() => server?.close());
+
+async function told(): Promise<unknown> {
+  const webhook = await make({ url });
+  await scene.api.alerts.raise(spent());
+  await deliver();
+  return (await listed(webhook))[0];
+}
+
+describe('no connection is made', () => {
+  it.each([
+    ['a private address', ['10.0.0.5']],
+    ['a private address among public ones', [takes, '192.168.1.1']],
+    ['a private address of IPv6 beside a public one', [takes, 'fd00::5']],
+    ['this machine', ['127.0.0.1']],
+  ])('where a name server says %s', async (_, addresses) => {
+    answerOf = () => addresses;
+    expect(await told()).toMatchObject({ status: 'pending', last_error: 'not_public' });
+    expect(scene.receiver.dialed).toEqual([]);
+  });
+
+  it.each([
+    ['unknown_host', 'nobody knows the name', []],
+    ['unknown_host', 'a name server refuses to tell', 'refused'],
+    ['timeout', 'no name server answers', null],
+  ] as const)('but %s is noted where %s', async (error, _, answer) => {
+    answerOf = () => answer;
+    expect(await told()).toMatchObject({ status: 'pending', last_error: error });
+    expect(scene.receiver.dialed).toEqual([]);
+    expect(process.getActiveResourcesInfo()).not.toContain('QueryReqWrap');
+  });
+
+  it('to what a name server says after it was asked', async () => {
+    let answers = 0;
+    answerOf = (_, kind) => (kind === 'AAAA' ? [] : [(answers += 1) === 1 ? takes : '127.0.0.1']);
+    expect(await told()).toMatchObject({ status: 'delivered' });
+    expect([answers, scene.receiver.dialed]).toEqual([1, [`${takes}:443`]]);
+  });
+});
+
+describe('another address takes it', () => {
+  it.each([
+    ['swallows what is sent to it', swallows],
+    ['refuses connections', refuses],
+  ])('where the first one %s', async (_, first) => {
+    answerOf = () => [first, takes];
+    expect(await told()).toMatchObject({ status: 'delivered' });
+    expect(scene.receiver.dialed).toEqual([`${first}:443`, `${takes}:443`]);
+    expect(scene.receiver.got).toHaveLength(1);
+    expect(silent.every(({ destroyed }) => destroyed)).toBe(true);
+  });
+
+  it('and none where all are silent: the try ends with its time, and no connection is left', async () => {
+    answerOf = () => [swallows, swallows];
+    expect(await told()).toMatchObject({ status: 'pending', last_error: 'timeout' });
+    expect(silent.map(({ destroyed }) => destroyed)).toEqual([true, true]);
+  });
+
+  it('and none where all refuse', async () => {
+    answerOf = () => [refuses, refuses];
+    expect(await told()).toMatchObject({ status: 'pending', last_error: 'unreachable' });
+  });
+});
