@@ -330,6 +330,17 @@ describe('a wallet', () => {
     expect(record).toMatchObject({ outcome: 'ended', usage_source: 'engine', output_tokens: 3001 });
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
+
+  it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0006');
+    const answer = await ask({ gathered: 50 }, streamed, { key });
+    const events = eventsOf(await answer.text());
+    expect(events.at(-1)).toMatchObject({ type: 'error', code: 'insufficient_funds' });
+    // The wallet pays for 1500 tokens.
+    expect(events.filter(({ type }) => type.endsWith('.delta')).length).toBeLessThan(200);
+    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'ended', usage_source: 'engine' });
+    expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
+  });
 });
 
 describe('an answer that is kept', () => {
