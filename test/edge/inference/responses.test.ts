@@ -110,6 +110,12 @@ describe('is refused, and no engine sees it:', () => {
       },
       'input[1] has a part of the type "refusal"',
     ],
+    // vLLM reads the first part of every one that has its type, with and without an id.
+    [{ type: 'message', role: 'assistant', content: [] }, 'input[1] has no content'],
+    [
+      { type: 'message', role: 'assistant', content: [{ type: 'refusal', refusal: 'No.' }] },
+      'input[1] has a part of the type "refusal"',
+    ],
     [{ type: `r\u00fcck${'x'.repeat(100)}` }, 'input[1] is of the type "r??ckxxx'],
   ])('an item of the input that vLLM fails on: %j', async (item, words) => {
     const input = [{ role: 'user', content: 'Hi' }, item, { role: 'user', content: 'Go' }];
@@ -134,6 +140,8 @@ describe('is refused, and no engine sees it:', () => {
         status: 'completed',
         content: [{ type: 'output_text', text: 'x' }],
       },
+      { role: 'assistant', id: 'm', status: 'completed', content: [] },
+      { role: 'assistant', id: 'm', status: 'completed', content: [{ type: 'refusal', refusal: 'No.' }] },
       { type: 'function_call', call_id: 'c', name: 'n', arguments: '{}' },
       { type: 'function_call_output', call_id: 'c', output: '{"type":"item_reference"}' },
       {
