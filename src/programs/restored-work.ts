@@ -1,6 +1,7 @@
 import type { ISql } from 'postgres';
 import { countPendingAlerts, silenceAlerts } from '#core/alerts/alerts.ts';
 import { cancelOpenBatches, countOpenBatches } from '#core/batches/batches.ts';
+import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
 import { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/runs.ts';
 import { FailedError } from '#edge/cli/cli.ts';
 
@@ -10,7 +11,8 @@ interface Work {
   readonly what: string;
   /** Older backups have not all of them. */
   readonly table: string;
-  readonly count: (sql: ISql) => Promise<number>;
+  /** Null for what is there in any case. */
+  readonly count: ((sql: ISql) => Promise<number>) | null;
   readonly end: (sql: ISql) => Promise<void>;
 }
 
@@ -18,6 +20,7 @@ const works: readonly Work[] = [
   { what: 'batches', table: 'batches', count: countOpenBatches, end: cancelOpenBatches },
   { what: 'runs of stacks', table: 'runs', count: countUnfinishedRuns, end: endUnfinishedRuns },
   { what: 'alerts', table: 'alert_events', count: countPendingAlerts, end: silenceAlerts },
+  { what: 'engines', table: 'fleet_secrets', count: null, end: forgetFleetIdentity },
 ];
 
 /** Null where nobody has said. */
@@ -35,7 +38,7 @@ export async function decidePending(sql: ISql, choice: PendingChoice): Promise<v
     const [row] = await sql`select to_regclass(${table}) is not null as there`;
     if (row?.['there'] !== true) continue;
     if (choice === 'end') await end(sql);
-    else {
+    else if (count !== null) {
       const open = await count(sql);
       if (open > 0) found.push(`${open} ${what}`);
     }
@@ -44,6 +47,6 @@ export async function decidePending(sql: ISql, choice: PendingChoice): Promise<v
   throw new FailedError(
     `the backup holds what had not ended: ${found.join(', ')}. Nothing was changed. Say --pending resume where the ` +
       'database that it is of is never used again: the restored one goes on with them. Say --pending end where it is: ' +
-      'they end in the restored one, and its webhooks are switched off',
+      'they end in the restored one, its webhooks are switched off, and it leaves the engines of the other alone',
   );
 }

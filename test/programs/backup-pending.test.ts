@@ -18,7 +18,7 @@ const platformKey = randomBytes(32).toString('base64');
 const chat = engineFile('chat').replace(/^pricing:.*$/m, flexPricing);
 const tokens = 10;
 /** Within what a batch takes of a key's requests per minute: the first are answered, the others take a while. */
-const [quick, lines] = [4, 20];
+const [quick, lines] = [3, 12];
 
 /** Asks a gateway as its platform admin does. */
 async function clientOf(gateway: GatewayProcess) {
@@ -37,6 +37,7 @@ interface Old {
   readonly home: Home;
   readonly env: Readonly<Record<string, string>>;
   readonly gateway: GatewayProcess;
+  readonly databaseUrl: string;
   readonly batchId: string;
   readonly webhook: { readonly id: string; readonly secret: string };
   readonly keySecret: string;
@@ -67,7 +68,7 @@ async function oldWith(receiver: LocalReceiver): Promise<Old> {
   const file = join(home.dir, 'a.backup');
   const made = await runCli(['backup', file], { env: { DATABASE_URL: databaseUrl, HEADGATE_DATA_DIR: home.dataDir } });
   expect(made).toMatchObject({ code: 0, stderr: '' });
-  return { home, env, gateway, batchId: id, webhook, keySecret, file };
+  return { home, env, gateway, databaseUrl, batchId: id, webhook, keySecret, file };
 }
 
 async function withReceiver(run: (receiver: LocalReceiver) => Promise<void>): Promise<void> {
@@ -76,6 +77,15 @@ async function withReceiver(run: (receiver: LocalReceiver) => Promise<void>): Pr
     await run(receiver);
   } finally {
     await receiver.close();
+  }
+}
+
+async function fleetSecretOf(url: string): Promise<unknown> {
+  const db = connectDb(url, { poolMax: 1, purpose: 'test' });
+  try {
+    return (await db.sql`select secret from fleet_secrets where purpose = 'replicas'`)[0];
+  } finally {
+    await db.close();
   }
 }
 
@@ -114,6 +124,10 @@ it('what has not ended in a backup of a gateway that goes on ends there alone: n
     expect(await outputOf(copy, ended.error_file_id)).toHaveLength(lines - completed);
     expect(await rowsOf(databaseUrl)).toBe(before);
     expect((await copy.json(`/v1/webhooks/${old.webhook.id}`)).enabled).toBe(false);
+
+    // Containers that it would find are the other's.
+    expect(await fleetSecretOf(databaseUrl)).toEqual({ secret: expect.stringMatching(/^[0-9a-f]{64}$/) });
+    expect(await fleetSecretOf(databaseUrl)).not.toEqual(await fleetSecretOf(old.databaseUrl));
 
     const first = await clientOf(old.gateway);
     const batch = await batchEnd(first, old.batchId);
@@ -156,6 +170,7 @@ it('what has not ended goes on in the restored database where the other is given
     const got = receiver.got.at(-1);
     if (got === undefined) throw new Error('nothing was told');
     expect(verified(old.webhook.secret, got)).toMatchObject({ data: { name: 'told' } });
+    expect(await fleetSecretOf(databaseUrl)).toEqual(await fleetSecretOf(old.databaseUrl));
     expect((await client.json('/v1/budgets')).data).toMatchObject([{ amount: '5', mode: 'hard' }]);
     expect(await runCli(['verify-books'], { env })).toMatchObject({ code: 0 });
   }));
