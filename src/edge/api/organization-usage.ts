@@ -3,6 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { History } from '#core/metering/metering.ts';
+import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -42,7 +43,11 @@ interface SharedQuery {
 
 /** Until the end of this second where nothing else is said, as `/v1/usage/summary`. */
 function spanOf({ start_time: startTime, end_time: endTime, page }: SharedQuery, clock: Clock) {
-  return { startTime, endTime: endTime ?? Math.floor(clock.now() / 1000) + 1, page };
+  const now = Math.floor(clock.now() / 1000) + 1;
+  if (endTime === undefined && startTime >= now) {
+    throw new ValidationError([{ field: 'start_time', message: 'is in the future: name an end_time, too' }]);
+  }
+  return { startTime, endTime: endTime ?? now, page };
 }
 
 const dimensions = { project_id: 'project_id', api_key_id: 'key_id', model: 'model', line_item: 'model' } as const;
