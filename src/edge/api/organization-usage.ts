@@ -3,7 +3,6 @@ import type { Clock } from '#base/clock.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { History } from '#core/metering/metering.ts';
-import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -15,7 +14,7 @@ import {
   usageQuery,
 } from './organization-usage-schemas.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
-import { type BucketsAsked, type BucketSums, readBuckets, type SharedDimension } from './usage-buckets.ts';
+import { type BucketsAsked, type BucketSums, endTimeOf, readBuckets, type SharedDimension } from './usage-buckets.ts';
 
 export interface OrganizationUsageParts {
   readonly guards: Guards;
@@ -41,13 +40,8 @@ interface SharedQuery {
   readonly page?: string | undefined;
 }
 
-/** Until the end of this second where nothing else is said, as `/v1/usage/summary`. */
-function spanOf({ start_time: startTime, end_time: endTime, page }: SharedQuery, clock: Clock) {
-  const now = Math.floor(clock.now() / 1000) + 1;
-  if (endTime === undefined && startTime >= now) {
-    throw new ValidationError([{ field: 'start_time', message: 'is in the future: name an end_time, too' }]);
-  }
-  return { startTime, endTime: endTime ?? now, page };
+function spanOf(query: SharedQuery, clock: Clock) {
+  return { startTime: query.start_time, endTime: endTimeOf(query, clock), page: query.page };
 }
 
 const dimensions = { project_id: 'project_id', api_key_id: 'key_id', model: 'model', line_item: 'model' } as const;
