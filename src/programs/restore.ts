@@ -1,28 +1,33 @@
+import type { ISql } from 'postgres';
 import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup.ts';
 import { listSpooled, moveSpooled, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
+import { decidePending, type PendingChoice } from './restored-work.ts';
 
 /** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
 export const restoreCommand: Command = {
   name: 'restore',
-  usage: 'FILE [--check] [--replace] [--spool book|leave]',
+  usage: 'FILE [--check] [--replace] [--spool book|leave] [--pending resume|end]',
   summary:
     'Put a backup into an empty database: that of DATABASE_URL, or of HEADGATE_DATA_DIR, whole or not at all, while no ' +
     'gateway uses it. --check only reads the file. --replace puts it in the place of what is there. --spool says what ' +
-    'becomes of usage on this disk that the database had not taken.',
+    'becomes of usage on this disk that the database had not taken, --pending what becomes of batches, runs and alerts ' +
+    'that had not ended.',
   words: { min: 1, max: 1 },
   options: {
     check: { type: 'boolean', about: 'say whether the file is whole, and change nothing' },
     replace: { type: 'boolean', about: 'give up what the database holds' },
     spool: { type: 'string', about: 'usage that lies on this disk: book or leave' },
+    pending: { type: 'string', about: 'batches, runs and alerts that had not ended: resume or end' },
   },
   run: (context) =>
     failing(async () => {
       const path = context.words[0] ?? '';
       const spool = readSpool(context);
+      const pending = readPending(context);
       const content = await checkBackup(path);
       if (context.flags['check'] === true) {
         context.out(context.json ? jsonText(path, content, false) : `${path} is whole: ${describe(content)}\n`);
@@ -30,7 +35,11 @@ export const restoreCommand: Command = {
       }
       const replace = context.flags['replace'] === true;
       const { variable } = await withBooksDatabase({ make: true }, async (database) => {
-        const beforeCommit = await prepareSpool(database, content, spool);
+        const moveSpool = await prepareSpool(database, content, spool);
+        const beforeCommit = async (sql: ISql): Promise<void> => {
+          await decidePending(sql, pending);
+          await moveSpool();
+        };
         await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });
         return database;
       });
@@ -45,6 +54,12 @@ function readSpool(context: CommandContext): SpoolChoice {
   const text = textFlag(context, 'spool');
   if (text === null || text === 'book' || text === 'leave') return text;
   throw new UsageError(`--spool ${text}: must be book or leave`);
+}
+
+function readPending(context: CommandContext): PendingChoice {
+  const text = textFlag(context, 'pending');
+  if (text === null || text === 'resume' || text === 'end') return text;
+  throw new UsageError(`--pending ${text}: must be resume or end`);
 }
 
 /**

@@ -1,5 +1,5 @@
 import { pipeline } from 'node:stream/promises';
-import type { TransactionSql } from 'postgres';
+import type { ISql, TransactionSql } from 'postgres';
 import { type Db, type Migration, readMigrations, sqlStateOf } from '#base/db.ts';
 import { BackupError } from './backup-error.ts';
 import { type BackupContent, type BackupHead, type BackupTable, type BackupTail, readBackupFile } from './format.ts';
@@ -16,7 +16,7 @@ export interface LoadOptions {
   /** Tables whose rows in the file, which older versions have written, are not taken. */
   readonly leaveOut: readonly string[];
   /** What must not be left out once the content is there: the last thing before the commit, which does not come where it fails. */
-  readonly beforeCommit: () => Promise<void>;
+  readonly beforeCommit: (sql: ISql) => Promise<void>;
 }
 
 /**
@@ -51,7 +51,7 @@ export async function loadBackup(options: LoadOptions): Promise<void> {
       for (const { name } of left) await tx.unsafe(`truncate ${quote(name)}`);
       if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
       await setSequences(tx, tail);
-      await beforeCommit();
+      await beforeCommit(tx);
     });
   } catch (error) {
     throw toBackupError(path, error);

@@ -15,6 +15,7 @@ import { type BatchWorker, createWorker } from './worker.ts';
 
 export type { Asking, BatchKey, LineAnswer, LineRequest } from './asking.ts';
 export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError, batchStatuses } from './batch.ts';
+export { cancelOpenBatches, countOpenBatches } from './restored.ts';
 export type { BatchWorker } from './worker.ts';
 
 /**

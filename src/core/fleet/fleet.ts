@@ -81,7 +81,7 @@ export {
   type EngineCommand,
 } from '#core/fleet/store/store.ts';
 export type { EngineView, ReplicaView } from './engine-view.ts';
-export { type FleetIdentity, readFleetIdentity } from './identity.ts';
+export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
 export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
 

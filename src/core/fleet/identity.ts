@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 
 /** What all gateways of one database share of a fleet. */
@@ -27,4 +28,12 @@ export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<Fleet
     fleetSecret,
     cacheSecret: derived('cache salts').toString('base64url'),
   };
+}
+
+/**
+ * Has the next start make up another one: containers of a database that this one is a copy of, and that goes on, are
+ * neither taken over from here nor stopped.
+ */
+export async function forgetFleetIdentity(sql: ISql): Promise<void> {
+  await sql`delete from fleet_secrets where purpose = ${purpose}`;
 }

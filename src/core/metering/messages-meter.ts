@@ -2,6 +2,7 @@ import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/js
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
+import { TextCount } from './text-count.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
 
@@ -22,6 +23,8 @@ const deltaCharsMax = 160;
 const uncounted: ReadonlySet<string> = new Set(['signature_delta']);
 const OPEN_BRACE = 0x7b;
 
+/** A longer opening is passed on. */
+const openingCharsMax = 1_048_576;
 /** Of what comes between the final count and the end: pings, and what nobody thought of. */
 const endingCharsMax = 1_048_576;
 
@@ -30,8 +33,8 @@ type Members = readonly JsonMember[];
 /** The state of one stream. */
 class MessagesMeter extends FrameMeter implements StreamMeter {
   lastFrames = '';
-  outputTokens = 0;
   inputTokens = 0;
+  readonly #counted = new TextCount();
   readonly #costText: StreamMeterOptions['costText'];
   readonly #publicName: PublicName | null;
   /** The first event, held back until there is something to show: until then another replica can be asked. */
@@ -48,6 +51,14 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     super();
     this.#costText = costText;
     this.#publicName = rename === null ? null : publicNameOf(rename);
+  }
+
+  get outputTokens(): number {
+    return this.#finalUsage?.outputTokens ?? this.#counted.least;
+  }
+
+  get likelyTokens(): number {
+    return this.#finalUsage?.outputTokens ?? this.#counted.likely;
   }
 
   get isOpening(): boolean {
@@ -83,7 +94,10 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const found = deltaAtStart.exec(head);
     if (found === null) return this.#scanned(frame);
     const [, kind = '', first] = found;
-    return first === '"' || uncounted.has(kind) ? this.#shown(frame.text) : this.#token(frame.text);
+    if (first === '"' || uncounted.has(kind)) return this.#shown(frame.text);
+    // From the first character, which was found, to the quote and the braces that end the event.
+    const bytes = first === undefined ? 1 : frame.end - frame.start - found[0].length - 2;
+    return this.#token(frame.text, bytes);
   }
 
   /** What the client gets of this frame, with what was held back before it. */
@@ -111,16 +125,21 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
       case 'message_stop':
         return this.#end(frame.text);
       case 'content_block_delta':
-        return isToken(valueOf(frame, scan.members, 'delta')) ? this.#token(frame.text) : this.#shown(frame.text);
+        return this.#delta(frame, valueOf(frame, scan.members, 'delta'));
       default:
         return this.#shown(frame.text);
     }
   }
 
+  #delta({ text }: Frame, delta: string | null): string {
+    const bytes = tokenBytes(delta);
+    return bytes > 0 ? this.#token(text, bytes) : this.#shown(text);
+  }
+
   /** A text behind the final count is one that nobody has counted. */
-  #token(text: string): string {
+  #token(text: string, bytes: number): string {
     if (this.#ending !== '') return this.fail('garbage');
-    this.outputTokens += 1;
+    this.#counted.add(bytes);
     return this.#shown(text);
   }
 
@@ -140,7 +159,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const renaming = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
     if (renaming === null) return this.fail('garbage');
     const text = spliceText(frame.text, renaming);
-    if (!isFirst) return this.#shown(text);
+    if (!isFirst || text.length > openingCharsMax) return this.#shown(text);
     this.#opening = text;
     return '';
   }
@@ -155,7 +174,6 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const usage = json === null || isSilent ? null : parseMessageUsage(JSON.stringify(counted));
     if (usage !== null) {
       this.#finalUsage = usage;
-      this.outputTokens = usage.outputTokens;
       this.inputTokens = usage.inputTokens;
     }
     // vLLM has no reason for what it broke off.
@@ -182,9 +200,12 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 }
 
-function isToken(delta: string | null): boolean {
+/** Of the text of a delta, at least one where it is something else; 0 where there is none. */
+function tokenBytes(delta: string | null): number {
   const { type, ...rest } = parseObject(delta);
-  return !uncounted.has(String(type)) && Object.values(rest).some((value) => value !== '');
+  if (uncounted.has(String(type))) return 0;
+  const lengths = Object.values(rest).map((value) => (typeof value === 'string' ? value.length : 1));
+  return lengths.reduce((sum, length) => sum + length, 0);
 }
 
 /** The JSON of a member of the object that begins at the frame's start. */

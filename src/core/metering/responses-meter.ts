@@ -2,6 +2,7 @@ import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/js
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
+import { TextCount, writtenLength } from './text-count.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
 
@@ -23,7 +24,11 @@ const brokenStatus: ReadonlySet<string> = new Set(['"cancelled"', '"failed"']);
 /** As the last member of an event, where vLLM has it: no other object than the outermost one can end with it. */
 const typeAtEnd = /"type": ?"([a-z_.]+)"\}$/;
 const typeCharsMax = 96;
-const emptyDelta = /"delta": ?""/;
+const deltaMark = '"delta":';
+/** A longer opening is passed on: vLLM says what was asked again in each of its events, and many may wait for their turn. */
+const openingCharsMax = 1_048_576;
+const SPACE = 0x20;
+const QUOTE = 0x22;
 const OPEN_BRACE = 0x7b;
 
 type Members = readonly JsonMember[];
@@ -31,14 +36,15 @@ type Members = readonly JsonMember[];
 /** The state of one stream. */
 class EventMeter extends FrameMeter implements StreamMeter {
   lastFrames = '';
-  outputTokens = 0;
   inputTokens = 0;
+  readonly #counted = new TextCount();
   readonly #costText: StreamMeterOptions['costText'];
   readonly #publicName: PublicName | null;
   /** Events that are held back until there is something to show: until then another replica can be asked. */
   #opening = '';
   /** Kinds of events that were held back: an engine that repeats one is passed on. */
   readonly #opened = new Set<string>();
+  #isShown = false;
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
@@ -46,6 +52,14 @@ class EventMeter extends FrameMeter implements StreamMeter {
     super();
     this.#costText = costText;
     this.#publicName = rename === null ? null : publicNameOf(rename);
+  }
+
+  get outputTokens(): number {
+    return this.#finalUsage?.outputTokens ?? this.#counted.least;
+  }
+
+  get likelyTokens(): number {
+    return this.#finalUsage?.outputTokens ?? this.#counted.likely;
   }
 
   get isOpening(): boolean {
@@ -84,14 +98,21 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return this.#shown(frame.text);
   }
 
+  /** An object, or what is not found, is a token; an empty text is none. */
   #countDelta({ text, start, end }: Frame): void {
-    if (!emptyDelta.test(text.slice(start, end))) this.outputTokens += 1;
+    let at = text.indexOf(deltaMark, start);
+    if (at !== -1) at += deltaMark.length;
+    while (text.charCodeAt(at) === SPACE) at += 1;
+    const isText = at !== -1 && at < end && text.charCodeAt(at) === QUOTE;
+    const bytes = isText ? writtenLength(text, at, end) : 1;
+    if (bytes > 0) this.#counted.add(bytes);
   }
 
   /** What the client gets of this frame, with what was held back before it. */
   #shown(text: string): string {
     const out = this.#opening + text;
     this.#opening = '';
+    this.#isShown = true;
     return out;
   }
 
@@ -117,7 +138,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
   }
 
   #opens(type: string, text: string): string {
-    if (this.#opened.has(type)) return this.#shown(text);
+    const isLong = this.#opening.length + text.length > openingCharsMax;
+    if (this.#isShown || isLong || this.#opened.has(type)) return this.#shown(text);
     this.#opened.add(type);
     this.#opening += text;
     return '';
@@ -155,7 +177,6 @@ class EventMeter extends FrameMeter implements StreamMeter {
     const usage = json === null ? null : parse(json);
     if (usage !== null) {
       this.#finalUsage = usage;
-      this.outputTokens = usage.outputTokens;
       this.inputTokens = usage.inputTokens;
     }
     const status = valueOf(response, members, 'status') ?? '';

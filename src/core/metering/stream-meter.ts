@@ -55,6 +55,8 @@ export interface StreamMeter {
   readonly finished: boolean;
   /** Tokens that the engine is known to have made so far, over all choices. */
   readonly outputTokens: number;
+  /** The same as far as it can be guessed, which is what a hold is to pay for: as many, or more. */
+  readonly likelyTokens: number;
   /** Tokens of the prompt as the engine counted them, 0 before the first count. */
   readonly inputTokens: number;
   /** An end with `finish_reason: "abort"` is what we asked for, from now on. */
@@ -94,6 +96,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.#options = options;
     this.#choicesExpected = options.choices * options.prompts;
     this.#publicName = options.rename === null ? null : publicNameOf(options.rename);
+  }
+
+  get likelyTokens(): number {
+    return this.outputTokens;
   }
 
   get lacksEmptyLine(): boolean {

@@ -6,7 +6,7 @@ import type { Guards } from './auth.ts';
 import { cursorListQuery, cursorPageOf } from './cursor-page.ts';
 import { absentUsageQuery, bucketPageOf } from './organization-usage-schemas.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
-import { readBuckets } from './usage-buckets.ts';
+import { endTimeOf, readBuckets } from './usage-buckets.ts';
 
 /** What OpenAI's organization API has and this one does not: lists of it are empty, of the same shape. */
 
@@ -119,11 +119,12 @@ function registerUsage(app: ApiApp, { guards, clock }: OrganizationAbsentParts, 
     responses: { 200: jsonAnswer(emptyBuckets, 'A page of buckets') },
   });
   app.openapi(route, async (context) => {
-    const { start_time: startTime, end_time: endTime, page, limit, bucket_width: width } = context.req.valid('query');
+    const query = context.req.valid('query');
+    const { start_time: startTime, page, limit, bucket_width: width } = query;
     const asked = {
       organizationId: await guards.organizationOf(context),
       startTime,
-      endTime: endTime ?? Math.floor(clock.now() / 1000) + 1,
+      endTime: endTimeOf(query, clock),
       page,
       width,
       limit: { asked: limit, ...limits[width] },

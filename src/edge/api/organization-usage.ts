@@ -14,7 +14,7 @@ import {
   usageQuery,
 } from './organization-usage-schemas.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
-import { type BucketsAsked, type BucketSums, readBuckets, type SharedDimension } from './usage-buckets.ts';
+import { type BucketsAsked, type BucketSums, endTimeOf, readBuckets, type SharedDimension } from './usage-buckets.ts';
 
 export interface OrganizationUsageParts {
   readonly guards: Guards;
@@ -40,9 +40,8 @@ interface SharedQuery {
   readonly page?: string | undefined;
 }
 
-/** Until the end of this second where nothing else is said, as `/v1/usage/summary`. */
-function spanOf({ start_time: startTime, end_time: endTime, page }: SharedQuery, clock: Clock) {
-  return { startTime, endTime: endTime ?? Math.floor(clock.now() / 1000) + 1, page };
+function spanOf(query: SharedQuery, clock: Clock) {
+  return { startTime: query.start_time, endTime: endTimeOf(query, clock), page: query.page };
 }
 
 const dimensions = { project_id: 'project_id', api_key_id: 'key_id', model: 'model', line_item: 'model' } as const;

@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { History, SummaryDimension, SummaryRow } from '#core/metering/metering.ts';
@@ -39,6 +40,16 @@ export interface BucketSums {
   inputCachedTokens: number;
   outputTokens: number;
   costPicoUsd: bigint;
+}
+
+/** Until the end of this second where nothing else is said, as `/v1/usage/summary`. @throws ValidationError */
+export function endTimeOf(
+  { start_time: startTime, end_time: endTime }: { readonly start_time: number; readonly end_time?: number | undefined },
+  clock: Pick<Clock, 'now'>,
+): number {
+  const now = Math.floor(clock.now() / 1000) + 1;
+  if (endTime === undefined && startTime >= now) throw problem('start_time', 'is in the future: name an end_time, too');
+  return endTime ?? now;
 }
 
 interface Bucket<Result> {

@@ -102,6 +102,12 @@ export const checkInt32: FieldRule = (request, member) => {
     throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
 };
 
+/** A number of 64 bits is what vLLM can hand to its engine: 500 answers a larger one, of one replica after the other. */
+export const checkInt64: FieldRule = (request, member) => {
+  const value = parseShort(request, member);
+  if (Math.abs(Number(value)) >= 2 ** 63) throw invalid(member.key, `"${member.key}" must be less than 2^63.`);
+};
+
 /** The scheduler compares by every length of a pattern, after every token, while all others wait. */
 const repetitionBounds: Readonly<Record<string, number>> = {
   max_pattern_size: 64,

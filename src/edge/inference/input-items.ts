@@ -36,7 +36,7 @@ function problemOf(text: string, members: readonly JsonMember[]): string | null 
     return member === undefined ? null : valueText(text, member);
   };
   const type = valueOf('type');
-  // A message needs no type.
+  // A message needs no type; without one vLLM reads what it reads of a chat.
   if (type === null) return valueOf('role') === null ? 'has neither a type nor a role' : null;
   const known = knownType(type);
   if (known === null) return `is of the type ${shown(type)}`;
@@ -46,12 +46,11 @@ function problemOf(text: string, members: readonly JsonMember[]): string | null 
   return isEncrypted ? 'has encrypted_content, which only the server that made it can read' : null;
 }
 
-/** What a model has said, as an answer has it: with an id and a status. vLLM reads the text of its first part. */
+/** What a model has said, as an answer has it: with its type. vLLM reads the text of its first part, whatever that is. */
 function answerProblem(text: string, members: readonly JsonMember[]): string | null {
   const last = (key: string): JsonMember | undefined => members.findLast((one) => one.key === key);
   const [content, role] = [last('content'), last('role')];
   if (content === undefined || role === undefined || valueText(text, role) !== '"assistant"') return null;
-  if (last('id') === undefined || last('status') === undefined) return null;
   let parts = 0;
   let isRefusal = false;
   const end = forEachElement(text, content.valueStart, (start) => {

@@ -30,6 +30,21 @@ describe('of a response', () => {
     expect(meter.feed(times(1000, () => again))).toBe(times(1000, () => again));
     expect(meter.failure).toBeNull();
   });
+
+  it('one that is long is not held back, nor what opens it after that', () => {
+    const long = frame({ response: { instructions: 'x'.repeat(700_000) }, type: 'response.created' } as {
+      type: string;
+    });
+    const next = frame({ response: { instructions: 'x'.repeat(700_000) }, type: 'response.in_progress' } as {
+      type: string;
+    });
+    const meter = createResponsesMeter(options);
+    expect(meter.feed(long)).toBe('');
+    expect(meter.feed(next)).toBe(long + next);
+    expect(meter.isOpening).toBe(false);
+    expect(meter.feed(opening('response.queued'))).toBe(opening('response.queued'));
+    expect(meter.isOpening).toBe(false);
+  });
 });
 
 describe('of a message', () => {
@@ -47,6 +62,15 @@ describe('of a message', () => {
     const meter = createMessagesMeter(options);
     expect(meter.feed(start)).toBe('');
     expect(meter.feed(start)).toBe(start + start);
+    expect(meter.isOpening).toBe(false);
+  });
+
+  it('one that is long is not held back', () => {
+    const long = frame({ type: 'message_start', message: { usage, content: 'x'.repeat(1_100_000) } } as {
+      type: string;
+    });
+    const meter = createMessagesMeter(options);
+    expect(meter.feed(long)).toBe(long);
     expect(meter.isOpening).toBe(false);
   });
 

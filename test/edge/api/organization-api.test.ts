@@ -36,6 +36,8 @@ describe("OpenAI's organization API", () => {
     ['usage/completions', 'start_time', '.'],
     ['usage/completions?start_time=yesterday', 'start_time', 'seconds since the Unix epoch'],
     ['usage/completions?start_time=20&end_time=10', 'end_time', 'after start_time'],
+    ['usage/completions?start_time=4000000000', 'start_time', 'in the future'],
+    ['usage/images?start_time=4000000000', 'start_time', 'in the future'],
     ['usage/completions?start_time=0&end_time=86400&limit=32', 'limit', 'at most 31'],
     ['usage/completions?start_time=0&bucket_width=1m', 'bucket_width', '1d, 1h'],
     ['usage/completions?start_time=0&page=page_7', 'page', 'not a next_page'],

@@ -10,20 +10,20 @@ export interface Asked {
 /** Completion tokens by request id of the answers that came whole. */
 export type Complete = Map<string, number>;
 
-/** Sends one request after another until that is enough, or the gateway gone; notes those whose answer came whole. */
+/** Sends one request after another, of chat and of messages, until that is enough, or the gateway gone; notes those whose answer came whole. */
 export async function keepAsking({ url, key }: Asked, stream: boolean, complete: Complete, enough = () => false) {
   while (!enough()) {
     try {
       const standin = { output_tokens: 5 + Math.floor(Math.random() * 10), tpot_ms: 1 };
-      const body = JSON.stringify(
-        chatBody({ stream, max_tokens: 50, standin, stream_options: stream ? { include_usage: true } : undefined }),
-      );
+      const isChat = Math.random() < 0.5;
+      const more = isChat && stream ? { stream_options: { include_usage: true } } : {};
+      const body = JSON.stringify(chatBody({ stream, max_tokens: 50, standin, ...more }));
       const headers = { authorization: `Bearer ${key}`, ...json };
-      const answer = await fetch(new URL(chatPath, url), { method: 'POST', headers, body });
+      const answer = await fetch(new URL(isChat ? chatPath : '/v1/messages', url), { method: 'POST', headers, body });
       const text = await answer.text();
-      const isComplete =
-        answer.status === 200 && (!stream || text.endsWith('data: [DONE]\n\n')) && !text.includes('"error"');
-      const output = /"completion_tokens":(\d+)/.exec(text.slice(text.lastIndexOf('"usage"')))?.[1];
+      const isEnded = !stream || (isChat ? text.endsWith('data: [DONE]\n\n') : text.includes('event: message_stop\n'));
+      const isComplete = answer.status === 200 && isEnded && !text.includes('"error"');
+      const output = /"(?:completion|output)_tokens": ?(\d+)/.exec(text.slice(text.lastIndexOf('"usage"')))?.[1];
       if (isComplete) complete.set(answer.headers.get('x-request-id') ?? '', Number(output));
     } catch {
       return;

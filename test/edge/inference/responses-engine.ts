@@ -17,6 +17,8 @@ export interface Script {
   /** The first that comes of this name is cut after it was taken, whichever engine it comes to. */
   readonly cutFirst?: string;
   readonly status?: number;
+  /** Tokens that come in each event, an event every other millisecond until it is aborted. */
+  readonly gathered?: number;
   /** What it says, in the place of its tokens' words. */
   readonly says?: string;
 }
@@ -141,6 +143,10 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
     }
     answer.write(frames.slice(0, openings).join(''));
     if (script.queuedMs !== undefined) await sleep(script.queuedMs);
+    if (script.gathered !== undefined) {
+      await gather(body, script.gathered, answer);
+      return;
+    }
     answer.write(frames.slice(openings).join(''));
     if (script.end === 'hang') {
       const tokens = script.tokens ?? 3;
@@ -150,6 +156,18 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
         answer.end(frameOf(ended));
       });
     } else answer.end();
+  }
+
+  async function gather(body: Body, gathered: number, answer: ServerResponse): Promise<void> {
+    let isAborted = false;
+    waiting.set(`${body.request_id}_0`, () => (isAborted = true));
+    let tokens = 0;
+    for (; !isAborted && !answer.destroyed; tokens += gathered) {
+      const place = { content_index: 0, item_id: 'msg_1', output_index: 0, sequence_number: tokens };
+      answer.write(frameOf({ ...place, delta: 'word '.repeat(gathered), type: 'response.output_text.delta' }));
+      await sleep(2);
+    }
+    answer.end(frameOf({ response: whole(body, tokens, 'completed'), type: 'response.completed' }));
   }
 
   function json(body: Body, { tokens = 3, end = 'completed', status = 200 }: Script, answer: ServerResponse): void {

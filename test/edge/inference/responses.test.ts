@@ -110,6 +110,12 @@ describe('is refused, and no engine sees it:', () => {
       },
       'input[1] has a part of the type "refusal"',
     ],
+    // vLLM reads the first part of every one that has its type, with and without an id.
+    [{ type: 'message', role: 'assistant', content: [] }, 'input[1] has no content'],
+    [
+      { type: 'message', role: 'assistant', content: [{ type: 'refusal', refusal: 'No.' }] },
+      'input[1] has a part of the type "refusal"',
+    ],
     [{ type: `r\u00fcck${'x'.repeat(100)}` }, 'input[1] is of the type "r??ckxxx'],
   ])('an item of the input that vLLM fails on: %j', async (item, words) => {
     const input = [{ role: 'user', content: 'Hi' }, item, { role: 'user', content: 'Go' }];
@@ -134,6 +140,8 @@ describe('is refused, and no engine sees it:', () => {
         status: 'completed',
         content: [{ type: 'output_text', text: 'x' }],
       },
+      { role: 'assistant', id: 'm', status: 'completed', content: [] },
+      { role: 'assistant', id: 'm', status: 'completed', content: [{ type: 'refusal', refusal: 'No.' }] },
       { type: 'function_call', call_id: 'c', name: 'n', arguments: '{}' },
       { type: 'function_call_output', call_id: 'c', output: '{"type":"item_reference"}' },
       {
@@ -328,6 +336,17 @@ describe('a wallet', () => {
     expect(events.at(-1)).toMatchObject({ type: 'error', code: 'insufficient_funds' });
     const record = await bench.recordOf(answer, key);
     expect(record).toMatchObject({ outcome: 'ended', usage_source: 'engine', output_tokens: 3001 });
+    expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
+  });
+
+  it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0006');
+    const answer = await ask({ gathered: 50 }, streamed, { key });
+    const events = eventsOf(await answer.text());
+    expect(events.at(-1)).toMatchObject({ type: 'error', code: 'insufficient_funds' });
+    // The wallet pays for 1500 tokens.
+    expect(events.filter(({ type }) => type.endsWith('.delta')).length).toBeLessThan(200);
+    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'ended', usage_source: 'engine' });
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
 });

@@ -78,6 +78,8 @@ const samples: Readonly<Record<string, readonly [beyond: unknown, within: unknow
   ],
   bad_words: [['x'.repeat(449)], ['x'.repeat(448)]],
   thinking_token_budget: [2 ** 31, 2 ** 31 - 1],
+  top_k: [10 ** 30, 40],
+  stream_interval: [10 ** 30, 4],
   repetition_detection: [
     { max_pattern_size: 65, min_count: 2 },
     { max_pattern_size: 64, min_count: 16 },

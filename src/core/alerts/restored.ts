@@ -1,0 +1,23 @@
+import type { ISql } from 'postgres';
+
+/** Alerts of a database that is a copy of another one. */
+
+const isUnaddressed = (sql: ISql) => sql`e.addressed_at is null and exists (
+  select from webhook_endpoints w where w.organization_id = e.organization_id and w.enabled)`;
+
+/** Of which somebody is still to be told. */
+export async function countPendingAlerts(sql: ISql): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select ((select count(*) from alert_deliveries where status = 'pending')
+      + (select count(*) from alert_events e where ${isUnaddressed(sql)}))::int as count`;
+  return row?.count ?? 0;
+}
+
+/** Tells nobody of what was raised, and switches webhooks off: their receivers hear of it from the other database. */
+export async function silenceAlerts(sql: ISql): Promise<void> {
+  await sql`update webhook_endpoints set enabled = false where enabled`;
+  await sql`
+    update alert_deliveries set status = 'failed', next_attempt_at = null, last_error = 'disabled'
+    where status = 'pending'`;
+  await sql`update alert_events set addressed_at = clock_timestamp() where addressed_at is null`;
+}

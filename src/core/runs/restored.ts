@@ -1,0 +1,26 @@
+import type { ISql } from 'postgres';
+import { activeStatuses } from './run-status.ts';
+
+/** Runs of a database that is a copy of another one. */
+
+/** Runs that wait or go on. */
+export async function countUnfinishedRuns(sql: ISql): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from runs where status in ${sql(['PENDING', ...activeStatuses])}`;
+  return row?.count ?? 0;
+}
+
+const message =
+  'the database was restored from a backup; the run goes on in the one that the backup is of, if anywhere';
+
+/** What waits is canceled, what goes on has failed here: its commands belong to the other database. */
+export async function endUnfinishedRuns(sql: ISql): Promise<void> {
+  await sql`
+    update runs set status = 'CANCELED', cancel_reason = 'asked', failure_message = ${message},
+      ended_at = clock_timestamp()
+    where status = 'PENDING'`;
+  await sql`
+    update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${message}, fence = fence + 1,
+      ended_at = clock_timestamp(), lease_until = null
+    where status in ${sql([...activeStatuses])}`;
+}

@@ -1,0 +1,52 @@
+import type { ISql } from 'postgres';
+import { countPendingAlerts, silenceAlerts } from '#core/alerts/alerts.ts';
+import { cancelOpenBatches, countOpenBatches } from '#core/batches/batches.ts';
+import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
+import { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/runs.ts';
+import { FailedError } from '#edge/cli/cli.ts';
+
+/** What a database would go on with by itself, and the one that it is a copy of as well. */
+
+interface Work {
+  readonly what: string;
+  /** Older backups have not all of them. */
+  readonly table: string;
+  /** Null for what is there in any case. */
+  readonly count: ((sql: ISql) => Promise<number>) | null;
+  readonly end: (sql: ISql) => Promise<void>;
+}
+
+const works: readonly Work[] = [
+  { what: 'batches', table: 'batches', count: countOpenBatches, end: cancelOpenBatches },
+  { what: 'runs of stacks', table: 'runs', count: countUnfinishedRuns, end: endUnfinishedRuns },
+  { what: 'alerts', table: 'alert_events', count: countPendingAlerts, end: silenceAlerts },
+  { what: 'engines', table: 'fleet_secrets', count: null, end: forgetFleetIdentity },
+];
+
+/** Null where nobody has said. */
+export type PendingChoice = 'resume' | 'end' | null;
+
+/**
+ * Only who restores knows whether the other database is used again: both would ask the same requests of engines, apply
+ * the same stacks, and tell the same receivers.
+ * @throws FailedError where something has not ended and nothing was said of it
+ */
+export async function decidePending(sql: ISql, choice: PendingChoice): Promise<void> {
+  if (choice === 'resume') return;
+  const found: string[] = [];
+  for (const { what, table, count, end } of works) {
+    const [row] = await sql`select to_regclass(${table}) is not null as there`;
+    if (row?.['there'] !== true) continue;
+    if (choice === 'end') await end(sql);
+    else if (count !== null) {
+      const open = await count(sql);
+      if (open > 0) found.push(`${open} ${what}`);
+    }
+  }
+  if (found.length === 0) return;
+  throw new FailedError(
+    `the backup holds what had not ended: ${found.join(', ')}. Nothing was changed. Say --pending resume where the ` +
+      'database that it is of is never used again: the restored one goes on with them. Say --pending end where it is: ' +
+      'they end in the restored one, its webhooks are switched off, and it leaves the engines of the other alone',
+  );
+}

@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest';
+import { createMessagesMeter, createResponsesMeter } from '#core/metering/metering.ts';
+
+/** Engines that guess tokens ahead, or gather them, bring many in one event; their number comes with the end alone. */
+
+const options = {
+  wantsUsage: true,
+  wantsRunningUsage: false,
+  costText: null,
+  rename: null,
+  choices: 1,
+  prompts: 1,
+  mayCountOnFinish: false,
+};
+const frame = (event: object): string => `event: x\ndata: ${JSON.stringify(event)}\n\n`;
+
+const forms = [
+  [
+    'a response',
+    () => createResponsesMeter(options),
+    (delta: string) => ({ content_index: 0, delta, item_id: 'msg_1', type: 'response.output_text.delta' }),
+  ],
+  [
+    'a response whose events begin with their type',
+    () => createResponsesMeter(options),
+    (delta: string) => ({ type: 'response.output_text.delta', content_index: 0, delta }),
+  ],
+  [
+    'a message',
+    () => createMessagesMeter(options),
+    (text: string) => ({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } }),
+  ],
+  [
+    'a message whose events end with their type',
+    () => createMessagesMeter(options),
+    (text: string) => ({ delta: { type: 'text_delta', text }, index: 0, type: 'content_block_delta' }),
+  ],
+] as const;
+
+describe.each(forms)('%s', (_, create, event) => {
+  it('of events of one token each has as many tokens as events', () => {
+    const meter = create();
+    for (const token of ['The', ' answer', ' is', ' "', 'f', 'orty', '-two', '\\', '"', '.', '\n', '']) {
+      meter.feed(frame(event(token)));
+    }
+    expect([meter.outputTokens, meter.likelyTokens]).toEqual([11, 11]);
+  });
+
+  it('of events of many tokens is held for by its text, and billed without a count by its events', () => {
+    const meter = create();
+    for (let read = 0; read < 10; read += 1) meter.feed(frame(event(' "word"'.repeat(40))));
+    expect(meter.usage()).toMatchObject({ source: 'counted', usage: { outputTokens: 10 } });
+    expect(meter.likelyTokens).toBeGreaterThan(400);
+    // 40 words of three tokens in each.
+    expect(meter.likelyTokens).toBeLessThan(1200);
+  });
+});

@@ -1,0 +1,73 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
+import { batchEnd, batchWhen, flexFile, line, linesOf, outputOf, startBatch } from './batch-bench.ts';
+import { type Body, openOrganization, useInference } from './inference-gateway.ts';
+
+/** What happens to a batch whose budget or organization stops it midway: it waits, and nothing is asked twice. */
+
+let receiver: LocalReceiver;
+const bench = useInference(async () => {
+  receiver = await startLocalReceiver();
+  return { engines: { chat: flexFile('chat') }, env: { HEADGATE_WEBHOOK_HOSTS: receiver.host } };
+});
+afterAll(() => receiver.close());
+
+const tokens = 40;
+const lines = 20;
+const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 1 } };
+
+async function expectWhole(batch: Body, key: string): Promise<void> {
+  expect(batch).toMatchObject({ status: 'completed', request_counts: { total: lines, completed: lines, failed: 0 } });
+  const output = await outputOf(bench.gateway, batch.output_file_id, key);
+  expect(new Set(output.map(({ custom_id: id }) => id)).size).toBe(lines);
+  const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+  const { ended } = totals.outcomes;
+  expect(totals.outcomes).toEqual({ completed: lines, aborted: 0, ended, failed: 0 });
+  // What was ended under way is charged for the part that was made.
+  expect(totals.output_tokens).toBeGreaterThanOrEqual(lines * tokens);
+  expect(totals.output_tokens).toBeLessThanOrEqual((lines + ended) * tokens);
+}
+
+const patch = async (path: string, key: string | undefined, fields: object): Promise<void> => {
+  const options = { method: 'PATCH', body: fields, ...(key !== undefined && { key }) };
+  expect((await bench.gateway.request(path, options)).status).toBe(200);
+};
+
+describe('a batch', () => {
+  it('waits at a hard budget that it reaches midway, spends no more, and goes on where that is raised', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const post = async (path: string, fields: object): Promise<Body> =>
+      (await bench.post(path, fields, { key })).json();
+    await post('/v1/webhooks', { url: receiver.url, events: ['budget.exceeded'] });
+    const budget = await post('/v1/budgets', {
+      scope: { type: 'user', id: null },
+      period: 'daily',
+      amount: '0.00005',
+    });
+    expect(budget).toMatchObject({ mode: 'hard' });
+    const text = Array.from({ length: lines }, (_, n) => line(n, { body: { ...body, user: 'nightly' } })).join('\n');
+    const { id } = await startBatch(bench.gateway, text, { key });
+    const waiting = await batchWhen(bench.gateway, id, ({ waiting_for: code }) => code === 'budget_exceeded', key);
+    expect(waiting).toMatchObject({ status: 'in_progress', request_counts: { failed: 0 } });
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    expect(Number(totals.cost)).toBeGreaterThan(0);
+    expect(Number(totals.cost)).toBeLessThanOrEqual(0.00005);
+    await expect.poll(() => receiver.got.length, { timeout: 60_000 }).toBe(1);
+    await patch(`/v1/budgets/${budget.id}`, key, { amount: '1' });
+    await expectWhole(await batchEnd(bench.gateway, id, key), key);
+    expect(receiver.got).toHaveLength(1);
+  });
+
+  it('waits while its organization is suspended midway, and goes on with it', async () => {
+    const { id: organization, key } = await openOrganization(bench.gateway, '5');
+    const { id } = await startBatch(bench.gateway, linesOf(lines, { body }), { key });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
+    await patch(`/v1/organizations/${organization}`, undefined, { status: 'suspended' });
+    const scoped = `/v1/batches/${id}?organization_id=${organization}`;
+    await expect
+      .poll(async () => ((await (await bench.gateway.request(scoped)).json()) as Body).waiting_for, { timeout: 60_000 })
+      .toBe('organization_suspended');
+    await patch(`/v1/organizations/${organization}`, undefined, { status: 'active' });
+    await expectWhole(await batchEnd(bench.gateway, id, key), key);
+  });
+});
