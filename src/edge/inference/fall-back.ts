@@ -1,7 +1,9 @@
 import { AppError } from '#base/errors.ts';
 import { type Grant, moveHold } from '#core/admission/admission.ts';
 import { noUsage } from '#core/metering/metering.ts';
+import type { Routing } from '#core/routing/routing.ts';
 import { demandOf, outputLimitHeader, showOutputLimit } from './admit.ts';
+import { replicaOutcome } from './affinity.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { mayUse } from './choose-model.ts';
 import { nameFallback, nameNoFallback } from './fallback-header.ts';
@@ -43,6 +45,8 @@ export async function serveWithFallbacks(
   const first = await ask(parts, call, asked, grant);
   const { lease } = call.held;
   let last = first;
+  // What a further model fails at as well is the request's fault, or that of what they have in common.
+  let isSuspect = false;
   let isLeft = false;
   try {
     for (const id of asked.model.fallbacks) {
@@ -55,7 +59,8 @@ export async function serveWithFallbacks(
       leave(parts, call, last);
       isLeft = true;
       putInPlace(call, asked, { request, grant: moved });
-      last = await ask(parts, call, request, moved);
+      isSuspect ||= replicaOutcome(last.outcome) === 'failed';
+      last = await ask(isSuspect ? withoutFailures(parts) : parts, call, request, moved);
       isLeft = false;
     }
   } catch (error) {
@@ -71,6 +76,13 @@ export async function serveWithFallbacks(
   call.held.lease = lease;
   // What its engine may have counted is noted already.
   return { ...first.outcome, usage: noUsage };
+}
+
+/** The same, where no replica is told to have failed: one caller could take replicas of many models from all others. */
+function withoutFailures(parts: PathParts): PathParts {
+  const { routing } = parts;
+  const report: Routing['report'] = (lease, said) => routing.report(lease, said === 'failed' ? 'unknown' : said);
+  return { ...parts, routing: { ...routing, report } };
 }
 
 async function ask(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Attempt> {
