@@ -61,6 +61,7 @@ export {
   readEngineHistory,
   readGpuRuns,
   readReplicaGpus,
+  type ReplicaGpus,
   type ReplicaRun,
 } from '#core/fleet/runs/runs.ts';
 export type {

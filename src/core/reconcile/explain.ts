@@ -57,6 +57,7 @@ export function explainHour(hour: HourFacts, known: Known): Explained {
   const reasons = [
     ...reasonsOfUsage(hour, known),
     ...reasonsOfOwn(hour),
+    ...reasonsOfMoved(hour, known),
     ...reasonsOfEnds(hour, known),
     ...reasonsOfPresent(hour, known),
   ];
@@ -129,11 +130,20 @@ function reasonsOfOwn({ own, readMs, carried }: HourFacts): Reason[] {
   return own.flatMap((one): Reason[] => {
     const { kind, requests: count, uncounted, promptTokens, completionTokens } = one;
     const bound = { promptTokens, completionTokens };
-    const reasons: Reason[] = [{ widens: null, bound, kind, count }];
+    const reasons: Reason[] = count === 0 ? [] : [{ widens: null, bound, kind, count }];
     if (uncounted > 0) reasons.push({ widens: 'moreMax', bound: boundless, kind: 'uncounted', count: uncounted });
     const isCarried = readMs === null ? carried !== null : one.lastMs > readMs - lagMs;
     if (isCarried) reasons.push({ widens: 'carryMax', bound, kind: 'carried', count });
     return reasons;
+  });
+}
+
+/** The base that the books have them with may have counted fewer, and another one them. */
+function reasonsOfMoved({ model, hourMs: at }: HourFacts, { moved }: Known): Reason[] {
+  return moved.flatMap(({ adapter, hourMs: movedMs, from, to, requests: count, ...bound }): Reason[] => {
+    if (movedMs !== at || (from !== model && !to.includes(model))) return [];
+    const detail = `${adapter}: ${[from, ...to].join(', then ')}`;
+    return [{ widens: from === model ? 'fewerMax' : 'moreMax', bound, kind: 'adapter_moved', count, detail }];
   });
 }
 
