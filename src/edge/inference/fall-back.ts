@@ -14,6 +14,7 @@ import { relay } from './relay.ts';
 import { relayParts } from './relay-parts.ts';
 import { priceOf } from './request-price.ts';
 import { flexQueueFull, route } from './route.ts';
+import { shareVocabulary, usesTokenIds } from './token-ids.ts';
 import { noteRetried } from './unbilled.ts';
 
 /** How a model did with a request. */
@@ -33,8 +34,8 @@ interface Attempt {
  * after the other, as long as the client is there and has no byte of an answer. The request keeps its one hold, which is
  * raised to a dearer price beforehand, and its limits have counted it once.
  *
- * A model is passed over where the key may not use it, where the request is not for it, and where wallet or cap do not
- * pay for it. Where none answers, the refusal of the one that was asked for stands.
+ * A model is passed over where the key may not use it, where the request is not for it or has token ids of another
+ * vocabulary, and where wallet or cap do not pay for it. Where none answers, the refusal of the one that was asked for stands.
  */
 export async function serveWithFallbacks(
   parts: PathParts,
@@ -115,7 +116,12 @@ function isUnserved({ request, outcome: { unanswered, error } }: Attempt, asked:
 }
 
 /** The request as a fallback gets it; null where that cannot or must not serve it. */
-function requestTo(parts: PathParts, call: Call, asked: InferenceRequest, id: string): InferenceRequest | null {
+export function requestTo(
+  parts: Pick<PathParts, 'authenticator' | 'catalog' | 'limits'>,
+  call: Call,
+  asked: InferenceRequest,
+  id: string,
+): InferenceRequest | null {
   const { endpoint, incoming } = call;
   const { fields, caller } = asked;
   const model = parts.catalog.find(id);
@@ -124,6 +130,7 @@ function requestTo(parts: PathParts, call: Call, asked: InferenceRequest, id: st
   if (model === undefined || !mayUse(usableModels, model)) return null;
   const serves: readonly string[] = endpoint.taskTypes;
   if (!serves.includes(model.taskType)) return null;
+  if (!shareVocabulary(asked.model.engine, model.engine) && usesTokenIds(fields, endpoint)) return null;
   // A prompt has one token at least.
   if (fields.outputTokensMax !== null && fields.outputTokensMax >= model.contextLength) return null;
   const price = priceOf(parts.catalog, model, endpoint, fields);

@@ -48,7 +48,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   requireBooks(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser };
-  if (isDry) return dryRun(parts, call, request);
+  if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;
   if (earlier !== null) return earlier;
