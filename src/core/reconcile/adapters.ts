@@ -1,6 +1,7 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { Edge, EdgeTokens, EndedLater, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { hourKey } from './edges.ts';
+import { addUnsure, noneUnsure } from './unsure.ts';
 
 /**
  * An engine counts what its adapters do as its own model's, under that model's name alone. So the books of the adapters
@@ -74,10 +75,10 @@ export function underBases(usage: UsageHours, edges: readonly Edge[], bases: Bas
 
 /** What an hour does not know for sure may have been at another base. */
 function unsureOf(hour: UsageHour, model: string): UsageHour[] {
-  const { promptTokensUnsure, unsure, unsureSequences, isBeforeRetention } = hour;
+  const { promptTokensUnsure, unsure, isBeforeRetention } = hour;
   if (unsure === 0 && promptTokensUnsure === 0 && !isBeforeRetention) return [];
   const nothing = { requests: 0, cacheHits: 0, inputTokens: 0, promptTokens: 0, outputTokens: 0, costPicoUsd: 0n };
-  const unknown = { promptTokensUnsure, unsure, unsureSequences, sums: null, isBeforeRetention };
+  const unknown = { ...addUnsure(hour, noneUnsure), promptTokensUnsure, sums: null, isBeforeRetention };
   return [{ model, hourMs: hour.hourMs, ...nothing, ...unknown }];
 }
 
@@ -116,11 +117,20 @@ export function findMoved({ own }: EngineHistory, usage: UsageHours, bases: Base
 
 type Own = EngineHistory['own'][number];
 
+function addMax(a: Own['uncountedMax'], b: Own['uncountedMax']): Own['uncountedMax'] {
+  if (a === null || b === null) return null;
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+  };
+}
+
 function addOwn(a: Own, b: Own): Own {
   return {
     ...a,
     requests: a.requests + b.requests,
     uncounted: a.uncounted + b.uncounted,
+    uncountedMax: addMax(a.uncountedMax, b.uncountedMax),
     promptTokens: a.promptTokens + b.promptTokens,
     completionTokens: a.completionTokens + b.completionTokens,
     lastMs: Math.max(a.lastMs, b.lastMs),
@@ -150,8 +160,7 @@ function addHours(a: UsageHour, b: UsageHour): UsageHour {
     promptTokensUnsure: a.promptTokensUnsure + b.promptTokensUnsure,
     outputTokens: a.outputTokens + b.outputTokens,
     costPicoUsd: a.costPicoUsd + b.costPicoUsd,
-    unsure: a.unsure + b.unsure,
-    unsureSequences: a.unsureSequences + b.unsureSequences,
+    ...addUnsure(a, b),
     sums: addSums(a.sums, b.sums),
     isBeforeRetention: a.isBeforeRetention || b.isBeforeRetention,
   };
@@ -168,7 +177,7 @@ function addSums(a: UsageHour['sums'], b: UsageHour['sums']): UsageHour['sums'] 
 }
 
 function addEnded(a: EndedLater, b: EndedLater): EndedLater {
-  return { ...a, unsure: a.unsure + b.unsure, unsureSequences: a.unsureSequences + b.unsureSequences };
+  return { ...a, ...addUnsure(a, b) };
 }
 
 /** In the order of `withAdapters`. */

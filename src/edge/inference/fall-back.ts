@@ -15,6 +15,7 @@ import { relayParts } from './relay-parts.ts';
 import { priceOf } from './request-price.ts';
 import { flexQueueFull, route } from './route.ts';
 import { shareVocabulary, usesTokenIds } from './token-ids.ts';
+import { enterUnderWay } from './under-way.ts';
 import { noteRetried } from './unbilled.ts';
 
 /** How a model did with a request. */
@@ -94,6 +95,7 @@ async function ask(parts: PathParts, call: Call, request: InferenceRequest, gran
 
 async function outcomeOfModel(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   try {
+    await enterUnderWay(parts, call, request);
     await route(parts, call, request);
     const outcome = await (request.fields.split === null ? relay : relayParts)(parts, call, request, grant);
     return outcome;
