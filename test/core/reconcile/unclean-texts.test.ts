@@ -19,7 +19,7 @@ describe('an engine that is killed with texts', () => {
   const pidWithRequest = (not = 0): Promise<number> =>
     eventually(async () => {
       const folder = join(bench.gateway.dataDir, 'engines', 'running');
-      const records = readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as Body);
+      const records: Body[] = readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')));
       const { data }: Body = await (await bench.gateway.request('/v1/admin/engines')).json();
       const isBusy = data[0].replicas.some(({ id, running }: Body) => running > 0 && records[0]?.replicaId === id);
       return records.length === 1 && records[0].pid !== not && isBusy && Number(records[0].pid);

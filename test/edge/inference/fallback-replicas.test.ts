@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ const asked: string[] = [];
 let server: Server | null = null;
 
 async function startServers(): Promise<string> {
-  server = createServer(async (incoming, response) => {
+  const take = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
     const name = (incoming.url ?? '').split('/')[1] ?? '';
     const text = await readText(incoming);
     if (text.includes('silence')) return;
@@ -19,7 +19,8 @@ async function startServers(): Promise<string> {
     const choices = [{ index: 0, message: { role: 'assistant', content: 'well' }, finish_reason: 'stop' }];
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify({ id: 'x', object: 'chat.completion', created: 1, model: name, choices, usage }));
-  });
+  };
+  server = createServer((incoming, response) => void take(incoming, response));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
