@@ -8,6 +8,8 @@ import { createGateways, type Gateways, heartbeatMs, type Message, readNamespace
 import { changesKnownMs, type Keys } from '#core/keys/keys.ts';
 import type { Part } from './parts.ts';
 
+const marksMs = 600_000;
+
 /** Where gateways of one database meet in Redis. */
 export interface SharedStore {
   /** Null without REDIS_URL: this gateway is alone, and keeps in its memory what others would share. */
@@ -31,7 +33,7 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
 
 /** This gateway among those of its database, and what they tell each other. Alone it tells nobody anything. */
 export interface Coordination {
-  readonly gateways: Pick<Gateways, 'id' | 'placeId' | 'live' | 'tell' | 'uncleanRuns'>;
+  readonly gateways: Pick<Gateways, 'id' | 'underWay' | 'placeId' | 'live' | 'tell' | 'uncleanRuns'>;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
   /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */
@@ -69,7 +71,10 @@ export function createCoordination(parts: CoordinationParts): Coordination {
     formerIds: () => formerIds,
     part: {
       name: 'gateways of the database',
-      jobs: [{ name: 'heartbeat', everyMs: heartbeatMs, where: 'every', run: () => gateways.beat() }],
+      jobs: [
+        { name: 'heartbeat', everyMs: heartbeatMs, where: 'every', run: () => gateways.beat() },
+        { name: 'lower marks', everyMs: marksMs, where: 'every', run: () => gateways.underWay.lower() },
+      ],
       async start() {
         formerIds = await gateways.start();
       },

@@ -156,12 +156,13 @@ interface GuardedOptions extends EdgesOptions {
 }
 
 function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Inference {
-  const { config, gateway, guards, observe, clock, log } = options;
+  const { config, foundation, gateway, guards, observe, clock, log } = options;
   const { engineClient: client } = gateway;
   return createInference({
     ...gateway,
     ...guards,
     budgets: countedBudgets(gateway),
+    underWay: foundation.coordination.gateways.underWay,
     authenticator: heldKeys.authenticator(guards.authenticator),
     observer: observe.requests,
     client,

@@ -19,6 +19,7 @@ export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions }
 export { type CapRefusal, estimateTokens, type RequestSize } from './request-cost.ts';
 export type { StreamHold } from './stream-hold.ts';
 export {
+  type Forecast,
   forecastHold,
   type Grant,
   heldPicoUsd,

@@ -1,9 +1,11 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
+import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
 import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 import type { Model, PriceVersion } from './model.ts';
 import { type PriceTable, readPriceVersion, syncModels } from './sync.ts';
 
+export type { AdapterBases } from './adapter-bases.ts';
 export { findFlag, fillReferences } from './process-command-checks.ts';
 export {
   type DockerHostSettings,
@@ -70,8 +72,8 @@ export interface Catalog {
   list(): readonly Model[];
   /** The enabled models of one task type, in the order of their ids. */
   byTask(taskType: TaskType): readonly Model[];
-  /** Ids of bases by those of LoRA adapters, of all that files ever named. */
-  bases(): ReadonlyMap<string, string>;
+  /** Which models LoRA adapters were served with, of all that files ever named. */
+  bases(): AdapterBases;
   /** The price in force for a tier, `default` when absent; undefined when the engine's file has none. */
   price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
   /** A price that is or was in force, by the id that records have of it; null for none. */
@@ -90,7 +92,7 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
   let models: readonly Model[] = toModels(engines, () => startedAt);
   let byName = indexByName(models);
   let prices: PriceTable = new Map();
-  let bases: ReadonlyMap<string, string> = new Map();
+  let bases = createAdapterBases([]);
 
   async function prepare(next: readonly EngineDefinition[]): Promise<() => void> {
     const synced = await syncModels(db, clock, next);

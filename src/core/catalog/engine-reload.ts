@@ -30,8 +30,8 @@ export interface EngineReloadParts {
   readonly readFiles: () => EngineFilesResult;
   /** Writes models and prices of the new engines to the database. @returns what puts them in place of the old ones */
   readonly catalog: { prepare(engines: readonly EngineDefinition[]): Promise<() => void> };
-  /** @throws when one of them cannot be run here, and changes nothing then */
-  readonly fleet: { reload(engines: readonly EngineDefinition[]): void };
+  /** Writes nothing. @returns the same for what runs. @throws when one of them cannot be run here */
+  readonly fleet: { prepare(engines: readonly EngineDefinition[]): () => void };
   readonly clock: Pick<Clock, 'now'>;
   readonly log: Log;
 }
@@ -63,13 +63,16 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     const read = readFiles();
     if (!read.ok) return refuse(read.problems);
     const changes = changesBetween(engines, read.engines);
-    const applyToCatalog = await catalog.prepare(read.engines);
-    // Both in one step: no request finds the one without the other.
+    let applyToFleet: () => void;
     try {
-      fleet.reload(read.engines);
+      applyToFleet = fleet.prepare(read.engines);
     } catch (error) {
       return refuse([{ file: 'engines', line: null, field: null, message: messageOf(error) }]);
     }
+    // Last of what may fail: what is in the database then is what holds.
+    const applyToCatalog = await catalog.prepare(read.engines);
+    // Both in one step: no request finds the one without the other.
+    applyToFleet();
     applyToCatalog();
     engines = read.engines;
     state = { readAtMs: clock.now(), refused: null };

@@ -1,4 +1,4 @@
-import { bigint, index, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { bigint, index, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const microUsdPerMTok = (name: string) => bigint(name, { mode: 'bigint' });
@@ -7,9 +7,26 @@ const microUsdPerMTok = (name: string) => bigint(name, { mode: 'bigint' });
 export const models = pgTable('models', {
   id: text('id').primaryKey(),
   firstSeenAt: moment('first_seen_at').notNull(),
-  /** Of a LoRA adapter the model that it was last served with; a file that goes takes this along no more than the rest. */
+  /** Read by gateways of the version before alone, which may still run beside this one. */
   baseId: text('base_id'),
 });
+
+/**
+ * Dated as prices are: which model a LoRA adapter was served with from a moment on. A model that never was an adapter
+ * has no row; a file that goes takes none along.
+ */
+export const adapterBases = pgTable(
+  'adapter_bases',
+  {
+    adapterId: text('adapter_id')
+      .notNull()
+      .references(() => models.id),
+    /** Null: it is a model of its own, served by its own engine. */
+    baseId: text('base_id'),
+    effectiveFrom: moment('effective_from').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.adapterId, table.effectiveFrom] })],
+);
 
 /** Dated prices, one line of versions per model and tier: a change adds a row and never rewrites one. */
 export const priceVersions = pgTable(

@@ -1,10 +1,11 @@
-import { desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
+import { desc, eq, inArray } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
+import { type AdapterBases, createAdapterBases, type DatedBase } from './adapter-bases.ts';
 import { serviceTiers, type EngineDefinition, type EnginePricing, type ServiceTier } from './engine-definition.ts';
 import type { PriceVersion } from './model.ts';
-import { models, priceVersions } from './schema.ts';
+import { adapterBases, models, priceVersions } from './schema.ts';
 
 /** The newest versions by model id, for the tiers that its file has prices of. */
 export type PriceTable = ReadonlyMap<string, Readonly<Partial<Record<ServiceTier, PriceVersion>>>>;
@@ -13,8 +14,8 @@ export interface SyncedModels {
   /** Unix seconds by model id. */
   readonly createdAt: ReadonlyMap<string, number>;
   readonly prices: PriceTable;
-  /** Ids of bases by those of adapters, of all that files ever named. */
-  readonly bases: ReadonlyMap<string, string>;
+  /** Of all adapters that files ever named. */
+  readonly bases: AdapterBases;
 }
 
 /** A model of the files as it is priced. */
@@ -27,7 +28,10 @@ function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
   ]);
 }
 
-/** Makes the database know the models of the files, and adds a price version for each price that changed. */
+/**
+ * Makes the database know the models of the files, and adds a version for each price that changed and each adapter that
+ * has another base.
+ */
 export async function syncModels(db: Db, clock: Clock, engines: readonly EngineDefinition[]): Promise<SyncedModels> {
   const priced = pricedModels(engines);
   return db.orm.transaction(async (tx) => {
@@ -37,8 +41,8 @@ export async function syncModels(db: Db, clock: Clock, engines: readonly EngineD
     if (named.length > 0) {
       await tx
         .insert(models)
-        .values(named.map(({ id, baseId }) => ({ id, firstSeenAt, baseId })))
-        .onConflictDoUpdate({ target: models.id, set: { baseId: sql`excluded.base_id` } });
+        .values(named.map(({ id }) => ({ id, firstSeenAt })))
+        .onConflictDoNothing();
     }
     // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
@@ -56,9 +60,36 @@ export async function syncModels(db: Db, clock: Clock, engines: readonly EngineD
     return {
       createdAt: new Map(rows.map((row) => [row.id, Math.floor(row.firstSeenAt.getTime() / 1000)])),
       prices: priceTable(priced, newest),
-      bases: await readBases(tx),
+      bases: createAdapterBases(await keepBases(tx, { priced, rows, now: firstSeenAt })),
     };
   });
+}
+
+interface KnownModels {
+  readonly priced: readonly Priced[];
+  readonly rows: readonly (typeof models.$inferSelect)[];
+  /** When those were first seen that no file named before. */
+  readonly now: Date;
+}
+
+/** Adds what is new of the bases. @returns all of them, oldest first */
+async function keepBases(tx: Transaction, { priced, rows, now }: KnownModels): Promise<readonly DatedBase[]> {
+  const known = await tx.select().from(adapterBases).orderBy(adapterBases.adapterId, adapterBases.effectiveFrom);
+  const newest = new Map(known.map((version) => [version.adapterId, version]));
+  const firstSeen = new Map(rows.map(({ id, firstSeenAt }) => [id, firstSeenAt]));
+  const added = priced.flatMap(({ id: adapterId, baseId }): DatedBase[] => {
+    const last = newest.get(adapterId);
+    if ((last?.baseId ?? null) === baseId) return [];
+    const own: DatedBase = { adapterId, baseId: null, effectiveFrom: firstSeen.get(adapterId) ?? new Date(0) };
+    const before = last ?? own;
+    // What the files name for the first time was never served otherwise.
+    if (last === undefined && own.effectiveFrom >= now) return [{ ...own, baseId }];
+    const effectiveFrom = new Date(Math.max(now.getTime(), before.effectiveFrom.getTime() + 1));
+    const version = { adapterId, baseId, effectiveFrom };
+    return last === undefined ? [own, version] : [version];
+  });
+  if (added.length > 0) await tx.insert(adapterBases).values(added);
+  return [...known, ...added];
 }
 
 const nameOf = (modelId: string, tier: ServiceTier): string => `${tier} ${modelId}`;
@@ -74,11 +105,6 @@ function priceTable(priced: readonly Priced[], newest: ReadonlyMap<string, Price
       return [model.id, Object.fromEntries(offered.map((tier) => [tier, newest.get(nameOf(model.id, tier))]))];
     }),
   );
-}
-
-async function readBases(tx: Transaction): Promise<Map<string, string>> {
-  const rows = await tx.select({ id: models.id, baseId: models.baseId }).from(models).where(isNotNull(models.baseId));
-  return new Map(rows.flatMap(({ id, baseId }) => (baseId === null ? [] : [[id, baseId]])));
 }
 
 /** By tier and model. */

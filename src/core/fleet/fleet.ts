@@ -61,6 +61,7 @@ export {
   readEngineHistory,
   readGpuRuns,
   readReplicaGpus,
+  type ReplicaGpus,
   type ReplicaRun,
 } from '#core/fleet/runs/runs.ts';
 export type {
@@ -146,10 +147,11 @@ export interface Fleet {
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   /**
-   * The files were read again: changed engines are renewed beside what serves, removed ones drained and stopped.
-   * @throws when one of them cannot be run here, and changes nothing then
+   * The files were read again. Changes nothing yet.
+   * @returns makes the fleet go by them: changed engines are renewed beside what serves, removed ones drained and stopped
+   * @throws when one of them cannot be run here
    */
-  reload(engines: readonly EngineDefinition[]): void;
+  prepare(engines: readonly EngineDefinition[]): () => void;
   /** Lines of a replica's output, or of the newest replica's; of the last that ended when none runs. */
   logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
   /** Containers that bear our label and belong to no engine. */
@@ -317,9 +319,12 @@ class ReconciledFleet implements Fleet {
     return Promise.reject(new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`));
   }
 
-  reload(engines: readonly EngineDefinition[]): void {
-    this.#specs = this.#sort(engines);
-    for (const { reconciler } of this.#reconciled) reconciler.setSpecs(this.#specs.get(reconciler) ?? []);
+  prepare(engines: readonly EngineDefinition[]): () => void {
+    const specs = this.#sort(engines);
+    return () => {
+      this.#specs = specs;
+      for (const { reconciler } of this.#reconciled) reconciler.setSpecs(specs.get(reconciler) ?? []);
+    };
   }
 
   async *logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncGenerator<string> {

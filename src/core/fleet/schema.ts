@@ -157,6 +157,9 @@ export const engineRequests = pgTable(
     requests: counter('requests').notNull(),
     /** Those of which the engine did not say what it had counted in the end. */
     uncounted: counter('uncounted').notNull(),
+    /** What it may have counted of those, all together; null where that has no bound, and of older ones. */
+    uncountedPromptTokens: counter('uncounted_prompt_tokens'),
+    uncountedCompletionTokens: counter('uncounted_completion_tokens'),
     promptTokens: counter('prompt_tokens').notNull(),
     completionTokens: counter('completion_tokens').notNull(),
     /** When the last of them ended. */

@@ -1,4 +1,5 @@
 import type { Db } from '#base/db.ts';
+import type { CountedMost } from './under-way.ts';
 
 /** A run of a gateway that has ended. */
 export interface GatewayRun {
@@ -11,6 +12,8 @@ export interface GatewayRun {
   readonly startedMs: number;
   /** The same; of an unclean end when it was seen last. */
   readonly endedMs: number;
+  /** By engine what its requests under way may have come to, each sent once; null where that was not kept. */
+  readonly underWay: Readonly<Record<string, CountedMost>> | null;
 }
 
 interface Row {
@@ -20,6 +23,7 @@ interface Row {
   readonly version: string;
   readonly started_ms: string;
   readonly ended_ms: string;
+  readonly under_way: Readonly<Record<string, CountedMost>> | null;
 }
 
 /** Oldest first, and no more than a thousand of them. */
@@ -28,11 +32,11 @@ const runsMax = 1000;
 export async function readUncleanRuns({ sql }: Db, fromMs: number, toMs: number): Promise<readonly GatewayRun[]> {
   const rows = await sql<Row[]>`
     select id::text, host, slot, version, (extract(epoch from started_at) * 1000)::bigint::text as started_ms,
-      (extract(epoch from ended_at) * 1000)::bigint::text as ended_ms
+      (extract(epoch from ended_at) * 1000)::bigint::text as ended_ms, under_way
     from gateway_runs where ended = 'unclean' and ended_at >= ${new Date(fromMs).toISOString()}::timestamptz
       and ended_at < ${new Date(toMs).toISOString()}::timestamptz
     order by ended_at limit ${runsMax}`;
-  return rows.map(({ started_ms, ended_ms, ...row }) => {
-    return { ...row, startedMs: Number(started_ms), endedMs: Number(ended_ms) };
+  return rows.map(({ started_ms, ended_ms, under_way: underWay, ...row }) => {
+    return { ...row, underWay, startedMs: Number(started_ms), endedMs: Number(ended_ms) };
   });
 }

@@ -11,9 +11,11 @@ import type { RedisStore } from '#base/redis.ts';
 import { readVersion } from '#base/version.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
+import { createUnderWay, type UnderWay } from './under-way.ts';
 
 export type { Message } from './bus.ts';
 export type { GatewayRun } from './gateway-runs.ts';
+export type { CountedMost, UnderWay } from './under-way.ts';
 
 /**
  * The gateways of one database. Each writes a heartbeat there; those that share a Redis send messages through it. A
@@ -31,6 +33,7 @@ export interface Gateways {
   start(): Promise<readonly string[]>;
   /** Says that it lives, from its start to its stop; to be called every `heartbeatMs`. */
   beat(): Promise<void>;
+  readonly underWay: UnderWay;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
   /** Runs that ended uncleanly in a span of time, in milliseconds since the Unix epoch; `toMs` is not in it. */
@@ -92,14 +95,16 @@ class DatabaseGateways implements Gateways {
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
   readonly placeId: string;
+  readonly underWay: UnderWay;
   readonly #version = readVersion();
   /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
   #liveLast: ReadonlySet<string> | null = null;
 
   constructor(options: GatewaysOptions) {
-    const { store, prefix, log, dataDir, slot = 0 } = options;
+    const { store, prefix, db, log, dataDir, slot = 0 } = options;
     this.#options = options;
+    this.underWay = createUnderWay({ db, log, id: this.id });
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
     this.placeId = placeOf(dataDir, slot);
   }

@@ -1,5 +1,7 @@
 import { sql } from 'drizzle-orm';
-import { boolean, index, integer, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+
+import type { CountedMost } from './under-way.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
@@ -31,6 +33,8 @@ export const gatewayRuns = pgTable(
     /** Null while it lives; of an unclean end when it was seen last. */
     endedAt: moment('ended_at'),
     ended: text('ended', { enum: ['clean', 'unclean'] }),
+    /** By engine the tokens that its requests under way may come to; null of runs from before that was kept. */
+    underWay: jsonb('under_way').$type<Readonly<Record<string, CountedMost>>>(),
   },
   (table) => [
     index('gateway_runs_open_idx')

@@ -55,16 +55,28 @@ const spooled = z
     endUser: z.string().optional(),
     choices: z.number().int().positive().optional(),
     fallbackFor: z.string().optional(),
+    promptTokensMax: count.optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
   })
   .transform(
-    ({ version: _version, claim: claimed, choices, endUser, fallbackFor, facts: known, waitedMs, ...record }) => ({
+    ({
+      version: _version,
+      claim: claimed,
+      choices,
+      endUser,
+      fallbackFor,
+      promptTokensMax,
+      facts: known,
+      waitedMs,
+      ...record
+    }) => ({
       ...record,
       ...(endUser !== undefined && { endUser }),
       ...(fallbackFor !== undefined && { fallbackFor }),
       ...(choices !== undefined && { choices }),
+      ...(promptTokensMax !== undefined && { promptTokensMax }),
       ...(claimed !== undefined && { claim: claimed }),
       ...(known !== undefined && { facts: known }),
       ...(waitedMs !== undefined && { waitedMs }),

@@ -8,16 +8,24 @@ export interface SequencesMax {
   readonly textsMax: number;
 }
 
+const listed = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
+
 /** Routes that a tokenizer answers: no engine counts anything of their requests, however they end. */
 export const uncountedEndpoints = ['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'] as const;
 
 /** Whether an engine's last word on a record `r` is not known: it may have counted more than the record has. */
 export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.status < 400 or r.status >= 499)
       and r.endpoint not in (select code from usage_names
-        where name in (${uncountedEndpoints.map((path) => `'${path}'`).join(', ')})))`;
+        where name in (${listed(uncountedEndpoints)})))`;
+
+/** Routes whose requests make no tokens: their records say themselves what an engine may have counted. */
+const readingEndpoints = ['/v1/embeddings', '/v1/rerank', '/v1/score'];
+
+/** Whether a record `r` is of a request that makes no tokens. */
+const isReading = `(r.endpoint in (select code from usage_names where name in (${listed(readingEndpoints)})))`;
 
 /** Of an unsure record: how many prompts it had is not kept, so that it counts as many as it may have had. */
-export const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax): string => `
+const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax): string => `
       sum(case (select name from usage_names where code = r.endpoint)
         when '/v1/chat/completions' then coalesce(r.choices, 1)::bigint
         when '/v1/responses' then 1::bigint
@@ -25,3 +33,9 @@ export const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax)
         when '/v1/completions' then greatest(coalesce(r.choices, 1), ${Math.trunc(sequencesMax)})::bigint
         when '/v1/embeddings' then ${Math.trunc(Math.max(inputsMax, textsMax))}::bigint
         else ${Math.trunc(inputsMax)}::bigint end)`;
+
+/** What the unsure ones among records may come to. */
+export const unsureColumns = (most: SequencesMax): string => `
+      ${sequencesOf(most)} filter (where ${isUnsure} and not ${isReading}) as unsure_sequences,
+      ${sequencesOf(most)} filter (where ${isUnsure} and ${isReading} and r.prompt_tokens_max is null) as unsure_texts,
+      sum(r.prompt_tokens_max) filter (where ${isUnsure}) as unsure_prompt_tokens`;

@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { ledgerUsageSql } from '#core/wallet/wallet.ts';
 import { holdPartitions, readFloorMs } from './partitions.ts';
-import { isUnsure, type SequencesMax, sequencesOf } from './unsure-sequences.ts';
+import { isUnsure, type SequencesMax, unsureColumns } from './unsure-sequences.ts';
 
 /** What is asked of the hours of a span. */
 export interface AskedOfHours {
@@ -43,8 +43,11 @@ export interface UsageHour {
   readonly costPicoUsd: bigint;
   /** Requests of which the engine's last word is not known: it may have counted more. */
   readonly unsure: number;
-  /** At most so many sequences (prompts with their choices, or texts) an engine was given by these. */
+  /** At most so many prompts with their choices an engine was given by those that make tokens. */
   readonly unsureSequences: number;
+  /** At most so many texts by the others, where they do not say what it may have counted; and what they do say. */
+  readonly unsureTexts: number;
+  readonly unsurePromptTokens: number;
   /** The same in the hour's sums; null where there are none. */
   readonly sums: HourSums | null;
   /** The records are gone, by retention: all of this is from the sums. */
@@ -79,6 +82,8 @@ export interface EndedLater {
   readonly hourMs: number;
   readonly unsure: number;
   readonly unsureSequences: number;
+  readonly unsureTexts: number;
+  readonly unsurePromptTokens: number;
 }
 
 /** Tokens of requests that were under way at an edge. */
@@ -149,7 +154,9 @@ interface HourRow {
   readonly output_tokens: string;
   readonly cost: string;
   readonly unsure: string;
-  readonly unsure_sequences: string;
+  readonly unsure_sequences: string | null;
+  readonly unsure_texts: string | null;
+  readonly unsure_prompt_tokens: string | null;
   readonly sum_requests: string | null;
   readonly sum_cache_hits: string | null;
   readonly sum_input: string | null;
@@ -165,7 +172,7 @@ const hoursText = (most: SequencesMax): string => `
     coalesce(x.input_tokens, 0)::text as input_tokens, coalesce(x.prompt_tokens, 0)::text as prompt_tokens,
     coalesce(x.prompt_unsure, 0)::text as prompt_unsure, coalesce(x.output_tokens, 0)::text as output_tokens,
     coalesce(x.cost, 0)::text as cost, coalesce(x.unsure, 0)::text as unsure,
-    coalesce(x.unsure_sequences, 0)::text as unsure_sequences, s.requests::text as sum_requests,
+    x.unsure_sequences::text, x.unsure_texts::text, x.unsure_prompt_tokens::text, s.requests::text as sum_requests,
     s.cache_hits::text as sum_cache_hits, s.input::text as sum_input, s.output::text as sum_output,
     s.cost::text as sum_cost
   from (
@@ -174,7 +181,7 @@ const hoursText = (most: SequencesMax): string => `
       sum(${promptTokens}) as prompt_tokens,
       sum(${promptTokens} - r.input_tokens) filter (where r.outcome <> 'completed') as prompt_unsure,
       sum(r.output_tokens) as output_tokens, sum(r.cost) as cost, count(*) filter (where ${isUnsure}) as unsure,
-      ${sequencesOf(most)} filter (where ${isUnsure}) as unsure_sequences
+      ${unsureColumns(most)}
     from usage_requests r where r.id >= $1::uuid and r.id < $2::uuid group by 1, 2
   ) as x full join (
     select model, hour, sum(requests) as requests, sum(cache_hits) as cache_hits, sum(input_tokens) as input,
@@ -213,6 +220,8 @@ function toHour(row: HourRow, floorMs: number): UsageHour {
     costPicoUsd: BigInt(row.cost),
     unsure: Number(row.unsure),
     unsureSequences: Number(row.unsure_sequences),
+    unsureTexts: Number(row.unsure_texts),
+    unsurePromptTokens: Number(row.unsure_prompt_tokens),
     sums,
     isBeforeRetention: false,
   };
@@ -281,26 +290,29 @@ async function readEdges(
 
 const laterText = (most: SequencesMax): string => `
   select n.name as model, (((${timeOfId} + r.total_ms) / 3600000) * 3600000)::text as hour_ms, count(*)::text as unsure,
-    ${sequencesOf(most)}::text as sequences
+    ${unsureColumns(most)}
   from usage_requests r join usage_names n on n.code = r.model
   where r.id >= $1::uuid and r.id < $2::uuid and ${isUnsure}
     and (${timeOfId} + r.total_ms) / 3600000 > ${timeOfId} / 3600000
   group by 1, 2`;
 
-interface LaterRow {
-  readonly model: string;
-  readonly hour_ms: string;
-  readonly unsure: string;
-  readonly sequences: string;
-}
+type LaterRow = Pick<
+  HourRow,
+  'model' | 'hour_ms' | 'unsure' | 'unsure_sequences' | 'unsure_texts' | 'unsure_prompt_tokens'
+>;
 
 async function readEndedLater(sql: ISql, { fromMs, toMs }: HourSpan, span: HourSpan, most: SequencesMax) {
   const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
   const rows = await sql.unsafe<LaterRow[]>(laterText(most), bounds);
   return rows
-    .map(({ model, hour_ms: hour, unsure, sequences }) => {
-      return { model, hourMs: Number(hour), unsure: Number(unsure), unsureSequences: Number(sequences) };
-    })
+    .map((row) => ({
+      model: row.model,
+      hourMs: Number(row.hour_ms),
+      unsure: Number(row.unsure),
+      unsureSequences: Number(row.unsure_sequences),
+      unsureTexts: Number(row.unsure_texts),
+      unsurePromptTokens: Number(row.unsure_prompt_tokens),
+    }))
     .filter(({ hourMs: hour }) => hour >= span.fromMs && hour < span.toMs);
 }
 

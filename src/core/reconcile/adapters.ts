@@ -1,61 +1,140 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { Edge, EdgeTokens, EndedLater, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { hourKey } from './edges.ts';
+import { addUnsure, noneUnsure } from './unsure.ts';
 
 /**
  * An engine counts what its adapters do as its own model's, under that model's name alone. So the books of the adapters
- * are held against its counters together with their base's.
+ * are held against its counters together with those of the base that they had then. In an hour in which an adapter moved
+ * the books do not say which base had which request: all of it stands with the base that it had first, and may have been
+ * counted by the other.
  */
 
-/** Ids of bases by those of LoRA adapters. */
-export type Bases = ReadonlyMap<string, string>;
+/** Which models' engines have served a model within a span, oldest first; its own, or for adapters those of bases. */
+export interface Bases {
+  readonly adapters: readonly string[];
+  within(modelId: string, span: { readonly fromMs: number; readonly toMs: number }): readonly string[];
+}
+
+/** What of an hour's requests to an adapter another base may have had than the one that they stand with. */
+export interface MovedAdapter {
+  readonly adapter: string;
+  readonly hourMs: number;
+  readonly from: string;
+  readonly to: readonly string[];
+  readonly requests: number;
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+}
+
+const hourMs = 3_600_000;
+/** A request may run for so long with the base that its adapter had when it was admitted. */
+const requestMsMax = 24 * hourMs;
 
 /** Edges of bases, followed by the same of their adapters. */
 export function withAdapters(edges: readonly Edge[], bases: Bases): readonly Edge[] {
-  const adapters = adaptersOf(bases);
-  return [...edges, ...edges.flatMap((edge) => (adapters.get(edge.model) ?? []).map((model) => ({ ...edge, model })))];
+  return [...edges, ...edges.flatMap((edge) => adaptersAt(edge, bases).map((model) => ({ ...edge, model })))];
 }
+
+/** Those that may have had a request under way at an engine of that model. */
+function adaptersAt({ model, fromMs, toMs }: Edge, bases: Bases): readonly string[] {
+  const span = { fromMs: fromMs - requestMsMax, toMs };
+  return bases.adapters.filter((adapter) => adapter !== model && bases.within(adapter, span).includes(model));
+}
+
+const basesOfHour = (model: string, atMs: number, bases: Bases): readonly string[] =>
+  bases.within(model, { fromMs: atMs, toMs: atMs + hourMs });
 
 /**
  * The usage of adapters under their bases' ids.
  * @param edges those that `withAdapters` was given
  */
 export function underBases(usage: UsageHours, edges: readonly Edge[], bases: Bases): UsageHours {
-  if (bases.size === 0) return usage;
-  const named = <Item extends { readonly model: string }>(item: Item): Item => {
-    return { ...item, model: bases.get(item.model) ?? item.model };
-  };
+  if (bases.adapters.length === 0) return usage;
   return {
-    hours: merge(usage.hours.map(named), addHours),
-    endedLater: merge(usage.endedLater.map(named), addEnded),
-    edges: foldEdges(usage.edges, edges, adaptersOf(bases)),
-    ledger: usage.ledger.map((one) => ({ ...one, model: bases.get(one.model ?? '') ?? one.model })),
+    hours: merge(
+      usage.hours.flatMap((hour) => {
+        const [model = hour.model, ...others] = basesOfHour(hour.model, hour.hourMs, bases);
+        return [{ ...hour, model }, ...others.flatMap((other) => unsureOf(hour, other))];
+      }),
+      addHours,
+    ),
+    endedLater: merge(
+      usage.endedLater.flatMap((one) => {
+        const span = { fromMs: one.hourMs - requestMsMax, toMs: one.hourMs + hourMs };
+        return bases.within(one.model, span).map((model) => ({ ...one, model }));
+      }),
+      addEnded,
+    ),
+    edges: foldEdges(usage.edges, edges, bases),
+    ledger: usage.ledger.map((one) => {
+      return { ...one, model: one.model === null ? null : (basesOfHour(one.model, one.hourMs, bases)[0] ?? one.model) };
+    }),
   };
+}
+
+/** What an hour does not know for sure may have been at another base. */
+function unsureOf(hour: UsageHour, model: string): UsageHour[] {
+  const { promptTokensUnsure, unsure, isBeforeRetention } = hour;
+  if (unsure === 0 && promptTokensUnsure === 0 && !isBeforeRetention) return [];
+  const nothing = { requests: 0, cacheHits: 0, inputTokens: 0, promptTokens: 0, outputTokens: 0, costPicoUsd: 0n };
+  const unknown = { ...addUnsure(hour, noneUnsure), promptTokensUnsure, sums: null, isBeforeRetention };
+  return [{ model, hourMs: hour.hourMs, ...nothing, ...unknown }];
 }
 
 /** Requests of the gateway's own, and those that are in no record: of adapters under their bases' ids. */
 export function ownUnderBases(history: EngineHistory, bases: Bases): EngineHistory {
-  const named = history.own.map((one) => ({ ...one, model: bases.get(one.model) ?? one.model }));
-  const same = Map.groupBy(named, ({ hourMs, model, kind }) => `${hourKey(hourMs, model)} ${kind}`);
+  const named = history.own.flatMap((one): Own[] => {
+    const [model = one.model, ...others] = basesOfHour(one.model, one.hourMs, bases);
+    const unknown = one.uncounted === 0 ? [] : others;
+    return [
+      { ...one, model },
+      ...unknown.map((other) => ({ ...one, model: other, requests: 0, promptTokens: 0, completionTokens: 0 })),
+    ];
+  });
+  const same = Map.groupBy(named, ({ hourMs: at, model, kind }) => `${hourKey(at, model)} ${kind}`);
   return { ...history, own: [...same.values()].map((all) => all.reduce(addOwn)) };
 }
 
+/** @param history, usage before they were put under bases */
+export function findMoved({ own }: EngineHistory, usage: UsageHours, bases: Bases): readonly MovedAdapter[] {
+  const used = [
+    ...usage.hours.map(({ outputTokens: completionTokens, ...hour }) => ({ ...hour, completionTokens })),
+    ...own,
+  ];
+  const same = Map.groupBy(used, ({ hourMs: at, model }) => hourKey(at, model));
+  return [...same.values()].flatMap((all): MovedAdapter[] => {
+    const { model: adapter = '', hourMs: at = 0 } = all[0] ?? {};
+    const [from = adapter, ...to] = basesOfHour(adapter, at, bases);
+    if (to.length === 0) return [];
+    const sum = (read: (one: (typeof all)[number]) => number): number =>
+      all.reduce((total, one) => total + read(one), 0);
+    const promptTokens = sum((one) => one.promptTokens);
+    const completionTokens = sum((one) => one.completionTokens);
+    return [{ adapter, hourMs: at, from, to, requests: sum((one) => one.requests), promptTokens, completionTokens }];
+  });
+}
+
 type Own = EngineHistory['own'][number];
+
+function addMax(a: Own['uncountedMax'], b: Own['uncountedMax']): Own['uncountedMax'] {
+  if (a === null || b === null) return null;
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+  };
+}
 
 function addOwn(a: Own, b: Own): Own {
   return {
     ...a,
     requests: a.requests + b.requests,
     uncounted: a.uncounted + b.uncounted,
+    uncountedMax: addMax(a.uncountedMax, b.uncountedMax),
     promptTokens: a.promptTokens + b.promptTokens,
     completionTokens: a.completionTokens + b.completionTokens,
     lastMs: Math.max(a.lastMs, b.lastMs),
   };
-}
-
-function adaptersOf(bases: Bases): ReadonlyMap<string, readonly string[]> {
-  const pairs = Map.groupBy(bases, ([, base]) => base);
-  return new Map([...pairs].map(([base, own]) => [base, own.map(([adapter]) => adapter)]));
 }
 
 function merge<Item extends { readonly model: string; readonly hourMs: number }>(
@@ -81,8 +160,7 @@ function addHours(a: UsageHour, b: UsageHour): UsageHour {
     promptTokensUnsure: a.promptTokensUnsure + b.promptTokensUnsure,
     outputTokens: a.outputTokens + b.outputTokens,
     costPicoUsd: a.costPicoUsd + b.costPicoUsd,
-    unsure: a.unsure + b.unsure,
-    unsureSequences: a.unsureSequences + b.unsureSequences,
+    ...addUnsure(a, b),
     sums: addSums(a.sums, b.sums),
     isBeforeRetention: a.isBeforeRetention || b.isBeforeRetention,
   };
@@ -99,19 +177,15 @@ function addSums(a: UsageHour['sums'], b: UsageHour['sums']): UsageHour['sums'] 
 }
 
 function addEnded(a: EndedLater, b: EndedLater): EndedLater {
-  return { ...a, unsure: a.unsure + b.unsure, unsureSequences: a.unsureSequences + b.unsureSequences };
+  return { ...a, ...addUnsure(a, b) };
 }
 
 /** In the order of `withAdapters`. */
-function foldEdges(
-  found: readonly EdgeTokens[],
-  edges: readonly Edge[],
-  adapters: ReadonlyMap<string, readonly string[]>,
-): readonly EdgeTokens[] {
+function foldEdges(found: readonly EdgeTokens[], edges: readonly Edge[], bases: Bases): readonly EdgeTokens[] {
   let next = edges.length;
-  return edges.map(({ model }, index) => {
+  return edges.map((edge, index) => {
     const from = next;
-    next += adapters.get(model)?.length ?? 0;
+    next += adaptersAt(edge, bases).length;
     const all = [found[index], ...found.slice(from, next)];
     return {
       promptTokens: all.reduce((sum, one) => sum + (one?.promptTokens ?? 0), 0),

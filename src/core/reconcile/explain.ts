@@ -1,7 +1,9 @@
 import type { OwnRequests, ReplicaRun } from '#core/fleet/fleet.ts';
+import type { GatewayRun } from '#core/gateways/gateways.ts';
 import type { EdgeTokens, EndedLater, UsageHour } from '#core/metering/metering.ts';
 import type { Known } from './known.ts';
 import type { Explanation, ExplanationKind } from './reconciliation.ts';
+import { addUnsure, noneUnsure } from './unsure.ts';
 
 /** What is known of an hour of a model. */
 export interface HourFacts {
@@ -57,6 +59,7 @@ export function explainHour(hour: HourFacts, known: Known): Explained {
   const reasons = [
     ...reasonsOfUsage(hour, known),
     ...reasonsOfOwn(hour),
+    ...reasonsOfMoved(hour, known),
     ...reasonsOfEnds(hour, known),
     ...reasonsOfPresent(hour, known),
   ];
@@ -84,18 +87,9 @@ const boundOf = ({ promptTokens, outputTokens }: EdgeTokens): Bound => ({
   completionTokens: outputTokens,
 });
 
-type Unsure = Pick<UsageHour, 'unsure' | 'unsureSequences'>;
-
-const nothingUnsure: Unsure = { unsure: 0, unsureSequences: 0 };
-
-const plusUnsure = (a: Unsure, b: Unsure): Unsure => ({
-  unsure: a.unsure + b.unsure,
-  unsureSequences: a.unsureSequences + b.unsureSequences,
-});
-
 /** What so many sequences of a model can come to: its context, of the prompt and of what is made. */
 function boundOfSequences(sequences: number, { model }: HourFacts, { contextLengthOf }: Known): Bound {
-  const tokens = sequences * (contextLengthOf(model) ?? Infinity);
+  const tokens = sequences === 0 ? 0 : sequences * (contextLengthOf(model) ?? Infinity);
   return { promptTokens: tokens, completionTokens: tokens };
 }
 
@@ -105,9 +99,11 @@ function reasonsOfUsage(hour: HourFacts, known: Known): Reason[] {
   if (carried !== null && carried.promptTokens + carried.outputTokens > 0) {
     reasons.push({ widens: 'carryMax', bound: boundOf(carried), kind: 'carried', count: 1 });
   }
-  const unsure = plusUnsure(usage ?? nothingUnsure, endedLater ?? nothingUnsure);
+  const unsure = addUnsure(usage ?? noneUnsure, endedLater ?? noneUnsure);
   if (unsure.unsure > 0) {
-    const bound = boundOfSequences(unsure.unsureSequences, hour, known);
+    const made = boundOfSequences(unsure.unsureSequences, hour, known);
+    const { promptTokens: read } = boundOfSequences(unsure.unsureTexts, hour, known);
+    const bound = plus(made, { promptTokens: read + unsure.unsurePromptTokens, completionTokens: 0 });
     reasons.push({ widens: 'moreMax', bound, kind: 'unsure', count: unsure.unsure });
   }
   if (usage === null) return reasons;
@@ -127,19 +123,29 @@ function reasonsOfUsage(hour: HourFacts, known: Known): Reason[] {
 
 function reasonsOfOwn({ own, readMs, carried }: HourFacts): Reason[] {
   return own.flatMap((one): Reason[] => {
-    const { kind, requests: count, uncounted, promptTokens, completionTokens } = one;
+    const { kind, requests: count, uncounted, uncountedMax, promptTokens, completionTokens } = one;
     const bound = { promptTokens, completionTokens };
-    const reasons: Reason[] = [{ widens: null, bound, kind, count }];
-    if (uncounted > 0) reasons.push({ widens: 'moreMax', bound: boundless, kind: 'uncounted', count: uncounted });
+    const reasons: Reason[] = count === 0 ? [] : [{ widens: null, bound, kind, count }];
+    if (uncounted > 0)
+      reasons.push({ widens: 'moreMax', bound: uncountedMax ?? boundless, kind: 'uncounted', count: uncounted });
     const isCarried = readMs === null ? carried !== null : one.lastMs > readMs - lagMs;
     if (isCarried) reasons.push({ widens: 'carryMax', bound, kind: 'carried', count });
     return reasons;
   });
 }
 
+/** The base that the books have them with may have counted fewer, and another one them. */
+function reasonsOfMoved({ model, hourMs: at }: HourFacts, { moved }: Known): Reason[] {
+  return moved.flatMap(({ adapter, hourMs: movedMs, from, to, requests: count, ...bound }): Reason[] => {
+    if (movedMs !== at || (from !== model && !to.includes(model))) return [];
+    const detail = `${adapter}: ${[from, ...to].join(', then ')}`;
+    return [{ widens: from === model ? 'fewerMax' : 'moreMax', bound, kind: 'adapter_moved', count, detail }];
+  });
+}
+
 function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
   const { hourMs: at, ends, finds, own } = hour;
-  const { gatewayRuns, limits } = known;
+  const { gatewayRuns } = known;
   const ownTokens = own.reduce((sum, one) => plus(sum, one), nothing);
   const replicas = ends.map(({ run, lost }): Reason => {
     const isNoted = own.some(({ lastMs }) => lastMs > (run.scrapedMs ?? run.startedMs) - lagMs);
@@ -158,20 +164,27 @@ function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
     };
   });
   // What it had under way may have been counted in the hour before its end as well.
-  const sequencesMax = limits.inFlightMax * Math.max(limits.sequencesMax, limits.inputsMax, limits.textsMax);
   const gateways = gatewayRuns
     .filter(({ endedMs }) => endedMs >= at && endedMs < at + 2 * hourMs)
-    .map(({ id, host, slot }): Reason => {
-      const detail = `${id} on ${host}, slot ${slot}`;
-      return {
-        widens: 'moreMax',
-        bound: boundOfSequences(sequencesMax, hour, known),
-        kind: 'gateway_ended',
-        count: 1,
-        detail,
-      };
+    .map((run): Reason => {
+      const detail = `${run.id} on ${run.host}, slot ${run.slot}`;
+      return { widens: 'moreMax', bound: boundOfGateway(run, hour, known), kind: 'gateway_ended', count: 1, detail };
     });
   return [...replicas, ...found, ...gateways];
+}
+
+/** Each request is sent to a second replica at most, and what it tried replicas out with may not have been noted. */
+const triesMax = 2;
+const ownSequencesMax = 4;
+
+/** What a gateway had under way at an engine is in no book. */
+function boundOfGateway({ underWay }: GatewayRun, hour: HourFacts, known: Known): Bound {
+  const { inFlightMax, sequencesMax, inputsMax, textsMax } = known.limits;
+  if (underWay === null)
+    return boundOfSequences(inFlightMax * Math.max(sequencesMax, inputsMax, textsMax), hour, known);
+  const own = boundOfSequences(ownSequencesMax, hour, known);
+  const { promptTokens = 0, completionTokens = 0 } = underWay[hour.model] ?? {};
+  return plus(own, { promptTokens: triesMax * promptTokens, completionTokens: triesMax * completionTokens });
 }
 
 function reasonsOfPresent({ model, hourMs: at }: HourFacts, { present }: Known): Reason[] {

@@ -1,5 +1,6 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { GatewayRun } from '#core/gateways/gateways.ts';
+import type { MovedAdapter } from './adapters.ts';
 
 /** What is known of the present that no book has yet. */
 export interface Present {
@@ -28,6 +29,8 @@ export interface Known {
   /** Full hours, in milliseconds since the Unix epoch. */
   readonly span: { readonly fromMs: number; readonly toMs: number };
   readonly history: EngineHistory;
+  /** Hours in which adapters got another base. */
+  readonly moved: readonly MovedAdapter[];
   /** Those that ended uncleanly. */
   readonly gatewayRuns: readonly GatewayRun[];
   readonly present: Present;

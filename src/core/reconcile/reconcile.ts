@@ -4,7 +4,7 @@ import { createSerial } from '#base/serial.ts';
 import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
-import { type Bases, ownUnderBases, underBases, withAdapters } from './adapters.ts';
+import { type Bases, findMoved, ownUnderBases, underBases, withAdapters } from './adapters.ts';
 import { findEdges } from './edges.ts';
 import { compare } from './compare.ts';
 import type { Present, RequestsMax } from './known.ts';
@@ -30,7 +30,7 @@ export interface ReconcilerOptions {
   readonly limits: RequestsMax;
   /** Tokens that a model takes and makes in one sequence; null of one that is no longer known. */
   readonly contextLengthOf: (model: string) => number | null;
-  /** Ids of bases by those of LoRA adapters. */
+  /** Of LoRA adapters. */
   readonly bases: () => Bases;
 }
 
@@ -52,15 +52,17 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const reachesNow = span.toMs > nowMs;
     if (reachesNow) await fleet.readCounters();
     const known = bases();
-    const read = await readEngineHistory(db, span.fromMs, span.toMs);
-    const history = ownUnderBases(endSilent(read, nowMs), known);
+    const read = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
+    const history = ownUnderBases(read, known);
     const present = await readPresent(nowMs);
     // What a gateway that died later had under way was counted before.
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
     const asked = { edges: withAdapters(edges.all, known), most: limits };
-    const usage = underBases(await metering.reports.usageHours(span, asked), edges.all, known);
-    return compare({ span, history, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
+    const books = await metering.reports.usageHours(span, asked);
+    const moved = findMoved(read, books, known);
+    const usage = underBases(books, edges.all, known);
+    return compare({ span, history, moved, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
   };
   // Each reads every record of its span: one at a time leaves the rest of the database to the others.
   const inTurn = createSerial();

@@ -10,6 +10,7 @@ import type { LedgerDifference } from '#core/metering/metering.ts';
  * - `replica_ended`: a run of a replica ended, and its counters could not be read after its last request
  * - `replica_found`: a replica that ran already was taken over, and what it had counted before is not known
  * - `gateway_ended`: a gateway ended uncleanly: requests that it had under way are in no book
+ * - `adapter_moved`: a LoRA adapter got another base in this hour, and each may have counted requests of the other's
  * - `retention`: the records are gone, and with them how many choices requests had
  * - `canary`, `probe`, `retry`, `undelivered`: requests that nobody is billed for; their tokens are in the figures
  * - `cache_hit`: answers of the response cache, which no engine was asked for
@@ -23,6 +24,7 @@ export const explanationKinds = [
   'replica_ended',
   'replica_found',
   'gateway_ended',
+  'adapter_moved',
   'retention',
   'canary',
   'probe',

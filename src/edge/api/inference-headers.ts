@@ -41,7 +41,9 @@ export const inferenceRequestHeaders = z.object({
     .openapi({
       description:
         '`true`: no engine is asked, nothing is counted or charged, and the answer is {"object":"dry_run","model",' +
-        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}',
+        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}; where fallbacks are allowed also ' +
+        '"fallbacks", a list of {"model","estimated_cost","worst_cost","admitted","refusal"} of those that could ' +
+        'answer, and "worst_cost_with_fallbacks", the most of all',
     }),
 });
 

@@ -12,6 +12,7 @@ import {
   type TokenPrices,
   type Window,
 } from '#core/costs/costs.ts';
+import type { ReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Busy, History, UsageSums } from '#core/metering/metering.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -27,8 +28,8 @@ export interface MarginRoutesParts {
   readonly costs: Pick<Costs, 'replicaCosts'>;
   readonly history: Pick<History, 'summarize' | 'busy'>;
   readonly catalog: Pick<Catalog, 'price' | 'bases'>;
-  /** How many GPUs each replica was given that was there within a span, by its id. */
-  readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, number>>;
+  /** Of each replica that was given GPUs and was there within a span, by its id. */
+  readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, ReplicaGpus>>;
   readonly clock: Clock;
 }
 
@@ -154,23 +155,22 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
   const { costs, history, catalog } = parts;
   const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
   const held = await costs.replicaCosts({ window, asOfMs });
-  const bases = catalog.bases();
-  const usedModels = await readUsage(history, window);
-  const usage = Map.groupBy(usedModels, ([model]) => bases.get(model) ?? model);
+  const usage = Map.groupBy(await readUsage(parts, window), ({ base }) => base);
   // Nothing is busy that is not held: where nothing is, no record need be read.
   const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
-  const gpus = held.size === 0 ? new Map<string, number>() : await parts.readReplicaGpus(span);
+  const replicas = held.size === 0 ? new Map<string, ReplicaGpus>() : await parts.readReplicaGpus(span);
   const busyGpuMs = new Map<string, bigint>();
-  for (const { model, replicaId, busyMs } of busy.replicas) {
-    const more = BigInt(busyMs) * BigInt(gpus.get(replicaId) ?? 0);
-    const base = bases.get(model) ?? model;
-    busyGpuMs.set(base, (busyGpuMs.get(base) ?? 0n) + more);
+  for (const { replicaId, busyMs } of busy.replicas) {
+    const replica = replicas.get(replicaId);
+    if (replica === undefined) continue;
+    const more = BigInt(busyMs) * BigInt(replica.gpus);
+    busyGpuMs.set(replica.model, (busyGpuMs.get(replica.model) ?? 0n) + more);
   }
   const models = [...new Set([...usage.keys(), ...held.keys()])].toSorted();
   const margins = models.map((model): ModelMargin => {
     const used = usage.get(model) ?? [];
-    const sums = used.map(([, one]) => one);
-    const [tokens, prices] = [tokensOf(sums), commonPrices(catalog, [model, ...used.map(([name]) => name)])];
+    const sums = used.map((one) => one.sums);
+    const [tokens, prices] = [tokensOf(sums), commonPrices(catalog, [model, ...used.map((one) => one.model)])];
     const ofModel = held.get(model) ?? null;
     const revenuePicoUsd = sums.reduce((total, { costPicoUsd }) => total + costPicoUsd, 0n);
     const requests = sums.reduce((total, one) => total + one.requests, 0);
@@ -186,9 +186,38 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
   return { margins, notBeforeMs: busy.keptFromMs > window.fromMs ? busy.keptFromMs : null };
 }
 
-/** By model; refusals are not among them. @throws ValidationError */
-async function readUsage(history: Pick<History, 'summarize'>, window: Window): Promise<Map<string, UsageSums>> {
-  const { fromMs, toMs } = window;
+interface ModelUsage {
+  readonly model: string;
+  /** Of an adapter the base that it had; else the model itself. */
+  readonly base: string;
+  readonly sums: UsageSums;
+}
+
+const hourMs = 3_600_000;
+
+/**
+ * Refusals are not in it. Sums are kept by the hour: in the one in which it got another base, an adapter is still with
+ * the one that it had.
+ * @throws ValidationError
+ */
+async function readUsage({ history, catalog }: MarginRoutesParts, { fromMs, toMs }: Window): Promise<ModelUsage[]> {
+  const bases = catalog.bases();
+  const hoursAfter = bases.moves({ fromMs, toMs }).map((atMs) => Math.ceil(atMs / hourMs) * hourMs);
+  const starts = [...new Set([fromMs, ...hoursAfter.filter((atMs) => atMs > fromMs && atMs < toMs)])].toSorted(
+    (a, b) => a - b,
+  );
+  const found: ModelUsage[] = [];
+  for (const [place, startMs] of starts.entries()) {
+    const sums = await readModelSums(history, { fromMs: startMs, toMs: starts[place + 1] ?? toMs });
+    found.push(...[...sums].map(([model, one]) => ({ model, base: bases.at(model, startMs), sums: one })));
+  }
+  return found;
+}
+
+async function readModelSums(
+  history: Pick<History, 'summarize'>,
+  { fromMs, toMs }: Span,
+): Promise<Map<string, UsageSums>> {
   const everything = { organizationId: null, keyId: null, groupsMax: modelsMax };
   const summary = await history.summarize({ ...everything, fromMs, toMs, groupBy: ['model'] });
   if (summary.kind === 'too_many_groups') throw new Error(`more than ${modelsMax} models have usage`);

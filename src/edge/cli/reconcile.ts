@@ -136,6 +136,7 @@ const words: Readonly<Record<string, string>> = {
   replica_ended: 'replica ended uncleanly',
   replica_found: 'replica taken over',
   gateway_ended: 'gateway ended uncleanly',
+  adapter_moved: 'of an adapter that got another base',
   retention: 'records gone by retention',
   cache_hit: 'answered from the cache',
   canary: 'canary',

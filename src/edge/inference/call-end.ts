@@ -1,7 +1,8 @@
 import { heldPicoUsd } from '#core/admission/admission.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
-import { billOf, noUsage, type RequestFacts, type UsageRecord } from '#core/metering/metering.ts';
+import { billOf, noUsage, type RequestFacts, type UsageRecord, type UsageSource } from '#core/metering/metering.ts';
 import type { Call, CallTimings, InferenceRequest } from './call.ts';
+import { countedMax } from './counted-max.ts';
 import { settledClaim } from './idempotent.ts';
 import type { RequestSummary } from './observer.ts';
 import type { Outcome } from './outcome.ts';
@@ -70,8 +71,14 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     ...(endUser !== null && { endUser }),
     ...(claim !== undefined && { claim }),
     ...(fields.choices > 1 && { choices: fields.choices }),
+    ...(isUncounted(call, usageSource) && { promptTokensMax: countedMax(call, request).promptTokens }),
     ...(found.fallbackFor !== null && { fallbackFor: found.fallbackFor }),
   };
+}
+
+/** Of what makes tokens the books know the choices, which bound it as well. */
+function isUncounted({ endpoint, timings }: Call, source: UsageSource): boolean {
+  return !endpoint.generates && endpoint.isFree !== true && source !== 'engine' && timings.engineMs !== null;
 }
 
 function factsOf({ found, held, timings }: Call, { monotonicMs, sinceEpochMs }: EndMoment): RequestFacts {

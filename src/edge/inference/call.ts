@@ -3,6 +3,7 @@ import type { Grant } from '#core/admission/admission.ts';
 import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
+import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Durable } from '#core/metering/metering.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
@@ -89,6 +90,8 @@ export interface CallHoldings {
   lease: Lease | null;
   /** What a request of the tier `flex` has beside its lease. */
   flexLease: FlexLease | null;
+  /** What engines may count of it, by the ids of those that it was sent to; until its record is durable. */
+  readonly underWay: [engineId: string, most: CountedMost][];
   /** Takes the request out of the list of running ones. */
   leave: (() => void) | null;
 }
@@ -180,7 +183,7 @@ export function createCall(origin: CallOrigin): Call {
     trace,
     stop,
     found: { caller: null, model: null, fallbackFor: null, request: null, reuse: null, grant: null },
-    held: { body: null, answerPlace: null, lease: null, flexLease: null, leave: null },
+    held: { body: null, answerPlace: null, lease: null, flexLease: null, underWay: [], leave: null },
     timings: timingsFrom(startedMs),
     part: null,
     terms,

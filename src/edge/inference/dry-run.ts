@@ -1,37 +1,57 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
-import { type Admission, forecastHold } from '#core/admission/admission.ts';
-import type { Routing } from '#core/routing/routing.ts';
+import { type Forecast, forecastHold } from '#core/admission/admission.ts';
 import { demandOf } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
+import { requestTo } from './fall-back.ts';
 import { completedBy, type Outcome } from './outcome.ts';
+import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
-export interface DryRunParts {
-  readonly admission: Admission;
-  readonly routing: Routing;
-}
-
 /**
- * Answers a request that only asks what would happen: no engine sees it, nothing is counted, held or written.
+ * Answers a request that only asks what would happen: no engine sees it, nothing is counted, held or written. Where it
+ * lets other models answer, that is also told of those that could.
  * @throws AppError billing_unavailable; invalid_value for a cap that does not pay for the prompt
  */
 export async function dryRun(
-  { admission, routing }: DryRunParts,
+  parts: PathParts,
   call: Call,
   request: InferenceRequest,
+  allowsFallback: boolean,
 ): Promise<Outcome> {
-  const forecast = await forecastHold(admission, demandOf(call, request));
+  const forecast = await forecastHold(parts.admission, demandOf(call, request));
   if (!forecast.ok) throw forecast.code === 'cap_too_low' ? capError(forecast) : new AppError(forecast.code);
-  const coldStartMs = routing.coldStartMs(request.model);
+  const coldStartMs = parts.routing.coldStartMs(request.model);
   const answer = {
     object: 'dry_run',
     model: request.model.id,
-    estimated_cost: formatUsd(forecast.estimatedPicoUsd),
-    worst_cost: formatUsd(forecast.worstPicoUsd),
-    admitted: forecast.refusal === null,
-    refusal: forecast.refusal,
+    ...costsOf(forecast),
     cold_start_seconds: coldStartMs === null ? null : Math.ceil(coldStartMs / 100) / 10,
+    ...(allowsFallback && (await withFallbacks(parts, call, request, forecast))),
   };
   return completedBy(Buffer.from(JSON.stringify(answer), 'utf8').toString('latin1'));
+}
+
+function costsOf({ estimatedPicoUsd, worstPicoUsd, refusal }: Forecast) {
+  return {
+    estimated_cost: formatUsd(estimatedPicoUsd),
+    worst_cost: formatUsd(worstPicoUsd),
+    admitted: refusal === null,
+    refusal,
+  };
+}
+
+/** What the models would cost that may answer in the place of the one that is asked for, and any of them at most. */
+async function withFallbacks(parts: PathParts, call: Call, asked: InferenceRequest, forecast: Forecast) {
+  const fallbacks: ({ readonly model: string } & ReturnType<typeof costsOf>)[] = [];
+  let mostPicoUsd = forecast.worstPicoUsd;
+  for (const id of asked.model.fallbacks) {
+    const request = requestTo(parts, call, asked, id);
+    const other = request === null ? null : await forecastHold(parts.admission, demandOf(call, request));
+    // One that the cap does not pay for is passed over, as one that is not for the request.
+    if (other?.ok !== true) continue;
+    fallbacks.push({ model: id, ...costsOf(other) });
+    if (other.worstPicoUsd > mostPicoUsd) mostPicoUsd = other.worstPicoUsd;
+  }
+  return { fallbacks, worst_cost_with_fallbacks: formatUsd(mostPicoUsd) };
 }

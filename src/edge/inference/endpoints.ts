@@ -17,6 +17,8 @@ export interface Endpoint extends RequestForm {
   readonly enginePath?: string;
   /** It is counted as a request and costs nothing: no model runs. */
   readonly isFree?: boolean;
+  /** It is asked in ids of tokens, or answers in them. */
+  readonly isOfTokenIds?: boolean;
   /** Members that its protocol has and vLLM passes over, though the answer would be another one. */
   readonly lackingFields?: readonly string[];
   /** `gen_ai.operation.name` of its traces. */
@@ -195,6 +197,7 @@ export const endpoints = [
     ...tokenizing,
     path: '/v1/tokenize',
     enginePath: '/tokenize',
+    isOfTokenIds: true,
     fields: requestFields.tokenize,
     inputs: { kind: 'prompts', key: null },
     promptKey: 'prompt',
@@ -203,6 +206,7 @@ export const endpoints = [
     ...tokenizing,
     path: '/v1/detokenize',
     enginePath: '/detokenize',
+    isOfTokenIds: true,
     fields: requestFields.detokenize,
     inputs: { kind: 'prompts', key: null },
     promptKey: 'tokens',

@@ -1,7 +1,9 @@
 import { AppError } from '#base/errors.ts';
 import { type Grant, moveHold } from '#core/admission/admission.ts';
 import { noUsage } from '#core/metering/metering.ts';
+import type { Routing } from '#core/routing/routing.ts';
 import { demandOf, outputLimitHeader, showOutputLimit } from './admit.ts';
+import { replicaOutcome } from './affinity.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { mayUse } from './choose-model.ts';
 import { nameFallback, nameNoFallback } from './fallback-header.ts';
@@ -12,6 +14,8 @@ import { relay } from './relay.ts';
 import { relayParts } from './relay-parts.ts';
 import { priceOf } from './request-price.ts';
 import { flexQueueFull, route } from './route.ts';
+import { shareVocabulary, usesTokenIds } from './token-ids.ts';
+import { enterUnderWay } from './under-way.ts';
 import { noteRetried } from './unbilled.ts';
 
 /** How a model did with a request. */
@@ -31,8 +35,8 @@ interface Attempt {
  * after the other, as long as the client is there and has no byte of an answer. The request keeps its one hold, which is
  * raised to a dearer price beforehand, and its limits have counted it once.
  *
- * A model is passed over where the key may not use it, where the request is not for it, and where wallet or cap do not
- * pay for it. Where none answers, the refusal of the one that was asked for stands.
+ * A model is passed over where the key may not use it, where the request is not for it or has token ids of another
+ * vocabulary, and where wallet or cap do not pay for it. Where none answers, the refusal of the one that was asked for stands.
  */
 export async function serveWithFallbacks(
   parts: PathParts,
@@ -43,6 +47,8 @@ export async function serveWithFallbacks(
   const first = await ask(parts, call, asked, grant);
   const { lease } = call.held;
   let last = first;
+  // What a further model fails at as well is the request's fault, or that of what they have in common.
+  let isSuspect = false;
   let isLeft = false;
   try {
     for (const id of asked.model.fallbacks) {
@@ -55,7 +61,8 @@ export async function serveWithFallbacks(
       leave(parts, call, last);
       isLeft = true;
       putInPlace(call, asked, { request, grant: moved });
-      last = await ask(parts, call, request, moved);
+      isSuspect ||= replicaOutcome(last.outcome) === 'failed';
+      last = await ask(isSuspect ? withoutFailures(parts) : parts, call, request, moved);
       isLeft = false;
     }
   } catch (error) {
@@ -73,6 +80,13 @@ export async function serveWithFallbacks(
   return { ...first.outcome, usage: noUsage };
 }
 
+/** The same, where no replica is told to have failed: one caller could take replicas of many models from all others. */
+function withoutFailures(parts: PathParts): PathParts {
+  const { routing } = parts;
+  const report: Routing['report'] = (lease, said) => routing.report(lease, said === 'failed' ? 'unknown' : said);
+  return { ...parts, routing: { ...routing, report } };
+}
+
 async function ask(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Attempt> {
   const startedMs = parts.clock.now();
   const outcome = await outcomeOfModel(parts, call, request, grant);
@@ -81,6 +95,7 @@ async function ask(parts: PathParts, call: Call, request: InferenceRequest, gran
 
 async function outcomeOfModel(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   try {
+    await enterUnderWay(parts, call, request);
     await route(parts, call, request);
     const outcome = await (request.fields.split === null ? relay : relayParts)(parts, call, request, grant);
     return outcome;
@@ -103,7 +118,12 @@ function isUnserved({ request, outcome: { unanswered, error } }: Attempt, asked:
 }
 
 /** The request as a fallback gets it; null where that cannot or must not serve it. */
-function requestTo(parts: PathParts, call: Call, asked: InferenceRequest, id: string): InferenceRequest | null {
+export function requestTo(
+  parts: Pick<PathParts, 'authenticator' | 'catalog' | 'limits'>,
+  call: Call,
+  asked: InferenceRequest,
+  id: string,
+): InferenceRequest | null {
   const { endpoint, incoming } = call;
   const { fields, caller } = asked;
   const model = parts.catalog.find(id);
@@ -112,6 +132,7 @@ function requestTo(parts: PathParts, call: Call, asked: InferenceRequest, id: st
   if (model === undefined || !mayUse(usableModels, model)) return null;
   const serves: readonly string[] = endpoint.taskTypes;
   if (!serves.includes(model.taskType)) return null;
+  if (!shareVocabulary(asked.model.engine, model.engine) && usesTokenIds(fields, endpoint)) return null;
   // A prompt has one token at least.
   if (fields.outputTokensMax !== null && fields.outputTokensMax >= model.contextLength) return null;
   const price = priceOf(parts.catalog, model, endpoint, fields);

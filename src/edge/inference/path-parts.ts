@@ -3,6 +3,7 @@ import type { Log } from '#base/log.ts';
 import type { Admission, HardBudget } from '#core/admission/admission.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
+import type { UnderWay } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import type { BodyShares, InferenceAuthenticator } from '#edge/http/http.ts';
@@ -26,6 +27,7 @@ export interface PathParts extends RelayParts, ReuseParts {
   readonly cacheSalts: CacheSalts;
   readonly metering: Metering;
   readonly engineRequests: EngineRequests;
+  readonly underWay: UnderWay;
   readonly running: Running;
   readonly receiver: Receiver;
   readonly shares: BodyShares;

@@ -12,6 +12,7 @@ import { packAnswer } from './idempotent.ts';
 import { route } from './route.ts';
 import { type Outcome, thrownBy } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
+import { enterUnderWay } from './under-way.ts';
 import { priceOf } from './request-price.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { relay } from './relay.ts';
@@ -48,7 +49,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   requireBooks(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser };
-  if (isDry) return dryRun(parts, call, request);
+  if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;
   if (earlier !== null) return earlier;
@@ -56,6 +57,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
   if (allowsFallback && model.fallbacks.length > 0) return serveWithFallbacks(parts, call, request, grant);
+  const known = enterUnderWay(parts, call, request);
+  if (known !== undefined) await known;
   await route(parts, call, request);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.
   const outcome = await (fields.split === null ? relay : relayParts)(parts, call, request, grant);

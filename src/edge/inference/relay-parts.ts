@@ -38,6 +38,11 @@ interface Job {
   readonly split: SplitInput;
 }
 
+interface SentAs {
+  readonly whole: WholeBytes;
+  readonly isFirst: boolean;
+}
+
 /** A part on its way. */
 class SentPart implements CallPart {
   readonly input: InputPart;
@@ -49,8 +54,7 @@ class SentPart implements CallPart {
   readonly #whole: WholeBytes;
 
   /** The first part has the lease that its request has waited for, and is known to the engine by the same id. */
-  constructor(input: InputPart, { call }: Job, whole: WholeBytes) {
-    const isFirst = input.first === 0;
+  constructor(input: InputPart, { call }: Job, { whole, isFirst }: SentAs) {
     this.input = input;
     this.#whole = whole;
     this.call = {
@@ -93,8 +97,10 @@ class PartsRelay {
   readonly #whole: WholeBytes = { bytes: 0 };
   readonly #room: PartsRoom;
   readonly #sinceMs: number;
-  /** In their order. */
+  /** As they were sent. */
   readonly #sent: SentPart[] = [];
+  /** Parts in the order in which they are sent. */
+  readonly #order: readonly InputPart[];
   #running = 0;
   /** Why it ends before all parts are answered. */
   #ended: Outcome | null = null;
@@ -102,6 +108,7 @@ class PartsRelay {
 
   constructor(parts: PathParts, job: Job) {
     this.#job = job;
+    this.#order = inOrder(job.split);
     this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
     this.#parts = { ...parts, answerRoom: this.#room };
     this.#sinceMs = parts.clock.monotonicMs();
@@ -121,11 +128,10 @@ class PartsRelay {
   }
 
   #sendMore(): void {
-    const { parts } = this.#job.split;
     while (this.#ended === null && this.#running < this.#atOnce() && !this.#room.waits) {
-      const input = parts[this.#sent.length];
+      const input = this.#order[this.#sent.length];
       if (input === undefined) return;
-      const part = new SentPart(input, this.#job, this.#whole);
+      const part = new SentPart(input, this.#job, { whole: this.#whole, isFirst: this.#sent.length === 0 });
       this.#sent.push(part);
       this.#running += 1;
       this.#send(part)
@@ -139,10 +145,14 @@ class PartsRelay {
     this.#conclude(failedBy(error));
   }
 
-  /** A request of the tier `flex` has waited for one place at the engine, and takes no other. */
+  /**
+   * A request of the tier `flex` has waited for one place at the engine, and takes no other. The part that tells of a
+   * token id that the model does not have goes alone: nothing is computed for a request that is refused for that.
+   */
   #atOnce(): number {
     const { model, fields } = this.#job.request;
-    if (fields.serviceTier === 'flex') return 1;
+    const isTelling = this.#job.split.telling !== null && this.#sent.length < 2 && this.#sent[0]?.isAnswered !== true;
+    if (fields.serviceTier === 'flex' || isTelling) return 1;
     return Math.min(partsAtOnceMax, partsPerReplica * Math.max(1, this.#parts.routing.replicas(model)));
   }
 
@@ -210,7 +220,8 @@ class PartsRelay {
 
   #join(): Outcome {
     const { call, request } = this.#job;
-    const answered = this.#sent.map(({ outcome, answer }) => ({
+    const inPlace = this.#sent.toSorted((a, b) => a.input.first - b.input.first);
+    const answered = inPlace.map(({ outcome, answer }) => ({
       last: outcome?.last ?? '',
       around: answer?.around ?? '',
     }));
@@ -251,6 +262,11 @@ class PartsRelay {
     const tookMs = this.#parts.clock.monotonicMs() - this.#sinceMs;
     if (all.some(({ engineMs }) => engineMs !== null)) timings.engineMs = Math.max(0, tookMs - waitedMs);
   }
+}
+
+function inOrder({ parts, telling }: SplitInput): readonly InputPart[] {
+  const first = telling === null ? undefined : parts[telling];
+  return first === undefined ? parts : [first, ...parts.filter((part) => part !== first)];
 }
 
 function tooLarge(key: string): AppError {

@@ -5,10 +5,11 @@ import { type Call, type InferenceRequest, isBooked } from './call.ts';
 import { chargedBefore, type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { noteUndelivered } from './unbilled.ts';
+import { leaveUnderWay } from './under-way.ts';
 
 type FinishParts = Pick<
   PathParts,
-  'admission' | 'metering' | 'engineRequests' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
+  'admission' | 'metering' | 'engineRequests' | 'underWay' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
 >;
 
 /**
@@ -97,6 +98,7 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
     const settled = (how: 'settle' | 'spooled', used: Settlement, reported: Outcome): void => {
       clearTimeout(late);
       if (call.found.grant !== null) parts.admission[how](call.requestId, used);
+      leaveUnderWay(parts, call);
       resolve(reported);
     };
     const durable = parts.metering.settle(record);

@@ -19,6 +19,10 @@ export interface SplitInput {
   readonly start: number;
   readonly end: number;
   readonly parts: readonly InputPart[];
+  /**
+   * The place of the part that has the largest token id: where its engine knows that one, it knows all. Null for texts.
+   */
+  readonly telling: number | null;
   /** In words: the first item that is of another kind than those before it; null where all are alike. */
   readonly odd: OddInput | null;
 }
@@ -98,7 +102,28 @@ export function splitInput({ text }: BodyReader, key: string, at: number, items:
   const start = at + 1;
   const end = skipSpace(text, items.ends.at(-1) ?? at);
   requireLittleBeside(key, text.length - (end - start));
-  return { key, start, end, parts, odd: findOdd(text, key, items) };
+  const odd = findOdd(text, key, items);
+  return { key, start, end, parts, telling: findTelling(text, items, parts), odd };
+}
+
+function findTelling(text: string, { starts }: ListItems, parts: readonly InputPart[]): number | null {
+  if (text.charAt(starts[0] ?? 0) !== '[') return null;
+  const ids = parts.map(({ start, end }) => largestNumber(text, start, end));
+  return ids.indexOf(ids.reduce((most, id) => Math.max(most, id), 0));
+}
+
+const digitZero = 0x30;
+
+/** Of whole numbers; 0 where there is none. */
+function largestNumber(text: string, start: number, end: number): number {
+  let most = 0;
+  let number = 0;
+  for (let at = start; at < end; at += 1) {
+    const digit = text.charCodeAt(at) - digitZero;
+    number = digit >= 0 && digit <= 9 ? number * 10 + digit : 0;
+    if (number > most) most = number;
+  }
+  return most;
 }
 
 function requireLittleBeside(key: string, bytes: number): void {

@@ -2,6 +2,7 @@ import { uuidTimeMs } from '#base/id.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
 import { noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, InferenceRequest } from './call.ts';
+import { countedMax } from './counted-max.ts';
 import type { Outcome } from './outcome.ts';
 
 interface UnbilledParts {
@@ -15,10 +16,12 @@ interface UnbilledParts {
  */
 export function noteRetried(
   { engineRequests }: UnbilledParts,
-  { held }: Call,
-  { fields, model }: InferenceRequest,
+  call: Call,
+  request: InferenceRequest,
   { outcome, startedMs }: { readonly outcome: Outcome; readonly startedMs: number },
 ): void {
+  const { held } = call;
+  const { fields, model } = request;
   if (outcome.unreachable || held.lease === null) return;
   const { inputTokens, outputTokens } = outcome.usage;
   engineRequests.note({
@@ -29,16 +32,19 @@ export function noteRetried(
     promptTokens: inputTokens * fields.choices,
     completionTokens: outputTokens,
     uncounted: outcome.usageSource !== 'engine',
+    uncountedMax: countedMax(call, request),
   });
 }
 
 /** Notes what an engine may have counted of a part of a request of which nothing else is billed. */
 export function noteUndeliveredPart(
   { engineRequests }: UnbilledParts,
-  { requestId, held }: Pick<Call, 'requestId' | 'held'>,
-  { model }: InferenceRequest,
+  call: Call,
+  request: InferenceRequest,
   outcome: Outcome | null,
 ): void {
+  const { requestId, held } = call;
+  const { model } = request;
   if (held.lease === null) return;
   const { inputTokens, outputTokens } = outcome?.usage ?? noUsage;
   engineRequests.note({
@@ -49,6 +55,7 @@ export function noteUndeliveredPart(
     promptTokens: inputTokens,
     completionTokens: outputTokens,
     uncounted: outcome?.usageSource !== 'engine',
+    uncountedMax: countedMax(call, request),
   });
 }
 
@@ -71,5 +78,6 @@ export function noteUndelivered(
     promptTokens: inputTokens * (record.choices ?? 1),
     completionTokens: outputTokens,
     uncounted: false,
+    uncountedMax: null,
   });
 }

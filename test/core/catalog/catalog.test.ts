@@ -132,9 +132,35 @@ describe('an adapter', () => {
     const later = await synced([engine('base')]);
     expect(later.find('tuned')).toBeUndefined();
     expect(later.price('tuned')).toBeUndefined();
-    expect([...later.bases()]).toContainEqual(['tuned', 'base']);
-    const own = await synced([engine('tuned')]);
-    expect([...own.bases()].map(([id]) => id)).not.toContain('tuned');
+    expect(later.bases().at('tuned', Date.now())).toBe('base');
+  });
+
+  it('had its bases from when files named them, and is a model of its own where one says so', async () => {
+    const one: LoraAdapter = { ...adapter, id: 'moving', name: 'Moving' };
+    const at = (hour: string): Clock => clockAt(`2030-01-01T${hour}:00Z`);
+    const ms = (hour: string): number => at(hour).now();
+    await synced([engine('a', { lora: [one] }), engine('b')], at('10:10'));
+    await synced([engine('a', { lora: [one] }), engine('b')], at('10:30'));
+    await synced([engine('a'), engine('b')], at('11:10'));
+    await synced([engine('a'), engine('b', { lora: [one] })], at('12:10'));
+    const bases = (await synced([engine('moving')], at('14:10'))).bases();
+    const times = ['09:00', '10:20', '11:30', '12:09', '12:10', '14:00', '14:20'];
+    expect(times.map((time) => bases.at('moving', ms(time)))).toEqual(['a', 'a', 'a', 'a', 'b', 'b', 'moving']);
+    const hours = ['09', '11', '12', '13', '14', '15'].map((hour) => {
+      const fromMs = ms(`${hour}:00`);
+      return bases.within('moving', { fromMs, toMs: fromMs + 3_600_000 });
+    });
+    expect(hours).toEqual([['a'], ['a'], ['a', 'b'], ['b'], ['b', 'moving'], ['moving']]);
+    expect(bases.moves({ fromMs: ms('10:00'), toMs: ms('14:00') })).toEqual([ms('12:10')]);
+    expect(bases.at('b', ms('12:30'))).toBe('b');
+  });
+
+  it('that was a model of its own before had no base then', async () => {
+    await synced([engine('grown')], clockAt('2030-01-01T10:00:00Z'));
+    const one: LoraAdapter = { ...adapter, id: 'grown', name: 'Grown' };
+    const bases = (await synced([engine('base', { lora: [one] })], clockAt('2030-01-01T12:00:00Z'))).bases();
+    const times = ['09:00', '11:00', '13:00'].map((time) => Date.parse(`2030-01-01T${time}:00Z`));
+    expect(times.map((time) => bases.at('grown', time))).toEqual(['grown', 'grown', 'base']);
   });
 });
 

@@ -154,17 +154,17 @@ describe('a replica', () => {
     const fleet = await join('one', [chat()]);
     const lease = await mustAcquire(fleet, 'chat');
     machines.broken.add('chat acme/engine:2');
-    fleet.reload([chat({ image: 'acme/engine:2' })]);
+    fleet.prepare([chat({ image: 'acme/engine:2' })])();
     await until(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'));
     expect(fleet.candidates('chat').map(({ replica }) => replica.id)).toEqual([lease.replica.id]);
     lease.release();
-    fleet.reload([chat({ image: 'acme/engine:3' })]);
+    fleet.prepare([chat({ image: 'acme/engine:3' })])();
     await until(() =>
       expect(fleet.candidates('chat').map(({ replica }) => replica.id)).not.toContain(lease.replica.id),
     );
     expect(fleet.candidates('chat')).toHaveLength(1);
     await until(() => expect(machines.replicas.has(lease.replica.id)).toBe(false));
-    fleet.reload([]);
+    fleet.prepare([])();
     await until(() => expect(machines.replicas.size).toBe(0));
     expect(await fleet.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'taken_away' } });
   });

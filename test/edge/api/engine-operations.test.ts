@@ -7,6 +7,7 @@ import {
   chatBody,
   chatPath,
   eventually,
+  externalFile,
   standinFile,
   writeEngines,
 } from '../inference/inference-gateway.ts';
@@ -23,7 +24,7 @@ const files = {
 
 beforeAll(async () => {
   enginesDir = writeEngines(files);
-  gateway = await startGateway({ enginesDir });
+  gateway = await startGateway({ enginesDir, env: { FAR_KEY: 'not a key' } });
 });
 afterAll(async () => {
   await gateway.stop();
@@ -138,6 +139,23 @@ describe('reading the files again', () => {
     const mended = await filesRead();
     expect(mended).toEqual({ read_at: expect.any(Number), refused: null });
     expect(mended.read_at).toBeGreaterThanOrEqual(refused.at);
+  });
+
+  it('writes no model and no price of files that cannot be run here', async () => {
+    const priceOf = async (id: string): Promise<Body> =>
+      ((await (await gateway.request(`/v1/models/${encodeURIComponent(id)}`)).json()) as Body).pricing;
+    const before = await priceOf('chat');
+    writeFile('chat', files.chat.replace('input_per_million: 0.10', 'input_per_million: 7'));
+    writeFile('keyed', externalFile('keyed', 'http://127.0.0.1:1', { lines: ['api_key_env: FAR_KEY'] }));
+    const { error }: Body = await (await reload()).json();
+    expect(error).toMatchObject({ code: 'unprocessable', message: expect.stringContaining('no usable API key') });
+    const { sql } = gateway.db;
+    expect(await sql`select id from models where id = 'keyed'`).toEqual([]);
+    expect(await sql`select id from price_versions where input_per_mtok_micro_usd = 7000000`).toEqual([]);
+    writeFile('chat', files.chat);
+    rmSync(join(enginesDir, 'keyed.yaml'));
+    expect((await reload()).status).toBe(200);
+    expect(await priceOf('chat')).toEqual(before);
   });
 
   it('adds, changes and removes engines, without a request that fails', async () => {

@@ -196,7 +196,6 @@ describe('other routes', () => {
     ['/v1/completions', { prompt: 'Hello', max_tokens: 4 }],
     ['/v1/messages', { messages: prompt, max_tokens: 4 }],
     ['/v1/messages/count_tokens', { messages: prompt }],
-    ['/v1/tokenize', { prompt: 'Hello' }],
   ])('%s is answered by another model as well', async (path, body) => {
     const answer = await bench.post(path, { model: 'gone', ...body }, { headers: allow });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);

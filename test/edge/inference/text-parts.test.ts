@@ -103,7 +103,7 @@ describe('many texts', () => {
 
   it('may be lists of token ids, and one list of them is one text', async () => {
     const input = textsOf(300).map((_, index) => [1, index]);
-    await (await bench.embed({ input })).text();
+    expectWhole(await (await bench.embed({ input })).json(), 300);
     expect(bench.servers.asked.map(({ body }) => body.input.length)).toEqual([100, 100, 100]);
     expect(bench.servers.asked.flatMap(({ body }) => body.input).toSorted((a, b) => a[1] - b[1])).toEqual(input);
     bench.servers.reset();
@@ -291,6 +291,23 @@ describe('what is wrong with one of many texts', () => {
     const error = await errorOf(await bench.embed({ input }));
     expect(error).toMatchObject({ status: 400, param: 'input[444]' });
     expect(error.message).toContain('"input[444]"');
+  });
+
+  it('is nothing that was computed where it is a token id that the model does not have', async () => {
+    const outOfVocabulary = JSON.stringify({ error: { message: 'Token id 99999 is out of vocabulary', code: 400 } });
+    bench.servers.onAsked = (one) => {
+      if (one.body.input.flat().some((id: number) => id > 1000)) one.send(400, outOfVocabulary);
+      else one.answer();
+    };
+    const { key } = await openOrganization(bench.gateway, '1');
+    const input = textsOf(5000).map((_, index) => (index === 4999 ? [5, 99_999] : [index % 1000, 7]));
+    const error = await errorOf(await bench.embed({ input }, { key }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_value' });
+    expect(error.message).toContain('a token id that this model does not have');
+    expect(bench.servers.asked.map(({ body }) => body.input.at(-1))).toEqual([[5, 99_999]]);
+    bench.servers.reset();
+    expect((await bench.embed({ input: input.with(4999, [1, 1]) }, { key })).status).toBe(200);
+    expect(bench.servers.asked).toHaveLength(40);
   });
 
   it('is told with the texts that it may be where the engine does not say which', async () => {

@@ -4,14 +4,19 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { reconcileAtRest, sendMix } from '../../core/reconcile/mixed-traffic.ts';
 import { runCli } from '../../edge/cli/run-cli.ts';
-import { type Body, eventually, useInference } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually, externalFile, framesOf, useInference } from '../../edge/inference/inference-gateway.ts';
 import { vllmFile } from './vllm-file.ts';
 import { writeAdapter } from './write-adapter.ts';
 
 const adapterFolder = mkdtempSync(join(tmpdir(), 'hg-lora-'));
 afterAll(() => rmSync(adapterFolder, { recursive: true, force: true }));
 
-const bench = useInference(() => ({ engines: { chat: fileWithAdapter() } }));
+const bench = useInference(() => ({
+  engines: {
+    chat: fileWithAdapter(),
+    gone: externalFile('gone', 'http://127.0.0.1:1', { lines: ['fallbacks: [tuned]'] }),
+  },
+}));
 
 /** With an adapter, and ended after a while without work. */
 function fileWithAdapter(): string {
@@ -53,10 +58,32 @@ async function sayOtherwise(): Promise<void> {
   expect(await streamed.text()).toContain('"model":"tuned"');
 }
 
+/** The adapter answers for a model that is not there, at its own price, and says what it counted. */
+async function answerForOther(): Promise<void> {
+  for (const stream of [true, false]) {
+    const headers = { 'x-headgate-allow-fallback': 'true' };
+    const options = stream ? { stream, stream_options: { include_usage: true } } : {};
+    const answer = await bench.chat({ model: 'gone', n: 2, ...options }, { headers });
+    expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'tuned']);
+    const text = await answer.text();
+    const { model, usage } = stream ? framesOf(text).at(-2) : JSON.parse(text);
+    expect(model).toBe('tuned');
+    const record = await bench.recordOf(answer);
+    const { prompt_tokens: input, completion_tokens: output } = usage;
+    const counted = { input_tokens: input, output_tokens: output, usage_source: 'engine' };
+    expect(record).toMatchObject({ model: 'tuned', fallback_for: 'gone', outcome: 'completed', ...counted });
+    expect(Number(record.cost) * 1e6).toBeCloseTo(input + output * 4, 6);
+  }
+  const ids = { model: 'gone', prompt: [1, 2, 3], max_tokens: 4 };
+  const headers = { 'x-headgate-allow-fallback': 'true' };
+  expect((await bench.post('/v1/completions', ids, { headers })).status).toBe(502);
+}
+
 describe('a real vLLM', () => {
-  it('counts to the token what the books have of a mix, of an adapter, and of our own probe', async () => {
+  it('counts to the token what the books have of a mix, of an adapter, of a fallback, and of our own probe', async () => {
     await sendMix(bench);
     await sayOtherwise();
+    await answerForOther();
     const found = await reconcileAtRest(bench);
     expect(found, JSON.stringify(found)).toMatchObject({ balanced: true, ledger_differences: [] });
     for (const kind of ['prompt_tokens', 'completion_tokens']) {

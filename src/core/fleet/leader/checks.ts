@@ -164,6 +164,6 @@ async function send(
   const answer = await askEngine(replica, { method: 'POST', path: `/v1/${route}`, body: named, timeoutMs });
   const about = { kind, model: definition.id, replicaId: replica.id, startedMs };
   const counted = countedIn(answer, body);
-  if (counted !== null) checked.engineRequests?.note({ ...about, ...counted });
+  if (counted !== null) checked.engineRequests?.note({ ...about, ...counted, uncountedMax: null });
   return typeof answer === 'string' ? noAnswerText[answer] : answer;
 }

@@ -1,5 +1,5 @@
 import type { Db } from '#base/db.ts';
-import type { EngineRequestKind } from './engine-requests.ts';
+import type { EngineRequestKind, TokensMax } from './engine-requests.ts';
 
 /** Moments are milliseconds since the Unix epoch. */
 export interface ReplicaRun {
@@ -39,6 +39,8 @@ export interface OwnRequests {
   readonly kind: EngineRequestKind;
   readonly requests: number;
   readonly uncounted: number;
+  /** What engines may have counted of those; null where that has no bound. */
+  readonly uncountedMax: TokensMax | null;
   readonly promptTokens: number;
   readonly completionTokens: number;
   /** When the last of them ended. */
@@ -107,14 +109,21 @@ interface OwnRow {
   readonly kind: EngineRequestKind;
   readonly requests: string;
   readonly uncounted: string;
+  readonly uncounted_prompt: string | null;
+  readonly uncounted_completion: string | null;
   readonly prompt_tokens: string;
   readonly completion_tokens: string;
   readonly last_ms: string;
 }
 
+/** Null as soon as one of them has no bound. */
+const uncountedMax = (kind: 'prompt' | 'completion'): string => `
+    case when bool_or(uncounted > 0 and uncounted_${kind}_tokens is null) then null
+      else coalesce(sum(uncounted_${kind}_tokens), 0) end::text as uncounted_${kind}`;
+
 const ownText = `
   select model, ${epochMs('hour')} as hour_ms, kind, sum(requests)::text as requests,
-    sum(uncounted)::text as uncounted, sum(prompt_tokens)::text as prompt_tokens,
+    sum(uncounted)::text as uncounted, ${uncountedMax('prompt')}, ${uncountedMax('completion')}, sum(prompt_tokens)::text as prompt_tokens,
     sum(completion_tokens)::text as completion_tokens, ${epochMs('max(last_at)')} as last_ms
   from engine_requests where hour >= $1::timestamptz and hour < $2::timestamptz
   group by model, hour, kind order by hour, model, kind`;
@@ -153,6 +162,10 @@ export async function readEngineHistory({ sql }: Db, fromMs: number, toMs: numbe
       kind: row.kind,
       requests: Number(row.requests),
       uncounted: Number(row.uncounted),
+      uncountedMax:
+        row.uncounted_prompt === null || row.uncounted_completion === null
+          ? null
+          : { promptTokens: Number(row.uncounted_prompt), completionTokens: Number(row.uncounted_completion) },
       promptTokens: Number(row.prompt_tokens),
       completionTokens: Number(row.completion_tokens),
       lastMs: Number(row.last_ms),

@@ -21,6 +21,13 @@ export interface EngineRequest {
   readonly completionTokens: number;
   /** The engine did not say what it had counted in the end. */
   readonly uncounted: boolean;
+  /** What it may have counted then; null where that has no bound. */
+  readonly uncountedMax: TokensMax | null;
+}
+
+export interface TokensMax {
+  readonly promptTokens: number;
+  readonly completionTokens: number;
 }
 
 /** Counts such requests in memory, and writes them as sums per replica and hour. */
@@ -34,6 +41,7 @@ interface Sum extends Pick<EngineRequest, 'kind' | 'model' | 'replicaId'> {
   readonly hourMs: number;
   requests: number;
   uncounted: number;
+  uncountedMax: TokensMax | null;
   promptTokens: number;
   completionTokens: number;
   lastMs: number;
@@ -62,6 +70,7 @@ export function createEngineRequests({ db, clock, log }: EngineRequestsOptions):
     }
     found.requests += sum.requests;
     found.uncounted += sum.uncounted;
+    found.uncountedMax = addMax(found.uncountedMax, sum.uncountedMax);
     found.promptTokens += sum.promptTokens;
     found.completionTokens += sum.completionTokens;
     found.lastMs = Math.max(found.lastMs, sum.lastMs);
@@ -80,9 +89,10 @@ export function createEngineRequests({ db, clock, log }: EngineRequestsOptions):
   }
 
   return {
-    note({ startedMs, uncounted, ...request }) {
+    note({ startedMs, uncounted, uncountedMax, ...request }) {
       const hour = startedMs - (startedMs % hourMs);
-      add({ ...request, hourMs: hour, requests: 1, uncounted: uncounted ? 1 : 0, lastMs: clock.now() });
+      const unknown = uncounted ? { uncounted: 1, uncountedMax } : { uncounted: 0, uncountedMax: noTokens };
+      add({ ...request, ...unknown, hourMs: hour, requests: 1, lastMs: clock.now() });
     },
     async flush() {
       while (flushing !== null) await flushing;
@@ -94,6 +104,16 @@ export function createEngineRequests({ db, clock, log }: EngineRequestsOptions):
   };
 }
 
+const noTokens: TokensMax = { promptTokens: 0, completionTokens: 0 };
+
+function addMax(a: TokensMax | null, b: TokensMax | null): TokensMax | null {
+  if (a === null || b === null) return null;
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+  };
+}
+
 function toRow(sum: Sum): Record<string, unknown> {
   return {
     model: sum.model,
@@ -102,19 +122,28 @@ function toRow(sum: Sum): Record<string, unknown> {
     kind: sum.kind,
     requests: sum.requests,
     uncounted: sum.uncounted,
+    uncounted_prompt_tokens: sum.uncountedMax?.promptTokens ?? null,
+    uncounted_completion_tokens: sum.uncountedMax?.completionTokens ?? null,
     prompt_tokens: sum.promptTokens,
     completion_tokens: sum.completionTokens,
     last_at: new Date(sum.lastMs).toISOString(),
   };
 }
 
-const counts = ['requests', 'uncounted', 'prompt_tokens', 'completion_tokens'];
+const counts = [
+  'requests',
+  'uncounted',
+  'uncounted_prompt_tokens',
+  'uncounted_completion_tokens',
+  'prompt_tokens',
+  'completion_tokens',
+];
 
 const insertText = `
   insert into engine_requests as e (model, replica, hour, kind, ${counts.join(', ')}, last_at)
   select model, replica, hour, kind, ${counts.join(', ')}, last_at
   from json_to_recordset($1::text::json) as t(model text, replica text, hour timestamptz, kind text,
-    requests bigint, uncounted bigint, prompt_tokens bigint, completion_tokens bigint, last_at timestamptz)
+    ${counts.map((name) => `${name} bigint`).join(', ')}, last_at timestamptz)
   order by hour, model, replica, kind
   on conflict (hour, model, replica, kind) do update set
     ${counts.map((name) => `${name} = e.${name} + excluded.${name}`).join(', ')},

@@ -76,18 +76,25 @@ export async function readGpuRuns({ sql }: Db, wanted: GpuRunsWanted): Promise<r
   return rows.map(toGpuRun);
 }
 
-/** How many GPUs each replica was given that was there between two moments, by its id. */
+/** Whose replica it was, and how many GPUs it was given. */
+export interface ReplicaGpus {
+  /** Catalog id. */
+  readonly model: string;
+  readonly gpus: number;
+}
+
+/** Of each replica that was given GPUs and was there between two moments, by its id. */
 export async function readReplicaGpus(
   { sql }: Db,
   { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },
-): Promise<ReadonlyMap<string, number>> {
-  const rows = await sql.unsafe<{ replica: string; gpus: number }[]>(
-    `select replica, max(jsonb_array_length(gpus)) as gpus from replica_runs
+): Promise<ReadonlyMap<string, ReplicaGpus>> {
+  const rows = await sql.unsafe<{ replica: string; model: string; gpus: number }[]>(
+    `select replica, max(model) as model, max(jsonb_array_length(gpus)) as gpus from replica_runs
       where started_at < $2::text::timestamptz and (ended_at is null or ended_at > $1::text::timestamptz) and ${hasGpus}
       group by replica`,
     [new Date(fromMs).toISOString(), new Date(toMs).toISOString()],
   );
-  return new Map(rows.map(({ replica, gpus }) => [replica, gpus]));
+  return new Map(rows.map(({ replica, ...row }) => [replica, row]));
 }
 
 function toGpuRun(row: Row): GpuRun {

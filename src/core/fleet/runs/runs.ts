@@ -12,5 +12,5 @@ export {
   readEngineHistory,
   type ReplicaRun,
 } from './engine-history.ts';
-export { type GpuRun, type GpuRunsWanted, readGpuRuns, readReplicaGpus } from './gpu-runs.ts';
+export { type GpuRun, type GpuRunsWanted, readGpuRuns, readReplicaGpus, type ReplicaGpus } from './gpu-runs.ts';
 export { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from './replica-runs.ts';

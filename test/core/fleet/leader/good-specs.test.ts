@@ -94,7 +94,7 @@ async function refused(): Promise<Gateway> {
   const first = await gateway(chat(1));
   expect(await answerer(first.fleet)).toBe('chat acme/engine:1');
   machines.broken.add('chat acme/engine:2');
-  first.fleet.reload([chat(2)]);
+  first.fleet.prepare([chat(2)])();
   await answerer(first.fleet);
   await until(() => expect(rolloutOf(first.fleet)).toBe('refused'));
   await until(async () => expect(await kept()).toHaveLength(1));
@@ -126,7 +126,7 @@ describe('what is kept of an engine', () => {
     expect((await fleet.acquire('chat', {})).ok).toBe(false);
     await idle();
     expect(await kept()).toEqual([]);
-    fleet.reload([chat(3)]);
+    fleet.prepare([chat(3)])();
     await until(async () => expect((await fleet.acquire('chat', {})).ok).toBe(true));
     await until(async () => expect(await kept()).toMatchObject([{ hash: 'chat acme/engine:3' }]));
   });
@@ -156,7 +156,7 @@ describe('what is kept of an engine', () => {
     const { fleet } = await gateway(chat(1), containerDefinition('other', { image: 'acme/other:1' }));
     const lease = await mustAcquire(fleet, 'chat');
     await until(async () => expect(await kept()).toHaveLength(1));
-    fleet.reload([containerDefinition('other', { image: 'acme/other:1' })]);
+    fleet.prepare([containerDefinition('other', { image: 'acme/other:1' })])();
     await until(() => expect(fleet.list().map(({ engineId }) => engineId)).toEqual(['other']));
     expect(await kept()).toHaveLength(1);
     lease.release();
@@ -185,7 +185,7 @@ describe('after a refused rollout, when the old replica is stopped for being idl
     const starts = machines.starts.length;
     expect(await answerer(fleet)).toBe('chat acme/engine:1');
     expect(machines.starts).toHaveLength(starts + 1);
-    fleet.reload([chat(3)]);
+    fleet.prepare([chat(3)])();
     await until(async () => expect(await answerer(fleet)).toBe('chat acme/engine:3'));
     await until(async () => expect(await kept()).toMatchObject([{ hash: 'chat acme/engine:3' }]));
   });
@@ -212,7 +212,7 @@ describe('what is started in place of a refused file', () => {
     const canary = { route: 'chat/completions', body: { messages: [] }, contains } as const;
     const { fleet } = await gateway(chat(1));
     await answerer(fleet);
-    fleet.reload([chat(2, { canaries: [canary] })]);
+    fleet.prepare([chat(2, { canaries: [canary] })])();
     await until(() => expect(rolloutOf(fleet)).toBe('refused'));
     expect(await answerer(fleet)).toBe('chat acme/engine:1');
   });

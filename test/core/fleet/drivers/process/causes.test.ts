@@ -176,7 +176,7 @@ describe('a file that was changed and read again', () => {
     const { fleet } = started;
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
     expect(fleet.list()).toMatchObject([{ phase: 'failed', cause: expect.stringMatching(/ended unexpectedly/) }]);
-    fleet.reload([engineDefinition()]);
+    fleet.prepare([engineDefinition()])();
     expect(fleet.list()).toMatchObject([
       { phase: 'stopped', status: 'cold', cause: null, causeDetail: null, retryAtMs: null },
     ]);
@@ -187,9 +187,9 @@ describe('a file that was changed and read again', () => {
     started = await startFleet([engineDefinition()], { folder });
     const { fleet } = started;
     (await mustAcquire(fleet)).release();
-    fleet.reload([engineDefinition({ args: ['--exit', '1'] })]);
+    fleet.prepare([engineDefinition({ args: ['--exit', '1'] })])();
     await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 120_000 });
-    fleet.reload([engineDefinition({ args: ['--delay', '1'] })]);
+    fleet.prepare([engineDefinition({ args: ['--delay', '1'] })])();
     expect(fleet.list()[0]?.rollout).toBeNull();
     await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('checking'), { timeout: 120_000 });
   });

@@ -1,0 +1,15 @@
+import type { EndedLater } from '#core/metering/metering.ts';
+
+/** Requests of which the engine's last word is not known, and what bounds that. */
+export type Unsure = Omit<EndedLater, 'model' | 'hourMs'>;
+
+export const noneUnsure: Unsure = { unsure: 0, unsureSequences: 0, unsureTexts: 0, unsurePromptTokens: 0 };
+
+export function addUnsure(a: Unsure, b: Unsure): Unsure {
+  return {
+    unsure: a.unsure + b.unsure,
+    unsureSequences: a.unsureSequences + b.unsureSequences,
+    unsureTexts: a.unsureTexts + b.unsureTexts,
+    unsurePromptTokens: a.unsurePromptTokens + b.unsurePromptTokens,
+  };
+}

@@ -1,0 +1,33 @@
+import type { CountedMost } from '#core/gateways/gateways.ts';
+import type { Call, InferenceRequest } from './call.ts';
+import { isNull } from './member.ts';
+
+/** What models set around each text that they read, in tokens: its body has as many bytes for quotes and a comma. */
+const aroundBytes = 512;
+
+/**
+ * Tokens that an engine counts at most of a request, or of a part of one, that is sent once: a prompt counts for each of
+ * its choices, and nothing is longer than the context.
+ */
+export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, request: CountedRequest): CountedMost {
+  const { fields, model } = request;
+  const { contextLength } = model;
+  if (endpoint.generates) {
+    const sequences = fields.prompts * fields.choices;
+    const outputTokens = Math.min(fields.outputTokensMax ?? contextLength, contextLength);
+    return { promptTokens: sequences * contextLength, completionTokens: sequences * outputTokens };
+  }
+  const texts = part?.input.count ?? (endpoint.inputs.kind === 'texts' ? fields.texts : fields.prompts);
+  const bytes = (part === null ? fields.text.length : part.input.end - part.input.start) + aroundBytes;
+  // A token has a byte at least, but for media, and where texts are filled up; what is compared is read with each other.
+  const isFilled = isSet(request, 'padding') || fields.media.present;
+  const tokens = isFilled || endpoint.inputs.kind === 'pairs' ? Infinity : bytes;
+  return { promptTokens: Math.min(texts * contextLength, tokens), completionTokens: 0 };
+}
+
+type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
+
+function isSet({ fields: { members, text } }: CountedRequest, key: string): boolean {
+  const member = members.get(key);
+  return member !== undefined && !isNull(text, member);
+}

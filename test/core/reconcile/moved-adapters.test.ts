@@ -1,0 +1,93 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Body, eventually, standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { enoughOfTheHour } from './mixed-traffic.ts';
+
+const lora = { lines: ['lora: [{ id: tuned, path: test/tuned-lora }]'] };
+
+let folder: string;
+let gateway: TestGateway;
+beforeAll(async () => {
+  folder = writeEngines({ first: standinFile('first', lora), second: standinFile('second') });
+  gateway = await startGateway({ enginesDir: folder });
+});
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const reload = async (): Promise<void> => {
+  expect((await gateway.request('/v1/admin/engines/reload', { method: 'POST' })).status).toBe(200);
+};
+/** Once no request runs any more, and what is read is what engines have counted. */
+const reconciled = (isRead: (lines: readonly Body[]) => boolean): Promise<Body> =>
+  eventually(async () => {
+    const found: Body = await (await gateway.request('/v1/admin/reconcile')).json();
+    const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
+    return !kinds.includes('running') && isRead(found.data) && found;
+  });
+
+async function ask(model: string): Promise<void> {
+  const body = { model, messages: [{ role: 'user', content: `Hello ${model}` }], max_tokens: 8, n: 2 };
+  const answer = await gateway.request('/v1/chat/completions', { body });
+  expect(answer.status, await answer.clone().text()).toBe(200);
+  await answer.text();
+}
+
+it('hours before an adapter got another base balance, and that hour by what the adapter had in it', async () => {
+  await enoughOfTheHour();
+  const { sql } = gateway.db;
+  for (const model of ['first', 'tuned', 'tuned', 'second']) await ask(model);
+  writeFileSync(join(folder, 'first.yaml'), standinFile('first'));
+  writeFileSync(join(folder, 'second.yaml'), standinFile('second', lora));
+  await reload();
+  // As if that were later: then this hour is one before.
+  const moved = await sql`update adapter_bases set effective_from = effective_from + interval '2 hours'
+    where adapter_id = 'tuned' and base_id = 'second' returning adapter_id`;
+  expect(moved).toHaveLength(1);
+  await reload();
+  const ends = (lines: readonly Body[]): Body => lines.map(({ model, difference }) => [model, difference]);
+  const none = { cost: '0', prompt_tokens: 0, completion_tokens: 0 };
+  const before = await reconciled((lines) => lines.every(({ state }) => state === 'balanced'));
+  expect(before).toMatchObject({ balanced: true, unexplained: 0 });
+  expect(ends(before.data)).toEqual([
+    ['first', none],
+    ['second', none],
+  ]);
+
+  await sql`update adapter_bases set effective_from = effective_from - interval '2 hours'
+    where adapter_id = 'tuned' and base_id = 'second'`;
+  await reload();
+  await ask('tuned');
+  const within = await reconciled((lines) => lines.every(({ difference }) => difference.completion_tokens !== 0));
+  expect(within, JSON.stringify(within)).toMatchObject({ balanced: true, unexplained: 0 });
+  const [ofFirst, ofSecond] = within.data;
+  expect([ofFirst.model, ofFirst.state, ofSecond.model, ofSecond.state]).toEqual([
+    'first',
+    'explained',
+    'second',
+    'explained',
+  ]);
+  const [summary] = await sql<{ prompt: string; output: string; requests: string }[]>`
+    select sum(input_tokens * choices)::text as prompt, sum(output_tokens)::text as output, count(*)::text as requests
+    from usage_records where model = 'tuned'`;
+  const explained = {
+    kind: 'adapter_moved',
+    count: Number(summary?.requests),
+    prompt_tokens: Number(summary?.prompt),
+    completion_tokens: Number(summary?.output),
+    detail: 'tuned: first, then second',
+  };
+  expect(ofFirst.explanations).toContainEqual(explained);
+  expect(ofSecond.explanations).toContainEqual(explained);
+  // What it made there stands in the books with the base that it had before.
+  expect([ofFirst.difference.completion_tokens, ofSecond.difference.completion_tokens]).toEqual([-16, 16]);
+
+  // More than the adapter had: an engine that has made what nobody asked for.
+  await sql`update replica_hours h set generation_tokens = h.generation_tokens + ${explained.completion_tokens}
+    from replica_runs r where r.id = h.run_id and r.model = 'second'`;
+  const beyond: Body = await (await gateway.request('/v1/admin/reconcile')).json();
+  expect(beyond.balanced).toBe(false);
+});
