@@ -165,6 +165,7 @@ function listParts(
     jobs.begin,
     foundation.parts.gateways,
     gateway.parts.budgets,
+    gateway.parts.rateLimits,
     gateway.parts.admission,
     foundation.parts.keyUses,
     gateway.parts.retention,

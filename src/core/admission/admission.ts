@@ -24,6 +24,7 @@ export {
   heldPicoUsd,
   type HoldDemand,
   type HoldRefusal,
+  moveBack,
   moveHold,
   takeHold,
 } from './take-hold.ts';
