@@ -33,7 +33,7 @@ import { createAdmission } from './admission.ts';
 import type { BooksPlace } from './books.ts';
 import { openBounds } from './bounds.ts';
 import { createBudgetAlerts } from './budget-alerts.ts';
-import type { Coordination, SharedStore } from './coordination.ts';
+import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import { openFiles } from './files.ts';
@@ -65,9 +65,8 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly cacheSalts: CacheSalts;
   readonly engineClient: EngineClient;
   readonly parts: {
-    readonly budgets: Part;
+    readonly bounds: Part;
     readonly budgetAlerts: Part;
-    readonly rateLimits: Part;
     readonly admission: Part;
     readonly retention: Part;
     readonly files: Part;
@@ -139,8 +138,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { staleMs } = config.database;
   const common = { shared, db, clock, log, coordination, audit };
   const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
-  const { budgets, limits, books } = openBounds({ db, clock, log, audit }, coordination);
-  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, ...books });
+  const bounds = openBounds({ db, clock, log, audit }, coordination);
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, ...bounds.books });
   settleUnspooled(metering, holds.admission);
   const catalog = createCatalog({ db, clock, engines });
   const engineClient = createEngineClient({
@@ -153,17 +152,17 @@ export function createGateway(options: GatewayOptions): Gateway {
   const engineRequests = createEngineRequests({ db, clock, log });
   const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
-  const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
-  const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
+  const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
+  const retention = createRetention({ ...kept, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
-  const kept = openFiles({ settings: config.batches, ...common });
+  const files = openFiles({ settings: config.batches, ...common });
   return {
-    files: kept.files,
-    batches: kept.batches,
+    files: files.files,
+    batches: files.batches,
     wallet,
-    budgets: budgets.budgets,
+    budgets: bounds.budgets,
     budgetWatch: budgetAlerts.watch,
-    rateLimits: limits.rateLimits,
+    rateLimits: bounds.rateLimits,
     metering,
     history: past.history,
     quarantine: createQuarantineReview({ db, clock, wallet, audit }),
@@ -182,12 +181,11 @@ export function createGateway(options: GatewayOptions): Gateway {
     contents: retention.contents,
     idempotency: retention.idempotency,
     parts: {
-      budgets: budgets.part,
+      bounds: bounds.part,
       budgetAlerts: budgetAlerts.part,
-      rateLimits: limits.part,
       admission: holds.part,
       retention: retention.part,
-      files: kept.part,
+      files: files.part,
       claims: retention.claims,
       metering: meteringPart(metering, options),
       history: past.part,
