@@ -181,6 +181,7 @@ class MemoryAdmission implements Admission {
   }
 
   #moveTo(hold: Hold, bound: ModelBound | null, { estimatedTokens, isForced }: ModelMove): boolean {
+    if (bound !== null && hold.model?.slot === bound.slot) return true;
     if (bound !== null && !isForced && this.#models.refuse(bound, estimatedTokens) !== null) return false;
     if (hold.model !== null) this.#models.giveBack(hold.model);
     hold.model = bound === null ? null : this.#models.take(bound, estimatedTokens);

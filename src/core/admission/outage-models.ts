@@ -141,6 +141,11 @@ export class OutageModels {
     local.dayRequests += 1;
   }
 
+  /** Whether a request that was admitted here counts against these limits. */
+  counts(requestId: string, { limit }: ModelPart): boolean {
+    return this.#holds.get(requestId)?.slot === limit.slot;
+  }
+
   /** Another model serves it. */
   giveBack(requestId: string): void {
     const hold = this.#holds.get(requestId);

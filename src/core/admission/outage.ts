@@ -147,6 +147,7 @@ export class Outage {
     try {
       const part = await this.models.read(organizationId, () => projectLimitOf(projectLimits, { spender, model }));
       if (this.#isOver || hold.isSettled || this.givenOver.has(organizationId)) return false;
+      if (part !== null && this.models.counts(requestId, part)) return true;
       const isRefused = part !== null && !isForced && this.models.refuse(part, estimatedTokens, clock.now()) !== null;
       if (isRefused) return false;
       this.models.giveBack(requestId);

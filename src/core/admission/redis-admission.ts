@@ -329,12 +329,12 @@ class SharedAdmission implements RedisAdmission {
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
       const limit = this.#limitOf(hold, move);
       const args = [requestId, projectLimitText(limit), String(move.estimatedTokens), move.isForced ? '1' : '0'];
-      const { word } = await this.#store.run(moveScript, [holds, money, models, days], args, 'short');
+      const { word, rest } = await this.#store.run(moveScript, [holds, money, models, days], args, 'short');
       if (hold.isSettled || word === 'refused') return false;
       if (word === 'day') await this.#books.loadDay(organizationId, limit);
       else if (word === 'gone') await this.#leases.register(organizationId);
       else {
-        hold.model = ownModel(limit, move.estimatedTokens);
+        if (rest[0] !== 'there') hold.model = ownModel(limit, move.estimatedTokens);
         return true;
       }
     }

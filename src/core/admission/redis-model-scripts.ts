@@ -160,13 +160,13 @@ local id, by, estimate, forced = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] ==
 if redis.call('HEXISTS', KEYS[2], id) == 0 then return {'gone', now} end
 local me = identity()
 local slot, requests, tokens, day = limitOf(by)
+local was, reserved, began, limit, of = string.match(redis.call('HGET', KEYS[1], id .. ':l') or '', '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+if was and was == slot then return {'ok', now, 'there'} end
 local one = slot and readModel(KEYS[3], KEYS[4], slot, tokens, me)
 if one and not forced then
   if day and not one.d then return {'day', now} end
   if modelRefuses(one, requests, tokens, day, estimate) then return {'refused', now} end
 end
-local was, reserved, began, limit, of = string.match(redis.call('HGET', KEYS[1], id .. ':l') or '', '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
-if was and was == slot then return {'ok', now} end
 if was then
   local before = readModel(KEYS[3], KEYS[4], was, tonumber(limit), me)
   if before.s == tonumber(began) then

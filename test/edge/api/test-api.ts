@@ -119,6 +119,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     signer: null,
     catalog: {
       find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined),
+      list: () => [],
       priceVersion: () => Promise.resolve(null),
     },
     announceAddresses: () => Promise.resolve(),
