@@ -40,7 +40,8 @@ type RateLimitAnswer = z.infer<typeof rateLimitSchema>;
 
 const meansNothing = (sentence: string) =>
   z
-    .null(sentence)
+    .unknown()
+    .refine((value) => (value ?? null) === null, sentence)
     .optional()
     .openapi({ type: 'null', description: `${sentence} Null alone is taken` });
 

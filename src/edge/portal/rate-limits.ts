@@ -141,9 +141,12 @@ export async function changeRateLimit(visit: Visit, projectId: string, form: For
   const path = `${apiPath(projectId)}/${encodeURIComponent(`rl-${model}`)}`;
   const changed = isEmpty(changes) ? null : await visit.send('POST', path, changes);
   if (changed?.ok === false) {
+    const { refusal } = changed;
+    // There is nothing to show the form of.
+    if (refusal.status === 403 || refusal.status === 404) throw new RefusedError(refusal);
     const project = await readProject(visit, projectId);
     const limit = await readLimit(visit, project.id, model);
-    return formPage(visit, project, { limit, typed, sent: form, refusal: changed.refusal });
+    return formPage(visit, project, { limit, typed, sent: form, refusal });
   }
   return visit.context.redirect(`/portal/projects/${encodeURIComponent(projectId)}?notice=limits_saved`, 303);
 }
