@@ -1,6 +1,7 @@
 import { ConfigError, type DockerGateConfig, readDockerGateConfig } from '#base/config.ts';
 import { createLog } from '#base/log.ts';
 import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
+import { compileWhereExitsDoNotWait } from './runtime.js';
 
 // A program of its own, beside the gateway and never inside it: it alone holds the Docker socket.
 
@@ -19,6 +20,7 @@ async function serve(config: DockerGateConfig): Promise<void> {
   if (closed !== null) log.error(closed);
 }
 
+compileWhereExitsDoNotWait();
 try {
   const config = readDockerGateConfig();
   giveUpRoot(config);

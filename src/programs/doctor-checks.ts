@@ -48,7 +48,10 @@ export function readPlace(): Place {
     if (!(error instanceof ConfigError)) throw error;
     return {
       config: null,
-      finding: wrong(error.message, 'correct it in the environment of the gateway; README.md lists all settings'),
+      finding: wrong(
+        error.message,
+        'correct it in the environment of the gateway; compose/settings.md lists all settings',
+      ),
     };
   }
 }

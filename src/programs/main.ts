@@ -265,7 +265,7 @@ function answerWords([word]: readonly string[]): void {
   const isHelp = word === '--help' || word === '-h';
   (isHelp ? process.stdout : process.stderr).write(
     `${isHelp ? '' : `${word}: the gateway takes no such word. `}Settings are environment variables, such as ` +
-      'PORT=8081 npm start; README.md lists them. "npx headgate help" lists commands.\n',
+      'PORT=8081 npm start; compose/settings.md lists them. "npx headgate help" lists commands.\n',
   );
   process.exit(isHelp ? 0 : 2);
 }

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
 
 // Plain JavaScript, as what imports it: an older Node must be able to read it to say that it is too old.
 
@@ -19,8 +20,21 @@ export function runsGateway() {
   return major > 24 || (major === 24 && minor >= 7);
 }
 
+/**
+ * V8 compiles in threads, and at exit Node waits for each of them. One that needs room for its code waits for a garbage
+ * collection, which only the main thread makes (nodejs/node#54918): one in fifty gateways that ended soon after their
+ * start stayed on as processes. The main thread compiles these two kinds of code itself, which takes it little.
+ */
+export function compileWhereExitsDoNotWait() {
+  // Older ones do neither, and do not know the second flag.
+  if (!runsGateway()) return;
+  setFlagsFromString('--no-concurrent-sparkplug');
+  setFlagsFromString('--no-maglev-build-code-on-background');
+}
+
 /** To be called before the first TypeScript file is imported. */
 export function prepareRuntime() {
+  compileWhereExitsDoNotWait();
   // The ES modules of drizzle-orm import each other in circles: linking them takes 1.5 s and leaves the heap 120 MB
   // larger for good. Its CommonJS files are the same code and take a tenth of that.
   nodeModule.registerHooks({

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { useFolders } from '../edge/cli/run-cli.ts';
+import { chaptersOf, listPages } from '../tidy/chapters.ts';
 import { repository, useProcesses } from './gateway-process.ts';
 
 const run = promisify(execFile);
@@ -24,6 +25,9 @@ describe('the packed package', () => {
     for (const name of ['src', 'engines', 'drizzle', 'package.json', 'README.md', '.npmrc']) {
       cpSync(join(repository, name), join(checkout, name), { recursive: true });
     }
+    // Of compose/ what is written alone: secrets of a checkout stay where they are.
+    const chapters = chaptersOf(listPages(repository)).filter((path) => !path.startsWith('test/'));
+    for (const path of chapters) cpSync(join(repository, path), join(checkout, path));
     const prefix = folders();
     const path = `${dirname(process.execPath)}:/usr/local/bin:/usr/bin:/bin`;
     const env = { HOME: prefix, PATH: path, ...npmSettings };
@@ -32,6 +36,8 @@ describe('the packed package', () => {
     const paths = packed?.files.map((file) => file.path) ?? [];
     expect(paths).toContain('src/core/stacks/builtin/scheduler/main.tf');
     expect(paths.filter((name) => name.endsWith('.ts'))).toEqual([]);
+    // Messages point to them.
+    expect(paths).toEqual(expect.arrayContaining(['README.md', ...chapters]));
     // Nothing of it stays in the checkout.
     expect(readdirSync(join(checkout, 'src/base')).filter((name) => name.endsWith('.js'))).toEqual([]);
 

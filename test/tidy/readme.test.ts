@@ -1,6 +1,7 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { findDeadNames } from './readme.ts';
+import { chaptersOf, listPages } from './chapters.ts';
+import { findDeadNames, noPath } from './readme.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const packageFile: { scripts: Record<string, string> } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
@@ -25,6 +26,11 @@ describe('the check of the README', () => {
     expect(findDeadNames(text, root, scripts)).toEqual(['the README names npm run nothing, which is not there']);
   });
 
+  it('lets files be that an operator makes, and refuses what only resembles them', () => {
+    const text = '`compose/.env`, compose/secrets/any_key and compose/.environment, for src/base/log.ts';
+    expect(findDeadNames(text, root, scripts)).toEqual(['the README names compose/.environment, which is not there']);
+  });
+
   it('lets URLs, patterns and placeholders be', () => {
     const text =
       'https://example.org/src/nothing.ts, `src/core/*/schema.ts`, `src/core/<room>/schema.ts`, src/base/log.ts.';
@@ -34,8 +40,21 @@ describe('the check of the README', () => {
 
 describe('the README', () => {
   it('names only what is there', () => {
-    for (const path of [`${root}README.md`, `${root}src/README.md`]) {
-      expect(existsSync(path) ? findDeadNames(readFileSync(path, 'utf8'), root, scripts) : [], path).toEqual([]);
+    for (const path of ['README.md', 'src/README.md', 'compose/README.md', 'engines/README.md', 'test/README.md']) {
+      expect(findDeadNames(readFileSync(`${root}${path}`, 'utf8'), root, scripts), path).toEqual([]);
+    }
+  });
+
+  it('has chapters that name only what is there', () => {
+    const chapters = chaptersOf(listPages(root));
+    expect(chapters.length).toBeGreaterThan(10);
+    for (const path of chapters) {
+      const dead = findDeadNames(readFileSync(`${root}${path}`, 'utf8'), root, scripts);
+      // Not every chapter has something to name.
+      expect(
+        dead.filter((sentence) => sentence !== noPath),
+        path,
+      ).toEqual([]);
     }
   });
 });

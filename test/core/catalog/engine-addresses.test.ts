@@ -1,57 +1,8 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { describe, expect, it } from 'vitest';
+import { chat, external, enginesFolder, load, problems, write, useEnginesFolder } from './engines-folder.ts';
 
-let root: string;
-let folder: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'hg-catalog-'));
-  folder = join(root, 'engines');
-  mkdirSync(folder);
-});
-afterEach(() => rmSync(root, { recursive: true, force: true }));
-
-const chat = `version: 1
-id: small-chat
-name: Small Chat
-hugging_face_id: Acme/Small-Chat
-task_type: chat
-context_length: 4096
-pricing:
-  input_per_million: 0.10
-  cached_input_per_million: "0.05"
-  output_per_million: 0.400000
-driver: process
-command: [serve-it, --socket, "{socket}"]
-`;
-
-const external = `version: 1
-id: far-chat
-name: Far Chat
-hugging_face_id: Acme/Far-Chat
-task_type: chat
-context_length: 4096
-driver: external
-url: https://engine.example/base/
-`;
-
-function write(name: string, text: string): void {
-  writeFileSync(join(folder, name), text);
-}
-
-function problems(): string[] {
-  const result = loadEngineFiles(folder);
-  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
-}
-
-function load(): readonly EngineDefinition[] {
-  const result = loadEngineFiles(folder);
-  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
-  return result.engines;
-}
+useEnginesFolder();
 
 describe('engine files that are refused', () => {
   it('give an external engine no address, two fields for it, or one address twice', () => {
@@ -112,10 +63,10 @@ describe('engine files', () => {
     const [{ driver } = {}] = load();
     expect(driver).toMatchObject({
       command: [
-        join(folder, 'bin/serve'),
+        join(enginesFolder(), 'bin/serve'),
         '{port}',
-        join(folder, '../models/m.gguf'),
-        `--model=${join(folder, 'm')}`,
+        join(enginesFolder(), '../models/m.gguf'),
+        `--model=${join(enginesFolder(), 'm')}`,
         '--uri=https://x/./y',
         'm/./n',
         '..',

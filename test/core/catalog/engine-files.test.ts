@@ -1,57 +1,10 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { describe, expect, it } from 'vitest';
+import { loadEngineFiles } from '#core/catalog/catalog.ts';
+import { chat, external, enginesFolder, load, problems, write, useEnginesFolder } from './engines-folder.ts';
 
-let root: string;
-let folder: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'hg-catalog-'));
-  folder = join(root, 'engines');
-  mkdirSync(folder);
-});
-afterEach(() => rmSync(root, { recursive: true, force: true }));
-
-const chat = `version: 1
-id: small-chat
-name: Small Chat
-hugging_face_id: Acme/Small-Chat
-task_type: chat
-context_length: 4096
-pricing:
-  input_per_million: 0.10
-  cached_input_per_million: "0.05"
-  output_per_million: 0.400000
-driver: process
-command: [serve-it, --socket, "{socket}"]
-`;
-
-const external = `version: 1
-id: far-chat
-name: Far Chat
-hugging_face_id: Acme/Far-Chat
-task_type: chat
-context_length: 4096
-driver: external
-url: https://engine.example/base/
-`;
-
-function write(name: string, text: string): void {
-  writeFileSync(join(folder, name), text);
-}
-
-function problems(env?: Record<string, string | undefined>): string[] {
-  const result = loadEngineFiles(folder, env === undefined ? {} : { env });
-  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
-}
-
-function load(env: Record<string, string | undefined> = {}): readonly EngineDefinition[] {
-  const result = loadEngineFiles(folder, { env });
-  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
-  return result.engines;
-}
+useEnginesFolder();
 
 describe('engine files that are refused', () => {
   it('name the line from which on they go too deep, however they do', () => {
@@ -266,7 +219,7 @@ describe('engine files that are refused', () => {
     expect(found).toContain('engines/a.yml: not read: engine files end in .yaml');
     expect(found).toContain('engines/b.yaml: larger than 1048576 bytes');
     expect(found).toContainEqual(expect.stringMatching(/^engines\/c\.yaml:1: not valid YAML: Excessive alias count/));
-    const missing = loadEngineFiles(join(root, 'nowhere'));
+    const missing = loadEngineFiles(join(enginesFolder(), '../nowhere'));
     expect(missing).toMatchObject({
       ok: false,
       problems: [{ line: null, message: expect.stringContaining('ENOENT') }],
@@ -362,8 +315,8 @@ describe('engine files that are accepted', () => {
   it('are read from the folder itself only, hidden ones and subfolders left out', () => {
     write('chat.yaml', chat);
     write('.draft.yaml', 'nonsense');
-    mkdirSync(join(folder, 'examples'));
-    writeFileSync(join(folder, 'examples', 'x.yaml'), 'nonsense');
+    mkdirSync(join(enginesFolder(), 'examples'));
+    writeFileSync(join(enginesFolder(), 'examples', 'x.yaml'), 'nonsense');
     expect(load().map(({ id }) => id)).toEqual(['small-chat']);
   });
 });

@@ -1,57 +1,8 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { describe, expect, it } from 'vitest';
+import { chat, external, enginesFolder, load, problems, write, useEnginesFolder } from './engines-folder.ts';
 
-let root: string;
-let folder: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'hg-catalog-'));
-  folder = join(root, 'engines');
-  mkdirSync(folder);
-});
-afterEach(() => rmSync(root, { recursive: true, force: true }));
-
-const chat = `version: 1
-id: small-chat
-name: Small Chat
-hugging_face_id: Acme/Small-Chat
-task_type: chat
-context_length: 4096
-pricing:
-  input_per_million: 0.10
-  cached_input_per_million: "0.05"
-  output_per_million: 0.400000
-driver: process
-command: [serve-it, --socket, "{socket}"]
-`;
-
-const external = `version: 1
-id: far-chat
-name: Far Chat
-hugging_face_id: Acme/Far-Chat
-task_type: chat
-context_length: 4096
-driver: external
-url: https://engine.example/base/
-`;
-
-function write(name: string, text: string): void {
-  writeFileSync(join(folder, name), text);
-}
-
-function problems(): string[] {
-  const result = loadEngineFiles(folder);
-  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
-}
-
-function load(): readonly EngineDefinition[] {
-  const result = loadEngineFiles(folder);
-  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
-  return result.engines;
-}
+useEnginesFolder();
 
 describe('LoRA adapters of an engine file', () => {
   it('are refused where vLLM could not be told of them, nobody serves them, or their names are taken', () => {
@@ -114,7 +65,7 @@ describe('LoRA adapters of an engine file', () => {
       {
         id: 'a',
         name: 'a',
-        path: join(folder, 'lora/a'),
+        path: join(enginesFolder(), 'lora/a'),
         huggingFaceId: null,
         ownedBy: 'Acme',
         pricing: {

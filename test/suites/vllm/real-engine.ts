@@ -1,27 +1,9 @@
 import { expect } from 'vitest';
 import { type Body, eventually, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { vllmFile } from './vllm-file.ts';
 
 /** A gateway with one real vLLM, for all who ask it by another route. */
 export const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
-
-function vllmFile(): string {
-  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
-  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
-  return [
-    'version: 1',
-    'id: chat',
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: chat',
-    'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
-    'driver: process',
-    'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size])}`,
-    'start_timeout_seconds: 900',
-    '',
-  ].join('\n');
-}
 
 export interface Counters {
   readonly prompt: number;

@@ -5,34 +5,24 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { reconcileAtRest, sendMix } from '../../core/reconcile/mixed-traffic.ts';
 import { runCli } from '../../edge/cli/run-cli.ts';
 import { type Body, eventually, useInference } from '../../edge/inference/inference-gateway.ts';
+import { vllmFile } from './vllm-file.ts';
 import { writeAdapter } from './write-adapter.ts';
 
 const adapterFolder = mkdtempSync(join(tmpdir(), 'hg-lora-'));
 afterAll(() => rmSync(adapterFolder, { recursive: true, force: true }));
 
-const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
+const bench = useInference(() => ({ engines: { chat: fileWithAdapter() } }));
 
-function vllmFile(): string {
-  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
+/** With an adapter, and ended after a while without work. */
+function fileWithAdapter(): string {
+  const { VLLM_MODEL: model = '' } = process.env;
   writeAdapter(adapterFolder, model);
-  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
-  return [
-    'version: 1',
-    'id: chat',
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: chat',
-    'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
-    'driver: process',
-    'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size])}`,
+  const lines = [
     `lora: [{ id: tuned, path: ${adapterFolder}, pricing: { input_per_million: 1, output_per_million: 4 } }]`,
     'max_lora_rank: 8',
     'idle_seconds: 8',
-    'start_timeout_seconds: 900',
-    '',
-  ].join('\n');
+  ];
+  return vllmFile({ lines });
 }
 
 /** What a span of two hours says of the model, however the hour may have changed meanwhile. */

@@ -12,36 +12,21 @@ import {
   useInference,
 } from '../../edge/inference/inference-gateway.ts';
 import { engineRecords, isAlive, onlyEngine, readFrames } from '../../programs/gateway-process.ts';
+import { vllmFile } from './vllm-file.ts';
 
 /**
  * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,
  * in their order; the last one sees it end while it is busy. One that ends at leisure is in the suite docker-vllm.
  */
 const idleSeconds = 10;
-const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
+const bench = useInference(() => ({ engines: { chat: file() } }));
 
-function vllmFile(): string {
-  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
-  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
+function file(): string {
   const tools = ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
   // With this one vLLM mostly hangs on SIGTERM while a client of a JSON request stays.
   const hanging = ['--shutdown-timeout', '8'];
-  return [
-    'version: 1',
-    'id: chat',
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: chat',
-    'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
-    'driver: process',
-    'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size, ...tools, ...hanging])}`,
-    'media_domains: [media.example.org]',
-    `idle_seconds: ${idleSeconds}`,
-    'start_timeout_seconds: 900',
-    '',
-  ].join('\n');
+  const lines = ['media_domains: [media.example.org]', `idle_seconds: ${idleSeconds}`];
+  return vllmFile({ flags: [...tools, ...hanging], lines });
 }
 
 const question = { messages: [{ role: 'user', content: 'What is the capital of France?' }], temperature: 0 };

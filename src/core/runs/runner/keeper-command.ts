@@ -2,9 +2,13 @@ import { fileURLToPath } from 'node:url';
 import { programsPath } from './environment.ts';
 import type { KeeperPlan } from './keeper-plan.ts';
 
+/** A keeper that hung at its exit would be a phase that does not end; `prepareRuntime` says how that comes. */
+const compileFlags = ['--no-concurrent-sparkplug', '--no-maglev-build-code-on-background'];
+
 /** The command that runs another one under a keeper. Nothing of the gateway's environment comes with it. */
 export function keeperCommand(plan: KeeperPlan, command: readonly string[]): string[] {
   const program = fileURLToPath(new URL('./keeper.ts', import.meta.url));
-  const node = [process.execPath, '--disable-warning=ExperimentalWarning', '--max-old-space-size=64'];
+  const flags = ['--disable-warning=ExperimentalWarning', '--max-old-space-size=64', ...compileFlags];
+  const node = [process.execPath, ...flags];
   return ['env', '-i', `PATH=${programsPath}`, ...node, program, JSON.stringify(plan), ...command];
 }

@@ -1,0 +1,87 @@
+import { globSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { chaptersOf, filesBehind, findDeadLinks, listPages } from './chapters.ts';
+
+const root = new URL('../..', import.meta.url).pathname;
+const paths = listPages(root);
+const pages = new Map(paths.map((path) => [path, readFileSync(`${root}${path}`, 'utf8')]));
+const chapters = chaptersOf(paths);
+
+/** Who reads the first page has minutes; who reads a chapter, a quarter of an hour. Bytes. */
+const largest = 25_000;
+
+/** What the check says of a page that lies in compose/, beside the pages that there are. */
+function deadLinksOf(text: string): string[] {
+  return findDeadLinks(new Map([...pages, ['compose/made-up.md', text]]), root);
+}
+
+describe('the check of links', () => {
+  it('refuses to have seen nothing', () => {
+    expect(findDeadLinks(new Map([['README.md', 'Nothing here, and `[no](link.md)`.']]), root)).toHaveLength(1);
+  });
+
+  it('refuses files and headings that are not there', () => {
+    const text = [
+      '[a](nothing.md) [b](../README.md#nothing) [c](#nothing) [d](../../README.md) [e](compose.yaml#services)',
+      '`code` [f](nothing-too.md) `code`',
+      '# Something else',
+    ].join('\n');
+    expect(deadLinksOf(text)).toEqual([
+      'compose/made-up.md links nothing.md, which is not there',
+      'compose/made-up.md links ../README.md#nothing, and README.md has no such heading',
+      'compose/made-up.md links #nothing, and compose/made-up.md has no such heading',
+      'compose/made-up.md links ../../README.md, which is not there',
+      'compose/made-up.md links compose.yaml#services, and compose/compose.yaml has no such heading',
+      'compose/made-up.md links nothing-too.md, which is not there',
+    ]);
+  });
+
+  it('takes a heading in a block of code for none', () => {
+    expect(deadLinksOf('[a](#not-one)\n\n```sh\n# Not one\n```\n')).toHaveLength(1);
+  });
+
+  it('knows headings by the anchors that they have on a page, and lets other addresses and code be', () => {
+    const text = [
+      "# `X` and OpenAI's, [twice](../README.md)",
+      '# Twice',
+      '# Twice',
+      '[a](#x-and-openais-twice) [b](#twice-1) [c](https://example.org/nothing.md) `[d](nothing.md)` [e](systemd/)',
+      '```md\n[f](nothing.md)\n```',
+    ].join('\n\n');
+    expect(deadLinksOf(text)).toEqual([]);
+  });
+});
+
+describe('the README and its chapters', () => {
+  it('link nothing that is not there', () => {
+    expect(findDeadLinks(pages, root)).toEqual([]);
+  });
+
+  it('are short enough to be read', () => {
+    const sizes = [...pages].map(([path, text]) => ({ path, bytes: Buffer.byteLength(text) }));
+    expect(sizes.filter(({ bytes }) => bytes > largest)).toEqual([]);
+  });
+
+  it('are one page away from the first', () => {
+    expect(chapters.length).toBeGreaterThan(10);
+    const linked = filesBehind('README.md', pages.get('README.md') ?? '');
+    expect(chapters.filter((path) => !linked.has(path))).toEqual([]);
+  });
+
+  it('are what messages point to, and go with the package', () => {
+    const { files }: { files: string[] } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
+    const packed = new Set(['README.md', ...globSync(files, { cwd: root })]);
+    const named = globSync('{src,engines}/**/*.{ts,js}', { cwd: root }).flatMap((path) =>
+      namedIn(readFileSync(`${root}${path}`, 'utf8')).map((name) => ({ path, name })),
+    );
+    expect(named.length).toBeGreaterThan(0);
+    expect(named.filter(({ name }) => !pages.has(name) || !packed.has(name))).toEqual([]);
+    expect(chapters.filter((path) => !path.startsWith('test/') && !packed.has(path))).toEqual([]);
+  });
+});
+
+/** Pages that code names; comments are for who has the repository. */
+function namedIn(text: string): string[] {
+  const code = text.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '');
+  return [...code.matchAll(/(?<![\w/.-])[\w/.-]*\w\.md\b/g)].map(([name]) => name);
+}

@@ -1,0 +1,46 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { chaptersOf, listPages } from './chapters.ts';
+
+const root = new URL('../..', import.meta.url).pathname;
+const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');
+const settingsPage = 'compose/settings.md';
+
+/** Settings that a gateway, the door to the Docker socket or the command reads. */
+const known = new Set(
+  readdirSync(`${root}src/base`)
+    .filter((name) => /^config[\w-]*\.ts$/.test(name))
+    .flatMap((name) =>
+      namesIn(read(`src/base/${name}`)).map((word) => (name === 'config-files.ts' ? `${word}_FILE` : word)),
+    ),
+);
+
+/** Whole names of settings; what ends in an underscore is the beginning of some. */
+function namesIn(text: string): string[] {
+  return text.match(/\bHEADGATE_[A-Z0-9_]*[A-Z0-9]\b(?!_)/g) ?? [];
+}
+
+describe('settings', () => {
+  it('that a page or a file of compose names are known to a gateway or a command', () => {
+    const pages = ['README.md', ...chaptersOf(listPages(root))];
+    for (const path of new Set([...pages, 'compose/compose.yaml', 'compose/env.example'])) {
+      expect(
+        [...new Set(namesIn(read(path)))].filter((name) => !known.has(name)),
+        path,
+      ).toEqual([]);
+    }
+    const rich = ['README.md', settingsPage, 'compose/README.md', 'compose/compose.yaml', 'compose/env.example'];
+    for (const path of rich) expect(namesIn(read(path)).length, path).toBeGreaterThan(0);
+  });
+
+  it('stand in the chapter of settings, those of the door to the Docker socket in the files of compose', () => {
+    expect(known.size).toBeGreaterThan(50);
+    const named = new Set(namesIn(read(settingsPage)));
+    const ofTheDoor = new Set(
+      [...namesIn(read('compose/compose.yaml')), ...namesIn(read('compose/README.md'))].filter((name) =>
+        name.startsWith('HEADGATE_DOCKER_'),
+      ),
+    );
+    expect([...known].filter((name) => !named.has(name) && !ofTheDoor.has(name))).toEqual([]);
+  });
+});
