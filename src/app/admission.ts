@@ -14,6 +14,7 @@ import type { BudgetBook } from '#core/budgets/budgets.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
+import type { RateLimitBook } from '#core/rate-limits/rate-limits.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
@@ -32,6 +33,7 @@ export interface AdmissionParts {
   readonly wallet: Wallet;
   readonly metering: Metering;
   readonly budgets: BudgetBook;
+  readonly projectLimits: RateLimitBook;
 }
 
 export interface AdmissionPart {
@@ -49,6 +51,7 @@ function admitAlone({
   wallet,
   metering,
   budgets,
+  projectLimits,
   staleMs,
   clock,
   db,
@@ -61,6 +64,8 @@ function admitAlone({
     budgets,
     loadSpent: (organizationId, spending, requestIds) =>
       metering.spending.spentWith(organizationId, spending, requestIds),
+    projectLimits,
+    loadDay: (day, requestIds) => metering.reports.requestsWith(day, requestIds),
     staleMs,
     clock,
   });
@@ -112,7 +117,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
 }
 
 function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
-  const { keys, metering, budgets } = rooms;
+  const { keys, metering, budgets, projectLimits } = rooms;
   const { gateways } = rooms.coordination;
   return createRedisAdmission({
     store,
@@ -125,9 +130,11 @@ function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ..
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
       spentWith: (organizationId, spending, requestIds) =>
         metering.spending.spentWith(organizationId, spending, requestIds),
+      requestsWith: (day, requestIds) => metering.reports.requestsWith(day, requestIds),
       isRevoked: (key) => keys.isRevoked(key),
     },
     budgets,
+    projectLimits,
     collect: (organizationId) => gateways.tell({ kind: 'collect', organizationId }),
     findSettled: (organizationId, requestIds) => metering.reports.findSettled(organizationId, requestIds),
     liveGateways: () => gateways.live(),

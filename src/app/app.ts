@@ -164,7 +164,7 @@ function listParts(
     edges.parts.metrics,
     jobs.begin,
     foundation.parts.gateways,
-    gateway.parts.budgets,
+    gateway.parts.bounds,
     gateway.parts.admission,
     foundation.parts.keyUses,
     gateway.parts.retention,

@@ -44,8 +44,8 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`, `organization`: one was changed. `budgets`: some were. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
-type MessageKind = 'key' | 'organization' | 'budgets' | 'engine files' | 'collect' | 'web addresses';
+/** `key`, `organization`: one was changed. `budgets`, `rate limits`: some were. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
+type MessageKind = 'key' | 'organization' | 'budgets' | 'rate limits' | 'engine files' | 'collect' | 'web addresses';
 
 export interface CoordinationParts extends SharedStore {
   readonly db: Db;

@@ -4,14 +4,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
 import type { Batches } from '#core/batches/batches.ts';
-import {
-  type BudgetBook,
-  type Budgets,
-  type BudgetsOptions,
-  type BudgetWatch,
-  createBudgetBook,
-  createBudgets,
-} from '#core/budgets/budgets.ts';
+import type { Budgets, BudgetWatch } from '#core/budgets/budgets.ts';
 import {
   type Catalog,
   createCatalog,
@@ -32,13 +25,15 @@ import {
   nothingUsed,
 } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
+import type { ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
 import { createReconciler, type Reconciler, type ReconcilerOptions } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
 import type { BooksPlace } from './books.ts';
+import { openBounds } from './bounds.ts';
 import { createBudgetAlerts } from './budget-alerts.ts';
-import type { Coordination, SharedStore } from './coordination.ts';
+import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import { openFiles } from './files.ts';
@@ -53,6 +48,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly wallet: Wallet;
   readonly budgets: Budgets;
   readonly budgetWatch: BudgetWatch;
+  readonly rateLimits: ProjectRateLimits;
   readonly metering: Metering;
   readonly history: History;
   readonly quarantine: QuarantineReview;
@@ -69,7 +65,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly cacheSalts: CacheSalts;
   readonly engineClient: EngineClient;
   readonly parts: {
-    readonly budgets: Part;
+    readonly bounds: Part;
     readonly budgetAlerts: Part;
     readonly admission: Part;
     readonly retention: Part;
@@ -127,7 +123,6 @@ const maxHeaderBytes = 65_536;
 const partitionsMs = 3_600_000;
 const refusalsMs = 1000;
 const engineRequestsMs = 1000;
-const budgetsLookMs = 1000;
 /** How long a stop waits for what must still be written. */
 const booksTimeoutMs = 10_000;
 
@@ -142,9 +137,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
   const common = { shared, db, clock, log, coordination, audit };
-  const budgets = openBudgets({ db, clock, log, audit }, coordination);
   const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
-  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, budgets: budgets.book });
+  const bounds = openBounds({ db, clock, log, audit }, coordination);
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, ...bounds.books });
   settleUnspooled(metering, holds.admission);
   const catalog = createCatalog({ db, clock, engines });
   const engineClient = createEngineClient({
@@ -157,16 +152,17 @@ export function createGateway(options: GatewayOptions): Gateway {
   const engineRequests = createEngineRequests({ db, clock, log });
   const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
-  const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
-  const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
+  const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
+  const retention = createRetention({ ...kept, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
-  const kept = openFiles({ settings: config.batches, ...common });
+  const files = openFiles({ settings: config.batches, ...common });
   return {
-    files: kept.files,
-    batches: kept.batches,
+    files: files.files,
+    batches: files.batches,
     wallet,
-    budgets: budgets.budgets,
+    budgets: bounds.budgets,
     budgetWatch: budgetAlerts.watch,
+    rateLimits: bounds.rateLimits,
     metering,
     history: past.history,
     quarantine: createQuarantineReview({ db, clock, wallet, audit }),
@@ -185,11 +181,11 @@ export function createGateway(options: GatewayOptions): Gateway {
     contents: retention.contents,
     idempotency: retention.idempotency,
     parts: {
-      budgets: budgets.part,
+      bounds: bounds.part,
       budgetAlerts: budgetAlerts.part,
       admission: holds.part,
       retention: retention.part,
-      files: kept.part,
+      files: files.part,
       claims: retention.claims,
       metering: meteringPart(metering, options),
       history: past.part,
@@ -209,25 +205,6 @@ function settleUnspooled(metering: Metering, admission: Pick<Admission, 'settleR
       admission.settleReplayed(organizationId, keyId, id, isBooked ? metering.booked(record) : nothingUsed);
     }
   });
-}
-
-/** A change of one is answered when every gateway goes by it. */
-function openBudgets(
-  options: Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log },
-  coordination: Coordination,
-): { readonly book: BudgetBook; readonly budgets: Budgets; readonly part: Part } {
-  const book = createBudgetBook(options);
-  const onChanged = async (): Promise<void> => {
-    await book.load();
-    await coordination.makeKnown({ kind: 'budgets' });
-  };
-  coordination.onMessage('budgets', () => book.load());
-  const part: Part = {
-    name: 'budgets',
-    jobs: [{ name: 'changes of budgets', everyMs: budgetsLookMs, where: 'every', run: () => book.look() }],
-    start: () => book.load(),
-  };
-  return { book, budgets: createBudgets({ ...options, book, onChanged }), part };
 }
 
 function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'bases'>, catalog: Catalog): Reconciler {

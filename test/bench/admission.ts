@@ -5,7 +5,7 @@ import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createMemoryAdmission, createRedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, HardBudget, KeyRef } from '#core/admission/contract.ts';
+import type { Admission, HardBudget, KeyRef, ProjectLimit } from '#core/admission/contract.ts';
 import { findRedisServer, startServer } from '../support/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
@@ -14,7 +14,7 @@ import { median } from './statistics.ts';
  * `node test/bench/admission.ts`: CPU time of this process, user and system, for an admission with its settlement, in
  * memory and with a Redis on another core. Each of `--connections` callers, who share `--keys` keys, has one request at
  * a time, which is settled after `--hold` milliseconds together with whatever else is waiting then, as the books make
- * requests durable in groups; `--budgets 2` holds each against so many budgets. The third figure is with a Redis that
+ * requests durable in groups; `--budgets 2` holds each against so many budgets, `--limits` under limits of its project. The third figure is with a Redis that
  * gets each command in a write of its own. Rounds of all three alternate.
  *
  * With `--silences 20`, instead: Redis is stopped that often in the middle of a second, and the milliseconds are told that
@@ -28,6 +28,7 @@ const { values } = parseArgs({
     keys: { type: 'string', default: '1' },
     hold: { type: 'string', default: '0' },
     budgets: { type: 'string', default: '0' },
+    limits: { type: 'boolean', default: false },
     rounds: { type: 'string', default: '5' },
     silences: { type: 'string', default: '0' },
   },
@@ -55,6 +56,14 @@ const some: readonly HardBudget[] = Array.from({ length: Number(values.budgets) 
   amountMicroUsd: 10n ** 12n,
 }));
 const budgets = { of: () => some };
+const ofProject: ProjectLimit = {
+  slot: 'slot',
+  projectId: 'project',
+  model: 'model',
+  limits: { requestsPerMinute: 10_000_000, tokensPerMinute: 10 ** 12, requestsPerDay: 10_000_000 },
+};
+const projectLimits = { of: () => (values.limits ? ofProject : null) };
+const noRequests = () => Promise.resolve({ requests: 0, counted: [] });
 const spentWith = () => Promise.resolve({ picoUsd: 0n, counted: [] });
 const log = createLog('error');
 
@@ -65,6 +74,8 @@ function inMemory(): Admission {
     onCredit: () => undefined,
     budgets,
     loadSpent: spentWith,
+    projectLimits,
+    loadDay: noRequests,
     clock: systemClock,
   });
 }
@@ -80,8 +91,10 @@ function inRedis(store: RedisStore): Admission {
       tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
       isRevoked: () => Promise.resolve(false),
       spentWith,
+      requestsWith: noRequests,
     },
     budgets,
+    projectLimits,
     collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
@@ -112,7 +125,7 @@ async function call(admission: Admission, key: KeyRef, times: number): Promise<v
     const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 450n, estimatedTokens: 564 };
     const { organizationId, keyId } = key;
     const spender = { organizationId, keyId, projectId: keyId, user: null };
-    const result = await admission.admit({ ...key, requestId, ...amounts, spender });
+    const result = await admission.admit({ ...key, requestId, ...amounts, spender, model: 'model' });
     if (!result.ok) throw new Error(`an admission was refused: ${result.code}`);
     await committed();
     admission.settle(requestId, { chargedPicoUsd: 123_400_000n, tokens: 512 });

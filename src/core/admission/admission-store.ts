@@ -17,6 +17,8 @@ export interface OrganizationKeys {
   readonly loading: string;
   readonly known: string;
   readonly budgets: string;
+  readonly models: string;
+  readonly days: string;
 }
 
 export interface UseKeys {
@@ -30,7 +32,7 @@ export interface UseKeys {
 /** Names of keys in Redis for the requests of one API key, in the order in which its scripts have them. */
 export interface RequestKeys {
   readonly admit: readonly string[];
-  /** Where some of them have budgets. */
+  /** Where some of them have budgets or limits of their project. */
   readonly admitBound: readonly string[];
   readonly settle: readonly string[];
 }
@@ -87,6 +89,8 @@ export class AdmissionStore {
       loading: `${base}:loading`,
       known: `${base}:known`,
       budgets: `${base}:budgets`,
+      models: `${base}:models`,
+      days: `${base}:days`,
     };
   }
 
@@ -99,10 +103,11 @@ export class AdmissionStore {
   requests(organizationId: string, keyId: string): RequestKeys {
     const known = this.#requestKeys.get(keyId);
     if (known !== undefined) return known;
-    const { wallet, holds, money, leases, loading, budgets } = this.organization(organizationId);
+    const { wallet, holds, money, leases, loading, budgets, models, days } = this.organization(organizationId);
     const { use, slots, monthLoading } = this.use(organizationId, keyId);
     const admit = [wallet, holds, money, leases, use, slots];
-    const made = { admit, admitBound: [...admit, budgets], settle: [...admit, loading, monthLoading, budgets] };
+    const admitBound = [...admit, budgets, models, days];
+    const made = { admit, admitBound, settle: [...admit, loading, monthLoading, budgets, models, days] };
     if (this.#requestKeys.size >= requestKeysMax) this.#requestKeys.clear();
     this.#requestKeys.set(keyId, made);
     return made;

@@ -25,6 +25,7 @@ export {
   heldPicoUsd,
   type HoldDemand,
   type HoldRefusal,
+  moveBack,
   moveHold,
   takeHold,
 } from './take-hold.ts';

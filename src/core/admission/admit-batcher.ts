@@ -1,6 +1,6 @@
 import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { AdmitRequest, HardBudget } from './contract.ts';
+import type { AdmitRequest, HardBudget, ProjectLimit } from './contract.ts';
 import { admitBoundScript, admitScript } from './redis-admit-scripts.ts';
 
 /** A batch of so many admissions takes Redis about a millisecond. */
@@ -11,6 +11,8 @@ export interface Asked {
   readonly request: AdmitRequest;
   /** The hard budgets that hold for it. */
   readonly budgets: readonly HardBudget[];
+  /** The limits of its project; null where there are none. */
+  readonly limit: ProjectLimit | null;
   /** Start of the month that is counted, in milliseconds since the Unix epoch. */
   readonly monthMs: number;
   /** Only says what would happen. */
@@ -35,7 +37,7 @@ interface Terms {
 interface Batch<Ask> {
   readonly terms: Terms;
   readonly asked: Ask[];
-  /** Whether one of them has budgets. */
+  /** Whether one of them has budgets or limits of its project. */
   isBound: boolean;
 }
 
@@ -72,7 +74,7 @@ export class AdmitBatcher<Ask extends Asked> {
   ask(asked: Ask): void {
     const batch = this.#batchFor(asked);
     batch.asked.push(asked);
-    if (asked.budgets.length > 0) batch.isBound = true;
+    if (asked.budgets.length > 0 || asked.limit !== null) batch.isBound = true;
     if (batch.asked.length >= batchMax) this.#flush();
   }
 
@@ -117,10 +119,10 @@ export class AdmitBatcher<Ask extends Asked> {
   async #send({ terms, asked, isBound }: Batch<Ask>): Promise<void> {
     const { store, onReply, onWallet, onFailure } = this.#options;
     let { lines } = terms;
-    for (const { request, budgets, isDry } of asked) {
+    for (const { request, budgets, limit, isDry } of asked) {
       const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
       lines += `\n${requestId}\n${neededMicroUsd}\n${wantedMicroUsd}\n${estimatedTokens}\n${isDry ? '1' : '0'}`;
-      if (isBound) lines += `\n${limitsText(budgets)}`;
+      if (isBound) lines += `\n${limitsText(budgets)}\n${projectLimitText(limit)}`;
     }
     const keys = store.requests(terms.organizationId, terms.keyId);
     let reply: Reply;
@@ -144,6 +146,13 @@ export class AdmitBatcher<Ask extends Asked> {
 function limitsText(budgets: readonly HardBudget[]): string {
   if (budgets.length === 0) return '-';
   return budgets.map(({ slot, amountMicroUsd }) => `${slot} ${amountMicroUsd}`).join(' ');
+}
+
+/** The same of the limits of a project. */
+export function projectLimitText(limit: ProjectLimit | null): string {
+  if (limit === null) return '-';
+  const { requestsPerMinute, tokensPerMinute, requestsPerDay } = limit.limits;
+  return [limit.slot, ...[requestsPerMinute, tokensPerMinute, requestsPerDay].map(text)].join(' ');
 }
 
 /** The part of a reply for one request: a line of words. */

@@ -1,5 +1,5 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { KeyLimits, LimitRefusal, LimitsView } from '#core/limits/limits.ts';
+import type { KeyLimits, LimitRefusal, LimitsView, ModelLimits, ModelRefusal } from '#core/limits/limits.ts';
 
 /**
  * The admission store that decides whether a request may run: the wallet's holds and the limits of the key, all or
@@ -22,6 +22,13 @@ export interface Admission {
    *   nobody knows whether there is more
    */
   extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd?: bigint): Extension | Promise<Extension>;
+  /**
+   * Another model serves an admitted request from now on: it counts against the limits of that one in its project, and
+   * no more against those of the model before.
+   * @param isForced it counts there whatever the limits say, as one that had been admitted does
+   * @returns false where it does not, which leaves everything as it is
+   */
+  move(requestId: string, move: ModelMove): boolean | Promise<boolean>;
   /**
    * What was used is durable, and not in the books yet: slot and reservations are given back, and the hold shrinks to
    * what will be charged, in whole micro-dollars. It stays until `settle`, also when this gateway is gone.
@@ -87,6 +94,56 @@ export interface HardBudgets {
 }
 
 export const noBudgets: readonly HardBudget[] = Object.freeze([]);
+
+/** The limits that a project has for a model. */
+export interface ProjectLimit {
+  /** Names its counts among all of the organization: a UUID, another one where the limits are taken back and set anew. */
+  readonly slot: string;
+  /** UUID. */
+  readonly projectId: string;
+  /** Catalog id. */
+  readonly model: string;
+  readonly limits: ModelLimits;
+}
+
+/** What admission knows of them: whoever has none costs it one look into a map. */
+export interface ProjectLimits {
+  of(spender: Spender, model: string): ProjectLimit | null;
+}
+
+/** The limits of its project that hold now for a request. */
+export function projectLimitOf(
+  projectLimits: ProjectLimits | undefined,
+  { spender, model }: Pick<AdmitRequest, 'spender' | 'model'>,
+): ProjectLimit | null {
+  if (projectLimits === undefined || spender === undefined || model === undefined) return null;
+  return projectLimits.of(spender, model);
+}
+
+export interface ModelMove {
+  /** Catalog id. */
+  readonly model: string;
+  /** Tokens that the request may come to use of it. */
+  readonly estimatedTokens: number;
+  readonly isForced: boolean;
+}
+
+/** Requests of a model in a project that the books have of a UTC day, and which of those that were asked about are among them. */
+export interface CountedRequests {
+  readonly requests: number;
+  readonly counted: readonly string[];
+}
+
+/** Whose requests are counted, and of which UTC day: its first moment, in milliseconds since the Unix epoch. */
+export interface CountedDay {
+  readonly organizationId: string;
+  readonly projectId: string;
+  readonly model: string;
+  readonly dayMs: number;
+}
+
+/** Reads them at one moment. */
+export type LoadDay = (day: CountedDay, requestIds: readonly string[]) => Promise<CountedRequests>;
 
 /** What the books have of a spending, and which of the requests that were asked about are in it. */
 export interface Spent {
@@ -165,6 +222,8 @@ export interface AdmitRequest extends KeyRef {
   readonly estimatedTokens: number;
   /** Whose budgets hold for it beside those of its key; absent: none do. */
   readonly spender?: Spender;
+  /** Catalog id of the model that serves it; absent: no limits of its project hold. */
+  readonly model?: string;
 }
 
 export interface Settlement {
@@ -197,4 +256,13 @@ export type AdmitRefusal =
   | { readonly ok: false; readonly code: 'billing_unavailable' }
   /** The key was revoked after this gateway looked it up. */
   | { readonly ok: false; readonly code: 'unauthorized' }
-  | ({ readonly ok: false; readonly limits: LimitsView } & LimitRefusal);
+  | ({ readonly ok: false; readonly limits: LimitsView; readonly ofProject?: undefined } & LimitRefusal)
+  | {
+      readonly ok: false;
+      readonly code: 'rate_limit_exceeded';
+      readonly limits: LimitsView;
+      /** Whose limit it is that refuses. */
+      readonly ofProject: Pick<ProjectLimit, 'projectId' | 'model'> & Pick<ModelRefusal, 'name'>;
+      readonly view: ModelRefusal['view'];
+      readonly retryAfterMs: number;
+    };

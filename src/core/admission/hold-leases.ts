@@ -1,48 +1,9 @@
 import type { Reply } from './admission-store.ts';
-import { heldFor, type AdmitRequest, type HardBudget, type Settlement, type Spender } from './contract.ts';
+import { heldFor, type AdmitRequest, type HardBudget, type ProjectLimit, type Settlement } from './contract.ts';
+import { modelText, type OwnHold, ownModel, type Standing, type UntoldUse } from './own-hold.ts';
 import { expiredScript, registerScript, renewScript } from './redis-hold-scripts.ts';
+import { tellModelScript } from './redis-model-scripts.ts';
 import { type How, nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
-
-/**
- * Whether Redis knows of a hold: `told`; `telling` while it is on its way there; `local` for one that was admitted in its
- * place. Of an `unsure` one it was asked, and nobody knows what it said.
- */
-type Standing = 'told' | 'telling' | 'local' | 'unsure';
-
-/** What an admitted request holds, as its own gateway knows it. */
-export interface OwnHold {
-  readonly organizationId: string;
-  readonly keyId: string;
-  readonly tokensPerMinute: number | null;
-  readonly spender: Spender | undefined;
-  /** The slots of the budgets that it counts against. */
-  readonly slots: readonly string[];
-  /** By Redis' clock, in milliseconds since the Unix epoch. */
-  readonly beganMs: number;
-  estimatedTokens: number;
-  reservedTokens: number;
-  heldMicroUsd: bigint;
-  /** Durable, and not in the books yet: nothing runs any more. */
-  isSpooled: boolean;
-  /** Given back: what was asked for it meanwhile is not added any more. */
-  isSettled: boolean;
-  standing: Standing;
-  /** Redis knows of less than is held. */
-  isRaised: boolean;
-}
-
-/** What ended of a key that Redis was not told of. */
-export interface UntoldUse {
-  readonly keyId: string;
-  readonly tokensPerMinute: number | null;
-  /** Requests of the running minute, and their tokens. */
-  readonly requests: number;
-  readonly tokens: number;
-  /** When that minute began, by Redis' clock. */
-  readonly beganMs: number;
-  /** Names these counts: they are the same however often they are told. */
-  readonly message: string;
-}
 
 export interface HoldLeasesOptions extends SettlementsOptions {
   readonly gatewayId: string;
@@ -59,6 +20,7 @@ export interface AddedHold {
   readonly beganMs: number;
   readonly standing: Standing;
   readonly budgets: readonly HardBudget[];
+  readonly limit: ProjectLimit | null;
 }
 
 interface Held {
@@ -97,13 +59,14 @@ export class HoldLeases {
 
   add(request: AdmitRequest, added: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId, spender } = request;
-    const { budgets } = added;
+    const { budgets, limit } = added;
     const hold: OwnHold = {
       organizationId,
       keyId,
       tokensPerMinute: limits.tokensPerMinute,
       spender,
       slots: budgets.length === 0 ? noSlots : budgets.map(({ slot }) => slot),
+      model: ownModel(limit, estimatedTokens),
       beganMs: added.beganMs,
       estimatedTokens,
       reservedTokens: added.reservedTokens,
@@ -173,6 +136,7 @@ export class HoldLeases {
     hold.isSpooled = true;
     hold.estimatedTokens = used.tokens;
     hold.reservedTokens = used.tokens;
+    if (hold.model !== null) hold.model = { ...hold.model, reservedTokens: used.tokens };
     this.raise(hold, heldFor(used.chargedPicoUsd) - hold.heldMicroUsd, true);
     const { organizationId, keyId } = hold;
     // Of a hold that Redis has yet to be told of, it is told as it is then.
@@ -216,8 +180,13 @@ export class HoldLeases {
   /**
    * Tells Redis of all that this gateway has for an organization.
    * @param untold what ended of its keys that Redis was not told of
+   * @param ofModels the same of models that projects have limits for
    */
-  async register(organizationId: string, untold: readonly UntoldUse[] = []): Promise<void> {
+  async register(
+    organizationId: string,
+    untold: readonly UntoldUse[] = [],
+    ofModels: readonly UntoldUse[] = [],
+  ): Promise<void> {
     const byKey = new Map<string, [string, OwnHold][]>(untold.map(({ keyId }) => [keyId, []]));
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
@@ -229,6 +198,7 @@ export class HoldLeases {
       const use = untold.find((one) => one.keyId === keyId) ?? null;
       return this.#registerKey(organizationId, keyId, holds, use);
     });
+    for (const use of ofModels) writing.push(this.#tellModel(organizationId, use));
     this.settlements.holdBack(organizationId, writing);
     const results = await Promise.allSettled(writing);
     const failed = results.find((result) => result.status === 'rejected');
@@ -267,9 +237,10 @@ export class HoldLeases {
     untold: UntoldUse | null,
   ): readonly Promise<unknown>[] {
     const { store, leaseMs, gatewayId } = this.#options;
-    const { wallet, holds: notes, money, leases, loading, budgets } = store.organization(organizationId);
+    const { wallet, holds: notes, money, leases, loading, budgets, models, days } = store.organization(organizationId);
     const { slots, monthLoading, use, told } = store.use(organizationId, keyId);
-    const keys = [wallet, notes, money, leases, slots, loading, monthLoading, use, `${told}${gatewayId}`, budgets];
+    const ofKey = [slots, loading, monthLoading, use, `${told}${gatewayId}`];
+    const keys = [wallet, notes, money, leases, ...ofKey, budgets, models, days];
     const tokensPerMinute = untold?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
     const calls: Promise<unknown>[] = [];
     for (let from = 0; from === 0 || from < holds.length; from += registerBatchMax) {
@@ -284,10 +255,19 @@ export class HoldLeases {
     return calls;
   }
 
+  #tellModel(organizationId: string, { keyId: slot, ...use }: UntoldUse): Promise<unknown> {
+    const { store, gatewayId } = this.#options;
+    const { models, days } = store.organization(organizationId);
+    const { message, tokensPerMinute, requests, tokens, beganMs } = use;
+    const args = [message, slot, text(tokensPerMinute), requests, tokens, Math.floor(beganMs)].map(String);
+    return store.run(tellModelScript, [models, days, `${store.use(organizationId, slot).told}${gatewayId}`], args);
+  }
+
   #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {
-    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs, slots } = hold;
+    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs, slots, model } = hold;
     const head = `${keyId} ${this.#options.gatewayId} ${estimatedTokens}`;
-    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs), slots.join(' ') || '-'];
+    const bounds = [slots.join(' ') || '-', modelText(model)];
+    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs), ...bounds];
   }
 
   /** While holds are on their way to Redis, what becomes of them is told after them. */
@@ -365,8 +345,8 @@ const noSlots: readonly string[] = [];
 const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
 const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
 /** What Redis does not know of such a request is counted when it is told how it ended. */
-const howUnsure = ({ beganMs, tokensPerMinute }: OwnHold): How =>
-  `local:${Math.floor(beganMs)}:${text(tokensPerMinute)}`;
+const howUnsure = ({ beganMs, tokensPerMinute, model }: OwnHold): How =>
+  `local:${Math.floor(beganMs)}:${text(tokensPerMinute)}:${model?.slot ?? '-'}:${text(model?.tokensPerMinute ?? null)}`;
 
 /** @param rest of the script's reply: request, note, whether it is spooled, and so on */
 function expiredOf(rest: readonly string[]): readonly Expired[] {

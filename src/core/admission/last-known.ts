@@ -1,5 +1,5 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { KeyUse } from '#core/limits/limits.ts';
+import { dayStartMs, type KeyUse, type ModelUse } from '#core/limits/limits.ts';
 
 /** What Redis said last of a wallet. */
 interface WalletWord {
@@ -42,6 +42,13 @@ export interface KnownSpent {
   readonly othersMicroUsd: bigint;
 }
 
+/** What Redis said last of a model in a project. */
+interface ModelWords {
+  /** Window's start, requests, tokens, and requests of the day or "-". */
+  readonly words: readonly string[];
+  readonly dayMs: number;
+}
+
 /** So many organizations and keys are remembered, about 5 MB. */
 const wordsMax = 10_000;
 
@@ -50,6 +57,7 @@ export class LastKnown {
   readonly #wallets = new Map<string, WalletWord>();
   readonly #uses = new Map<string, UseWords>();
   readonly #budgets = new Map<string, KnownSpent>();
+  readonly #models = new Map<string, ModelWords>();
   readonly #revoked = new Map<string, true>();
 
   /** Words are understood when they are needed: these are called with every admission. */
@@ -89,6 +97,17 @@ export class LastKnown {
     return this.#budgets.get(`${organizationId} ${slot}`) ?? null;
   }
 
+  /** @param heardMs by Redis' clock */
+  modelSaid(slot: string, words: readonly string[], heardMs: number): void {
+    remember(this.#models, slot, { words, dayMs: dayStartMs(heardMs) });
+  }
+
+  /** Null where Redis was never asked about it. */
+  model(slot: string): ModelUse | null {
+    const known = this.#models.get(slot);
+    return known === undefined ? null : readModelUse(known.words, known.dayMs, 0);
+  }
+
   revoked(keyId: string): void {
     remember(this.#revoked, keyId, true);
   }
@@ -126,6 +145,24 @@ export class LastKnown {
 export function readUse(words: readonly string[], aheadMs: number): KeyUse {
   const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = words.map(Number);
   return { windowStartMs: startMs === 0 ? 0 : startMs + aheadMs, requests, tokens, monthTokens, running };
+}
+
+/**
+ * What a project has used of a model, as the scripts say it.
+ * @param dayMs the day that they said it of
+ * @param aheadMs as for `readUse`
+ */
+export function readModelUse(words: readonly string[], dayMs: number, aheadMs: number): ModelUse {
+  const [startMs = 0, requests = 0, tokens = 0] = words.slice(0, 3).map(Number);
+  const day = words[3] ?? '-';
+  const windowStartMs = startMs === 0 ? 0 : startMs + aheadMs;
+  return {
+    windowStartMs,
+    requests,
+    tokens,
+    dayMs: day === '-' ? null : dayMs,
+    dayRequests: Number(day === '-' ? 0 : day),
+  };
 }
 
 /** Where there is no room, what was heard of first is forgotten: it is heard of again when it is asked about. */

@@ -1,5 +1,4 @@
 import type { Clock } from '#base/clock.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   countAdmitted,
   refuseByLimits,
@@ -7,6 +6,7 @@ import {
   rollWindow,
   shiftRefusal,
   shiftView,
+  tighterView,
   unusedKey,
   viewLimits,
   type KeyLimits,
@@ -26,13 +26,18 @@ import {
   type HardBudget,
   type HardBudgets,
   type KeyRef,
+  type LoadDay,
   type LoadSpent,
+  type ModelMove,
   noBudgets,
+  type ProjectLimit,
+  projectLimitOf,
+  type ProjectLimits,
   type Settlement,
   type Wanted,
   type Spender,
 } from './contract.ts';
-import { type Account, MemoryAccounts } from './memory-accounts.ts';
+import { MemoryAccounts } from './memory-accounts.ts';
 import {
   type Bound,
   type CountedSlot,
@@ -41,7 +46,18 @@ import {
   MemoryBudgets,
   refuseByBudgets,
 } from './memory-budgets.ts';
-import { type Key, MemoryKeys, type MonthHold, reserveOfMonth } from './memory-keys.ts';
+import {
+  availableMicroUsd,
+  changeHold,
+  type Hold,
+  holdFor,
+  type Known,
+  refuseByFunds,
+  slotsOf,
+} from './memory-holds.ts';
+import { type Key, MemoryKeys, reserveOfMonth } from './memory-keys.ts';
+import { modelRefusal, refusalOf } from './limit-refusals.ts';
+import { MemoryModels, type ModelBound, type ModelSlot } from './memory-models.ts';
 
 export interface MemoryAdmissionOptions {
   /** Reads an organization's balance from the books, in pico-dollars. */
@@ -60,39 +76,20 @@ export interface MemoryAdmissionOptions {
   /** Without them nobody has a budget. */
   readonly budgets?: HardBudgets;
   readonly loadSpent?: LoadSpent;
+  /** Without them no project has limits. */
+  readonly projectLimits?: ProjectLimits;
+  readonly loadDay?: LoadDay;
   /** How long balances and months that are known serve while the books do not answer. */
   readonly staleMs?: number;
   readonly clock: Clock;
 }
 
 const staleMsDefault = 300_000;
-interface Hold extends MonthHold {
-  readonly account: Account;
-  readonly key: Key;
-  readonly limits: KeyLimits;
-  /** Start of the window that the reservation counts in. */
-  readonly windowStartMs: number;
-  readonly reservedTokens: number;
-  readonly spender: Spender | null;
-  /** What it counts against beside the wallet, by the name of the slot. */
-  readonly slots: ReadonlyMap<string, CountedSlot>;
-  heldMicroUsd: bigint;
-  spooled: Settlement | null;
-}
-
-/** What decides about a request. */
-interface Known {
-  readonly account: Account;
-  readonly key: Key;
-  readonly bounds: readonly Bound[];
-}
 
 type Decide = (known: Known) => AdmitResult;
 
-const noSlots: ReadonlyMap<string, CountedSlot> = new Map();
+const noRequests: LoadDay = () => Promise.resolve({ requests: 0, counted: [] });
 const nothingSpent: LoadSpent = () => Promise.resolve({ picoUsd: 0n, counted: [] });
-
-const availableMicroUsd = (account: Account): bigint => account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
 /** Admission of one gateway, in this process's memory. */
 export function createMemoryAdmission(options: MemoryAdmissionOptions): Admission {
@@ -105,6 +102,7 @@ class MemoryAdmission implements Admission {
   readonly #accounts: MemoryAccounts;
   readonly #keys: MemoryKeys;
   readonly #budgets: MemoryBudgets;
+  readonly #models: MemoryModels;
   readonly #holds = new Map<string, Hold>();
   /** The time in which windows are counted, less the monotonic one: it passes as they last, whatever the clock shows. */
   readonly #windowsAheadMs: number;
@@ -120,6 +118,13 @@ class MemoryAdmission implements Admission {
       clock: options.clock,
       loadSpent: options.loadSpent ?? nothingSpent,
       holdsOf: (slot) => this.#holdsOf(slot),
+    });
+    this.#models = new MemoryModels({
+      books: this.#books,
+      clock: options.clock,
+      loadDay: options.loadDay ?? noRequests,
+      holdsOf: (slot) => this.#idsOf(slot),
+      windowsNowMs: () => this.#windowsNowMs,
     });
     options.onCredit((organizationId, deltaPicoUsd) => this.#accounts.credited(organizationId, deltaPicoUsd));
   }
@@ -158,6 +163,31 @@ class MemoryAdmission implements Admission {
     return added;
   }
 
+  move(requestId: string, move: ModelMove): boolean | Promise<boolean> {
+    const hold = this.#holds.get(requestId);
+    if (hold === undefined || hold.spooled !== null) return false;
+    const limit = this.#limitOfMove(hold, move);
+    const bound = limit === null ? null : this.#models.boundBy(limit);
+    if (bound === null || move.isForced || this.#models.knowsDay(bound)) return this.#moveTo(hold, bound, move);
+    return this.#models.readDay(hold.account.organizationId, bound).then(
+      () => this.move(requestId, move),
+      () => false,
+    );
+  }
+
+  #limitOfMove({ spender }: Hold, { model }: ModelMove): ProjectLimit | null {
+    if (spender === null) return null;
+    return projectLimitOf(this.#options.projectLimits, { spender, model });
+  }
+
+  #moveTo(hold: Hold, bound: ModelBound | null, { estimatedTokens, isForced }: ModelMove): boolean {
+    if (bound !== null && hold.model?.slot === bound.slot) return true;
+    if (bound !== null && !isForced && this.#models.refuse(bound, estimatedTokens) !== null) return false;
+    if (hold.model !== null) this.#models.giveBack(hold.model);
+    hold.model = bound === null ? null : this.#models.take(bound, estimatedTokens);
+    return true;
+  }
+
   spooled(requestId: string, used: Settlement): void {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return;
@@ -170,8 +200,9 @@ class MemoryAdmission implements Admission {
     const hold = this.#holds.get(requestId);
     if (hold === undefined) return;
     this.#holds.delete(requestId);
-    const { account, key, slots } = hold;
+    const { account, key, slots, model } = hold;
     changeHold(hold, -hold.heldMicroUsd);
+    if (model !== null) this.#models.settled(model);
     account.balancePicoUsd -= chargedPicoUsd;
     account.changes += 1;
     key.changes += 1;
@@ -241,16 +272,26 @@ class MemoryAdmission implements Admission {
     return found;
   }
 
+  #idsOf(slot: ModelSlot): readonly string[] {
+    return [...this.#holds].filter(([, { model }]) => model?.slot === slot).map(([id]) => id);
+  }
+
+  /** What its project has for its model; a request without limits makes nothing. */
+  #modelOf(request: AdmitRequest): ModelBound | null {
+    const limit = projectLimitOf(this.#options.projectLimits, request);
+    return limit === null ? null : this.#models.boundBy(limit);
+  }
+
   /** Decides at once where balance, month and budgets are known, else when they have been read. */
   #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
     const { organizationId, requestId, spender } = request;
     const account = this.#accounts.current(organizationId);
     const key = this.#keys.keyOf(request.keyId, () => this.#windowsNowMs);
     const bounds = this.#budgets.current(organizationId, this.#budgetsOf(requestId, spender));
-    if (account === null || bounds === null || !this.#keys.knowsMonth(key, request.limits)) {
-      return this.#afterLoading(request, key, decide);
-    }
-    const result = decide({ account, key, bounds });
+    const model = this.#modelOf(request);
+    const isKnown = this.#keys.knowsMonth(key, request.limits) && (model === null || this.#models.knowsDay(model));
+    if (account === null || bounds === null || !isKnown) return this.#afterLoading(request, key, decide);
+    const result = decide({ account, key, bounds, model });
     if (result.ok || result.code !== 'insufficient_funds' || !this.#accounts.mayBeOutdated(account)) return result;
     return this.#afterLoading(request, key, decide);
   }
@@ -261,7 +302,11 @@ class MemoryAdmission implements Admission {
       if (!this.#keys.knowsMonth(key, request.limits)) await this.#keys.loadMonth(request, key);
       const account = await this.#accounts.read(organizationId);
       const bounds = await this.#readBounds(organizationId, () => this.#budgetsOf(requestId, spender));
-      return decide({ account, key, bounds });
+      for (;;) {
+        const model = this.#modelOf(request);
+        if (model === null || this.#models.knowsDay(model)) return decide({ account, key, bounds, model });
+        await this.#models.readDay(organizationId, model);
+      }
     } catch {
       return { ok: false, code: 'billing_unavailable' };
     }
@@ -272,15 +317,14 @@ class MemoryAdmission implements Admission {
     const nowMs = this.#windowsNowMs;
     const refused = this.#refuse(known, request, nowMs);
     if (refused !== null) return refused;
-    const view = this.#viewOf(known.key.use, request.limits, nowMs);
-    return { ok: true, heldMicroUsd: holdFor(known, request), view };
+    return { ok: true, heldMicroUsd: holdFor(known, request), view: this.#viewOfAll(known, request.limits, nowMs) };
   }
 
   #take(known: Known, request: AdmitRequest): AdmitResult {
     const nowMs = this.#windowsNowMs;
     const refused = this.#refuse(known, request, nowMs);
     if (refused !== null) return refused;
-    const { account, key, bounds } = known;
+    const { account, key, bounds, model } = known;
     const { limits, estimatedTokens, keyId, spender = null } = request;
     const { use, monthMs } = key;
     const heldMicroUsd = holdFor(known, request);
@@ -302,32 +346,42 @@ class MemoryAdmission implements Admission {
       monthTokens,
       spender,
       slots: slotsOf(bounds),
+      model: model === null ? null : this.#models.take(model, estimatedTokens),
       heldMicroUsd: 0n,
       spooled: null,
     };
     changeHold(hold, heldMicroUsd);
     this.#holds.set(request.requestId, hold);
-    return { ok: true, heldMicroUsd, view: this.#viewOf(use, limits, nowMs) };
+    return { ok: true, heldMicroUsd, view: this.#viewOfAll(known, limits, nowMs) };
   }
 
-  #refuse({ account, key, bounds }: Known, request: AdmitRequest, nowMs: number): AdmitRefusal | null {
+  #refuse(known: Known, request: AdmitRequest, nowMs: number): AdmitRefusal | null {
+    const { account, key, bounds } = known;
     rollWindow(key.use, request.limits, nowMs);
     const refused = refuseByFunds(account, request) ?? refuseByBudgets(bounds, request.neededMicroUsd);
-    return refused ?? this.#refuseByLimits(key, request, nowMs);
+    return refused ?? this.#refuseByLimits(known, request, nowMs);
   }
 
-  #refuseByLimits({ use }: Key, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
-    const refused = refuseByLimits(use, limits, estimatedTokens, nowMs);
-    if (refused === null) return null;
-    const hereMs = this.#options.clock.now();
-    return { ok: false, ...shiftRefusal(refused, nowMs, hereMs), limits: this.#viewOf(use, limits, nowMs) };
+  #refuseByLimits(known: Known, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
+    const { key, model } = known;
+    const ofKey = refuseByLimits(key.use, limits, estimatedTokens, nowMs);
+    const ofModel = model === null ? null : this.#models.refuse(model, estimatedTokens);
+    if (ofKey === null && ofModel === null) return null;
+    const shifted = ofKey === null ? null : shiftRefusal(ofKey, nowMs, this.#options.clock.now());
+    return refusalOf(shifted, modelRefusal(model?.limit ?? null, ofModel), this.#viewOfAll(known, limits, nowMs));
+  }
+
+  #viewOfAll({ key, model }: Known, limits: KeyLimits, nowMs: number): LimitsView {
+    const view = this.#viewOf(key.use, limits, nowMs);
+    return model === null ? view : tighterView(view, this.#models.view(model));
   }
 
   /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
   #correct(hold: Hold, tokens: number): void {
-    const { key, limits, monthMs, windowStartMs, reservedTokens } = hold;
+    const { key, limits, monthMs, windowStartMs, reservedTokens, model } = hold;
     const { use } = key;
     use.running -= 1;
+    if (model !== null) this.#models.correct(model, tokens);
     if (limits.tokensPerMinute !== null) {
       rollWindow(use, limits, this.#windowsNowMs);
       const beyond = tokens - reservedTokens;
@@ -339,29 +393,4 @@ class MemoryAdmission implements Admission {
       hold.monthTokens = tokens;
     }
   }
-}
-
-/** The one place where a hold changes: wallet and budgets follow it. */
-function changeHold(hold: Hold, deltaMicroUsd: bigint): void {
-  hold.heldMicroUsd += deltaMicroUsd;
-  hold.account.heldMicroUsd += deltaMicroUsd;
-  if (hold.slots === noSlots) return;
-  for (const { slot } of hold.slots.values()) slot.heldMicroUsd += deltaMicroUsd;
-}
-
-function slotsOf(bounds: readonly Bound[]): ReadonlyMap<string, CountedSlot> {
-  if (bounds.length === 0) return noSlots;
-  for (const { slot } of bounds) slot.changes += 1;
-  return new Map(bounds.map(({ budget, slot }) => [budget.slot, { slot, isCounted: false }]));
-}
-
-function holdFor({ account, bounds }: Known, { wantedMicroUsd }: AdmitRequest): bigint {
-  const available = leastLeft(availableMicroUsd(account), bounds);
-  return available < wantedMicroUsd ? available : wantedMicroUsd;
-}
-
-function refuseByFunds(account: Account, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
-  const { balancePicoUsd, heldMicroUsd } = account;
-  if (balancePicoUsd > 0n && availableMicroUsd(account) >= neededMicroUsd) return null;
-  return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }

@@ -2,8 +2,9 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
-import type { KeyRef, Spending, Spent } from './contract.ts';
-import type { HoldLeases, OwnHold } from './hold-leases.ts';
+import type { AdmitRefusal, AdmitRequest, CountedDay, CountedRequests, KeyRef, Spending, Spent } from './contract.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import type { OwnHold } from './own-hold.ts';
 import type { KnownWallet, LastKnown } from './last-known.ts';
 import type { Books } from './redis-books.ts';
 
@@ -36,6 +37,7 @@ export interface OutageBooksOptions {
   readonly clock: Clock;
 }
 
+const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 /** An answer of the books is waited for so long where something is known in its place. */
 const bearableMs = 20;
 /** Between two questions whether there is more than was known, of one wallet. */
@@ -119,6 +121,13 @@ export class OutageBooks {
     const { spentWith } = this.#options.books;
     if (spentWith === undefined) throw new Error('nobody can say what was spent of a budget');
     return this.#soon(() => spentWith(organizationId, spending, requestIds), hasOther);
+  }
+
+  /** The same of the requests of a model that its project limits. */
+  requests(day: CountedDay, requestIds: readonly string[], hasOther: boolean): Promise<CountedRequests | null> {
+    const { requestsWith } = this.#options.books;
+    if (requestsWith === undefined) throw new Error('nobody can say what was asked of a model');
+    return this.#soon(() => requestsWith(day, requestIds), hasOther);
   }
 
   isRevoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<boolean> {
@@ -249,4 +258,14 @@ function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => b
   let sum = 0n;
   for (const hold of holds.values()) if (counts(hold)) sum += hold.heldMicroUsd;
   return sum;
+}
+
+/** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
+export function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
+  const { balancePicoUsd, leftMicroUsd } = share;
+  if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
+  const availableMicroUsd = share.availableMicroUsd - (share.givenMicroUsd - leftMicroUsd);
+  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd && share.gateways > 1) return unavailable;
+  const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
+  return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }

@@ -1,13 +1,24 @@
 import {
   divideLimits,
+  divideUse,
   type KeyLimits,
   type KeyUse,
   type LimitsView,
+  monthStartMs,
   rollWindow,
   shiftView,
+  unusedKey,
   viewLimits,
 } from '#core/limits/limits.ts';
-import type { UntoldUse } from './hold-leases.ts';
+import type { AdmissionStore } from './admission-store.ts';
+import type { KeyRef } from './contract.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import type { LastKnown } from './last-known.ts';
+import type { OutageBooks } from './outage-books.ts';
+import type { UntoldUse } from './own-hold.ts';
+
+/** So long what ran in other gateways is taken to run still: nobody says when it ends. */
+const othersRunMs = 60_000;
 
 interface MonthOfKey {
   readonly startMs: number;
@@ -70,4 +81,82 @@ export function rollKey(key: LocalKey, divided: KeyLimits, nowMs: number): void 
   const { windowStartMs } = key.use;
   rollWindow(key.use, divided, nowMs);
   if (key.use.windowStartMs !== windowStartMs) key.ended = { requests: 0, tokens: 0 };
+}
+
+export interface OutageKeysOptions {
+  readonly books: Pick<OutageBooks, 'gateways' | 'monthTokens'>;
+  readonly known: Pick<LastKnown, 'use'>;
+  readonly leases: Pick<HoldLeases, 'running'>;
+  readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
+}
+
+/** What keys have used, as far as it is known while Redis is silent. */
+export class OutageKeys {
+  readonly #options: OutageKeysOptions;
+  readonly #keys = new Map<string, LocalKey>();
+
+  constructor(options: OutageKeysOptions) {
+    this.#options = options;
+  }
+
+  get(keyId: string): LocalKey | undefined {
+    return this.#keys.get(keyId);
+  }
+
+  all(): readonly LocalKey[] {
+    return [...this.#keys.values()];
+  }
+
+  knowsMonth({ month }: LocalKey, limits: KeyLimits): boolean {
+    if (limits.monthlyTokenLimit === null) return true;
+    return month !== null && month.startMs === monthStartMs(this.#options.store.guessedNowMs);
+  }
+
+  /** @throws an Error where nothing is known and the books do not answer */
+  async read({ organizationId, keyId, limits }: KeyRef): Promise<LocalKey> {
+    const { books, known, leases, store } = this.#options;
+    const gateways = await books.gateways();
+    const word = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
+    const startMs = monthStartMs(store.guessedNowMs);
+    const isCounted = word.monthMs === startMs;
+    const isLimited = limits.monthlyTokenLimit !== null;
+    const heard = isCounted ? word.use.monthTokens : null;
+    const tokens = isLimited ? await this.#monthTokens({ organizationId, keyId, limits }, startMs, heard) : heard;
+    const month = isLimited && tokens !== null ? { startMs, tokens, read: tokens, gateways } : null;
+    const made = this.#keys.get(keyId);
+    const use = { ...word.use, monthTokens: tokens ?? word.use.monthTokens };
+    rollWindow(use, limits, store.guessedNowMs);
+    const running = leases.running(keyId);
+    const divided = divideUse(use, limits, gateways, running);
+    if (made !== undefined) {
+      if (!this.knowsMonth(made, limits)) {
+        made.month = month;
+        made.use.monthTokens = divided.monthTokens;
+      }
+      return made;
+    }
+    const { tokensPerMinute } = limits;
+    const others = { running: Math.max(0, use.running - running), untilMs: store.guessedNowMs + othersRunMs };
+    const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
+    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
+    this.#keys.set(keyId, key);
+    return key;
+  }
+
+  /** Redis may have said it before others used more: the books know of that. */
+  async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
+    const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens);
+    const said = await this.#options.books.monthTokens(key, startMs, late);
+    return Math.max(heard ?? 0, said ?? 0);
+  }
+
+  /** What was used here meanwhile may be in it twice then: the part is too small, never too large. */
+  #usedMore(keyId: string, startMs: number, tokens: number): void {
+    const key = this.#keys.get(keyId);
+    if (key?.month?.startMs !== startMs || tokens <= key.month.read) return;
+    const beyond = tokens - key.month.read;
+    key.month.read = tokens;
+    key.month.tokens += beyond;
+    key.use.monthTokens += Math.ceil(beyond / key.month.gateways);
+  }
 }

@@ -1,16 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   countAdmitted,
-  divideUse,
   type KeyLimits,
-  monthStartMs,
+  type LimitsView,
   refuseByLimits,
   reserve,
-  rollWindow,
   shiftRefusal,
-  unusedKey,
+  tighterView,
 } from '#core/limits/limits.ts';
 import type { AdmissionStore } from './admission-store.ts';
 import {
@@ -23,17 +20,22 @@ import {
   type Extension,
   type HardBudget,
   type HardBudgets,
-  type KeyRef,
   leastOf,
+  type ModelMove,
+  projectLimitOf,
+  type ProjectLimits,
   type Settlement,
   type Wanted,
 } from './contract.ts';
 import { GivenOver } from './given-over.ts';
-import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import { type OwnHold, ownModel, type UntoldUse } from './own-hold.ts';
 import type { LastKnown } from './last-known.ts';
-import type { OutageBooks, Share } from './outage-books.ts';
+import { type OutageBooks, refuseByShare, type Share } from './outage-books.ts';
 import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './outage-budgets.ts';
-import { isUntold, type LocalKey, partOfLimits, rollKey, viewOfPart } from './outage-keys.ts';
+import { isUntold, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './outage-keys.ts';
+import { type ModelPart, onlyOfPart, OutageModels } from './outage-models.ts';
+import { refusalOf } from './limit-refusals.ts';
 
 export interface OutageOptions {
   readonly store: AdmissionStore;
@@ -41,6 +43,7 @@ export interface OutageOptions {
   readonly known: LastKnown;
   readonly books: OutageBooks;
   readonly budgets?: HardBudgets;
+  readonly projectLimits?: ProjectLimits;
   /** Decides a request that met the end of the outage. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
   readonly leaseMs: number;
@@ -59,6 +62,8 @@ interface Known {
   readonly share: Share;
   readonly key: LocalKey;
   readonly parts: readonly BudgetPart[];
+  /** Null where its project has no limits for its model. */
+  readonly model: ModelPart | null;
 }
 
 interface LocalHold {
@@ -66,9 +71,6 @@ interface LocalHold {
   readonly reservedTokens: number;
   readonly monthTokens: number;
 }
-
-/** So long what ran in other gateways is taken to run still: nobody says when it ends. */
-const othersRunMs = 60_000;
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 
@@ -81,7 +83,8 @@ const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
  */
 export class Outage {
   readonly #options: OutageOptions;
-  readonly #keys = new Map<string, LocalKey>();
+  readonly #keys: OutageKeys;
+  readonly models: OutageModels;
   readonly #holds = new Map<string, LocalHold>();
   readonly givenOver: GivenOver;
   readonly #budgets: OutageBudgets;
@@ -90,7 +93,9 @@ export class Outage {
   constructor(options: OutageOptions) {
     this.#options = options;
     this.givenOver = new GivenOver(options);
+    this.#keys = new OutageKeys(options);
     this.#budgets = new OutageBudgets(options);
+    this.models = new OutageModels(options);
   }
 
   admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
@@ -100,11 +105,11 @@ export class Outage {
     const share = books.share(request.organizationId);
     const key = this.#keys.get(request.keyId);
     const parts = this.#budgets.current(request.organizationId, budgetsOf(this.#options.budgets, request));
-    if (share === null || key === undefined || parts === null || !this.#knowsMonth(key, request.limits)) {
-      return this.#afterReading(request, deciding);
-    }
+    const model = this.models.current(projectLimitOf(this.#options.projectLimits, request));
+    const isKey = key !== undefined && this.#keys.knowsMonth(key, request.limits);
+    if (share === null || !isKey || parts === null || model === undefined) return this.#afterReading(request, deciding);
     if (!books.mayServe) return unavailable;
-    const result = this.#decide(request, { share, key, parts }, deciding);
+    const result = this.#decide(request, { share, key, parts, model }, deciding);
     const isPoor = !result.ok && result.code === 'insufficient_funds';
     return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
@@ -131,6 +136,29 @@ export class Outage {
     }
   }
 
+  /**
+   * Counts a request against the limits of another model. What Redis admitted before it fell silent counts for Redis where
+   * it was admitted.
+   */
+  async move(requestId: string, hold: OwnHold, { model, estimatedTokens, isForced }: ModelMove): Promise<boolean> {
+    const { projectLimits, clock } = this.#options;
+    const { spender, organizationId } = hold;
+    if (spender === undefined) return false;
+    try {
+      const part = await this.models.read(organizationId, () => projectLimitOf(projectLimits, { spender, model }));
+      if (this.#isOver || hold.isSettled || this.givenOver.has(organizationId)) return false;
+      if (part !== null && this.models.counts(requestId, part)) return true;
+      const isRefused = part !== null && !isForced && this.models.refuse(part, estimatedTokens, clock.now()) !== null;
+      if (isRefused) return false;
+      this.models.giveBack(requestId);
+      if (part !== null) this.models.take(requestId, part, estimatedTokens);
+      if (hold.standing === 'local') hold.model = ownModel(part?.limit ?? null, estimatedTokens);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   /** A hold shrank to what its request will be charged. @param before the hold as it was */
   spooled(requestId: string, before: OwnHold, used: Settlement): void {
     this.#giveBack(before, used);
@@ -141,6 +169,7 @@ export class Outage {
   settled(requestId: string, hold: OwnHold, used: Settlement): void {
     this.#giveBack(hold, used);
     if (!hold.isSpooled) this.#correct(requestId, hold, used.tokens);
+    this.models.settled(requestId, hold.standing === 'local', used);
     const key = this.#keys.get(hold.keyId);
     const local = this.#holds.get(requestId);
     this.#holds.delete(requestId);
@@ -154,8 +183,9 @@ export class Outage {
   /** Redis had admitted it before it fell silent. */
   admittedByRedis(request: AdmitRequest, heldMicroUsd: bigint): void {
     const { organizationId, keyId } = request;
-    const slots = this.#options.leases.find(request.requestId)?.slots ?? [];
-    this.#budgets.changed(organizationId, slots, heldMicroUsd);
+    const hold = this.#options.leases.find(request.requestId);
+    this.#budgets.changed(organizationId, hold?.slots ?? [], heldMicroUsd);
+    if (hold !== undefined) this.models.admittedByRedis(hold);
     const share = this.#options.books.share(organizationId);
     if (share !== null) share.leftMicroUsd -= heldMicroUsd;
     const key = this.#keys.get(keyId);
@@ -181,18 +211,18 @@ export class Outage {
 
   /** Whether something was charged that Redis was not told of: it must forget balances then. */
   get isCharged(): boolean {
-    return [...this.#keys.values()].some(({ isCharged, telling }) => isCharged || telling !== null);
+    return this.#keys.all().some(({ isCharged, telling }) => isCharged || telling !== null);
   }
 
   /** Organizations that Redis must be told of. */
   untoldOrganizations(): ReadonlySet<string> {
-    const untold = [...this.#keys.values()].filter(isUntold);
-    return new Set(untold.map(({ organizationId }) => organizationId));
+    const untold = this.#keys.all().filter(isUntold);
+    return new Set([...untold.map(({ organizationId }) => organizationId), ...this.models.untoldOrganizations()]);
   }
 
   /** What Redis must be told of an organization's keys; the same until `told`. */
   untold(organizationId: string): readonly UntoldUse[] {
-    const keys = [...this.#keys.values()].filter((key) => key.organizationId === organizationId && isUntold(key));
+    const keys = this.#keys.all().filter((key) => key.organizationId === organizationId && isUntold(key));
     return keys.map((key) => {
       if (key.telling !== null) return key.telling;
       const { keyId, tokensPerMinute, use, ended } = key;
@@ -210,11 +240,6 @@ export class Outage {
     }
   }
 
-  #knowsMonth({ month }: LocalKey, limits: KeyLimits): boolean {
-    if (limits.monthlyTokenLimit === null) return true;
-    return month !== null && month.startMs === monthStartMs(this.#options.store.guessedNowMs);
-  }
-
   async #afterReading(request: AdmitRequest, deciding: Deciding): Promise<AdmitResult> {
     const { books } = this.#options;
     try {
@@ -222,12 +247,16 @@ export class Outage {
       const { organizationId } = request;
       const readParts = (): Promise<readonly BudgetPart[]> =>
         this.#readParts(organizationId, () => budgetsOf(this.#options.budgets, request));
-      const [share, key] = await Promise.all([books.read(organizationId), this.#readKey(request), readParts()]);
+      const readModel = (): Promise<ModelPart | null> =>
+        this.models.read(organizationId, () => projectLimitOf(this.#options.projectLimits, request));
+      const reading = [readParts(), readModel()] as const;
+      const [share, key] = await Promise.all([books.read(organizationId), this.#keys.read(request), ...reading]);
       const isPoor = refuseByShare(share, request)?.code === 'insufficient_funds';
       if (isPoor && books.mayHaveMore(share)) await books.askMore(organizationId, share);
       const parts = await readParts();
+      const model = await readModel();
       if (this.#isOver) return await this.#options.again(request, deciding);
-      return books.mayServe ? this.#decide(request, { share, key, parts }, deciding) : unavailable;
+      return books.mayServe ? this.#decide(request, { share, key, parts, model }, deciding) : unavailable;
     } catch {
       return unavailable;
     }
@@ -240,70 +269,23 @@ export class Outage {
   /** The books are asked where Redis never said it. */
   async #isRevoked({ organizationId, keyId }: AdmitRequest): Promise<boolean> {
     const { books, known } = this.#options;
-    if (known.use(keyId) !== null || this.#keys.has(keyId)) return false;
+    if (known.use(keyId) !== null || this.#keys.get(keyId) !== undefined) return false;
     return books.isRevoked({ organizationId, keyId });
   }
 
-  async #readKey({ organizationId, keyId, limits }: AdmitRequest): Promise<LocalKey> {
-    const { books, known, leases, store } = this.#options;
-    const gateways = await books.gateways();
-    const word = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
-    const startMs = monthStartMs(store.guessedNowMs);
-    const isCounted = word.monthMs === startMs;
-    const isLimited = limits.monthlyTokenLimit !== null;
-    const heard = isCounted ? word.use.monthTokens : null;
-    const tokens = isLimited ? await this.#monthTokens({ organizationId, keyId, limits }, startMs, heard) : heard;
-    const month = isLimited && tokens !== null ? { startMs, tokens, read: tokens, gateways } : null;
-    const made = this.#keys.get(keyId);
-    const use = { ...word.use, monthTokens: tokens ?? word.use.monthTokens };
-    rollWindow(use, limits, store.guessedNowMs);
-    const running = leases.running(keyId);
-    const divided = divideUse(use, limits, gateways, running);
-    if (made !== undefined) {
-      if (!this.#knowsMonth(made, limits)) {
-        made.month = month;
-        made.use.monthTokens = divided.monthTokens;
-      }
-      return made;
-    }
-    const { tokensPerMinute } = limits;
-    const others = { running: Math.max(0, use.running - running), untilMs: store.guessedNowMs + othersRunMs };
-    const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
-    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
-    this.#keys.set(keyId, key);
-    return key;
-  }
-
-  /** Redis may have said it before others used more: the books know of that. */
-  async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
-    const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens);
-    const said = await this.#options.books.monthTokens(key, startMs, late);
-    return Math.max(heard ?? 0, said ?? 0);
-  }
-
-  /** What was used here meanwhile may be in it twice then: the part is too small, never too large. */
-  #usedMore(keyId: string, startMs: number, tokens: number): void {
-    const key = this.#keys.get(keyId);
-    if (key?.month?.startMs !== startMs || tokens <= key.month.read) return;
-    const beyond = tokens - key.month.read;
-    key.month.read = tokens;
-    key.month.tokens += beyond;
-    key.use.monthTokens += Math.ceil(beyond / key.month.gateways);
-  }
-
   #decide(request: AdmitRequest, known: Known, { isDry, isUnsure }: Deciding): AdmitResult {
-    const { share, key, parts } = known;
+    const { share, key, parts, model } = known;
     if (this.givenOver.has(request.organizationId)) return unavailable;
     const { organizationId, limits, estimatedTokens, neededMicroUsd, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
     const divided = partOfLimits(key, limits, share.gateways, nowMs);
     rollKey(key, divided, nowMs);
     const poor = refuseByShare(share, request) ?? refuseByParts(parts, neededMicroUsd);
-    const refused = poor ?? this.#refuse(key, request, divided, nowMs);
+    const refused = poor ?? this.#refuse(known, request, divided, nowMs);
     if (refused !== null) return refused;
     const left = leastOf(share.leftMicroUsd, parts.map(leftOfPart));
     const heldMicroUsd = left < wantedMicroUsd ? left : wantedMicroUsd;
-    if (isDry) return { ok: true, heldMicroUsd, view: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
+    if (isDry) return { ok: true, heldMicroUsd, view: this.#viewOf(known, limits, divided, nowMs) };
     const { use, month } = key;
     countAdmitted(use, nowMs);
     const reservedTokens = reserve(estimatedTokens, divided.tokensPerMinute);
@@ -315,6 +297,7 @@ export class Outage {
     const budgets = parts.map(({ budget }) => budget);
     this.#budgets.changed(organizationId, slotsOf(budgets), heldMicroUsd);
     key.tokensPerMinute = limits.tokensPerMinute;
+    if (model !== null) this.models.take(request.requestId, model, estimatedTokens);
     this.#holds.set(request.requestId, { windowStartMs: use.windowStartMs, reservedTokens, monthTokens });
     this.#options.leases.add(request, {
       heldMicroUsd,
@@ -322,24 +305,31 @@ export class Outage {
       beganMs: nowMs,
       standing: isUnsure ? 'unsure' : 'local',
       budgets,
+      limit: model?.limit ?? null,
     });
-    return { ok: true, heldMicroUsd, view: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
+    return { ok: true, heldMicroUsd, view: this.#viewOf(known, limits, divided, nowMs) };
   }
 
-  #refuse(key: LocalKey, request: AdmitRequest, divided: KeyLimits, nowMs: number): AdmitRefusal | null {
+  #refuse(known: Known, request: AdmitRequest, divided: KeyLimits, nowMs: number): AdmitRefusal | null {
+    const { key, model } = known;
     const { limits, estimatedTokens } = request;
-    const refused = refuseByLimits(key.use, divided, estimatedTokens, nowMs);
-    if (refused === null) return null;
+    const hereMs = this.#options.clock.now();
+    const ofKey = refuseByLimits(key.use, divided, estimatedTokens, nowMs);
+    const ofProject = model === null ? null : this.models.refuse(model, estimatedTokens, hereMs);
+    if (ofKey === null && ofProject === null) return null;
     const { monthlyTokenLimit: most } = limits;
     const all = (key.month?.tokens ?? 0) + reserve(estimatedTokens, most);
     // Only this gateway's part of the month is used up: that ends with the outage, not with the month.
-    if (refused.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
-    const shifted = shiftRefusal(refused, nowMs, this.#options.clock.now());
-    return { ok: false, ...shifted, limits: viewOfPart(key, limits, divided, this.#moment(nowMs)) };
+    if (ofKey?.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
+    if (ofProject === onlyOfPart) return unavailable;
+    const shifted = ofKey === null ? null : shiftRefusal(ofKey, nowMs, hereMs);
+    return refusalOf(shifted, ofProject, this.#viewOf(known, limits, divided, nowMs));
   }
 
-  #moment(nowMs: number): { readonly nowMs: number; readonly aheadMs: number } {
-    return { nowMs, aheadMs: this.#options.clock.now() - nowMs };
+  #viewOf({ key, model }: Known, limits: KeyLimits, divided: KeyLimits, nowMs: number): LimitsView {
+    const hereMs = this.#options.clock.now();
+    const view = viewOfPart(key, limits, divided, { nowMs, aheadMs: hereMs - nowMs });
+    return model === null ? view : tighterView(view, this.models.view(model, hereMs));
   }
 
   #giveBack({ organizationId, slots, heldMicroUsd }: OwnHold, { chargedPicoUsd }: Settlement): void {
@@ -351,6 +341,7 @@ export class Outage {
 
   /** Puts what was used in the place of what was reserved. */
   #correct(requestId: string, { keyId }: OwnHold, tokens: number): void {
+    this.models.correct(requestId, tokens);
     const key = this.#keys.get(keyId);
     if (key === undefined) return;
     const { use, month } = key;
@@ -365,16 +356,6 @@ export class Outage {
     use.monthTokens += tokens - hold.monthTokens;
     if (month !== null) month.tokens += tokens - hold.monthTokens;
   }
-}
-
-/** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
-function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
-  const { balancePicoUsd, leftMicroUsd } = share;
-  if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
-  const availableMicroUsd = share.availableMicroUsd - (share.givenMicroUsd - leftMicroUsd);
-  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd && share.gateways > 1) return unavailable;
-  const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
-  return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }
 
 const slotsOf = (budgets: readonly HardBudget[]): readonly string[] => budgets.map(({ slot }) => slot);

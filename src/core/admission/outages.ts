@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { shortTimeoutMs } from '#base/redis.ts';
 import type { AdmissionStore } from './admission-store.ts';
-import type { AdmitRequest, AdmitResult, HardBudgets } from './contract.ts';
+import type { AdmitRequest, AdmitResult, HardBudgets, ProjectLimits } from './contract.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { Gathering } from './gathering.ts';
 import { turnMs } from './given-over.ts';
@@ -18,6 +18,7 @@ export interface OutagesOptions {
   readonly known: LastKnown;
   readonly books: Books;
   readonly budgets?: HardBudgets;
+  readonly projectLimits?: ProjectLimits;
   readonly watch: BooksWatch;
   readonly gathering: Gathering;
   readonly gatewayId: string;
@@ -236,7 +237,9 @@ export class Outages {
   async #tellOf(organizationId: string): Promise<void> {
     const outage = this.#current;
     const untold = outage?.untold(organizationId) ?? [];
-    await this.#options.leases.register(organizationId, untold);
+    const ofModels = outage?.models.untold(organizationId) ?? [];
+    await this.#options.leases.register(organizationId, untold, ofModels);
     outage?.told(untold);
+    outage?.models.told(ofModels);
   }
 }

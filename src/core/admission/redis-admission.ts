@@ -14,18 +14,25 @@ import {
   type HardBudgets,
   type HardBudget,
   type KeyRef,
+  type ModelMove,
   noBudgets,
+  type ProjectLimit,
+  projectLimitOf,
+  type ProjectLimits,
   type Settlement,
   type Wanted,
 } from './contract.ts';
+import { projectLimitText } from './admit-batcher.ts';
 import { Gathering } from './gathering.ts';
-import { HoldLeases, type OwnHold } from './hold-leases.ts';
+import { HoldLeases } from './hold-leases.ts';
+import { type OwnHold, ownModel } from './own-hold.ts';
 import { LeftHolds } from './left-holds.ts';
 import { LastKnown, readUse } from './last-known.ts';
 import { Outages } from './outages.ts';
 import { extendScript, viewScript } from './redis-admit-scripts.ts';
 import { RedisAsking } from './redis-asking.ts';
 import { extendBoundScript } from './redis-budget-scripts.ts';
+import { moveScript } from './redis-model-scripts.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
 
 export interface RedisAdmissionOptions {
@@ -39,6 +46,8 @@ export interface RedisAdmissionOptions {
   readonly books: Books;
   /** Without them nobody has a budget. */
   readonly budgets?: HardBudgets;
+  /** Without them no project has limits. */
+  readonly projectLimits?: ProjectLimits;
   /**
    * Has the other gateways call `register` with this name; waits for them, but not for ever.
    * @returns ids of those that live and did not answer
@@ -150,6 +159,25 @@ class SharedAdmission implements RedisAdmission {
       if (error instanceof RedisAwayError) return this.#outages.begin().extend(requestId, hold, more);
       this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
       return null;
+    }
+  }
+
+  async move(requestId: string, move: ModelMove): Promise<boolean> {
+    const hold = this.#leases.find(requestId);
+    if (hold === undefined || hold.isSpooled) return false;
+    if (hold.model === null && this.#limitOf(hold, move) === null) return true;
+    await this.#outages.current?.givenOver.turn(hold.organizationId);
+    const outage = this.#outages.current;
+    if (outage !== null) return outage.move(requestId, hold, move);
+    try {
+      return await this.#moveInRedis(requestId, hold, move);
+    } catch (error) {
+      if (error instanceof RedisAwayError) return this.#outages.begin().move(requestId, hold, move);
+      this.#options.log.warn(
+        { err: error, requestId },
+        'a request was not counted against the limits of another model',
+      );
+      return false;
     }
   }
 
@@ -287,6 +315,30 @@ class SharedAdmission implements RedisAdmission {
   #budgetsLeft(requestId: string, hold: OwnHold): readonly HardBudget[] {
     const budgets = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
     return budgets.filter(({ slot }) => hold.slots.includes(slot));
+  }
+
+  #limitOf({ spender }: OwnHold, { model }: ModelMove): ProjectLimit | null {
+    return spender === undefined ? null : projectLimitOf(this.#options.projectLimits, { spender, model });
+  }
+
+  /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
+  async #moveInRedis(requestId: string, hold: OwnHold, move: ModelMove): Promise<boolean> {
+    const { organizationId } = hold;
+    const { holds, money, models, days } = this.#store.organization(organizationId);
+    this.#leases.settlements.flush();
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const limit = this.#limitOf(hold, move);
+      const args = [requestId, projectLimitText(limit), String(move.estimatedTokens), move.isForced ? '1' : '0'];
+      const { word, rest } = await this.#store.run(moveScript, [holds, money, models, days], args, 'short');
+      if (hold.isSettled || word === 'refused') return false;
+      if (word === 'day') await this.#books.loadDay(organizationId, limit);
+      else if (word === 'gone') await this.#leases.register(organizationId);
+      else {
+        if (rest[0] !== 'there') hold.model = ownModel(limit, move.estimatedTokens);
+        return true;
+      }
+    }
+    throw new Error('what a request must know to be moved was lost faster than it could be read');
   }
 
   /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */

@@ -1,9 +1,44 @@
 import { budgetParts } from './redis-budget-scripts.ts';
+import { modelParts } from './redis-model-scripts.ts';
 import { age, identity, script, useTtlMs, windows } from './redis-scripts.ts';
 
-const withoutBudgets: typeof budgetParts = { fields: 5, read: '', refuse: '', take: '', said: '', write: '' };
+/** What the script does beside, for requests of which some have budgets or limits of their project. */
+interface Parts {
+  /** Fields of a request. */
+  readonly fields: number;
+  readonly read: string;
+  readonly refuse: string;
+  /** After the limits of the key. */
+  readonly refuseByProject: string;
+  readonly take: string;
+  readonly said: string;
+  readonly write: string;
+  /** What comes behind the use of the key: an expression that is joined to it. */
+  readonly met: string;
+}
 
-const knowLua = (budgets: typeof budgetParts): string => `${windows}${identity}${age}
+const none: Parts = {
+  fields: 5,
+  read: '',
+  refuse: '',
+  refuseByProject: '',
+  take: '',
+  said: '',
+  write: '',
+  met: '',
+};
+const bound: Parts = {
+  fields: 7,
+  read: budgetParts.read + modelParts.read,
+  refuse: budgetParts.refuse,
+  refuseByProject: modelParts.refuse,
+  take: budgetParts.take + modelParts.take,
+  said: budgetParts.said,
+  write: budgetParts.write + modelParts.write,
+  met: ' .. metOf(by)',
+};
+
+const knowLua = (parts: Parts): string => `${windows}${identity}${age}
 local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i')
 if use[6] == '0' then return {'revoked', now} end
@@ -15,7 +50,7 @@ if ARGV[9] ~= '-' and isOld(wallet[4], ARGV[9]) then return {'wallet', now} end
 if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
 local counted = use[5] == ARGV[6]
 if monthly and not counted then return {'month', now} end
-${budgets.read}
+${parts.read}
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
 local m = counted and tonumber(use[4] or 0) or 0
 local running = redis.call('ZCOUNT', KEYS[6], '(' .. text(now), '+inf')
@@ -33,11 +68,11 @@ end
 
 `;
 
-const takeLua = (budgets: typeof budgetParts): string => `
+const takeLua = (parts: Parts): string => `
 local begins, sum, ends = false, 0, text(now + tonumber(ARGV[8]))
 local tail = ' ' .. ARGV[10] .. ' '
 local notes, holds, due = {}, {}, {}
-local function take(id, wanted, estimate, free, of)
+local function take(id, wanted, estimate, free, of, by)
   local hold = math.min(tonumber(wanted), free)
   if n == 0 then s, begins = now, true end
   local reserved, month = reserve(estimate, tpm), math.min(estimate, monthly or estimate)
@@ -53,27 +88,28 @@ local function take(id, wanted, estimate, free, of)
   holds[#holds + 1] = text(hold)
   due[#due + 1] = ends
   due[#due + 1] = id
-${budgets.take}${budgets.said}
-  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)${budgets.said && ' .. said'}
+${parts.take}${parts.said}
+  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)${parts.said && ' .. said'}${parts.met}
 end
 `;
 
-const decideLua = (budgets: typeof budgetParts): string => `
-local function decide(id, needed, wanted, estimate, dry, of)
+const decideLua = (parts: Parts): string => `
+local function decide(id, needed, wanted, estimate, dry, of, by)
   local free = balance - held
   needed, estimate = tonumber(needed), tonumber(estimate)
   if isEmpty or free < needed then
     return 'insufficient_funds ' .. wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
   end
-${budgets.refuse}
+${parts.refuse}
   local why = refused(estimate)
-  if why then return why .. ' ' .. used() end
-  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), free)) .. ' 0' end
-  return take(id, wanted, estimate, free, of)
+  if why then return why .. ' ' .. used()${parts.met} end
+${parts.refuseByProject}
+  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), free)) .. ' 0'${parts.met} end
+  return take(id, wanted, estimate, free, of, by)
 end
 
 local reply = {'ok', now, ''}
-for index = 12, #ARGV, ${budgets.fields} do reply[#reply + 1] = decide(unpack(ARGV, index, index + ${budgets.fields - 1})) end
+for index = 12, #ARGV, ${parts.fields} do reply[#reply + 1] = decide(unpack(ARGV, index, index + ${parts.fields - 1})) end
 reply[3] = wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
 if #due == 0 then return reply end
 if counted then redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
@@ -81,7 +117,7 @@ else redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t)) end
 redis.call('HSET', KEYS[2], unpack(notes))
 redis.call('HSET', KEYS[3], unpack(holds))
 redis.call('HINCRBY', KEYS[3], 'total', text(sum))
-${budgets.write}
+${parts.write}
 redis.call('ZADD', KEYS[4], unpack(due))
 redis.call('ZADD', KEYS[6], unpack(due))
 if begins then
@@ -92,20 +128,21 @@ end
 return reply
 `;
 
-const admitLua = (budgets: typeof budgetParts): string => `${knowLua(budgets)}${takeLua(budgets)}${decideLua(budgets)}`;
+const admitLua = (parts: Parts): string => `${knowLua(parts)}${takeLua(parts)}${decideLua(parts)}`;
 
 /**
  * Admits requests of one key, in their order; each is all or nothing by itself.
- * KEYS wallet holds money leases use slots budgets
+ * KEYS wallet holds money leases use slots, and budgets models days
  * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
- *      (request needed wanted estimate dry)… where a request of them has budgets, each with a sixth: see budgetParts
+ *      (request needed wanted estimate dry)… where one of them has budgets or limits of its project, each with two more
+ *      fields: see budgetParts and modelParts
  * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
  * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
- * tokens. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
+ * tokens. Behind them come the budgets, and what is used of the model. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
  */
-export const admitScript = script(admitLua(withoutBudgets));
-/** The same where some of the requests have budgets. */
-export const admitBoundScript = script(admitLua(budgetParts));
+export const admitScript = script(admitLua(none));
+/** The same where some of the requests have budgets or limits of their project. */
+export const admitBoundScript = script(admitLua(bound));
 
 /** KEYS use slots · ARGV deadline tokensPerMinute */
 export const viewScript = script(`${windows}

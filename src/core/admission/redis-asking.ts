@@ -2,20 +2,39 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError } from '#base/redis.ts';
-import { monthStartMs, refuseByLimits, viewLimits } from '#core/limits/limits.ts';
+import {
+  dayStartMs,
+  monthStartMs,
+  refuseByLimits,
+  refuseByModel,
+  tighterView,
+  viewLimits,
+  viewModel,
+} from '#core/limits/limits.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import { AdmitBatcher, type Asked } from './admit-batcher.ts';
 import type { BooksWatch } from './books-watch.ts';
-import { type AdmitRequest, type AdmitResult, budgetsOf, type HardBudget, type HardBudgets } from './contract.ts';
+import {
+  type AdmitRequest,
+  type AdmitResult,
+  budgetsOf,
+  type HardBudget,
+  type HardBudgets,
+  type ProjectLimit,
+  projectLimitOf,
+  type ProjectLimits,
+} from './contract.ts';
 import { GatewaysSilentError } from './gathering.ts';
 import type { HoldLeases } from './hold-leases.ts';
-import { type LastKnown, readUse } from './last-known.ts';
+import { type LastKnown, readModelUse, readUse } from './last-known.ts';
+import { modelRefusal, refusalOf } from './limit-refusals.ts';
 import type { RedisBooks } from './redis-books.ts';
 
 export interface RedisAskingOptions {
   readonly store: AdmissionStore;
   readonly books: RedisBooks;
   readonly budgets?: HardBudgets;
+  readonly projectLimits?: ProjectLimits;
   readonly watch: BooksWatch;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
@@ -37,7 +56,7 @@ interface Asking extends Asked {
 
 const attemptsMax = 20;
 /** Words of a reply that say what Redis must be told first. */
-const knowsNot: ReadonlySet<string> = new Set(['wallet', 'budget', 'month', 'key', 'clock']);
+const knowsNot: ReadonlySet<string> = new Set(['wallet', 'budget', 'month', 'day', 'key', 'clock']);
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
 
 /** Has Redis decide, and tells it first what it does not know. */
@@ -62,10 +81,16 @@ export class RedisAsking {
     const monthMs = monthStartMs(this.#options.store.guessedNowMs);
     const { isAway, isWorthATry, mayServeKnown } = this.#options.watch;
     const takesOld = isAway && !isWorthATry && mayServeKnown;
-    const budgets = budgetsOf(this.#options.budgets, request);
+    const bounds = this.#boundsOf(request);
     return new Promise((resolve) =>
-      this.#batcher.ask({ request, budgets, isDry, monthMs, takesOld, attempt: 1, resolve }),
+      this.#batcher.ask({ request, ...bounds, isDry, monthMs, takesOld, attempt: 1, resolve }),
     );
+  }
+
+  /** What bounds a request now beside wallet and key. */
+  #boundsOf(request: AdmitRequest): Pick<Asking, 'budgets' | 'limit'> {
+    const { budgets, projectLimits } = this.#options;
+    return { budgets: budgetsOf(budgets, request), limit: projectLimitOf(projectLimits, request) };
   }
 
   #onReply(asking: Asking, reply: Reply): void {
@@ -86,20 +111,18 @@ export class RedisAsking {
 
   /** Reads what Redis says it does not know, and asks again. */
   async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
-    const { request, monthMs, attempt } = asking;
+    const { request, limit, monthMs, attempt } = asking;
     const { books } = this.#options;
     try {
       if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
-      const again = (): Asking => {
-        const budgets = budgetsOf(this.#options.budgets, request);
-        return { ...asking, budgets, attempt: attempt + 1 };
-      };
+      const again = (): Asking => ({ ...asking, ...this.#boundsOf(request), attempt: attempt + 1 });
       if (word === 'wallet' || word === 'budget') {
         const takesOld = await this.#readMoney(asking, word);
         this.#batcher.ask({ ...again(), takesOld });
       } else if (word === 'clock') this.#batcher.ask({ ...again(), monthMs: monthStartMs(nowMs) });
       else {
         if (word === 'month') await books.loadMonth(request, monthMs);
+        else if (word === 'day') await books.loadDay(request.organizationId, limit);
         else await books.loadKey(request);
         this.#batcher.ask(again());
       }
@@ -126,8 +149,8 @@ export class RedisAsking {
   }
 
   #resultOf(asking: Asking, reply: Reply): AdmitResult {
-    const { request, budgets, monthMs, isDry } = asking;
-    const { known, leases, clock, onAdmitted } = this.#options;
+    const { request, budgets, monthMs } = asking;
+    const { known } = this.#options;
     const { limits, keyId } = request;
     if (reply.word === 'revoked') {
       known.revoked(keyId);
@@ -140,14 +163,24 @@ export class RedisAsking {
     }
     if (reply.word === 'budget_exceeded') return exceededOf(budgets, reply);
     known.useSaid(keyId, reply.rest, limits.monthlyTokenLimit === null ? null : monthMs);
+    return this.#resultOfUse(asking, reply);
+  }
+
+  /** Of a reply that says what is used of the key: it is admitted, or a limit refuses. */
+  #resultOfUse(asking: Asking, reply: Reply): AdmitResult {
+    const { request, budgets, isDry, limit } = asking;
+    const { leases, clock, onAdmitted } = this.#options;
+    const { limits } = request;
     const nowMs = clock.now();
     const use = readUse(reply.rest, nowMs - reply.nowMs);
-    const view = viewLimits(use, limits, nowMs);
+    const ofModel = limit === null ? null : this.#hearModel(limit, asking, reply);
+    const ofKey = viewLimits(use, limits, nowMs);
+    const view = ofModel === null ? ofKey : tighterView(ofKey, ofModel.view);
     if (reply.word === 'ok') {
       const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
       if (!isDry) {
         const reservedTokens = Number(reply.rest[6] ?? '0');
-        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told', budgets });
+        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told', budgets, limit });
         if (budgets.length > 0) this.#hearBudgets(asking, reply.rest);
         onAdmitted(request, heldMicroUsd);
       }
@@ -155,8 +188,21 @@ export class RedisAsking {
     }
     // The script decides, the rules say how long to wait: they are the same rules.
     const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
-    if (refused?.code !== reply.word) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
-    return { ok: false, ...refused, limits: view };
+    const isKnown = reply.word === 'project_limit_exceeded' ? ofModel?.refusal : refused?.code === reply.word;
+    if (!isKnown) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
+    return refusalOf(refused, ofModel?.refusal ?? null, view);
+  }
+
+  /** What is used of a model, which comes last in a reply: as it is shown, and what refuses. */
+  #hearModel(limit: ProjectLimit, { request, budgets, isDry }: Asking, { word, rest, nowMs: heardMs }: Reply) {
+    const before = word === 'ok' ? 7 + (isDry ? 0 : 2 * budgets.length) : 5;
+    const words = rest.slice(before);
+    this.#options.known.modelSaid(limit.slot, words, heardMs);
+    const hereMs = this.#options.clock.now();
+    const use = readModelUse(words, dayStartMs(heardMs), 0);
+    const moment = { nowMs: heardMs, hereMs };
+    const refused = word === 'ok' ? null : refuseByModel(use, limit.limits, request.estimatedTokens, moment);
+    return { view: viewModel(use, limit.limits, moment), refusal: modelRefusal(limit, refused) };
   }
 
   /** What Redis said of spending, for when it is silent. */

@@ -2,9 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { CountedTokens, HardBudget, KeyRef, LoadSpent } from './contract.ts';
+import type { CountedTokens, HardBudget, KeyRef, LoadDay, LoadSpent, ProjectLimit } from './contract.ts';
 import type { Gathering } from './gathering.ts';
 import { beginBudgetScript, endBudgetScript } from './redis-budget-scripts.ts';
+import { beginDayScript, endDayScript } from './redis-model-scripts.ts';
 import {
   beginMonthScript,
   beginWalletScript,
@@ -28,6 +29,8 @@ export interface Books {
   ) => Promise<CountedTokens>;
   /** What hard budgets count; absent where there are none. */
   readonly spentWith?: LoadSpent;
+  /** Requests of a model that projects with limits count; absent where there are none. */
+  readonly requestsWith?: LoadDay;
   readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
 }
 
@@ -76,6 +79,12 @@ export class RedisBooks {
         this.#once(`budget ${organizationId} ${budget.slot}`, () => this.#readBudget(organizationId, budget)),
       ),
     );
+  }
+
+  /** What was asked of a model today, where its project limits that. */
+  async loadDay(organizationId: string, limit: ProjectLimit | null): Promise<void> {
+    if (limit === null) return;
+    await this.#once(`day ${limit.slot}`, () => this.#readDay(organizationId, limit));
   }
 
   loadKey(key: KeyRef): Promise<void> {
@@ -134,6 +143,24 @@ export class RedisBooks {
       if (ended.word !== 'again') return;
     }
     throw new Error(`what was spent of a budget changed ${attemptsMax} times while it was read from PostgreSQL`);
+  }
+
+  async #readDay(organizationId: string, { slot, projectId, model }: ProjectLimit): Promise<void> {
+    const { store, books, watch } = this.#options;
+    const { requestsWith } = books;
+    if (requestsWith === undefined) throw new Error('nobody can say what was asked of a model');
+    const { wallet, holds, loading, days } = store.organization(organizationId);
+    const keys = [wallet, holds, loading, days];
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const begun = await store.run(beginDayScript, keys, [randomUUID(), slot]);
+      if (begun.word === 'there') return;
+      const [token = '', day = '0', ...requestIds] = begun.rest;
+      const of = { organizationId, projectId, model, dayMs: Number(day) };
+      const { requests, counted } = await watch.ask(() => requestsWith(of, requestIds));
+      const ended = await store.run(endDayScript, keys, [token, slot, day, String(requests), ...counted]);
+      if (ended.word !== 'again') return;
+    }
+    throw new Error(`the requests of a day changed ${attemptsMax} times while they were read from PostgreSQL`);
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {

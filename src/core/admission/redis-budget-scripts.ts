@@ -28,11 +28,10 @@ end
 
 /** Parts of the script that admits, for requests that have budgets: see there. */
 export const budgetParts = {
-  /** Fields of a request: its budgets come last, as "slot micro slot micro", or "-". */
-  fields: 6,
+  /** Budgets are the sixth field of a request, as "slot micro slot micro", or "-". */
   read: `
 local spent, ours = {}, redis.call('HGET', KEYS[7], 'i') == me
-for index = 17, #ARGV, 6 do
+for index = 17, #ARGV, 7 do
   for slot in string.gmatch(ARGV[index], '(%S+) %S+') do
     if not spent[slot] then
       local known = ours and redis.call('HMGET', KEYS[7], slot, slot .. ':at')

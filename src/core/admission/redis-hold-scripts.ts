@@ -1,8 +1,9 @@
 import { holdBudgets } from './redis-budget-scripts.ts';
+import { registerModelsLua, settleModelsLua } from './redis-model-scripts.ts';
 import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /**
- * KEYS wallet holds money leases use slots loading monthLoading budgets
+ * KEYS wallet holds money leases use slots loading monthLoading budgets models days
  * ARGV deadline (request chargedMicro chargedPico tokens how)…
  *
  * `how` is one of
@@ -11,15 +12,15 @@ import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
  *   sweep   the same, but leaves everything as it is when there is no such hold
  *   spool   the request is durable and not in the books yet: what it will be charged stays held, all else is given back
  *   undo    takes an admission back that nobody was told of, its counted request as well
- *   local:beganMs:limit  as settle, of a request that was admitted in Redis' place, which may have admitted it as well:
- *                   what it does not know of it is counted
+ *   local:beganMs:limit:slot:limit  as settle, of a request that was admitted in Redis' place, which may have admitted it
+ *                   as well: what it does not know of it is counted, for its key and for the model of its project
  *
- * A charge without a hold means that this memory has lost something: it forgets balance, budgets and month, so that the
+ * A charge without a hold means that this memory has lost something: it forgets balance, budgets, month and days, so that the
  * books are asked again. So does a balance that would be below zero: the books charge no more than there is.
  */
-export const settleScript = script(`${windows}${holdBudgets}
+export const settleScript = script(`${windows}${holdBudgets}${settleModelsLua}
 local function forget()
-  redis.call('DEL', KEYS[1], KEYS[7], KEYS[8], KEYS[9])
+  redis.call('DEL', KEYS[1], KEYS[7], KEYS[8], KEYS[9], KEYS[11])
   redis.call('HDEL', KEYS[5], 'mm')
 end
 local function hold(id, micro, of)
@@ -48,10 +49,7 @@ local function chargeBudgets(of, micro, pico)
     if mark == '' then charge(KEYS[9], slot, slot .. ':r', micro, pico) end
   end
 end
-local function count(note, month, tokens, how)
-  local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
-  local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
-  local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
+local function correct(s, n, t, reserved, began, limit, tokens, how)
   local same = s == tonumber(began)
   if limit ~= '-' then
     local beyond = tokens - tonumber(reserved)
@@ -59,6 +57,13 @@ local function count(note, month, tokens, how)
     if s == 0 and t > 0 then s = now end
   end
   if how == 'undo' and same and n > 0 then n = n - 1 end
+  return s, n, t
+end
+local function count(note, month, tokens, how)
+  local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
+  local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
+  local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
+  s, n, t = correct(s, n, t, reserved, began, limit, tokens, how)
   local m = use[4] or '0'
   if month then
     local of, taken = string.match(month, '^(%S+) (%S+)$')
@@ -82,21 +87,25 @@ local function spool(id, note, month, micro, pico, tokens, bound)
   end
 end
 local function settle(id, micro, pico, used, how)
-  local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b')
-  local note, billed, month, spooled, bound = noted[1], noted[2], noted[3], noted[4], noted[5]
-  local began, limit = string.match(how, '^local:(%S+):(%S+)$')
+  local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b', id .. ':l')
+  local note, billed, month, spooled, bound, model = noted[1], noted[2], noted[3], noted[4], noted[5], noted[6]
+  local began, limit, slot, ofModel = string.match(how, '^local:([^:]+):([^:]+):([^:]+):([^:]+)$')
   if not note then
     if how ~= 'undo' and how ~= 'sweep' and how ~= 'spool' then forget() end
-    if began then countUnknown(tonumber(began), tonumber(limit), tonumber(used)) end
+    if began then
+      countUnknown(tonumber(began), tonumber(limit), tonumber(used))
+      countUnknownOfModel(tonumber(began), slot, tonumber(ofModel), tonumber(used))
+    end
     return
   end
   if how == 'spool' and spooled then return end
   count(note, month, tonumber(used), how)
+  if model then countModel(id, model, tonumber(used), how, correct) end
   redis.call('ZREM', KEYS[6], id)
   if how == 'spool' then return spool(id, note, month, micro, pico, used, bound) end
   hold(id, '0', bound)
   redis.call('HDEL', KEYS[3], id)
-  redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b')
+  redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s', id .. ':b', id .. ':l')
   redis.call('ZREM', KEYS[4], id)
   redis.call('DEL', KEYS[7], KEYS[8])
   if not billed then chargeWallet(micro, pico) end
@@ -125,12 +134,12 @@ return reply
  * than a minute ago. A balance or a month that was read of the books after a hold began may have its charge: it is
  * forgotten, and so are budgets, as it is where `charged` says that something was charged which Redis was not told of.
  *
- * KEYS wallet holds money leases slots loading monthLoading use told budgets
+ * KEYS wallet holds money leases slots loading monthLoading use told budgets models days
  * ARGV deadline leaseMs message requests tokens beganMs charged limit
- *      (request "key gateway estimate" reserved micro spooled beganMs "slot…")…
+ *      (request "key gateway estimate" reserved micro spooled beganMs "slot…" "slot reserved limit")…
  * `message` names the counts of ended requests, which are added once however often they come.
  */
-export const registerScript = script(`${windows}${holdBudgets}
+export const registerScript = script(`${windows}${holdBudgets}${registerModelsLua}
 local ends, limit = text(now + tonumber(ARGV[2])), ARGV[8]
 local use = redis.call('HMGET', KEYS[8], 's', 'n', 't', 'm', 'mm', 'mt')
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
@@ -146,7 +155,7 @@ local function count(began, requests, tokens)
   n, t, counted = n + requests, t + tokens, true
   return true
 end
-local function add(id, head, reserved, began, bound)
+local function add(id, head, reserved, began, bound, model)
   local isRecent = count(began, 1, tonumber(reserved))
   redis.call('HSET', KEYS[2], id, head .. ' ' .. reserved .. ' ' .. (isRecent and text(s) or '0') .. ' ' .. limit)
   if tonumber(began) <= readAt then lost = true end
@@ -154,6 +163,7 @@ local function add(id, head, reserved, began, bound)
     redis.call('HSET', KEYS[2], id .. ':b', bound)
     lostBudgets = true
   end
+  addOfModel(id, model, math.min(tonumber(began), now))
   if month and tonumber(began) > monthAt then
     local estimate = string.match(head, '(%S+)$')
     redis.call('HSET', KEYS[2], id .. ':m', month .. ' ' .. estimate)
@@ -182,9 +192,9 @@ if ARGV[4] ~= '0' and redis.call('GET', KEYS[9]) ~= ARGV[3] then
   count(ARGV[6], tonumber(ARGV[4]), tonumber(ARGV[5]))
   redis.call('SET', KEYS[9], ARGV[3], 'PX', ${knownTtlMs})
 end
-for index = 9, #ARGV, 7 do
-  local id, head, reserved, micro, spooled, began, bound = unpack(ARGV, index, index + 6)
-  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began, bound) end
+for index = 9, #ARGV, 8 do
+  local id, head, reserved, micro, spooled, began, bound, model = unpack(ARGV, index, index + 7)
+  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began, bound, model) end
   hold(id, micro, spooled)
 end
 if counted then

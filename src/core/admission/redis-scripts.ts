@@ -25,6 +25,7 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  *                   so, a: 1 active, 0 revoked; m and a are good for the server whose identity is i
  *   slots    zset   of a key: request → when its slot comes back by itself
  *   budgets  hash   of all hard budgets: see redis-budget-scripts.ts, also for request:b of holds and h:slot of money
+ *   models   hash   of all limits of projects, and days: see redis-model-scripts.ts, also for request:l of holds
  *   loading  string identity and token of whoever reads the books now; gone when what is read may be outdated
  *   told     string of a key and a gateway: the last message of requests that it admitted in Redis' place
  *   known    string identity of the server that every gateway has told what it holds

@@ -19,6 +19,8 @@ export interface HoldDemand extends CostTerms {
   readonly requestId: string;
   readonly key: KeyRef;
   readonly spender?: Spender;
+  /** Catalog id of the model that serves it. */
+  readonly model?: string;
 }
 
 /** What an admitted request has. */
@@ -52,9 +54,10 @@ export function takeHold(admission: Admission, demand: HoldDemand): Grant | Hold
   return result instanceof Promise ? result.then((later) => answerTo(asked, later)) : answerTo(asked, result);
 }
 
-function requestOf({ key, spender, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
+function requestOf({ key, spender, model, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
   const estimatedTokens = estimateTokens(size, bounds.cappedTo ?? Number.POSITIVE_INFINITY);
-  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens, ...(spender !== undefined && { spender }) };
+  const of = { ...(spender !== undefined && { spender }), ...(model !== undefined && { model }) };
+  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens, ...of };
 }
 
 interface Asked {
@@ -106,8 +109,9 @@ function grantFor(
 
 /**
  * The grant of a request that another model serves from now on: its hold is raised to what it wants at that price, as
- * far as there is so much, and left as it is where that does not reach the least. Its limits have counted it already.
- * @returns null where wallet, budget or the caller's cap do not pay for it
+ * far as there is so much, and left as it is where that does not reach the least. The limits of its key have counted it
+ * already; of those of its project it counts against the ones for this model from now on.
+ * @returns null where wallet, budget or the caller's cap do not pay for it, or those limits refuse it
  */
 export async function moveHold(admission: Admission, grant: Grant, demand: HoldDemand): Promise<Grant | null> {
   const bounds = costBounds(demand);
@@ -123,7 +127,17 @@ export async function moveHold(admission: Admission, grant: Grant, demand: HoldD
     if (typeof added === 'bigint') heldMicroUsd += added;
   }
   if (heldMicroUsd < neededMicroUsd) return null;
+  const { model = '', estimatedTokens } = request;
+  if (!(await admission.move(requestId, { model, estimatedTokens, isForced: false }))) return null;
   return grantFor({ admission, demand, bounds, request }, { ok: true, heldMicroUsd, view: grant.view });
+}
+
+/** Has a request count again for the model that it was admitted for, where no other one has answered it. */
+export async function moveBack(admission: Admission, demand: HoldDemand): Promise<void> {
+  const bounds = costBounds(demand);
+  if (!bounds.ok) return;
+  const { requestId, model = '', estimatedTokens } = requestOf(demand, bounds);
+  await admission.move(requestId, { model, estimatedTokens, isForced: true });
 }
 
 /** What a request holds now, in pico-dollars: it is charged no more. */

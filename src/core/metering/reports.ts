@@ -1,6 +1,6 @@
 import type { Db } from '#base/db.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { idCodeSql } from './codes.ts';
+import { idCodeSql, nameCodeSql } from './codes.ts';
 import { findQuarantined } from './quarantine.ts';
 import { readRecord, type RecordRef } from './record-list.ts';
 import type { DetailedRecord } from './record.ts';
@@ -18,6 +18,8 @@ export interface Reports {
   countTokens(span: TokenSpan): Promise<number>;
   /** The same, and which of these requests are among them, at one moment. */
   tokensWith(span: TokenSpan, requestIds: readonly string[]): Promise<CountedTokens>;
+  /** Requests of a model in a project on a UTC day, and which of these are among them, at one moment; no hits of the cache. */
+  requestsWith(day: RequestDay, requestIds: readonly string[]): Promise<CountedRequests>;
   /**
    * What became of some requests, by id: cost in pico-dollars, input and output tokens together. One whose record the
    * books refused, or an operator gave up, has used nothing; who books it later charges it without its hold.
@@ -35,6 +37,11 @@ export interface CountedTokens {
   readonly counted: readonly string[];
 }
 
+export interface CountedRequests {
+  readonly requests: number;
+  readonly counted: readonly string[];
+}
+
 /** What the books have of a request. */
 export interface SettledRequest {
   readonly chargedPicoUsd: bigint;
@@ -49,6 +56,7 @@ export function createReports({ db, wallet }: { readonly db: Db; readonly wallet
     readRecord: (ref) => readRecord(db, ref),
     countTokens: async (span) => (await tokensWith(db, span, [])).tokens,
     tokensWith: (span, requestIds) => tokensWith(db, span, requestIds),
+    requestsWith: (day, requestIds) => requestsWith(db, day, requestIds),
     findSettled: (organizationId, requestIds) => findSettled(db, organizationId, requestIds),
   };
 }
@@ -77,6 +85,33 @@ async function tokensWith(
         where organization = ${idCodeSql(sql, organizationId)} and id = any(${idList(requestIds)}::uuid[])), '') as counted`;
   const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
   return { tokens: Number(row?.tokens ?? 0), counted };
+}
+
+export interface RequestDay {
+  readonly organizationId: string;
+  readonly projectId: string;
+  /** Catalog id. */
+  readonly model: string;
+  /** Milliseconds since the Unix epoch, at the start of a UTC day. */
+  readonly dayMs: number;
+}
+
+async function requestsWith(
+  { sql }: Db,
+  { organizationId, projectId, model, dayMs }: RequestDay,
+  requestIds: readonly string[],
+): Promise<CountedRequests> {
+  const day = new Date(dayMs).toISOString().slice(0, 10);
+  const organization = idCodeSql(sql, organizationId);
+  const [row] = await sql<{ requests: string; counted: string }[]>`
+    select (select coalesce(sum(requests - cache_hits), 0) from usage_daily
+        where organization = ${organization} and day = ${day}::date and project = ${idCodeSql(sql, projectId)}
+          and model = ${nameCodeSql(sql, model)})::text as requests,
+      coalesce((select string_agg(id::text, ' ') from usage_requests
+        where organization = ${organization} and model = ${nameCodeSql(sql, model)}
+          and id = any(${idList(requestIds)}::uuid[])), '') as counted`;
+  const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
+  return { requests: Number(row?.requests ?? 0), counted };
 }
 
 async function readChargedBalance(

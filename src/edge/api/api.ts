@@ -49,6 +49,7 @@ import { absentOf, registerOrganizationAbsentRoutes } from './organization-absen
 import { registerOrganizationKeyRoutes } from './organization-keys.ts';
 import { registerOrganizationPeopleRoutes } from './organization-people.ts';
 import { registerOrganizationProjectRoutes } from './organization-projects.ts';
+import { type OrganizationRateLimitParts, registerOrganizationRateLimitRoutes } from './organization-rate-limits.ts';
 import { registerServiceAccountRoutes } from './organization-service-accounts.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerOrganizationUsageRoutes } from './organization-usage.ts';
@@ -85,7 +86,7 @@ export interface ApiOptions {
   readonly letters: Letters;
   readonly alerts: Pick<Alerts, 'endpoints' | 'deliveries'>;
   readonly auditTrail: AuditTrail;
-  readonly catalog: Pick<Catalog, 'find' | 'priceVersion'>;
+  readonly catalog: Pick<Catalog, 'find' | 'list' | 'priceVersion'>;
   readonly history: History;
   readonly quarantine: QuarantineReview;
   readonly holds: HoldReview;
@@ -97,6 +98,7 @@ export interface ApiOptions {
   readonly wallet: Wallet;
   readonly budgets: BudgetRoutesParts['budgets'];
   readonly spentOf: BudgetRoutesParts['spentOf'];
+  readonly rateLimits: OrganizationRateLimitParts['rateLimits'];
   readonly admission: BudgetRoutesParts['admission'];
   /** What operators see of engines, and what they may do; without it there are no such routes. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
@@ -142,6 +144,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerOrganizationUsageRoutes(app, parts);
   registerOrganizationKeyRoutes(app, parts);
   registerOrganizationProjectRoutes(app, parts);
+  registerOrganizationRateLimitRoutes(app, parts);
   registerServiceAccountRoutes(app, parts);
   registerOrganizationPeopleRoutes(app, parts);
   registerOrganizationAbsentRoutes(app, parts);

@@ -4,11 +4,12 @@ import { listQuery } from './list.ts';
 import { idText, nameText, organizationQuery, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
 /** The largest number of Postgres' integer. */
-const int4Max = 2_147_483_647;
+export const int4Max = 2_147_483_647;
 /** The end of the year 9999, in seconds since the Unix epoch. */
 const expiresAtMax = 253_402_300_799;
 
-function limit(max: number, description: string) {
+/** Null is unlimited. */
+export function limitField(max: number, description: string) {
   return z
     .int()
     .min(1, 'must be 1 or more; null is unlimited')
@@ -19,10 +20,10 @@ function limit(max: number, description: string) {
 
 /** The limits of a key, and of the new keys of an organization. */
 export const limitFields = {
-  requests_per_minute: limit(int4Max, 'Requests per minute'),
-  max_concurrency: limit(int4Max, 'Requests at once'),
-  tokens_per_minute: limit(Number.MAX_SAFE_INTEGER, 'Tokens per minute'),
-  monthly_token_limit: limit(Number.MAX_SAFE_INTEGER, 'Tokens per calendar month'),
+  requests_per_minute: limitField(int4Max, 'Requests per minute'),
+  max_concurrency: limitField(int4Max, 'Requests at once'),
+  tokens_per_minute: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per minute'),
+  monthly_token_limit: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per calendar month'),
 };
 
 export const someLimits = z.strictObject(limitFields).partial();

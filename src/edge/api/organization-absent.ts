@@ -34,7 +34,6 @@ export const absentLists: readonly string[] = [
   `${root}/workload_identity_providers/{provider}/federation_rules`,
   `${ofProject}/certificates`,
   `${ofProject}/groups`,
-  `${ofProject}/rate_limits`,
   `${ofProject}/spend_alerts`,
   `${ofProject}/users`,
   // OpenAI has the roles of a project beside its organization API.
@@ -147,7 +146,10 @@ const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
   [/^invites(?:\/[^/]+)?$/, 'Invitations are made, read and taken back by /v1/invitations.'],
   [/^(?:groups|roles)(?:\/|$)|\/(?:groups|roles)(?:\/|$)/, noRoles],
   [/^projects\/[^/]+\/users(?:\/|$)/, `Projects have no members of their own here: ${people}.`],
-  [/^projects\/[^/]+\/rate_limits(?:\/|$)/, 'Limits are those of each key here: PATCH /v1/keys/{id}.'],
+  [
+    /^projects\/[^/]+\/rate_limits(?:\/|$)/,
+    'Limits of a project are listed by GET …/rate_limits and set, one model at a time, by POST …/rate_limits/{id}.',
+  ],
   [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Keys are changed by PATCH /v1/keys/{id}.'],
   [
     /(?:^|\/)spend_(?:alerts|limit)(?:\/|$)/,

@@ -24,6 +24,7 @@ import { modelsCommand } from './models.ts';
 import { namesCommand } from './names.ts';
 import { organizationCommands } from './organizations.ts';
 import { projectCommands } from './projects.ts';
+import { rateLimitCommands } from './rate-limits.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { runCommands } from './runs.ts';
 import { serviceAccountCommands } from './service-accounts.ts';
@@ -67,6 +68,7 @@ export const commands: readonly Command[] = [
   ...userCommands,
   ...userLinkCommands,
   ...projectCommands,
+  ...rateLimitCommands,
   ...serviceAccountCommands,
   ...webhookCommands,
   ...batchCommands,

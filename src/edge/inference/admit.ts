@@ -42,11 +42,12 @@ function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { e
 }
 
 export function demandOf({ requestId, endpoint }: Call, request: InferenceRequest): HoldDemand {
-  const { caller, fields, price, capPicoUsd, endUser } = request;
+  const { caller, fields, model, price, capPicoUsd, endUser } = request;
   return {
     requestId,
     key: keyRefOf(caller),
     spender: spenderOf(caller, endUser),
+    model: model.id,
     size: sizeOf(endpoint, request),
     price,
     capPicoUsd,

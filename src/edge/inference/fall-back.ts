@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import { type Grant, moveHold } from '#core/admission/admission.ts';
+import { type Grant, moveBack, moveHold } from '#core/admission/admission.ts';
 import { noUsage } from '#core/metering/metering.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { demandOf, outputLimitHeader, showOutputLimit } from './admit.ts';
@@ -33,10 +33,12 @@ interface Attempt {
  * Serves a request whose caller lets another model answer. The model that was asked for comes first, with all its waits
  * and its second try. Where it gives nothing, by no fault of the request, the models that its file names are asked one
  * after the other, as long as the client is there and has no byte of an answer. The request keeps its one hold, which is
- * raised to a dearer price beforehand, and its limits have counted it once.
+ * raised to a dearer price beforehand, and the limits of its key have counted it once; those that its project has for a
+ * model count it for the one that answers.
  *
  * A model is passed over where the key may not use it, where the request is not for it or has token ids of another
- * vocabulary, and where wallet or cap do not pay for it. Where none answers, the refusal of the one that was asked for stands.
+ * vocabulary, where wallet or cap do not pay for it, and where the project's limits for it are used up. Where none
+ * answers, the refusal of the one that was asked for stands.
  */
 export async function serveWithFallbacks(
   parts: PathParts,
@@ -69,12 +71,12 @@ export async function serveWithFallbacks(
     // It was ended before another model had it: none has answered.
     if (isLeft) giveBack(call);
     else leave(parts, call, last);
-    putBack(call, first);
+    await putBack(parts, call, first);
     throw error;
   }
   if (last === first || !isUnserved(last, asked)) return last.outcome;
   leave(parts, call, last);
-  putBack(call, first);
+  await putBack(parts, call, first);
   call.held.lease = lease;
   // What its engine may have counted is noted already.
   return { ...first.outcome, usage: noUsage };
@@ -167,10 +169,11 @@ function putInPlace(call: Call, asked: InferenceRequest, served: Served): void {
   nameFallback(call.answer, served.request.model.id);
 }
 
-function putBack(call: Call, served: Served): void {
+async function putBack({ admission }: PathParts, call: Call, served: Served): Promise<void> {
   call.found.fallbackFor = null;
   serveAs(call, served);
   nameNoFallback(call.answer);
+  await moveBack(admission, demandOf(call, served.request));
 }
 
 /** From now on it is this model's request, in the books as well. */

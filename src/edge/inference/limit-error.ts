@@ -19,6 +19,26 @@ const sentences: Readonly<Record<LimitRefused['code'], (limit: number) => string
 
 type LimitRefused = Extract<AdmitRefusal, { readonly limits: unknown }>;
 
+/** The same of the limits of a project, as `POST /v1/organization/projects/{id}/rate_limits/{rate_limit}` has them. */
+const projectLimits: Readonly<Record<OfProject['name'], { readonly field: string; readonly what: string }>> = {
+  requestsPerMinute: { field: 'max_requests_per_1_minute', what: 'requests per minute' },
+  tokensPerMinute: { field: 'max_tokens_per_1_minute', what: 'tokens per minute' },
+  requestsPerDay: { field: 'max_requests_per_1_day', what: 'requests of this day (UTC)' },
+};
+
+type OfProject = NonNullable<LimitRefused['ofProject']>;
+
+/** Which limit refused, and how that is said. */
+function namesOf({ code, ofProject, view: { limit } }: LimitRefused): {
+  readonly reason: string;
+  readonly message: string;
+} {
+  if (ofProject === undefined) return { reason: limitNames[code], message: sentences[code](limit) };
+  const { field, what } = projectLimits[ofProject.name];
+  const message = `This project has used up its ${limit} ${what} for the model "${ofProject.model}" (${field}).`;
+  return { reason: field, message };
+}
+
 /** A limit's refusal: how long to wait, in whole seconds rounded up, and the limit that refused in the headers. */
 export function limitError(refused: LimitRefused): AppError {
   const seconds = Math.max(1, Math.ceil(refused.retryAfterMs / 1000));
@@ -26,8 +46,8 @@ export function limitError(refused: LimitRefused): AppError {
     ...limitHeaders(refused.limits, refused.view),
     'retry-after': String(seconds),
   };
-  // SDKs obey any wait, and one until next month would hang the call.
-  if (refused.code === 'monthly_quota_exceeded') headers['x-should-retry'] = 'false';
-  const reason = limitNames[refused.code];
-  return new AppError(refused.code, { message: sentences[refused.code](refused.view.limit), headers, reason });
+  // SDKs obey any wait, and one until tomorrow or next month would hang the call.
+  const isLong = refused.code === 'monthly_quota_exceeded' || refused.ofProject?.name === 'requestsPerDay';
+  if (isLong) headers['x-should-retry'] = 'false';
+  return new AppError(refused.code, { ...namesOf(refused), headers });
 }

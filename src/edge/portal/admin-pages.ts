@@ -20,6 +20,7 @@ import {
   projectPage,
   projectsPage,
 } from './projects-page.ts';
+import { changeRateLimit, rateLimitPage } from './rate-limits.ts';
 import { only } from './rights.ts';
 import {
   createServiceAccount,
@@ -48,6 +49,7 @@ export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/projects/new': only('projects', (visit) => newProjectPage(visit)),
   '/portal/projects/:id': (visit, _, param) => projectPage(visit, param('id')),
   '/portal/projects/:id/archive': only('projects', (visit, _, param) => archivePage(visit, param('id'))),
+  '/portal/projects/:id/limits': only('keys', (visit, _, param) => rateLimitPage(visit, param('id'))),
   '/portal/projects/:id/service-accounts/new': only('service_accounts', (visit, _, param) =>
     newServiceAccountPage(visit, param('id')),
   ),
@@ -81,6 +83,7 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/projects': (visit, _, form) => createProject(visit, form),
   '/portal/projects/:id': (visit, _, form, param) => changeProject(visit, param('id'), form),
   '/portal/projects/:id/archive': (visit, _, form, param) => archiveProject(visit, param('id'), form),
+  '/portal/projects/:id/limits': (visit, _, form, param) => changeRateLimit(visit, param('id'), form),
   '/portal/projects/:id/service-accounts': (visit, parts, form, param) =>
     createServiceAccount(visit, parts, param('id'), form),
   '/portal/projects/:id/service-accounts/:account/delete': (visit, _parts, _form, param) =>

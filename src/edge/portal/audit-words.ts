@@ -23,6 +23,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'project.changed': 'changed the project',
   'project.archived': 'archived the project',
   'project.unarchived': 'took up again the project',
+  'rate_limit.changed': 'changed the limits for a model of the project',
   'service_account.created': 'made the service account',
   'service_account.changed': 'renamed the service account',
   'service_account.deleted': 'deleted the service account',

@@ -8,6 +8,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { statusOf } from './key-pages.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
+import { rateLimitSection } from './rate-limits.ts';
 import { serviceAccountSection } from './service-accounts.ts';
 import { badge, empty, field, formToken, notice, radios, refused, table } from './ui.ts';
 import { readKeys } from './read-pages.ts';
@@ -35,6 +36,7 @@ const notices: Readonly<Record<string, string>> = {
   made: 'The project is made. Keys are put into it when they are made.',
   saved: 'The project is changed.',
   archived: 'The project is archived: its keys are refused, and it takes no new ones.',
+  limits_saved: 'The limits are changed: every request from now on goes by them.',
   restored: 'The project is taken up again: its keys work as before, and service accounts are made anew.',
   account_deleted:
     'The service account is deleted. Requests with its keys are refused from now on, and those that ran have ended.',
@@ -155,7 +157,7 @@ async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: Sh
       ]);
   const body = html`${said === undefined ? null : notice('good', said)}
   ${project.archived ? notice('plain', 'This project is archived: its keys are refused, and it takes no new ones.') : null}
-  ${form} ${await budgetSection(visit, 'project', project.id)}
+  ${form} ${await budgetSection(visit, 'project', project.id)} ${await rateLimitSection(visit, project)}
   ${await serviceAccountSection(visit, project, keys ?? [])}
   ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
   const status = refusal === null ? 200 : statusOf(refusal);

@@ -39,6 +39,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/organization/projects/{id}/certificates',
   '/v1/organization/projects/{id}/groups',
   '/v1/organization/projects/{id}/rate_limits',
+  '/v1/organization/projects/{id}/rate_limits/{rate_limit}',
   '/v1/organization/projects/{id}/service_accounts',
   '/v1/organization/projects/{id}/service_accounts/{account}',
   '/v1/organization/projects/{id}/service_accounts/{account}/api_keys',

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Spent } from '#core/admission/contract.ts';
-import type { OwnHold } from '#core/admission/hold-leases.ts';
+import type { OwnHold } from '#core/admission/own-hold.ts';
 import { leftOfPart, OutageBudgets } from '#core/admission/outage-budgets.ts';
 
 /** What is left of a budget while Redis is silent, by the books and by what runs here. */
@@ -14,6 +14,7 @@ const holdOf = (heldMicroUsd: bigint): OwnHold => ({
   tokensPerMinute: null,
   spender: undefined,
   slots: ['slot'],
+  model: null,
   beganMs: 0,
   estimatedTokens: 1,
   reservedTokens: 1,

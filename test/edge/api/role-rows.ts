@@ -320,6 +320,17 @@ export const roleRows: readonly RoleRow[] = [
     ask: at(`/v1/organization/${name}?start_time=0`),
   })),
   ...absentUsage.map((path) => ({ ...row(`GET ${path}`, 'admin', 200), ask: at(`${path}?start_time=0`) })),
+  ...['GET', 'POST'].map((method): RoleRow => {
+    const rateLimits = '/v1/organization/projects/{id}/rate_limits';
+    const isSet = method === 'POST';
+    return {
+      ...missing(`${method} ${rateLimits}${isSet ? '/{rate_limit}' : ''}`, 'admin', nobody('proj')),
+      ask: at(
+        `/v1/organization/projects/${nobody('proj')}/rate_limits${isSet ? '/rl-chat' : ''}`,
+        isSet ? {} : undefined,
+      ),
+    };
+  }),
   ...absentLists.map((path) => ({
     ...row(`GET ${path}`, 'admin', 200),
     ask: at(path.replaceAll(/\{\w+\}/g, () => uuidv7())),

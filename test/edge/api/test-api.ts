@@ -119,6 +119,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     signer: null,
     catalog: {
       find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined),
+      list: () => ['model-a', 'model-b'].map(modelOf),
       priceVersion: () => Promise.resolve(null),
     },
     announceAddresses: () => Promise.resolve(),

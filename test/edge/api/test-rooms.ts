@@ -28,6 +28,7 @@ import { createStacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
 import { createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
+import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
 import { createBatches } from '#core/batches/batches.ts';
 import { createFiles } from '#core/files/files.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
@@ -209,6 +210,13 @@ export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: Ro
       clock,
       audit,
       book: createBudgetBook({ db, log }),
+      onChanged: () => Promise.resolve(),
+    }),
+    rateLimits: createProjectRateLimits({
+      db,
+      clock,
+      audit,
+      book: createRateLimitBook({ db, log }),
       onChanged: () => Promise.resolve(),
     }),
     metering,

@@ -59,6 +59,12 @@ const forms: readonly FormRow[] = [
     least: 'admin',
     status: 404,
   },
+  {
+    path: `/portal/projects/proj_${nobody}/limits`,
+    fields: { model: 'chat', max_requests_per_1_minute: '5' },
+    least: 'admin',
+    status: 404,
+  },
   { path: '/portal/webhooks', fields: { url: 'http://example.com' }, least: 'admin', status: 400 },
   { path: '/portal/webhooks/mail', fields: {}, least: 'admin', status: 303 },
   { path: `/portal/webhooks/wh_${nobody}`, fields: { url: 'https://example.com' }, least: 'admin', status: 404 },

@@ -47,3 +47,29 @@ it('the pages of budgets make one, say what is wrong with it, change and delete 
   await page.getByRole('button', { name: 'Delete the budget' }).click();
   await page.getByText('The budget is deleted.').waitFor();
 });
+
+it('the limits of a project for a model are shown, refused where they are none, and changed', async () => {
+  const { page } = person;
+  await page.goto(new URL('/portal/projects', gateway.url).href);
+  await page.locator('main table a').first().click();
+  await page.getByRole('heading', { name: 'Limits by model' }).waitFor();
+  await expectPresentable(page, 'project-limits');
+  await page.getByRole('link', { name: 'Change the limits for standin-chat' }).click();
+  await page.getByLabel('Requests per minute').fill('many');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.locator('#max_requests_per_1_minute-problem').waitFor();
+  await expectPresentable(page, 'project-limits-change');
+  await page.getByLabel('Requests per minute').fill('1,200');
+  await page.getByLabel('Tokens per minute').fill('9007199254740991');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByText('The limits are changed').waitFor();
+  await expectPresentable(page, 'project-limits-changed');
+  const row = page.locator('tr', { hasText: 'standin-chat' });
+  expect(await row.locator('td').allTextContents()).toEqual(expect.arrayContaining([expect.stringContaining('1,200')]));
+  await page.getByRole('link', { name: 'Change the limits for standin-chat' }).click();
+  await page.getByLabel('Requests per minute').fill('');
+  await page.getByLabel('Tokens per minute').fill('');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByText('The limits are changed').waitFor();
+  expect(await row.getByText('unlimited').count()).toBe(3);
+});

@@ -1,0 +1,50 @@
+import type { Log } from '#base/log.ts';
+import { type Budgets, type BudgetsOptions, createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
+import { createProjectRateLimits, createRateLimitBook, type ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
+import type { AdmissionParts } from './admission.ts';
+import type { Coordination } from './coordination.ts';
+import type { Part } from './parts.ts';
+
+const lookMs = 1000;
+
+type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log };
+
+/** What bounds requests beside their key and their wallet: budgets, and the limits of projects. */
+export interface Bounds {
+  readonly budgets: Budgets;
+  readonly rateLimits: ProjectRateLimits;
+  /** What admission asks which of them hold. */
+  readonly books: Pick<AdmissionParts, 'budgets' | 'projectLimits'>;
+  readonly part: Part;
+}
+
+/** A change of one is answered when every gateway goes by it. */
+export function openBounds(options: BoundsOptions, coordination: Coordination): Bounds {
+  const budgetBook = createBudgetBook(options);
+  const limitBook = createRateLimitBook(options);
+  const part: Part = {
+    name: 'budgets and limits of projects',
+    jobs: [
+      { name: 'changes of budgets', everyMs: lookMs, where: 'every', run: () => budgetBook.look() },
+      { name: 'changes of rate limits', everyMs: lookMs, where: 'every', run: () => limitBook.look() },
+    ],
+    async start() {
+      await Promise.all([budgetBook.load(), limitBook.load()]);
+    },
+  };
+  const toldOf = (kind: 'budgets' | 'rate limits', load: () => Promise<void>): (() => Promise<void>) => {
+    coordination.onMessage(kind, load);
+    return async () => {
+      await load();
+      await coordination.makeKnown({ kind });
+    };
+  };
+  const budgetsChanged = toldOf('budgets', () => budgetBook.load());
+  const limitsChanged = toldOf('rate limits', () => limitBook.load());
+  return {
+    budgets: createBudgets({ ...options, book: budgetBook, onChanged: budgetsChanged }),
+    rateLimits: createProjectRateLimits({ ...options, book: limitBook, onChanged: limitsChanged }),
+    books: { budgets: budgetBook, projectLimits: limitBook },
+    part,
+  };
+}

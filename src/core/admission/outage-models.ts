@@ -1,0 +1,281 @@
+import { randomUUID } from 'node:crypto';
+import { uuidTimeMs } from '#base/id.ts';
+import {
+  countOfModel,
+  dayStartMs,
+  divideModelLimits,
+  divideModelUse,
+  type LimitsView,
+  type ModelLimits,
+  type ModelUse,
+  nextDayMs,
+  refuseByModel,
+  reserve,
+  rollModel,
+  rollWindow,
+  unusedModel,
+  viewModel,
+} from '#core/limits/limits.ts';
+import type { AdmissionStore } from './admission-store.ts';
+import type { ProjectLimit, Settlement } from './contract.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import type { LastKnown } from './last-known.ts';
+import type { RefusedOfProject } from './limit-refusals.ts';
+import type { OutageBooks } from './outage-books.ts';
+import type { OwnHold, UntoldUse } from './own-hold.ts';
+
+/** What a project has used of a model, as this gateway counts it alone. */
+interface LocalModel {
+  readonly organizationId: string;
+  /** By so many its limits are divided. */
+  readonly gateways: number;
+  /** Against this gateway's part of the limits; windows and days in the time of Redis' clock. */
+  readonly use: ModelUse;
+  /** Requests of the day, of all gateways as far as they are known. */
+  dayRequests: number;
+  tokensPerMinute: number | null;
+  /** What was admitted here and has ended in the running window, and Redis was not told of. */
+  ended: { requests: number; tokens: number };
+  /** Whether something has ended that Redis was not told of. */
+  isEnded: boolean;
+  telling: UntoldUse | null;
+}
+
+/** The limits of a project beside this gateway's part of them. */
+export interface ModelPart {
+  readonly limit: ProjectLimit;
+  readonly model: LocalModel;
+}
+
+interface LocalHold {
+  readonly slot: string;
+  readonly windowStartMs: number;
+  readonly reservedTokens: number;
+}
+
+export interface OutageModelsOptions {
+  readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
+  readonly books: Pick<OutageBooks, 'requests' | 'gateways'>;
+  readonly leases: Pick<HoldLeases, 'holdsOf'>;
+  readonly known: Pick<LastKnown, 'model'>;
+}
+
+/** Only this gateway's part of a day is used up: that ends with the outage, not with the day. */
+export const onlyOfPart = 'only of this part';
+
+/**
+ * Limits of projects while Redis is silent: they, and what is left of them, are divided by the gateways that live, as
+ * those of keys are.
+ */
+export class OutageModels {
+  readonly #options: OutageModelsOptions;
+  readonly #models = new Map<string, LocalModel>();
+  readonly #reading = new Map<string, Promise<LocalModel>>();
+  readonly #holds = new Map<string, LocalHold>();
+
+  constructor(options: OutageModelsOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined where something must be read first. */
+  current(limit: ProjectLimit | null): ModelPart | null | undefined {
+    if (limit === null) return null;
+    const model = this.#models.get(limit.slot);
+    return model === undefined || !this.#knowsDay(model, limit) ? undefined : { limit, model };
+  }
+
+  /**
+   * By the limits that are when what is asked for was read.
+   * @throws an Error where nothing is known and the books do not answer
+   */
+  async read(organizationId: string, limitNow: () => ProjectLimit | null): Promise<ModelPart | null> {
+    for (;;) {
+      const limit = limitNow();
+      const part = this.current(limit);
+      if (part !== undefined) return part;
+      if (limit !== null) await this.#readOnce(organizationId, limit);
+    }
+  }
+
+  refuse(
+    { limit, model }: ModelPart,
+    estimatedTokens: number,
+    hereMs: number,
+  ): RefusedOfProject | typeof onlyOfPart | null {
+    const { limits } = limit;
+    const divided = this.#roll(model, limits);
+    const refused = refuseByModel(model.use, divided, estimatedTokens, { nowMs: this.#nowMs, hereMs });
+    if (refused === null) return null;
+    const most = limits[refused.name] ?? 0;
+    if (refused.name === 'requestsPerDay' && model.dayRequests < most) return onlyOfPart;
+    return { limit, refused: { ...refused, view: { ...refused.view, limit: most } } };
+  }
+
+  /** The whole limits, and what this gateway may give of them. */
+  view({ limit: { limits }, model }: ModelPart, hereMs: number): Pick<LimitsView, 'requests' | 'tokens'> {
+    const divided = this.#roll(model, limits);
+    const { requests, tokens } = viewModel(model.use, divided, { nowMs: this.#nowMs, hereMs });
+    const whole = requests?.limit === divided.requestsPerDay ? limits.requestsPerDay : limits.requestsPerMinute;
+    return {
+      requests: requests === null ? null : { ...requests, limit: whole ?? requests.limit },
+      tokens: tokens === null ? null : { ...tokens, limit: limits.tokensPerMinute ?? tokens.limit },
+    };
+  }
+
+  /** Counts a request that is admitted here. */
+  take(requestId: string, { limit, model }: ModelPart, estimatedTokens: number): void {
+    const divided = this.#roll(model, limit.limits);
+    const reservedTokens = reserve(estimatedTokens, divided.tokensPerMinute);
+    countOfModel(model.use, this.#nowMs);
+    model.use.tokens += reservedTokens;
+    model.dayRequests += 1;
+    model.tokensPerMinute = limit.limits.tokensPerMinute;
+    this.#holds.set(requestId, { slot: limit.slot, windowStartMs: model.use.windowStartMs, reservedTokens });
+  }
+
+  /** Redis had admitted it before it fell silent. */
+  admittedByRedis({ model }: Pick<OwnHold, 'model'>): void {
+    const local = model === null ? undefined : this.#models.get(model.slot);
+    if (local === undefined) return;
+    countOfModel(local.use, this.#nowMs);
+    local.dayRequests += 1;
+  }
+
+  /** Whether a request that was admitted here counts against these limits. */
+  counts(requestId: string, { limit }: ModelPart): boolean {
+    return this.#holds.get(requestId)?.slot === limit.slot;
+  }
+
+  /** Another model serves it. */
+  giveBack(requestId: string): void {
+    const hold = this.#holds.get(requestId);
+    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    this.#holds.delete(requestId);
+    if (hold === undefined || model === undefined) return;
+    const { use } = model;
+    if (use.windowStartMs === hold.windowStartMs) {
+      use.requests = Math.max(0, use.requests - 1);
+      use.tokens = Math.max(0, use.tokens - hold.reservedTokens);
+    }
+    model.dayRequests = Math.max(0, model.dayRequests - 1);
+    use.dayRequests = Math.max(0, use.dayRequests - 1);
+  }
+
+  /** Puts what was used in the place of what was reserved. */
+  correct(requestId: string, tokens: number): void {
+    const hold = this.#holds.get(requestId);
+    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    if (hold === undefined || model === undefined || model.tokensPerMinute === null) return;
+    const beyond = tokens - hold.reservedTokens;
+    const { use } = model;
+    if (beyond > 0 || use.windowStartMs === hold.windowStartMs) use.tokens = Math.max(0, use.tokens + beyond);
+  }
+
+  /** @param isLocal whether it was admitted here and Redis was not told of it */
+  settled(requestId: string, isLocal: boolean, used: Settlement): void {
+    const hold = this.#holds.get(requestId);
+    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    this.#holds.delete(requestId);
+    if (hold === undefined || model === undefined || !isLocal) return;
+    model.isEnded = true;
+    if (hold.windowStartMs !== model.use.windowStartMs) return;
+    model.ended.requests += 1;
+    if (model.tokensPerMinute !== null) model.ended.tokens += used.tokens;
+  }
+
+  /** Organizations that Redis must be told of. */
+  untoldOrganizations(): readonly string[] {
+    return [...this.#models.values()].filter(isUntold).map(({ organizationId }) => organizationId);
+  }
+
+  /** What Redis must be told of an organization's models; the same until `told`. */
+  untold(of: string): readonly UntoldUse[] {
+    const untold = [...this.#models].filter(([, model]) => model.organizationId === of && isUntold(model));
+    return untold.map(([keyId, model]) => {
+      const { tokensPerMinute, ended, use } = model;
+      if (model.telling !== null) return model.telling;
+      model.telling = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
+      model.ended = { requests: 0, tokens: 0 };
+      model.isEnded = false;
+      return model.telling;
+    });
+  }
+
+  told(uses: readonly UntoldUse[]): void {
+    for (const use of uses) {
+      const model = this.#models.get(use.keyId);
+      if (model?.telling === use) model.telling = null;
+    }
+  }
+
+  get #nowMs(): number {
+    return this.#options.store.guessedNowMs;
+  }
+
+  #knowsDay({ use }: LocalModel, { limits }: ProjectLimit): boolean {
+    return limits.requestsPerDay === null || use.dayMs === dayStartMs(this.#nowMs);
+  }
+
+  /** @returns this gateway's part of the limits */
+  #roll(model: LocalModel, limits: ModelLimits): ModelLimits {
+    const divided = divideModelLimits(limits, model.gateways);
+    const { windowStartMs } = model.use;
+    rollWindow(model.use, divided, this.#nowMs);
+    if (model.use.windowStartMs !== windowStartMs) model.ended = { requests: 0, tokens: 0 };
+    return divided;
+  }
+
+  #readOnce(organizationId: string, limit: ProjectLimit): Promise<LocalModel> {
+    const running = this.#reading.get(limit.slot);
+    if (running !== undefined) return running;
+    const reading = this.#make(organizationId, limit).finally(() => this.#reading.delete(limit.slot));
+    this.#reading.set(limit.slot, reading);
+    return reading;
+  }
+
+  async #make(organizationId: string, { slot, projectId, model, limits }: ProjectLimit): Promise<LocalModel> {
+    const { known, books } = this.#options;
+    const gateways = await books.gateways();
+    const use = known.model(slot) ?? unusedModel();
+    rollModel(use, limits, this.#nowMs, this.#nowMs);
+    if (limits.requestsPerDay !== null) {
+      const heard = use.dayMs === null ? null : use.dayRequests;
+      const dayMs = dayStartMs(this.#nowMs);
+      use.dayRequests = Math.max(
+        heard ?? 0,
+        await this.#requestsOf({ organizationId, projectId, model, dayMs }, slot, heard),
+      );
+      use.dayMs = dayMs;
+    }
+    const divided = divideModelUse(use, limits, gateways);
+    const made = this.#models.get(slot);
+    if (made !== undefined) {
+      made.use.dayMs = divided.dayMs;
+      made.use.dayRequests = divided.dayRequests;
+      made.dayRequests = use.dayRequests;
+      return made;
+    }
+    const nothing = { ended: { requests: 0, tokens: 0 }, isEnded: false, telling: null };
+    const { tokensPerMinute } = limits;
+    const { dayRequests } = use;
+    const local: LocalModel = { organizationId, gateways, use: divided, dayRequests, tokensPerMinute, ...nothing };
+    this.#models.set(slot, local);
+    return local;
+  }
+
+  /** Those that the books have of a day, and those that run here; none where something else was heard and they are silent. */
+  async #requestsOf(of: Parameters<OutageBooks['requests']>[0], slot: string, heard: number | null): Promise<number> {
+    const { books, leases } = this.#options;
+    const held = [...leases.holdsOf(of.organizationId)].filter(([, { model }]) => model?.slot === slot);
+    const ids = held
+      .map(([id]) => id)
+      .filter((id) => uuidTimeMs(id) >= of.dayMs && uuidTimeMs(id) < nextDayMs(of.dayMs));
+    const said = await books.requests(of, ids, heard !== null);
+    if (said === null) return 0;
+    const counted = new Set(said.counted);
+    return said.requests + ids.filter((id) => !counted.has(id)).length;
+  }
+}
+
+const isUntold = ({ ended, isEnded, telling }: LocalModel): boolean =>
+  ended.requests > 0 || isEnded || telling !== null;

@@ -1,0 +1,218 @@
+import { identity, knownTtlMs, requestsHeld, script, useTtlMs, windows } from './redis-scripts.ts';
+
+/**
+ * What the scripts know of the limits that projects have for models. All of an organization are in two hashes, by the
+ * names of their slots:
+ *
+ *   models   hash   slot → "window requests tokens", as `use` has them of a key
+ *   days     hash   slot → "day requests identity": requests of the UTC day that begins at `day`, good for that server
+ *
+ * A request that counts against one has request:l → "slot reserved window limit day" among the holds, where `limit` is
+ * that of tokens or "-". A limit itself comes as "slot requests tokens day", each a number or "-"; "-" alone for none.
+ */
+
+const dayMs = 86_400_000;
+
+const windowLua = `
+local function windowText(s, n, t) return text(s) .. ' ' .. text(n) .. ' ' .. text(t) end
+local function windowOf(models, slot, limit)
+  local s, n, t = string.match(redis.call('HGET', models, slot) or '0 0 0', '^(%S+) (%S+) (%S+)$')
+  return roll(tonumber(s), tonumber(n), tonumber(t), limit)
+end
+`;
+
+/** What is known of a slot: `d` is nil where the books must say what there was of the day. */
+const modelsLua = `${windowLua}
+local today = now - now % ${dayMs}
+local function limitOf(words)
+  local slot, requests, tokens, day = string.match(words, '^(%S+) (%S+) (%S+) (%S+)$')
+  return slot, tonumber(requests), tonumber(tokens), tonumber(day)
+end
+local function readModel(models, days, slot, limit, me)
+  local s, n, t = windowOf(models, slot, limit)
+  local of, d, by = string.match(redis.call('HGET', days, slot) or '', '^(%S+) (%S+) (%S+)$')
+  of, d = tonumber(of), tonumber(d)
+  if by ~= me or of > today then d = nil elseif of < today then d = 0 end
+  return { s = s, n = n, t = t, d = d }
+end
+local function writeModel(models, days, slot, one, me)
+  redis.call('HSET', models, slot, windowText(one.s, one.n, one.t))
+  redis.call('PEXPIRE', models, ${useTtlMs})
+  if not one.d then return end
+  redis.call('HSET', days, slot, text(today) .. ' ' .. text(one.d) .. ' ' .. me)
+  redis.call('PEXPIRE', days, ${knownTtlMs})
+end
+local function modelRefuses(one, requests, tokens, day, estimate)
+  return (requests and one.n >= requests) or (tokens and one.t + math.min(estimate, tokens) > tokens)
+    or (day and one.d >= day)
+end
+local function takeOfModel(one, slot, tokens, estimate)
+  local kept = tokens and math.min(estimate, tokens) or 0
+  if one.n == 0 then one.s = now end
+  one.n, one.t, one.d = one.n + 1, one.t + kept, one.d and one.d + 1
+  return slot .. ' ' .. text(kept) .. ' ' .. text(one.s) .. ' ' .. (tokens and text(tokens) or '-') .. ' ' .. text(today)
+end
+`;
+
+/** Parts of the script that admits, for requests whose project has limits: see there. KEYS[8] models, KEYS[9] days. */
+export const modelParts = {
+  read: `${modelsLua}
+local models = {}
+for index = 18, #ARGV, 7 do
+  local slot, _, tokens, day = limitOf(ARGV[index])
+  if slot then
+    models[slot] = models[slot] or readModel(KEYS[8], KEYS[9], slot, tokens, me)
+    if day and not models[slot].d then return {'day', now, slot} end
+  end
+end
+local function metOf(by)
+  local one = models[limitOf(by)]
+  if not one then return '' end
+  return ' ' .. windowText(one.s, one.n, one.t) .. ' ' .. (one.d and text(one.d) or '-')
+end
+`,
+  refuse: `
+  local slot, requests, tokens, day = limitOf(by)
+  if slot and modelRefuses(models[slot], requests, tokens, day, estimate) then
+    return 'project_limit_exceeded ' .. used() .. metOf(by)
+  end
+`,
+  take: `
+  local limited, _, tokens = limitOf(by)
+  if limited then
+    notes[#notes + 1] = id .. ':l'
+    notes[#notes + 1] = takeOfModel(models[limited], limited, tokens, estimate)
+    models[limited].isTaken = true
+  end
+`,
+  write: `
+for slot, one in pairs(models) do
+  if one.isTaken then writeModel(KEYS[8], KEYS[9], slot, one, me) end
+end
+`,
+};
+
+/** Of the script that settles: puts what was used of a model in the place of what was reserved. KEYS[10] models, KEYS[11] days. */
+export const settleModelsLua = `${windowLua}
+local function countModel(id, note, tokens, how, correct)
+  local slot, reserved, began, limit, day = string.match(note, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  local s, n, t = windowOf(KEYS[10], slot, tonumber(limit))
+  redis.call('HSET', KEYS[10], slot, windowText(correct(s, n, t, reserved, began, limit, tokens, how)))
+  redis.call('PEXPIRE', KEYS[10], ${useTtlMs})
+  if how == 'spool' then
+    redis.call('HSET', KEYS[2], id .. ':l', slot .. ' ' .. text(tokens) .. ' ' .. began .. ' ' .. limit .. ' ' .. day)
+  end
+  if how == 'undo' then redis.call('DEL', KEYS[11]) end
+end
+local function countUnknownOfModel(began, slot, limit, tokens)
+  redis.call('DEL', KEYS[11])
+  if slot == '-' or now - began >= 60000 then return end
+  local s, n, t = windowOf(KEYS[10], slot, limit)
+  if s == 0 then s = math.min(began, now) end
+  redis.call('HSET', KEYS[10], slot, windowText(s, n + 1, t + (limit and tokens or 0)))
+  redis.call('PEXPIRE', KEYS[10], ${useTtlMs})
+end
+`;
+
+/** Of the script that registers holds. KEYS[11] models, KEYS[12] days. @see registerScript */
+export const registerModelsLua = `${windowLua}
+local function addOfModel(id, words, began)
+  local slot, reserved, limit = string.match(words, '^(%S+) (%S+) (%S+)$')
+  if not slot then return end
+  redis.call('DEL', KEYS[12])
+  local day = began - began % ${dayMs}
+  local window = 0
+  if now - began < 60000 then
+    local s, n, t = windowOf(KEYS[11], slot, tonumber(limit))
+    if s == 0 then s = began end
+    window = s
+    redis.call('HSET', KEYS[11], slot, windowText(s, n + 1, t + tonumber(reserved)))
+    redis.call('PEXPIRE', KEYS[11], ${useTtlMs})
+  end
+  redis.call('HSET', KEYS[2], id .. ':l', slot .. ' ' .. reserved .. ' ' .. text(window) .. ' ' .. limit .. ' ' .. text(day))
+end
+`;
+
+/**
+ * Counts what a gateway has admitted in Redis' place against a project's limits, and what of it has ended since; once,
+ * however often it comes. What there was of the day the books say.
+ * KEYS models days told · ARGV deadline message slot limit requests tokens beganMs
+ */
+export const tellModelScript = script(`${windows}${windowLua}
+redis.call('DEL', KEYS[2])
+if redis.call('GET', KEYS[3]) == ARGV[2] then return {'ok', now} end
+redis.call('SET', KEYS[3], ARGV[2], 'PX', ${knownTtlMs})
+local slot, limit, began = ARGV[3], tonumber(ARGV[4]), math.min(tonumber(ARGV[7]), now)
+if ARGV[5] == '0' or now - began >= 60000 then return {'ok', now} end
+local s, n, t = windowOf(KEYS[1], slot, limit)
+if s == 0 then s = began end
+redis.call('HSET', KEYS[1], slot, windowText(s, n + tonumber(ARGV[5]), t + tonumber(ARGV[6])))
+redis.call('PEXPIRE', KEYS[1], ${useTtlMs})
+return {'ok', now}
+`);
+
+/**
+ * Counts a request against other limits than before. KEYS holds money models days
+ * ARGV deadline request limit estimate isForced · Reply: gone, day, refused or ok
+ */
+export const moveScript = script(`${windows}${identity}${modelsLua}
+local id, by, estimate, forced = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+if redis.call('HEXISTS', KEYS[2], id) == 0 then return {'gone', now} end
+local me = identity()
+local slot, requests, tokens, day = limitOf(by)
+local was, reserved, began, limit, of = string.match(redis.call('HGET', KEYS[1], id .. ':l') or '', '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+if was and was == slot then return {'ok', now, 'there'} end
+local one = slot and readModel(KEYS[3], KEYS[4], slot, tokens, me)
+if one and not forced then
+  if day and not one.d then return {'day', now} end
+  if modelRefuses(one, requests, tokens, day, estimate) then return {'refused', now} end
+end
+if was then
+  local before = readModel(KEYS[3], KEYS[4], was, tonumber(limit), me)
+  if before.s == tonumber(began) then
+    before.n, before.t = math.max(0, before.n - 1), math.max(0, before.t - tonumber(reserved))
+  end
+  if before.d and tonumber(of) == today then before.d = math.max(0, before.d - 1) end
+  writeModel(KEYS[3], KEYS[4], was, before, me)
+end
+redis.call('HDEL', KEYS[1], id .. ':l')
+if one then
+  redis.call('HSET', KEYS[1], id .. ':l', takeOfModel(one, slot, tokens, estimate))
+  writeModel(KEYS[3], KEYS[4], slot, one, me)
+end
+return {'ok', now}
+`);
+
+/**
+ * Before the books are asked for the requests of a day; as for a balance, every settlement takes the token away.
+ * KEYS wallet holds loading days · ARGV deadline token slot
+ * Reply: begin, now, token, the day that it is, requests of that day that count against it…
+ */
+export const beginDayScript = script(`${windows}${requestsHeld}${modelsLua}
+local of, _, by = string.match(redis.call('HGET', KEYS[4], ARGV[3]) or '', '^(%S+) (%S+) (%S+)$')
+if by == me and tonumber(of) <= today then return {'there', now} end
+local reply = {'begin', now, token(), text(today)}
+local all = redis.call('HGETALL', KEYS[2])
+for index = 1, #all, 2 do
+  local id = string.match(all[index], '^(.+):l$')
+  local slot, day = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ (%S+)$')
+  if id and slot == ARGV[3] and tonumber(day) == today then reply[#reply + 1] = id end
+end
+return reply
+`);
+
+/** KEYS wallet holds loading days · ARGV deadline token slot day requests (request that they have)… */
+export const endDayScript = script(`${windows}${requestsHeld}${modelsLua}
+if isOutdated() or tonumber(ARGV[4]) ~= today then return {'again', now} end
+local counted, sum = {}, tonumber(ARGV[5])
+for index = 6, #ARGV do counted[ARGV[index]] = true end
+local all = redis.call('HGETALL', KEYS[2])
+for index = 1, #all, 2 do
+  local id = string.match(all[index], '^(.+):l$')
+  local slot, day = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ (%S+)$')
+  if id and not counted[id] and slot == ARGV[3] and tonumber(day) == today then sum = sum + 1 end
+end
+redis.call('HSET', KEYS[4], ARGV[3], text(today) .. ' ' .. text(sum) .. ' ' .. me)
+redis.call('PEXPIRE', KEYS[4], ${knownTtlMs})
+return {'ok', now}
+`);

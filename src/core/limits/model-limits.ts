@@ -1,0 +1,156 @@
+import {
+  divideLimits,
+  divideUse,
+  type KeyLimits,
+  type KeyUse,
+  type LimitsView,
+  type LimitView,
+  rollWindow,
+  tokensRefused,
+  viewOf,
+  windowEndMs,
+  type WindowUse,
+} from './key-limits.ts';
+
+/**
+ * The limits of a model in a project. A minute is a window as that of a key is, tokens are reserved and corrected in the
+ * same way. A day is one of UTC: a request counts in that in which it was admitted. Null is unlimited.
+ */
+export interface ModelLimits {
+  readonly requestsPerMinute: number | null;
+  readonly tokensPerMinute: number | null;
+  readonly requestsPerDay: number | null;
+}
+
+export type ModelLimitName = keyof ModelLimits;
+
+/** What a project has used of a model. */
+export interface ModelUse extends WindowUse {
+  /** First moment of the UTC day that `dayRequests` counts; null while that is not known. */
+  dayMs: number | null;
+  dayRequests: number;
+}
+
+export interface ModelRefusal {
+  readonly name: ModelLimitName;
+  /** A sole caller that waits this long is not refused again. */
+  readonly retryAfterMs: number;
+  readonly view: LimitView;
+}
+
+const dayLengthMs = 86_400_000;
+
+export const unusedModel = (): ModelUse => ({
+  windowStartMs: 0,
+  requests: 0,
+  tokens: 0,
+  dayMs: null,
+  dayRequests: 0,
+});
+
+/** First moment of the UTC day of `nowMs`. */
+export const dayStartMs = (nowMs: number): number => nowMs - (nowMs % dayLengthMs);
+
+/** First moment of the UTC day after the one of `nowMs`. */
+export const nextDayMs = (nowMs: number): number => dayStartMs(nowMs) + dayLengthMs;
+
+/**
+ * Closes a window and a day that are over: of a day that comes after one that is known all is known. A clock that was
+ * set back says nothing of the day that is then.
+ * @param nowMs by the clock in which windows are counted
+ * @param hereMs by the one that everybody sees
+ */
+export function rollModel(use: ModelUse, limits: ModelLimits, nowMs: number, hereMs: number): void {
+  rollWindow(use, limits, nowMs);
+  const todayMs = dayStartMs(hereMs);
+  if (use.dayMs === null || use.dayMs === todayMs) return;
+  use.dayMs = use.dayMs < todayMs ? todayMs : null;
+  use.dayRequests = 0;
+}
+
+/** Counts a request that is admitted. */
+export function countOfModel(use: ModelUse, nowMs: number): void {
+  if (use.requests === 0) use.windowStartMs = nowMs;
+  use.requests += 1;
+  if (use.dayMs !== null) use.dayRequests += 1;
+}
+
+/**
+ * Whether a request may run beside what else the project asks of the model. Window and day must have been rolled, and
+ * the day be known where it is limited.
+ * @returns null for yes, else the limit that says no for longest, in the time of the clock that everybody sees
+ */
+export function refuseByModel(
+  use: ModelUse,
+  limits: ModelLimits,
+  estimatedTokens: number,
+  { nowMs, hereMs }: { readonly nowMs: number; readonly hereMs: number },
+): ModelRefusal | null {
+  const { requestsPerMinute, tokensPerMinute, requestsPerDay } = limits;
+  const refusals: Pick<ModelRefusal, 'name' | 'view'>[] = [];
+  const here = (view: LimitView): LimitView => ({ ...view, resetAtMs: view.resetAtMs + hereMs - nowMs });
+  if (requestsPerDay !== null && use.dayRequests >= requestsPerDay) {
+    refusals.push({ name: 'requestsPerDay', view: viewOf(requestsPerDay, use.dayRequests, nextDayMs(hereMs)) });
+  }
+  if (requestsPerMinute !== null && use.requests >= requestsPerMinute) {
+    const view = here(viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs)));
+    refusals.push({ name: 'requestsPerMinute', view });
+  }
+  const tokens = tokensRefused(use, tokensPerMinute, estimatedTokens, nowMs);
+  if (tokens !== null) refusals.push({ name: 'tokensPerMinute', view: here(tokens) });
+  const [longest] = refusals.toSorted((one, other) => other.view.resetAtMs - one.view.resetAtMs);
+  if (longest === undefined) return null;
+  return { ...longest, retryAfterMs: Math.max(1, longest.view.resetAtMs - hereMs) };
+}
+
+/** As headers show it, in the time of the clock that everybody sees: of minute and day the one of which less is left. */
+export function viewModel(
+  use: ModelUse,
+  { requestsPerMinute, tokensPerMinute, requestsPerDay }: ModelLimits,
+  { nowMs, hereMs }: { readonly nowMs: number; readonly hereMs: number },
+): Pick<LimitsView, 'requests' | 'tokens'> {
+  const endMs = windowEndMs(use, nowMs) + hereMs - nowMs;
+  const minute = requestsPerMinute === null ? null : viewOf(requestsPerMinute, use.requests, endMs);
+  const isDayKnown = requestsPerDay !== null && use.dayMs !== null;
+  const day = isDayKnown ? viewOf(requestsPerDay, use.dayRequests, nextDayMs(hereMs)) : null;
+  return {
+    requests: tighter(minute, day),
+    tokens: tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, endMs),
+  };
+}
+
+/** Of what limits a request the one of which less is left; where that is the same, the one that comes back later. */
+export function tighterView(all: LimitsView, model: Pick<LimitsView, 'requests' | 'tokens'>): LimitsView {
+  const { requests, tokens } = model;
+  return { ...all, requests: tighter(all.requests, requests), tokens: tighter(all.tokens, tokens) };
+}
+
+function tighter(one: LimitView | null, other: LimitView | null): LimitView | null {
+  if (one === null || other === null) return one ?? other;
+  if (one.remaining !== other.remaining) return one.remaining < other.remaining ? one : other;
+  return one.resetAtMs >= other.resetAtMs ? one : other;
+}
+
+/** A day is divided as the month of a key is: not by its limit, but by what is left of it. */
+const asOfKey = ({ requestsPerMinute, tokensPerMinute, requestsPerDay }: ModelLimits): KeyLimits => ({
+  requestsPerMinute,
+  tokensPerMinute,
+  maxConcurrency: null,
+  monthlyTokenLimit: requestsPerDay,
+});
+
+/** What one of so many gateways may give, as `divideLimits` says it for a key. */
+export function divideModelLimits(limits: ModelLimits, gateways: number): ModelLimits {
+  const { requestsPerMinute, tokensPerMinute } = divideLimits(asOfKey(limits), gateways);
+  return { requestsPerMinute, tokensPerMinute, requestsPerDay: limits.requestsPerDay };
+}
+
+/** What was used as it counts against one gateway's part, as `divideUse` says it for a key. Window and day must have been rolled. */
+export function divideModelUse(use: ModelUse, limits: ModelLimits, gateways: number): ModelUse {
+  const { windowStartMs, requests, tokens, dayMs, dayRequests } = use;
+  const asUse: KeyUse = { windowStartMs, requests, tokens, monthTokens: dayRequests, running: 0 };
+  const divided = divideUse(asUse, asOfKey(limits), gateways, 0);
+  const { requests: ofPart, tokens: tokensOfPart, monthTokens } = divided;
+  const day = { dayMs: limits.requestsPerDay === null ? null : dayMs, dayRequests: monthTokens };
+  return { windowStartMs, requests: ofPart, tokens: tokensOfPart, ...day };
+}

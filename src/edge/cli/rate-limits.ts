@@ -1,0 +1,73 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, queryText, readAfterList } from './answers.ts';
+import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
+import { UsageError } from './errors.ts';
+import { numberOrNone } from './keys.ts';
+import { projectIdOf } from './projects.ts';
+
+/** The command over the limits that a project has for models. Fields that a newer gateway adds are ignored. */
+
+const limits = {
+  'requests-per-minute': 'max_requests_per_1_minute',
+  'tokens-per-minute': 'max_tokens_per_1_minute',
+  'requests-per-day': 'max_requests_per_1_day',
+} as const;
+
+const rateLimit = z.looseObject({
+  id: z.string(),
+  model: z.string(),
+  max_requests_per_1_minute: z.number().nullable(),
+  max_tokens_per_1_minute: z.number().nullable(),
+  max_requests_per_1_day: z.number().nullable(),
+});
+type RateLimit = z.output<typeof rateLimit>;
+
+const headings = ['MODEL', 'REQUESTS/MIN', 'TOKENS/MIN', 'REQUESTS/DAY'];
+const shown = (limit: number | null): string => (limit === null ? '-' : String(limit));
+const row = (one: RateLimit): string[] => [one.model, ...Object.values(limits).map((field) => shown(one[field]))];
+const none = 'the project may use no model; "headgate models" lists those that there are';
+
+/** What is to be set; null where nothing is. @throws UsageError */
+function changesOf(context: CommandContext): Readonly<Record<string, number | null>> | null {
+  const said: Record<string, number | null> = {};
+  for (const [flag, field] of Object.entries(limits)) {
+    const value = numberOrNone(context, flag);
+    if (value !== undefined) said[field] = value;
+  }
+  return Object.keys(said).length === 0 ? null : said;
+}
+
+async function showOrSet(context: CommandContext): Promise<number> {
+  const [word = '', model] = context.words;
+  const changes = changesOf(context);
+  if (changes !== null && model === undefined) throw new UsageError('name the model that is to be limited');
+  const path = `/v1/organization/projects/${encodeURIComponent(await projectIdOf(context, word))}/rate_limits`;
+  if (changes !== null) {
+    const query = queryText({ organization_id: textFlag(context, 'org') });
+    const answer = await context.api.call('POST', pathOf(path, `rl-${model}`) + query, { body: changes });
+    if (context.json) context.out(jsonText(answer));
+    else printList(context, [parseAnswer(rateLimit, answer)], { headings, row, none });
+    return exitCodes.ok;
+  }
+  const all = await readAfterList(context, { path, item: rateLimit });
+  const wanted = model === undefined ? all : all.filter((one) => one.model === model);
+  return printList(context, wanted, { headings, row, none });
+}
+
+const option = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none` });
+
+export const rateLimitCommands: readonly Command[] = [
+  {
+    name: 'projects limits',
+    usage: 'ID|NAME [MODEL] [--requests-per-minute N|none]… [--org ID]',
+    summary: 'List what a project may ask of each model, or set it for one; "-" is unlimited.',
+    words: { min: 1, max: 2 },
+    options: {
+      'requests-per-minute': option('requests a minute'),
+      'tokens-per-minute': option('tokens a minute'),
+      'requests-per-day': option('requests a day of UTC'),
+      org: { type: 'string', about: 'another organization, for platform admins' },
+    },
+    run: showOrSet,
+  },
+];

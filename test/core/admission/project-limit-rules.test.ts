@@ -1,0 +1,226 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { uuidTimeMs, uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { connectRedis, type RedisStore } from '#base/redis.ts';
+import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
+import type { Admission, AdmitRequest, CountedDay, ProjectLimit, Spender } from '#core/admission/contract.ts';
+import { dayStartMs, type ModelLimits } from '#core/limits/limits.ts';
+import { startRedis, type TestRedis } from '../../support/redis.ts';
+
+/** Limits of a project over books that the test writes: memory and Redis say the same, and what they say is exact. */
+
+const log = createLog('silent');
+let redis: TestRedis;
+let store: RedisStore;
+let client: Redis;
+beforeAll(async () => {
+  redis = await startRedis();
+  store = await connectRedis(redis.url, log);
+  client = new Redis(redis.url);
+  // A script that Redis does not know yet is sent twice, and other calls may come between.
+  const scene = new Scene();
+  const admission = scene.redis();
+  for (const limit of [null, { requestsPerDay: 9 }, {}]) {
+    if (limit === null) scene.limits.clear();
+    else scene.limit('a', limit);
+    const request = scene.request('a', 1);
+    await admission.admit(request);
+    await admission.move(request.requestId, { model: 'b', estimatedTokens: 1, isForced: true });
+    admission.spooled(request.requestId, { chargedPicoUsd: 0n, tokens: 1 });
+    scene.end(admission, request.requestId, 1);
+  }
+  await admission.close();
+});
+afterAll(async () => {
+  client.disconnect();
+  store.close();
+  await redis.stop();
+});
+
+const unlimited = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
+const balancePicoUsd = 10n ** 15n;
+const models = ['a', 'b'] as const;
+type Model = (typeof models)[number];
+
+/** One project: its books, its limits, and what admits its requests. */
+class Scene {
+  readonly spender: Spender = {
+    organizationId: randomUUID(),
+    keyId: randomUUID(),
+    projectId: randomUUID(),
+    user: null,
+  };
+  /** Model by request. */
+  readonly booked = new Map<string, string>();
+  readonly limits = new Map<string, ProjectLimit>();
+  readonly servedBy = new Map<string, string>();
+  live = new Set<string>();
+  collect: () => Promise<readonly string[]> = () => Promise.resolve([]);
+
+  limit(model: Model, limits: Partial<ModelLimits>): void {
+    const slot = this.limits.get(model)?.slot ?? randomUUID();
+    const all = { requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: null, ...limits };
+    this.limits.set(model, { slot, projectId: this.spender.projectId, model, limits: all });
+  }
+
+  readonly projectLimits = { of: (_: Spender, model: string) => this.limits.get(model) ?? null };
+
+  readonly loadDay = ({ model, dayMs }: CountedDay, ids: readonly string[]) => {
+    const own = [...this.booked].filter(([id, by]) => by === model && dayStartMs(uuidTimeMs(id)) === dayMs);
+    return Promise.resolve({ requests: own.length, counted: ids.filter((id) => this.booked.get(id) === model) });
+  };
+
+  request(model: Model, estimatedTokens: number): AdmitRequest {
+    const { organizationId, keyId } = this.spender;
+    const requestId = uuidv7();
+    this.servedBy.set(requestId, model);
+    const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 1n, estimatedTokens };
+    return { organizationId, keyId, limits: unlimited, requestId, spender: this.spender, model, ...amounts };
+  }
+
+  memory(): Admission {
+    return createMemoryAdmission({
+      loadBalance: () => Promise.resolve(balancePicoUsd),
+      loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
+      onCredit: () => undefined,
+      projectLimits: this.projectLimits,
+      loadDay: this.loadDay,
+      clock: systemClock,
+    });
+  }
+
+  redis(gatewayId: string = randomUUID(), of: RedisStore = store): RedisAdmission {
+    return createRedisAdmission({
+      store: of,
+      prefix: 'hg:test',
+      gatewayId,
+      leaseMs: 30_000,
+      books: {
+        balanceWith: (_, ids) => Promise.resolve({ balancePicoUsd, charged: ids.filter((id) => this.booked.has(id)) }),
+        tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
+        isRevoked: () => Promise.resolve(false),
+        requestsWith: this.loadDay,
+      },
+      projectLimits: this.projectLimits,
+      collect: () => this.collect(),
+      findSettled: () => Promise.resolve(new Map()),
+      liveGateways: () => Promise.resolve(this.live),
+      clock: systemClock,
+      log,
+    });
+  }
+
+  /** As the request path ends a request: the books first. */
+  end(admission: Admission, requestId: string, tokens: number): void {
+    this.booked.set(requestId, this.servedBy.get(requestId) ?? '');
+    admission.settle(requestId, { chargedPicoUsd: 0n, tokens });
+  }
+}
+
+/** What was said without moments. */
+async function ask(admission: Admission, request: AdmitRequest): Promise<unknown> {
+  const result = await admission.admit(request);
+  const view = result.ok ? result.view : 'limits' in result ? result.limits : null;
+  const left = [view?.requests?.remaining ?? null, view?.tokens?.remaining ?? null];
+  if (result.ok) return ['ok', left];
+  return [result.code, 'ofProject' in result ? result.ofProject?.name : null, left];
+}
+
+type Step =
+  | { readonly kind: 'admit'; readonly model: Model; readonly estimate: number }
+  | { readonly kind: 'settle' | 'spool'; readonly which: number; readonly tokens: number }
+  | {
+      readonly kind: 'move';
+      readonly which: number;
+      readonly to: Model;
+      readonly estimate: number;
+      readonly isForced: boolean;
+    }
+  | { readonly kind: 'limit'; readonly model: Model; readonly limits: ModelLimits | null }
+  | { readonly kind: 'forget' };
+
+const model = fc.constantFrom(...models);
+const most = (max: number) => fc.option(fc.integer({ min: 1, max }));
+const limitsArbitrary = fc.record({ requestsPerMinute: most(6), tokensPerMinute: most(500), requestsPerDay: most(8) });
+const steps: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 5, arbitrary: fc.record({ kind: fc.constant('admit' as const), model, estimate: fc.nat(300) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constantFrom('settle' as const, 'spool' as const),
+      which: fc.nat(20),
+      tokens: fc.nat(400),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('move' as const),
+      which: fc.nat(20),
+      to: model,
+      estimate: fc.nat(300),
+      isForced: fc.boolean(),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('limit' as const), model, limits: fc.option(limitsArbitrary) }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('forget' as const) }) },
+);
+
+/** Plays a history, and notes what is said. */
+async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
+  const scene = new Scene();
+  scene.limit('a', { requestsPerMinute: 5, tokensPerMinute: 600, requestsPerDay: 7 });
+  const admission = kind === 'memory' ? scene.memory() : scene.redis();
+  const said: unknown[] = [];
+  const held: { readonly id: string; tokens: number | null }[] = [];
+  const play = async (step: Step): Promise<void> => {
+    if (step.kind === 'admit') {
+      const request = scene.request(step.model, step.estimate);
+      const answer = await ask(admission, request);
+      if (Array.isArray(answer) && answer[0] === 'ok') held.push({ id: request.requestId, tokens: null });
+      said.push(answer);
+    } else if (step.kind === 'limit') {
+      if (step.limits === null) scene.limits.delete(step.model);
+      else scene.limit(step.model, step.limits);
+    } else if (step.kind === 'forget') {
+      // When nothing is on its way to Redis.
+      await admission.heldMicroUsd(scene.spender.organizationId);
+      await client.del(`hg:test:{${scene.spender.organizationId}}:days`);
+    } else {
+      const hold = held[step.which % Math.max(1, held.length)];
+      if (hold === undefined) return;
+      if (step.kind === 'move') {
+        const { to, estimate, isForced } = step;
+        const isMoved = await admission.move(hold.id, { model: to, estimatedTokens: estimate, isForced });
+        if (isMoved) scene.servedBy.set(hold.id, to);
+        said.push(isMoved);
+      } else if (step.kind === 'spool' && hold.tokens === null) {
+        hold.tokens = step.tokens;
+        admission.spooled(hold.id, { chargedPicoUsd: 0n, tokens: step.tokens });
+      } else {
+        held.splice(held.indexOf(hold), 1);
+        scene.end(admission, hold.id, hold.tokens ?? step.tokens);
+      }
+    }
+  };
+  for (const step of history) await play(step);
+  return said;
+}
+
+describe('the rules of limits of projects', () => {
+  it('are the same in Redis and in memory, whatever is asked, moved, changed and forgotten', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(steps, { maxLength: 40 }), async (history) => {
+        expect(await play('redis', history)).toEqual(await play('memory', history));
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
