@@ -20,7 +20,7 @@ import { validateFile } from './validate.ts';
 export interface BatchWorker {
   /** Takes what there is room for, and says that what is here is still worked at. To be called each second. */
   tick(): Promise<void>;
-  /** Asks nothing more from now on. */
+  /** Asks nothing more from now on, and keeps what runs until `close`. */
   stopAsking(): void;
   /** Waits until what came of all that runs is written, at most `timeoutMs`, and everything was given back. */
   close(timeoutMs: number): Promise<void>;
@@ -63,6 +63,7 @@ class Worker implements BatchWorker {
   readonly #works = new Set<Work>();
   readonly #room: AskingRoom;
   #isStopping = false;
+  #renewing: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -94,13 +95,18 @@ class Worker implements BatchWorker {
   }
 
   stopAsking(): void {
+    if (this.#isStopping) return;
     this.#isStopping = true;
+    // What is asked is answered here, however long that takes: nobody else begins with it meanwhile.
+    const renew = (): void => void this.#renew().catch(() => undefined);
+    this.#renewing = setInterval(renew, Math.ceil(this.#options.leaseMs / 3)).unref();
     for (const { run } of this.#works) run?.stop();
   }
 
   async close(timeoutMs: number): Promise<void> {
     const all = Promise.all([...this.#works].map(({ ended }) => ended));
     await Promise.race([all, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
+    clearInterval(this.#renewing);
   }
 
   #begin(claim: Claim, beganMs: number): void {

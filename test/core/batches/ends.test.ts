@@ -54,6 +54,33 @@ describe('a worker that has lost its batch', () => {
   });
 });
 
+describe('a worker that is to stop', () => {
+  it('keeps its batch until what it has asked is answered, however long that takes', async () => {
+    const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
+    const answering = async (by: string): Promise<LineAnswer> => {
+      if (by === 'former') await mayAnswer;
+      return answerOf(200, { by });
+    };
+    const former = work(() => answering('former'), { leaseMs: 1000 });
+    const { id } = await start(linesOf(3));
+    await untilAsked(former);
+    const count = former.asked.length;
+    former.worker.stopAsking();
+    const next = work(() => answering('next'), { leaseMs: 1000 });
+    for (const untilMs = Date.now() + 3000; Date.now() < untilMs;) {
+      await next.worker.tick();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    expect([next.asked, former.asked.filter(({ signal }) => signal.aborted)]).toEqual([[], []]);
+    answer(undefined);
+    await former.worker.close(60_000);
+    const batch = await drive(next, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 3 } });
+    const output = await lines(batch.output_file_id);
+    expect(output.filter(({ response }) => response.body.by === 'former')).toHaveLength(count);
+  });
+});
+
 describe('an answer that was charged, and that no worker lived to note', () => {
   it.each(['cancelled', 'expired'])('is in the output of a batch that is %s; nothing else is charged', async (how) => {
     const former = work(untilEnded);
