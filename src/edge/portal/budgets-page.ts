@@ -154,12 +154,7 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
 export async function budgetPage(visit: Visit, id: string): Promise<Response> {
   const budget = await visit.get<BudgetAnswer>(pathOf(id));
   const { amount, mode, alert_percents: percents } = budget;
-  return await changePage(
-    visit,
-    budget,
-    { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') },
-    null,
-  );
+  return changePage(visit, budget, { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') }, null);
 }
 
 async function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: Refusal | null) {

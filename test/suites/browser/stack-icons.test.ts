@@ -67,7 +67,7 @@ function measure(): { readonly beyond: number; readonly distorted: boolean }[] {
   }
   const { document, getComputedStyle } = globalThis as unknown as {
     document: Page;
-    getComputedStyle(node: Drawn): { readonly objectFit: string };
+    getComputedStyle: (this: void, node: Drawn) => { readonly objectFit: string };
   };
   return [...document.querySelectorAll('.icon')].map((icon) => {
     const range = document.createRange();
