@@ -1,6 +1,5 @@
 import { sql } from 'drizzle-orm';
 import { boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
-
 import type { CountedMost } from './under-way.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });

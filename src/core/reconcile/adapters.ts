@@ -1,6 +1,7 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { Edge, EdgeTokens, EndedLater, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { hourKey } from './edges.ts';
+import type { MovedAdapter } from './known.ts';
 import { addUnsure, noneUnsure } from './unsure.ts';
 
 /**
@@ -14,17 +15,6 @@ import { addUnsure, noneUnsure } from './unsure.ts';
 export interface Bases {
   readonly adapters: readonly string[];
   within(modelId: string, span: { readonly fromMs: number; readonly toMs: number }): readonly string[];
-}
-
-/** What of an hour's requests to an adapter another base may have had than the one that they stand with. */
-export interface MovedAdapter {
-  readonly adapter: string;
-  readonly hourMs: number;
-  readonly from: string;
-  readonly to: readonly string[];
-  readonly requests: number;
-  readonly promptTokens: number;
-  readonly completionTokens: number;
 }
 
 const hourMs = 3_600_000;

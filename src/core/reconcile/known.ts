@@ -1,6 +1,5 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { GatewayRun } from '#core/gateways/gateways.ts';
-import type { MovedAdapter } from './adapters.ts';
 
 /** What is known of the present that no book has yet. */
 export interface Present {
@@ -12,6 +11,17 @@ export interface Present {
   readonly unwritten: number;
   /** Other gateways that live, and whose requests are not known here. */
   readonly others: number;
+}
+
+/** What of an hour's requests to an adapter another base may have had than the one that they stand with. */
+export interface MovedAdapter {
+  readonly adapter: string;
+  readonly hourMs: number;
+  readonly from: string;
+  readonly to: readonly string[];
+  readonly requests: number;
+  readonly promptTokens: number;
+  readonly completionTokens: number;
 }
 
 /** What requests may be, by the settings of this gateway. */
