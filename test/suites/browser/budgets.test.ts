@@ -51,7 +51,7 @@ it('the pages of budgets make one, say what is wrong with it, change and delete 
 it('the limits of a project for a model are shown, refused where they are none, and changed', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/projects', gateway.url).href);
-  await page.locator('main table a').first().click();
+  await page.locator('main tbody a').first().click();
   await page.getByRole('heading', { name: 'Limits by model' }).waitFor();
   await expectPresentable(page, 'project-limits');
   await page.getByRole('link', { name: 'Change the limits for standin-chat' }).click();
