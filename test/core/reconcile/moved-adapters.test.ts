@@ -36,6 +36,8 @@ async function ask(model: string): Promise<void> {
   await answer.text();
 }
 
+const made = (lines: readonly Body[]): Body[] => lines.map(({ difference }) => difference.completion_tokens);
+
 it('hours before an adapter got another base balance, and that hour by what the adapter had in it', async () => {
   await enoughOfTheHour();
   const { sql } = gateway.db;
@@ -61,7 +63,8 @@ it('hours before an adapter got another base balance, and that hour by what the 
     where adapter_id = 'tuned' and base_id = 'second'`;
   await reload();
   await ask('tuned');
-  const within = await reconciled((lines) => lines.every(({ difference }) => difference.completion_tokens !== 0));
+  // What it made there stands in the books with the base that it had before; probes are noted a moment later.
+  const within = await reconciled((lines) => made(lines).join() === '-16,16');
   expect(within, JSON.stringify(within)).toMatchObject({ balanced: true, unexplained: 0 });
   const [ofFirst, ofSecond] = within.data;
   expect([ofFirst.model, ofFirst.state, ofSecond.model, ofSecond.state]).toEqual([
@@ -82,9 +85,6 @@ it('hours before an adapter got another base balance, and that hour by what the 
   };
   expect(ofFirst.explanations).toContainEqual(explained);
   expect(ofSecond.explanations).toContainEqual(explained);
-  // What it made there stands in the books with the base that it had before.
-  expect([ofFirst.difference.completion_tokens, ofSecond.difference.completion_tokens]).toEqual([-16, 16]);
-
   // More than the adapter had: an engine that has made what nobody asked for.
   await sql`update replica_hours h set generation_tokens = h.generation_tokens + ${explained.completion_tokens}
     from replica_runs r where r.id = h.run_id and r.model = 'second'`;
