@@ -30,10 +30,12 @@ function fileWithAdapter(): string {
   return vllmFile({ lines });
 }
 
-/** What a span of two hours says of the model, however the hour may have changed meanwhile. */
+/** What a span of two hours says of the vLLM, however the hour may have changed meanwhile. */
 function sumOf(found: Body, read: (line: Body) => number): number {
-  return found.data.reduce((sum: number, line: Body) => sum + read(line), 0);
+  return ownLines(found).reduce((sum, line) => sum + read(line), 0);
 }
+
+const ownLines = ({ data }: Body): Body[] => data.filter(({ model }: Body) => model === 'chat');
 
 /** The adapter is asked what the base is, and says something else under its own name and at its own price. */
 async function sayOtherwise(): Promise<void> {
@@ -93,7 +95,7 @@ describe('a real vLLM', () => {
       ).toBe(0);
     }
     expect(sumOf(found, ({ engines }) => engines.prompt_tokens)).toBeGreaterThan(0);
-    const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
+    const kinds = ownLines(found).flatMap(({ explanations }) => explanations.map(({ kind }: Body) => kind));
     expect(kinds).toContain('probe');
     expect(kinds).not.toContain('unsure');
   });
