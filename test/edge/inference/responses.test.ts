@@ -339,6 +339,14 @@ describe('a wallet', () => {
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
 
+  it('that just pays for one does not end it, however long its words are', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0006');
+    // The wallet pays for 1500 tokens.
+    const answer = await ask({ tokens: 1400, says: ' organizations' }, streamed, { key });
+    expect(eventsOf(await answer.text()).at(-1)).toMatchObject({ type: 'response.completed' });
+    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1400 });
+  });
+
   it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     const answer = await ask({ gathered: 50 }, streamed, { key });
