@@ -78,7 +78,8 @@ describe.each(forms)('%s', (_, create, event) => {
 
   it('whose letters are escaped is not held for by more tokens', () => {
     const meter = create();
-    const escaped = (text: string): string => text.replaceAll(/[^\n -~]/g, (c) => `\\u0${c.charCodeAt(0).toString(16)}`);
+    const escaped = (text: string): string =>
+      text.replaceAll(/[^\n -~]/g, (c) => `\\u0${c.charCodeAt(0).toString(16)}`);
     for (let turn = 0; turn < 50; turn += 1) {
       for (const token of [' сотрудничества', ' в', ' области', ' образования', '.']) {
         meter.feed(escaped(frame(event(token))));
