@@ -92,12 +92,7 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
 
   function soon(): Promise<void> | void {
     const noted = written();
-    if (isAway) return;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, waitMs))).then(() =>
-      away(new Error(`no answer within ${waitMs} ms`)),
-    );
-    return Promise.race([noted, late]).finally(() => clearTimeout(timer));
+    return isAway ? undefined : inTime(noted, () => away(new Error(`no answer within ${waitMs} ms`)));
   }
 
   return {
@@ -127,4 +122,10 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
       if (isLower) await written();
     },
   };
+}
+
+function inTime(noted: Promise<void>, onLate: () => void): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, waitMs))).then(onLate);
+  return Promise.race([noted, late]).finally(() => clearTimeout(timer));
 }

@@ -8,7 +8,7 @@ const some = { promptTokens: 10_000, completionTokens: 10_000 };
 /** A database that answers as it is told, and what a gateway says to it. */
 function scripted(answer: () => Promise<unknown>) {
   const marks: string[] = [];
-  const warn = vi.fn();
+  const warn = vi.fn<Log['warn']>();
   const sql = (_text: unknown, mark: string): Promise<unknown> => {
     marks.push(mark);
     return answer();
@@ -20,7 +20,7 @@ function scripted(answer: () => Promise<unknown>) {
 describe('what a gateway has under way', () => {
   it('is known before a request goes on, and few requests wait for that', async () => {
     const { underWay, marks } = scripted(() => Promise.resolve([]));
-    const waited = Array.from({ length: 100 }, () => underWay.enter('chat', some));
+    const waited = Array.from({ length: 100 }, async () => underWay.enter('chat', some));
     await Promise.all(waited);
     expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
     expect(marks.length).toBeLessThan(4);
@@ -37,7 +37,7 @@ describe('what a gateway has under way', () => {
     }
     expect(warn).toHaveBeenCalledTimes(1);
     isAway = false;
-    underWay.enter('chat', some);
+    void underWay.enter('chat', some);
     await new Promise(setImmediate);
     expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
     expect(underWay.enter('other', some)).toBeInstanceOf(Promise);
