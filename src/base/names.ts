@@ -87,8 +87,8 @@ function ask(
         return await bothFamilies(resolver, name);
       } catch (error) {
         first ??= error;
-        // Where no name server answers, no other name is known to it either.
-        if (!isUnknown(error)) break;
+        // Where no name server answers, none tells of another name either. Some will not tell of names without a dot.
+        if (!isAnswered(error)) break;
       }
     }
     throw first;
@@ -96,8 +96,12 @@ function ask(
   return { answer, cancel: () => resolver.cancel() };
 }
 
-const isUnknown = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && (error.code === 'ENOTFOUND' || error.code === 'ENODATA');
+const hasCode = (error: unknown, codes: readonly string[]): boolean =>
+  error instanceof Error && 'code' in error && codes.includes(String(error.code));
+
+const isUnknown = (error: unknown): boolean => hasCode(error, ['ENOTFOUND', 'ENODATA']);
+/** A name server has said something. */
+const isAnswered = (error: unknown): boolean => isUnknown(error) || hasCode(error, ['EREFUSED', 'ESERVFAIL']);
 
 async function bothFamilies(resolver: Resolver, name: string): Promise<readonly string[]> {
   const found: (readonly string[])[] = [[], []];

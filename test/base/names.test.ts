@@ -115,6 +115,14 @@ describe('a name stands for', () => {
     expect(await names.resolve('db')).toEqual(['10.0.0.3']);
     await expect(names.resolve('hooks.')).rejects.toMatchObject({ code: 'ENOTFOUND' });
   });
+
+  it('what it is in a search domain, where name servers will not tell of names without a dot', async () => {
+    await writeFile(resolvFile, 'search one.example two.example\n');
+    const hosts = known({ 'hooks.two.example': ['10.0.0.2'] });
+    const names = await open((name) => (name.includes('.') ? hosts(name) : 'refused'));
+    expect(await names.resolve('hooks')).toEqual(['10.0.0.2']);
+    await expect(names.resolve('other')).rejects.toMatchObject({ code: 'EREFUSED' });
+  });
 });
 
 it('name servers that are silent keep nobody waiting but who asks them', async () => {

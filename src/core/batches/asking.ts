@@ -19,8 +19,11 @@ export interface Asking {
   kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
 }
 
-/** The same for the same line whenever it is asked, so that it is answered and charged once. */
-export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string => `${formatId('batch', id)}/${number}`;
+/**
+ * The same for the same line whenever it is asked, so that it is answered and charged once. No client can send it, which
+ * is held to ASCII: what has this key is a line, and may be concluded.
+ */
+export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string => `§${formatId('batch', id)}/${number}`;
 
 export interface BatchKey {
   readonly id: string;

@@ -4,6 +4,7 @@ import { networkInterfaces } from 'node:os';
 import ipaddr from 'ipaddr.js';
 import type { Clock } from '#base/clock.ts';
 import { createNames } from '#base/names.ts';
+import { plainAddress } from '#base/outbound.ts';
 
 /**
  * What no web address may lead to, whoever registers a node: listeners of the gateway itself, its PostgreSQL, Redis and
@@ -74,9 +75,6 @@ export function createDoors(options: DoorsOptions): Doors {
   };
 }
 
-/** An address as it is compared: one of IPv4 that is written as one of IPv6 is that of IPv4. */
-const plainOf = (address: string): string => ipaddr.process(address.replace(/%.*$/, '')).toString();
-
 function isOfCloud(address: string): boolean {
   return ipaddr.process(address).range() === 'linkLocal' || cloudAddresses.has(address);
 }
@@ -84,7 +82,7 @@ function isOfCloud(address: string): boolean {
 /** Whether one of them is this machine. */
 function isOwn(addresses: readonly string[]): boolean {
   const mine = new Set(
-    Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => plainOf(address))),
+    Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => plainAddress(address))),
   );
   return addresses.some((address) => {
     const range = ipaddr.process(address).range();
@@ -98,13 +96,13 @@ function createMemory(
 ): (host: string) => Promise<readonly string[]> {
   const known = new Map<string, { readonly addresses: readonly string[]; readonly untilMs: number }>();
   return async (host) => {
-    if (isIP(host) !== 0) return [plainOf(host)];
+    if (isIP(host) !== 0) return [plainAddress(host)];
     const nowMs = clock.monotonicMs();
     const before = known.get(host);
     if (before !== undefined && before.untilMs > nowMs) return before.addresses;
     // What it stood for last is better than nothing.
     const addresses = await resolve(host).then(
-      (found) => found.map(plainOf),
+      (found) => found.map(plainAddress),
       () => before?.addresses ?? [],
     );
     if (known.size >= namesMax) known.clear();

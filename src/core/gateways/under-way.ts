@@ -10,7 +10,8 @@ export interface CountedMost {
 /**
  * How much the requests may come to that this gateway has at each engine, known to the database before they are sent:
  * when it is killed, no book has more of theirs than that. A mark that is reached is raised to the double, so that few
- * requests wait for it, each no longer than `waitMs`; one that has become far too high is lowered.
+ * requests wait for it, none longer than `waitMs`, and none where the last one waited in vain; one that has become far
+ * too high is lowered.
  */
 export interface UnderWay {
   /** @param engineId the engine's, also for adapters @returns void where the database knows already */
@@ -58,6 +59,14 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
   const engines = new Map<string, Engine>();
   let writing: Promise<void> | null = null;
   let next: Promise<void> | null = null;
+  /** The last one that was waited for failed, or was late: nobody waits until one is written again. */
+  let isAway = false;
+
+  /** Said once. */
+  function away(error: unknown): void {
+    if (!isAway) log.warn({ err: error }, 'what this gateway has under way could not be noted in PostgreSQL');
+    isAway = true;
+  }
 
   async function write(): Promise<void> {
     const marks = [...engines].map(([engineId, { mark }]) => [engineId, mark] as const);
@@ -65,8 +74,9 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
       await db.sql`update gateway_runs set under_way = ${JSON.stringify(Object.fromEntries(marks))}::text::jsonb
         where id = ${id}`;
       for (const [engineId, mark] of marks) Object.assign(engines.get(engineId) ?? {}, { known: mark });
+      isAway = false;
     } catch (error) {
-      log.warn({ err: error }, 'what this gateway has under way could not be noted in PostgreSQL');
+      away(error);
     }
   }
 
@@ -80,10 +90,9 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
     return next;
   }
 
-  function soon(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, waitMs)));
-    return Promise.race([written(), late]).finally(() => clearTimeout(timer));
+  function soon(): Promise<void> | void {
+    const noted = written();
+    return isAway ? undefined : inTime(noted, () => away(new Error(`no answer within ${waitMs} ms`)));
   }
 
   return {
@@ -113,4 +122,10 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
       if (isLower) await written();
     },
   };
+}
+
+function inTime(noted: Promise<void>, onLate: () => void): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, waitMs))).then(onLate);
+  return Promise.race([noted, late]).finally(() => clearTimeout(timer));
 }

@@ -2,7 +2,7 @@ import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/js
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
-import { TextCount } from './text-count.ts';
+import { TextCount, writtenChars } from './text-count.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
 
@@ -95,9 +95,9 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     if (found === null) return this.#scanned(frame);
     const [, kind = '', first] = found;
     if (first === '"' || uncounted.has(kind)) return this.#shown(frame.text);
-    // From the first character, which was found, to the quote and the braces that end the event.
-    const bytes = first === undefined ? 1 : frame.end - frame.start - found[0].length - 2;
-    return this.#token(frame.text, bytes);
+    // From the quote before the first character, which was found last.
+    const quoteAt = frame.start + found[0].length - 2;
+    return this.#token(frame.text, first === undefined ? 1 : writtenChars(frame.text, quoteAt, frame.end));
   }
 
   /** What the client gets of this frame, with what was held back before it. */
@@ -132,14 +132,14 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 
   #delta({ text }: Frame, delta: string | null): string {
-    const bytes = tokenBytes(delta);
-    return bytes > 0 ? this.#token(text, bytes) : this.#shown(text);
+    const chars = tokenChars(delta);
+    return chars > 0 ? this.#token(text, chars) : this.#shown(text);
   }
 
   /** A text behind the final count is one that nobody has counted. */
-  #token(text: string, bytes: number): string {
+  #token(text: string, chars: number): string {
     if (this.#ending !== '') return this.fail('garbage');
-    this.#counted.add(bytes);
+    this.#counted.add(chars);
     return this.#shown(text);
   }
 
@@ -201,7 +201,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
 }
 
 /** Of the text of a delta, at least one where it is something else; 0 where there is none. */
-function tokenBytes(delta: string | null): number {
+function tokenChars(delta: string | null): number {
   const { type, ...rest } = parseObject(delta);
   if (uncounted.has(String(type))) return 0;
   const lengths = Object.values(rest).map((value) => (typeof value === 'string' ? value.length : 1));

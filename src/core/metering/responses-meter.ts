@@ -2,7 +2,7 @@ import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/js
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
-import { TextCount, writtenLength } from './text-count.ts';
+import { TextCount, writtenChars } from './text-count.ts';
 import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
 
@@ -104,8 +104,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
     if (at !== -1) at += deltaMark.length;
     while (text.charCodeAt(at) === SPACE) at += 1;
     const isText = at !== -1 && at < end && text.charCodeAt(at) === QUOTE;
-    const bytes = isText ? writtenLength(text, at, end) : 1;
-    if (bytes > 0) this.#counted.add(bytes);
+    const chars = isText ? writtenChars(text, at, end) : 1;
+    if (chars > 0) this.#counted.add(chars);
   }
 
   /** What the client gets of this frame, with what was held back before it. */

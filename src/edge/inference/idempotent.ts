@@ -26,9 +26,11 @@ export function hasIdempotencyKey(incoming: IncomingMessage): boolean {
 }
 
 /** @throws AppError invalid_request_error */
-function readIdempotencyKey(incoming: IncomingMessage): string {
+function readIdempotencyKey({ incoming, terms }: Call): string {
   const value = incoming.headers[headerName];
-  if (typeof value === 'string' && /^[\x20-\x7e]{1,255}$/.test(value)) return value;
+  // What the gateway itself asks has keys of its own.
+  const pattern = terms.isWholeOrFree ? /^§[\x20-\x7e]{1,254}$/ : /^[\x20-\x7e]{1,255}$/;
+  if (typeof value === 'string' && pattern.test(value)) return value;
   throw new AppError('invalid_request_error', {
     message: 'Idempotency-Key: send 1 to 255 printable ASCII characters.',
     param: 'Idempotency-Key',
@@ -49,7 +51,7 @@ export async function claimKey(
   { caller, fields }: InferenceRequest,
   onWait: () => void,
 ): Promise<Claimed> {
-  const idempotencyKey = readIdempotencyKey(call.incoming);
+  const idempotencyKey = readIdempotencyKey(call);
   const { requestId } = call;
   const { id: keyId, organizationId } = caller.key;
   const bodyHash = Buffer.from(fields.hash ?? '', 'hex');

@@ -90,7 +90,7 @@ describe('an answer that was charged, and that no worker lived to note', () => {
     turn(how === 'cancelled' ? leaseMs + 1 : 86_400_001);
     const kept = await keptOf({ answer: 'charged' });
     const concluded = new Set<string>();
-    const next = work(untilEnded, { charged: new Map([[`${id}/1`, kept]]), concluded });
+    const next = work(untilEnded, { charged: new Map([[`§${id}/1`, kept]]), concluded });
     const batch = await drive(next, id, 0);
     expect(batch).toMatchObject({ status: how, request_counts: { total: 4, completed: 1, failed: 0 } });
     expect(await lines(batch.output_file_id)).toMatchObject([
@@ -102,13 +102,13 @@ describe('an answer that was charged, and that no worker lived to note', () => {
     ]);
     const errors = await lines(batch.error_file_id);
     expect(errors.map(({ custom_id: name }) => name)).toEqual(['line-0', 'line-2', 'line-3']);
-    expect([...concluded]).toEqual(Array.from({ length: 4 }, (_, n) => `${id}/${n}`));
+    expect([...concluded]).toEqual(Array.from({ length: 4 }, (_, n) => `§${id}/${n}`));
     expect(next.asked).toEqual([]);
   });
 
   it('takes the place of what the same request failed with later', async () => {
     const { id } = await start(linesOf(2));
-    const charged = new Map([[`${id}/0`, await keptOf({ answer: 'charged' })]]);
+    const charged = new Map([[`§${id}/0`, await keptOf({ answer: 'charged' })]]);
     const answering = (status: number) => Promise.resolve(answerOf(status, { error: { code: 'upstream_error' } }));
     const scripted = work((request) => answering(numberOf(request) === 0 ? 422 : 200), { charged });
     const batch = await drive(scripted, id);

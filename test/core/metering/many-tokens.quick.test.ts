@@ -31,6 +31,25 @@ const forms = [
     (text: string) => ({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } }),
   ],
   [
+    'a message of vLLM',
+    () => createMessagesMeter(options),
+    (text: string) => ({ type: 'content_block_delta', delta: { type: 'text_delta', text }, index: 0 }),
+  ],
+  [
+    'reasoning of vLLM',
+    () => createMessagesMeter(options),
+    (thinking: string) => ({ type: 'content_block_delta', delta: { type: 'thinking_delta', thinking }, index: 0 }),
+  ],
+  [
+    'a call of a tool of vLLM',
+    () => createMessagesMeter(options),
+    (json: string) => ({
+      type: 'content_block_delta',
+      delta: { type: 'input_json_delta', partial_json: json },
+      index: 0,
+    }),
+  ],
+  [
     'a message whose events end with their type',
     () => createMessagesMeter(options),
     (text: string) => ({ delta: { type: 'text_delta', text }, index: 0, type: 'content_block_delta' }),
@@ -46,11 +65,34 @@ describe.each(forms)('%s', (_, create, event) => {
     expect([meter.outputTokens, meter.likelyTokens]).toEqual([11, 11]);
   });
 
+  it.each([
+    ['long words', ['Furthermore', ',', ' international', ' organizations', ' acknowledged', ' responsibilities', '.']],
+    ['blanks', ['{', '\n                            ', '"', 'name', '":', ' []']],
+    ['quotes', ['{"', 'city', '":"', 'Paris', '","', 'street', '":"\\"', 'x', '\\""}']],
+    ['Chinese', ['国际', '组织', '承认', '了', '合作', '的', '必要性', '。']],
+  ])('of events of one token each is not held for by more of them, whatever they say: %s', (_words, tokens) => {
+    const meter = create();
+    for (let turn = 0; turn < 50; turn += 1) for (const token of tokens) meter.feed(frame(event(token)));
+    expect([meter.outputTokens, meter.likelyTokens]).toEqual([50 * tokens.length, 50 * tokens.length]);
+  });
+
+  it('whose letters are escaped is not held for by more tokens', () => {
+    const meter = create();
+    const escaped = (text: string): string =>
+      text.replaceAll(/[^\n -~]/g, (c) => `\\u0${c.charCodeAt(0).toString(16)}`);
+    for (let turn = 0; turn < 50; turn += 1) {
+      for (const token of [' сотрудничества', ' в', ' области', ' образования', '.']) {
+        meter.feed(escaped(frame(event(token))));
+      }
+    }
+    expect([meter.outputTokens, meter.likelyTokens]).toEqual([250, 250]);
+  });
+
   it('of events of many tokens is held for by its text, and billed without a count by its events', () => {
     const meter = create();
     for (let read = 0; read < 10; read += 1) meter.feed(frame(event(' "word"'.repeat(40))));
     expect(meter.usage()).toMatchObject({ source: 'counted', usage: { outputTokens: 10 } });
-    expect(meter.likelyTokens).toBeGreaterThan(400);
+    expect(meter.likelyTokens).toBeGreaterThan(150);
     // 40 words of three tokens in each.
     expect(meter.likelyTokens).toBeLessThan(1200);
   });

@@ -1,6 +1,8 @@
 import { createServer, request } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, connect, createServer as createSocketServer, type Server } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import os from 'node:os';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { proxyServer } from '#core/runs/runner/keeper-proxy.ts';
 
 const said = new Map([
@@ -71,5 +73,40 @@ describe('the proxy of a run', () => {
     expect([status, dialed]).toEqual([how === 'forwards' ? 204 : 200, ['93.184.215.66', '93.184.215.14']]);
     answering.close();
     served.close();
+  });
+
+  describe('on a machine with public addresses', () => {
+    afterEach(() => {
+      vi.restoreAllMocks();
+      syncBuiltinESMExports();
+    });
+
+    it.each(['93.184.215.14', '[::ffff:93.184.215.14]', '[2a01:4f8:0:0::1]', '[2A01:4F8::1]', '[2a01:4f8::1%1]'])(
+      'reaches none of these, however it is written: %s',
+      async (host) => {
+        const own = (address: string) => ({ address }) as os.NetworkInterfaceInfo;
+        vi.spyOn(os, 'networkInterfaces').mockReturnValue({ eth0: [own('93.184.215.14'), own('2a01:4f8::1')] });
+        syncBuiltinESMExports();
+        const dialed: string[] = [];
+        const dial = (address: string) => {
+          dialed.push(address);
+          return connect(1, '127.0.0.1');
+        };
+        const outbound = { resolve: () => Promise.resolve([]), dial };
+        const served = createSocketServer(proxyServer({ port: 0, nodes: [], publicPorts: 'all' }, outbound));
+        await new Promise<void>((resolve) => served.listen(0, '127.0.0.1', resolve));
+        const status = await new Promise((resolve, reject) => {
+          request({ host: '127.0.0.1', port: portOf(served), agent: false, method: 'CONNECT', path: `${host}:443` })
+            .on('connect', ({ statusCode }, socket) => {
+              socket.destroy();
+              resolve(statusCode);
+            })
+            .on('error', reject)
+            .end();
+        });
+        expect([status, dialed]).toEqual([403, []]);
+        served.close();
+      },
+    );
   });
 });

@@ -207,6 +207,14 @@ it('a wallet that is used up ends a stream with an event, and is never below zer
   expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
 });
 
+it('a wallet that just pays for a stream does not end it', async () => {
+  const { key } = await openOrganization(bench.gateway, '0.0006');
+  // The wallet pays for 1500 tokens.
+  const answer = await ask({ output_tokens: 1400 }, { ...streamed, max_tokens: 5000 }, { key });
+  expect(eventsOf(await answer.text()).at(-1)).toMatchObject({ type: 'message_stop' });
+  expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1400 });
+});
+
 describe('an answer that is kept', () => {
   let key: string;
   beforeAll(async () => {

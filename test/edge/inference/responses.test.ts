@@ -328,7 +328,7 @@ describe('a client that leaves', () => {
   });
 });
 
-describe('a wallet', () => {
+describe('a wallet of 1500 tokens', () => {
   it('that is used up ends a stream by the tokens that were seen, and is never below zero', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     const answer = await ask({ tokens: 3000, end: 'hang' }, { ...streamed }, { key });
@@ -339,12 +339,18 @@ describe('a wallet', () => {
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
 
+  it('that just pays for one does not end it, however long its words are', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0006');
+    const answer = await ask({ tokens: 1400, says: ' organizations' }, streamed, { key });
+    expect(eventsOf(await answer.text()).at(-1)).toMatchObject({ type: 'response.completed' });
+    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1400 });
+  });
+
   it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     const answer = await ask({ gathered: 50 }, streamed, { key });
     const events = eventsOf(await answer.text());
     expect(events.at(-1)).toMatchObject({ type: 'error', code: 'insufficient_funds' });
-    // The wallet pays for 1500 tokens.
     expect(events.filter(({ type }) => type.endsWith('.delta')).length).toBeLessThan(200);
     expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'ended', usage_source: 'engine' });
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);

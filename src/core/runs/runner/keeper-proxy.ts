@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
+import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound, plainAddress } from '#base/outbound.ts';
 import type { ProxyRules } from './keeper-plan.ts';
 
 /**
@@ -110,13 +110,15 @@ async function allowed(
     return addresses.filter((address) => isSsh || !isOfMachine(address, own));
   }
   if (publicPorts !== 'all' && !publicPorts.includes(port)) return [];
-  return addresses.filter((address) => isPublicAddress(address) && !own.has(address));
+  return addresses.filter((address) => isPublicAddress(address) && !own.has(plainAddress(address)));
 }
 
-const isOfMachine = (address: string, own: ReadonlySet<string>): boolean =>
-  own.has(address) || /^(?:127\.|0\.|169\.254\.|::|fe[89ab])/i.test(address);
+function isOfMachine(text: string, own: ReadonlySet<string>): boolean {
+  const address = plainAddress(text);
+  return own.has(address) || /^(?:127\.|0\.|169\.254\.|::|fe[89ab])/.test(address);
+}
 
 function ownAddresses(): ReadonlySet<string> {
   const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-  return new Set(all.map(({ address }) => address));
+  return new Set(all.map(({ address }) => plainAddress(address)));
 }

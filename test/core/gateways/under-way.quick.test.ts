@@ -1,0 +1,52 @@
+import { describe, expect, it, vi } from 'vitest';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { createUnderWay } from '#core/gateways/under-way.ts';
+
+const some = { promptTokens: 10_000, completionTokens: 10_000 };
+
+/** A database that answers as it is told, and what a gateway says to it. */
+function scripted(answer: () => Promise<unknown>) {
+  const marks: string[] = [];
+  const warn = vi.fn<Log['warn']>();
+  const sql = (_text: unknown, mark: string): Promise<unknown> => {
+    marks.push(mark);
+    return answer();
+  };
+  const underWay = createUnderWay({ db: { sql } as unknown as Db, log: { warn } as unknown as Log, id: 'run' });
+  return { underWay, marks, warn };
+}
+
+describe('what a gateway has under way', () => {
+  it('is known before a request goes on, and few requests wait for that', async () => {
+    const { underWay, marks } = scripted(() => Promise.resolve([]));
+    const waited = Array.from({ length: 100 }, async () => underWay.enter('chat', some));
+    await Promise.all(waited);
+    expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
+    expect(marks.length).toBeLessThan(4);
+    expect(JSON.parse(marks.at(-1) ?? '').chat.promptTokens).toBeGreaterThanOrEqual(1_000_000);
+  });
+
+  it('keeps no request while PostgreSQL is away, and is complained of once, until it is there again', async () => {
+    let isAway = true;
+    const { underWay, warn } = scripted(() => (isAway ? Promise.reject(new Error('away')) : Promise.resolve([])));
+    await underWay.enter('chat', some);
+    for (let request = 0; request < 50; request += 1) {
+      expect(underWay.enter('chat', some)).toBeUndefined();
+      await new Promise(setImmediate);
+    }
+    expect(warn).toHaveBeenCalledTimes(1);
+    isAway = false;
+    void underWay.enter('chat', some);
+    await new Promise(setImmediate);
+    expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
+    expect(underWay.enter('other', some)).toBeInstanceOf(Promise);
+  });
+
+  it('keeps no other request where PostgreSQL is silent for one', async () => {
+    const { underWay, warn } = scripted(() => new Promise(() => undefined));
+    await underWay.enter('chat', some);
+    expect(underWay.enter('chat', some)).toBeUndefined();
+    expect(warn).toHaveBeenCalledTimes(1);
+  });
+});
