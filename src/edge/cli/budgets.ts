@@ -3,6 +3,7 @@ import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } 
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { UsageError } from './errors.ts';
+import { findKeyId } from './keys.ts';
 import { projectIdOf } from './projects.ts';
 import { cleanLine } from './table.ts';
 
