@@ -64,7 +64,8 @@ export function forgetToken(context: HttpContext, { cookieName, isSecure: secure
 
 /** An address that differs in TLS alone is that of a proxy which the gateway was not told of. */
 function nextStep(sent: string | null, origin: string): string {
-  if (sent !== origin.replace(/^http:/, 'https:')) return 'Open the page here and send it again.';
+  const isTlsHidden = sent !== origin && sent === origin.replace(/^http:/, 'https:');
+  if (!isTlsHidden) return 'Open the page here and send it again.';
   return 'Where a proxy with TLS stands in front, its address must be in HEADGATE_TRUSTED_PROXIES.';
 }
 
