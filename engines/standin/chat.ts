@@ -82,8 +82,11 @@ function accept(body: Body, engine: Engine): Accepted | Refused {
   return { params, prompt, formatted };
 }
 
-/** Answers POST /v1/chat/completions. */
-export function answerChat(engine: Engine, exchange: Exchange, body: Body): void {
+/**
+ * Answers POST /v1/chat/completions.
+ * @param abortId what `/abort_requests` takes, where that is not the answer's id
+ */
+export function answerChat(engine: Engine, exchange: Exchange, body: Body, abortId?: string): void {
   const knobs = mergeKnobs(engine.options.knobs, body.standin);
   const accepted = accept(body, engine);
   if ('status' in accepted) {
@@ -116,7 +119,7 @@ export function answerChat(engine: Engine, exchange: Exchange, body: Body): void
     );
     return createChoice({
       index,
-      id: printer.id,
+      id: abortId ?? printer.id,
       script,
       prompt: prompt.scan,
       cachedTokens: cacheUse.cachedTokens,

@@ -97,7 +97,7 @@ export const errorAnswerHeaders = z.object({
     '1',
   ),
   'x-should-retry': header(
-    'false where no SDK should wait: monthly_quota_exceeded, and 503 that only an operator can mend',
+    'false where no SDK should try again: monthly_quota_exceeded, 501, and 503 that only an operator can mend',
   ),
   ...limits,
 });

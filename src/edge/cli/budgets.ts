@@ -3,6 +3,7 @@ import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } 
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { confirm, yesOption } from './confirm.ts';
 import { UsageError } from './errors.ts';
+import { findKeyId } from './keys.ts';
 import { projectIdOf } from './projects.ts';
 import { cleanLine } from './table.ts';
 
@@ -47,14 +48,14 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAfterList(context, { path: collection, item: budget }), { headings, row, none });
 }
 
-/** @throws UsageError where none or several are named */
+/** @throws UsageError where none or several are named; FailedError where nothing has the name */
 async function scopeOf(context: CommandContext): Promise<{ readonly type: string; readonly id: string | null }> {
   const [key, project, user] = ['key', 'project', 'user'].map((name) => textFlag(context, name));
   const isEach = context.flags['each-user'] === true;
   const named = [key, project, user].filter((word) => word !== null && word !== undefined).length + (isEach ? 1 : 0);
   if (named !== 1) throw new UsageError('name one of --key, --project, --user and --each-user');
   if (isEach) return { type: 'user', id: null };
-  if (typeof key === 'string') return { type: 'api_key', id: key };
+  if (typeof key === 'string') return { type: 'api_key', id: await findKeyId(context, key) };
   if (typeof user === 'string') return { type: 'user', id: user };
   return { type: 'project', id: await projectIdOf(context, project ?? '') };
 }
@@ -128,11 +129,11 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets create',
     usage:
-      'USD (--key ID|--project ID|NAME|--user NAME|--each-user) [--period daily|monthly] [--mode hard|soft] [--alerts LIST] [--org ID]',
+      'USD (--key ID|NAME|--project ID|NAME|--user NAME|--each-user) [--period daily|monthly] [--mode hard|soft] [--alerts LIST] [--org ID]',
     summary: 'Make a budget of a key, a project, an end user, or each end user.',
     words: { min: 1, max: 1 },
     options: {
-      key: { type: 'string', about: 'the id of the key whose spending it bounds' },
+      key: { type: 'string', about: 'the key whose spending it bounds' },
       project: { type: 'string', about: 'the project whose spending it bounds' },
       user: { type: 'string', about: 'the end user, as requests name him' },
       'each-user': { type: 'boolean', about: 'each end user that has no budget of his own' },

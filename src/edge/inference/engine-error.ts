@@ -61,7 +61,7 @@ function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnsw
   if (sent.isForAdapter && unknownModel.test(text)) return lacksAdapter(isOurs);
   if (!sent.mayBeUnserved || !unknownRoute.test(text)) return null;
   const message = 'The engine of this model does not serve this route; ask the model by another one.';
-  const error = new AppError('not_implemented', { message, reason: 'engine_404' });
+  const error = new AppError('not_implemented', { message, lasting: true, reason: 'engine_404' });
   return { error, retry: false, unreachable: false, refusedWith: 404 };
 }
 

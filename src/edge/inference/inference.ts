@@ -165,7 +165,7 @@ function createLists(parts: InferenceParts): Hono<HttpEnv> {
   for (const { path, message } of unserved) {
     app.post(path, requestId, async (context) => {
       await known(context);
-      throw new AppError('not_implemented', { message });
+      throw new AppError('not_implemented', { message, lasting: true });
     });
   }
   return app;

@@ -62,6 +62,13 @@ export function forgetToken(context: HttpContext, { cookieName, isSecure: secure
   deleteCookie(context, cookieName, { path: '/', secure, httpOnly: true, sameSite: 'Lax' });
 }
 
+/** An address that differs in TLS alone is that of a proxy which the gateway was not told of. */
+function nextStep(sent: string | null, origin: string): string {
+  const isTlsHidden = sent !== origin && sent === origin.replace(/^http:/, 'https:');
+  if (!isTlsHidden) return 'Open the page here and send it again.';
+  return 'Where a proxy with TLS stands in front, its address must be in HEADGATE_TRUSTED_PROXIES.';
+}
+
 /**
  * Only a page of this very place may send a form: browsers say where a form comes from, and no page can say otherwise
  * (Fetch, sections 3.2 and 3.7).
@@ -71,6 +78,6 @@ export function requireOwnOrigin(context: HttpContext, { origin }: Place): void 
   const site = headerOf(context, 'sec-fetch-site') ?? 'same-origin';
   if (headerOf(context, 'origin') === origin && site === 'same-origin') return;
   throw new AppError('insufficient_scope', {
-    message: `This form was not sent by a page of ${origin}: nothing was done. Open the page here and send it again.`,
+    message: `This form was not sent by a page of ${origin}: nothing was done. ${nextStep(headerOf(context, 'origin'), origin)}`,
   });
 }

@@ -15,6 +15,7 @@ describe('headgate budgets', () => {
     expect((await run(['budgets', 'create', 'five', '--each-user'], key)).stderr).toContain('amount');
     expect((await run(['budgets', 'edit', 'x'], key)).stderr).toContain('name what changes');
     expect((await run(['budgets', 'edit', 'x', '--amount', '5'], key)).stderr).toContain('"headgate budgets ls"');
+    expect((await run(['budgets', 'create', '5', '--key', 'none'], key)).stderr).toContain('"headgate keys ls"');
     expect(await run(['budgets', 'ls'], key)).toMatchObject({ stdout: expect.stringContaining('there is no budget') });
   });
 
@@ -26,6 +27,10 @@ describe('headgate budgets', () => {
     const project = (await api().ask('/v1/projects', { key })).body.data[0];
     expect((await run(['budgets', 'create', '9', '--project', project.name], key)).stdout).toContain(
       `monthly hard budget of ${project.id}, 9 USD`,
+    );
+    const { body } = await api().ask('/v1/keys', { key, body: { name: 'app' } });
+    expect((await run(['budgets', 'create', '1', '--key', 'app'], key)).stdout).toContain(
+      `budget of ${body.id}, 1 USD`,
     );
     expect((await run(['budgets', 'ls'], key)).stdout).toMatch(
       new RegExp(`^${id} +each user +daily +hard +5 +- +- .* 50%`, 'm'),

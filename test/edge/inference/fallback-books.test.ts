@@ -41,7 +41,8 @@ const bench = useInference(async () => {
       gone: externalFile('gone', nowhere, naming('reserve')),
       chain: externalFile('chain', nowhere, naming('sick, spare')),
       replies: externalFile('replies', responses.url, { priced: false, lines: [dear] }),
-      'gone-too': externalFile('gone-too', nowhere, naming('spare, replies')),
+      routeless: externalFile('routeless', `${responses.url}/nowhere`),
+      'gone-too': externalFile('gone-too', nowhere, naming('routeless, replies')),
       embed: standinFile('embed', { taskType: 'embedding', priced: false, lines: [dear] }),
       'embed-gone': externalFile('embed-gone', nowhere, { taskType: 'embedding', ...naming('embed') }),
       'embed-broken': standinFile('embed-broken', {

@@ -199,7 +199,7 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
         answer.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error }));
       } else if (body.stream === true && (script.status ?? 200) === 200) await stream(body, script, answer);
       else json(body, script, answer);
-    } else answer.writeHead(404).end();
+    } else answer.writeHead(404).end('{"detail":"Not Found"}');
   }
 
   const server = createServer((request, answer) => void serve(request, answer));

@@ -1,13 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  type Body,
-  errorOf,
-  eventually,
-  externalFile,
-  openOrganization,
-  standinFile,
-  useInference,
-} from './inference-gateway.ts';
+import { type Body, errorOf, eventually, externalFile, openOrganization, useInference } from './inference-gateway.ts';
 import { enginePath, type ResponsesEngine, type Script, startResponsesEngine, usageOf } from './responses-engine.ts';
 
 /** POST /v1/responses through a gateway to an engine that answers as the request says. */
@@ -22,7 +14,7 @@ const bench = useInference(async () => {
       chat: externalFile('team/chat', engine.url, { lines: ['kind: vllm'] }),
       open: externalFile('open', engine.url, { lines: ['kind: vllm', allow] }),
       other: externalFile('other', engine.url),
-      standin: standinFile('standin'),
+      routeless: externalFile('routeless', `${engine.url}/nowhere`),
       embed: externalFile('embed', engine.url, { taskType: 'embedding', lines: ['kind: vllm'] }),
     },
   };
@@ -190,9 +182,10 @@ describe('is refused, and no engine sees it:', () => {
 });
 
 it('an engine that does not know the route is told apart from one that fails', async () => {
-  const answer = await bench.post(path, { model: 'standin', input: 'Hi' });
+  const answer = await bench.post(path, { model: 'routeless', input: 'Hi' });
   const error = await errorOf(answer);
   expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
+  expect(answer.headers.get('x-should-retry')).toBe('false');
   expect(error.message).toContain('does not serve this route');
   expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
 });

@@ -36,6 +36,15 @@ describe('a form is refused', () => {
     expect(await keyNames()).not.toContain('forged');
   });
 
+  it('of a page behind a proxy that the gateway was not told of, with what mends it', async () => {
+    const origin = gateway.url.replace('http:', 'https:');
+    const told = await admin.post('/portal/keys', newKey, { origin });
+    expect([told.status, told.text.includes('HEADGATE_TRUSTED_PROXIES')]).toEqual([403, true]);
+    const other = await admin.post('/portal/keys', newKey, { origin: 'https://evil.example' });
+    expect([other.status, other.text.includes('HEADGATE_TRUSTED_PROXIES')]).toEqual([403, false]);
+    expect(await keyNames()).not.toContain('forged');
+  });
+
   it('of another type than forms have, which other sites can send without asking', async () => {
     for (const type of ['text/plain', 'application/json', 'multipart/form-data; boundary=x']) {
       const { status } = await admin.post('/portal/keys', newKey, { 'content-type': type });

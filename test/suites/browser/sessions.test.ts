@@ -95,7 +95,7 @@ it('times are in the zone of the reader, UTC on hover; a keyboard gets everywher
   await page.keyboard.press('Tab');
   expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
   await page.keyboard.press('Enter');
-  expect(new URL(page.url()).hash).toBe('#main');
+  await page.waitForURL(({ hash }) => hash === '#main');
 });
 
 it('sessions and the inputs of a stack are read at 360 pixels without scrolling sideways', async () => {
