@@ -59,10 +59,9 @@ export const modelParts = {
   read: `${modelsLua}
 local models = {}
 for index = 18, #ARGV, 7 do
-  local slot, _, tokens, day = limitOf(ARGV[index])
+  local slot, _, tokens = limitOf(ARGV[index])
   if slot then
     models[slot] = models[slot] or readModel(KEYS[8], KEYS[9], slot, tokens, me)
-    if day and not models[slot].d then return {'day', now, slot} end
   end
 end
 local function metOf(by)
@@ -71,8 +70,12 @@ local function metOf(by)
   return ' ' .. windowText(one.s, one.n, one.t) .. ' ' .. (one.d and text(one.d) or '-')
 end
 `,
-  refuse: `
+  /** Says so of this request alone: others of its key, of other models, wait for no day. */
+  know: `
   local slot, requests, tokens, day = limitOf(by)
+  if day and not models[slot].d then return 'day' end
+`,
+  refuse: `
   if slot and modelRefuses(models[slot], requests, tokens, day, estimate) then
     return 'project_limit_exceeded ' .. used() .. metOf(by)
   end

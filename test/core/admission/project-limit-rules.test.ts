@@ -69,9 +69,13 @@ class Scene {
 
   readonly projectLimits = { of: (_: Spender, model: string) => this.limits.get(model) ?? null };
 
-  readonly loadDay = ({ model, dayMs }: CountedDay, ids: readonly string[]) => {
+  /** What a reading of the books waits for. */
+  beforeDay = Promise.resolve();
+
+  readonly loadDay = async ({ model, dayMs }: CountedDay, ids: readonly string[]) => {
+    await this.beforeDay;
     const own = [...this.booked].filter(([id, by]) => by === model && dayStartMs(uuidTimeMs(id)) === dayMs);
-    return Promise.resolve({ requests: own.length, counted: ids.filter((id) => this.booked.get(id) === model) });
+    return { requests: own.length, counted: ids.filter((id) => this.booked.get(id) === model) };
   };
 
   request(model: Model, estimatedTokens: number): AdmitRequest {
@@ -222,5 +226,27 @@ describe('the rules of limits of projects', () => {
       }),
       { numRuns: 200 },
     );
+  });
+});
+
+describe('a day that is not known', () => {
+  it('is waited for by nobody who asks for another model, however many ask for this one', async () => {
+    const scene = new Scene();
+    const admission = scene.redis();
+    expect(await ask(admission, scene.request('b', 1))).toEqual(['ok', [null, null]]);
+    scene.limit('a', { requestsPerDay: 1000 });
+    const { promise: isRead, resolve: read } = Promise.withResolvers<void>();
+    scene.beforeDay = isRead;
+    const waiting: Promise<unknown>[] = [];
+    let isAnswered = false;
+    const other = ask(admission, scene.request('b', 1)).finally(() => (isAnswered = true));
+    for (let time = 0; time < 500 && !isAnswered; time += 1) {
+      waiting.push(ask(admission, scene.request('a', 1)));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await other).toEqual(['ok', [null, null]]);
+    read();
+    expect(new Set((await Promise.all(waiting)).map((said) => JSON.stringify(said).slice(0, 5)))).toEqual(new Set(['["ok"']));
+    await admission.close();
   });
 });
