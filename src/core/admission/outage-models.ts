@@ -141,6 +141,11 @@ export class OutageModels {
     local.dayRequests += 1;
   }
 
+  /** Whether a request counts here against any limits. */
+  has(requestId: string): boolean {
+    return this.#holds.has(requestId);
+  }
+
   /** Whether a request that was admitted here counts against these limits. */
   counts(requestId: string, { limit }: ModelPart): boolean {
     return this.#holds.get(requestId)?.slot === limit.slot;

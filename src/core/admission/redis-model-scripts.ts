@@ -138,11 +138,11 @@ end
 
 /**
  * Counts what a gateway has admitted in Redis' place against a project's limits, and what of it has ended since; once,
- * however often it comes. What there was of the day the books say.
- * KEYS models days told · ARGV deadline message slot limit requests tokens beganMs
+ * however often it comes. What there was of the day the books say, and who reads them now reads them again.
+ * KEYS models days told loading · ARGV deadline message slot limit requests tokens beganMs
  */
 export const tellModelScript = script(`${windows}${windowLua}
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[4])
 if redis.call('GET', KEYS[3]) == ARGV[2] then return {'ok', now} end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ${knownTtlMs})
 local slot, limit, began = ARGV[3], tonumber(ARGV[4]), math.min(tonumber(ARGV[7]), now)

@@ -250,3 +250,31 @@ describe('a day that is not known', () => {
     await admission.close();
   });
 });
+
+describe('in memory, a limit of a project', () => {
+  it('has the day of a request back that moves away, though nobody limited the day when it was admitted', async () => {
+    const history: readonly Step[] = [
+      { kind: 'limit', model: 'a', limits: { requestsPerMinute: 9, tokensPerMinute: null, requestsPerDay: null } },
+      { kind: 'admit', model: 'a', estimate: 1 },
+      { kind: 'limit', model: 'a', limits: { requestsPerMinute: 9, tokensPerMinute: null, requestsPerDay: 2 } },
+      { kind: 'admit', model: 'a', estimate: 1 },
+      { kind: 'move', which: 0, to: 'b', estimate: 1, isForced: false },
+      { kind: 'admit', model: 'a', estimate: 1 },
+    ];
+    const said = await play('memory', history);
+    expect(said.at(-1)).toEqual(['ok', [0, null]]);
+    expect(said).toEqual(await play('redis', history));
+  });
+
+  it('counts what an earlier run has spooled, once it is in the books', async () => {
+    const scene = new Scene();
+    const admission = scene.memory();
+    scene.limit('a', { requestsPerDay: 2 });
+    expect(await ask(admission, scene.request('a', 1))).toEqual(['ok', [1, null]]);
+    const earlier = scene.request('a', 1);
+    scene.booked.set(earlier.requestId, 'a');
+    const { organizationId, keyId, requestId } = earlier;
+    admission.settleReplayed(organizationId, keyId, requestId, { chargedPicoUsd: 0n, tokens: 1 });
+    expect(await ask(admission, scene.request('a', 1))).toEqual(['rate_limit_exceeded', 'requestsPerDay', [0, null]]);
+  });
+});
