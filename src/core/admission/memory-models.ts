@@ -3,9 +3,9 @@ import { uuidTimeMs } from '#base/id.ts';
 import {
   countOfModel,
   dayStartMs,
-  type LimitsView,
   type ModelRefusal,
   type ModelUse,
+  type ModelView,
   nextDayMs,
   refuseByModel,
   reserve,
@@ -88,7 +88,7 @@ export class MemoryModels {
     return refuseByModel(bound.slot.use, bound.limit.limits, estimatedTokens, this.#moment);
   }
 
-  view({ limit, slot }: ModelBound): Pick<LimitsView, 'requests' | 'tokens'> {
+  view({ limit, slot }: ModelBound): ModelView {
     return viewModel(slot.use, limit.limits, this.#moment);
   }
 
