@@ -165,6 +165,8 @@ export interface Forecast {
   readonly estimatedPicoUsd: bigint;
   /** What it may cost at most, whatever the wallet has. */
   readonly worstPicoUsd: bigint;
+  /** As limits stand; null where nobody asked them. */
+  readonly view: LimitsView | null;
   /** Why it would not be admitted; null when it would. */
   readonly refusal: LimitCode | 'insufficient_funds' | 'budget_exceeded' | 'unauthorized' | null;
 }
@@ -182,6 +184,7 @@ export async function forecastHold(
     ok: true,
     estimatedPicoUsd: estimateCost(demand.size, demand.price, bounds.outputTokens),
     worstPicoUsd: worstCost(bounds),
+    view: result.ok ? result.view : 'limits' in result ? result.limits : null,
     refusal: result.ok ? null : result.code,
   };
 }
