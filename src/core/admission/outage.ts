@@ -152,7 +152,9 @@ export class Outage {
       if (isRefused) return false;
       this.models.giveBack(requestId);
       if (part !== null) this.models.take(requestId, part, estimatedTokens);
-      if (hold.standing === 'local') hold.model = ownModel(part?.limit ?? null, estimatedTokens);
+      // Of an unsure one Redis most likely knows nothing: it is told of it as of one that was admitted here.
+      const isOwn = hold.standing === 'local' || hold.standing === 'unsure';
+      if (isOwn) hold.model = ownModel(part?.limit ?? null, estimatedTokens);
       return true;
     } catch {
       return false;

@@ -63,12 +63,7 @@ it.each([[false], [true]])(
     if (!grant.ok) throw new Error(grant.code);
     const passed = await moveHold(admission, grant, demandFor(requestId, 'dear', 5n, follows));
     expect(passed.ok).toBe(false);
-    const served = await moveHold(
-      admission,
-      grant,
-      demandFor(requestId, 'dearest', 8n, follows),
-      passed.heldMicroUsd,
-    );
+    const served = await moveHold(admission, grant, demandFor(requestId, 'dearest', 8n, follows), passed.heldMicroUsd);
     if (!served.ok) throw new Error('another model was passed over');
     const held = (await admission.heldMicroUsd(organizationId)) - before;
     expect(served.heldMicroUsd).toBe(held);
