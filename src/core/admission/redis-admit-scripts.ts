@@ -139,7 +139,8 @@ const admitLua = (parts: Parts): string => `${knowLua(parts)}${takeLua(parts)}${
  * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
  * a line for each request: "day" where that of its model must be known first, "word…" with the use that it met, or "ok"
  * with the use that there is now, hold and reserved tokens. Behind them come the budgets, and what is used of the model.
- * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
+ * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is. A day is when it
+ * was read before that.
  */
 export const admitScript = script(admitLua(none));
 /** The same where some of the requests have budgets or limits of their project. */

@@ -101,3 +101,28 @@ describe.each(limits)('a request that moves while Redis is silent, with %j', (li
     expect(await said('b')).toEqual(['ok', 'rate_limit_exceeded', 'rate_limit_exceeded']);
   });
 });
+
+describe('a day', () => {
+  it('has what a gateway let in while Redis was silent that is gone before it could tell of it', async () => {
+    scene.limit('a', { requestsPerDay: 4 });
+    const otherStore = await connectRedis(redis.url, createLog('silent'));
+    const other = scene.redis(otherStore, 'other');
+    scene.live = new Set(['gateway', 'other']);
+    await other.enter();
+    await admitted('a');
+    freeze();
+    // Both see that Redis is silent.
+    const seen = [admission, other].map(async (one) => one.heldMicroUsd(scene.spender.organizationId));
+    await Promise.allSettled(seen);
+    const request = scene.request('a', 1);
+    expect(await ask(other, request)).toContain('ok');
+    scene.booked.set(request.requestId, 'a');
+    otherStore.close();
+    scene.live = new Set(['gateway']);
+    thaw();
+    await isBack();
+    const said: unknown[] = [];
+    for (let time = 0; time < 3; time += 1) said.push(((await ask(admission, scene.request('a', 1))) as unknown[])[0]);
+    expect(said).toEqual(['ok', 'ok', 'rate_limit_exceeded']);
+  });
+});
