@@ -75,15 +75,16 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
     },
     conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
     kept: (keyId, name) => gateway.idempotency.kept(keyId, name),
-    async ask({ key, projectId, endpoint, body, addedBytes, idempotencyKey, note, signal }) {
+    async ask({ key, projectId, endpoint, body, addedBytes, idempotencyKey, isDry, note, signal }) {
       const headers = {
         'content-type': 'application/json',
         'idempotency-key': idempotencyKey,
         'x-client-request-id': note,
+        ...(isDry && { 'x-headgate-dry-run': 'true' }),
       };
       const exchange = createOwnExchange(body, headers);
       heldKeys.hold(exchange.incoming, key, { projectId, ended: 'The key of the batch was revoked or has expired.' });
-      await inference.serve(endpoint, exchange, signal, { isWholeOrFree: true, addedBytes });
+      await inference.serve(endpoint, exchange, signal, { isWholeOrFree: true, showsEachLimit: true, addedBytes });
       return exchange.answer() ?? cut;
     },
   };

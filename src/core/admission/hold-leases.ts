@@ -257,10 +257,11 @@ export class HoldLeases {
 
   #tellModel(organizationId: string, { keyId: slot, ...use }: UntoldUse): Promise<unknown> {
     const { store, gatewayId } = this.#options;
-    const { models, days } = store.organization(organizationId);
+    const { models, days, loading } = store.organization(organizationId);
     const { message, tokensPerMinute, requests, tokens, beganMs } = use;
     const args = [message, slot, text(tokensPerMinute), requests, tokens, Math.floor(beganMs)].map(String);
-    return store.run(tellModelScript, [models, days, `${store.use(organizationId, slot).told}${gatewayId}`], args);
+    const told = `${store.use(organizationId, slot).told}${gatewayId}`;
+    return store.run(tellModelScript, [models, days, told, loading], args);
   }
 
   #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {

@@ -222,7 +222,8 @@ class MemoryAdmission implements Admission {
   }
 
   settleReplayed(_organizationId: string, _keyId: string, requestId: string, used: Settlement): void {
-    this.settle(requestId, used);
+    if (this.#holds.has(requestId)) this.settle(requestId, used);
+    else this.#models.forgetDays();
   }
 
   view({ keyId, limits }: KeyRef): LimitsView {

@@ -3,9 +3,9 @@ import { uuidTimeMs } from '#base/id.ts';
 import {
   countOfModel,
   dayStartMs,
-  type LimitsView,
   type ModelRefusal,
   type ModelUse,
+  type ModelView,
   nextDayMs,
   refuseByModel,
   reserve,
@@ -31,7 +31,7 @@ export interface ModelHold {
   readonly tokensPerMinute: number | null;
   /** Start of the window and of the day that it counts in. */
   readonly windowStartMs: number;
-  readonly dayMs: number | null;
+  readonly dayMs: number;
   readonly reservedTokens: number;
 }
 
@@ -88,7 +88,7 @@ export class MemoryModels {
     return refuseByModel(bound.slot.use, bound.limit.limits, estimatedTokens, this.#moment);
   }
 
-  view({ limit, slot }: ModelBound): Pick<LimitsView, 'requests' | 'tokens'> {
+  view({ limit, slot }: ModelBound): ModelView {
     return viewModel(slot.use, limit.limits, this.#moment);
   }
 
@@ -102,8 +102,9 @@ export class MemoryModels {
     slot.running += 1;
     countOfModel(slot.use, this.#options.windowsNowMs());
     slot.use.tokens += reservedTokens;
-    const { windowStartMs, dayMs } = slot.use;
-    return { slot, tokensPerMinute, windowStartMs, dayMs, reservedTokens };
+    // Of a day that is not known yet as well: it is among what is read then.
+    const dayMs = dayStartMs(this.#options.clock.now());
+    return { slot, tokensPerMinute, windowStartMs: slot.use.windowStartMs, dayMs, reservedTokens };
   }
 
   /** Takes a request back that another model serves. */
@@ -116,7 +117,7 @@ export class MemoryModels {
       use.requests = Math.max(0, use.requests - 1);
       use.tokens = Math.max(0, use.tokens - reservedTokens);
     }
-    if (dayMs !== null && use.dayMs === dayMs) use.dayRequests = Math.max(0, use.dayRequests - 1);
+    if (use.dayMs === dayMs) use.dayRequests = Math.max(0, use.dayRequests - 1);
   }
 
   /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
@@ -127,6 +128,15 @@ export class MemoryModels {
     const beyond = tokens - reservedTokens;
     if (beyond > 0 || use.windowStartMs === windowStartMs) use.tokens = Math.max(0, use.tokens + beyond);
     if (use.windowStartMs === 0 && use.tokens > 0) use.windowStartMs = nowMs;
+  }
+
+  /** The books have got something that did not run here: what there was of days is read of them again. */
+  forgetDays(): void {
+    for (const slot of this.#slots.values()) {
+      slot.changes += 1;
+      slot.use.dayMs = null;
+      slot.use.dayRequests = 0;
+    }
   }
 
   /** It is in the books. */

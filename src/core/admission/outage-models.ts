@@ -5,9 +5,9 @@ import {
   dayStartMs,
   divideModelLimits,
   divideModelUse,
-  type LimitsView,
   type ModelLimits,
   type ModelUse,
+  type ModelView,
   nextDayMs,
   refuseByModel,
   reserve,
@@ -112,14 +112,9 @@ export class OutageModels {
   }
 
   /** The whole limits, and what this gateway may give of them. */
-  view({ limit: { limits }, model }: ModelPart, hereMs: number): Pick<LimitsView, 'requests' | 'tokens'> {
+  view({ limit: { limits }, model }: ModelPart, hereMs: number): ModelView {
     const divided = this.#roll(model, limits);
-    const { requests, tokens } = viewModel(model.use, divided, { nowMs: this.#nowMs, hereMs });
-    const whole = requests?.limit === divided.requestsPerDay ? limits.requestsPerDay : limits.requestsPerMinute;
-    return {
-      requests: requests === null ? null : { ...requests, limit: whole ?? requests.limit },
-      tokens: tokens === null ? null : { ...tokens, limit: limits.tokensPerMinute ?? tokens.limit },
-    };
+    return viewModel(model.use, divided, { nowMs: this.#nowMs, hereMs }, limits);
   }
 
   /** Counts a request that is admitted here. */
@@ -139,6 +134,11 @@ export class OutageModels {
     if (local === undefined) return;
     countOfModel(local.use, this.#nowMs);
     local.dayRequests += 1;
+  }
+
+  /** Whether a request counts here against any limits. */
+  has(requestId: string): boolean {
+    return this.#holds.has(requestId);
   }
 
   /** Whether a request that was admitted here counts against these limits. */

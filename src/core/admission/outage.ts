@@ -29,7 +29,7 @@ import {
 } from './contract.ts';
 import { GivenOver } from './given-over.ts';
 import type { HoldLeases } from './hold-leases.ts';
-import { type OwnHold, ownModel, type UntoldUse } from './own-hold.ts';
+import { type OwnHold, ownModel, type Standing, type UntoldUse } from './own-hold.ts';
 import type { LastKnown } from './last-known.ts';
 import { type OutageBooks, refuseByShare, type Share } from './outage-books.ts';
 import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './outage-budgets.ts';
@@ -72,6 +72,7 @@ interface LocalHold {
   readonly monthTokens: number;
 }
 
+const admittedHere: ReadonlySet<Standing> = new Set(['local', 'unsure']);
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 
 /**
@@ -152,7 +153,8 @@ export class Outage {
       if (isRefused) return false;
       this.models.giveBack(requestId);
       if (part !== null) this.models.take(requestId, part, estimatedTokens);
-      if (hold.standing === 'local') hold.model = ownModel(part?.limit ?? null, estimatedTokens);
+      // Of an unsure one Redis most likely knows nothing: it is told of it as of one that was admitted here.
+      if (admittedHere.has(hold.standing)) hold.model = ownModel(part?.limit ?? null, estimatedTokens);
       return true;
     } catch {
       return false;

@@ -165,10 +165,14 @@ class SharedAdmission implements RedisAdmission {
   async move(requestId: string, move: ModelMove): Promise<boolean> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return false;
-    if (hold.model === null && this.#limitOf(hold, move) === null) return true;
+    const isCounted = hold.model !== null || this.#outages.current?.models.has(requestId) === true;
+    if (!isCounted && this.#limitOf(hold, move) === null) return true;
     await this.#outages.current?.givenOver.turn(hold.organizationId);
     const outage = this.#outages.current;
-    if (outage !== null) return outage.move(requestId, hold, move);
+    if (outage !== null) {
+      const isMoved = await outage.move(requestId, hold, move);
+      return isMoved || this.#outages.current === outage ? isMoved : this.move(requestId, move);
+    }
     try {
       return await this.#moveInRedis(requestId, hold, move);
     } catch (error) {

@@ -30,7 +30,7 @@ const none: Parts = {
 const bound: Parts = {
   fields: 7,
   read: budgetParts.read + modelParts.read,
-  refuse: budgetParts.refuse,
+  refuse: budgetParts.refuse + modelParts.know,
   refuseByProject: modelParts.refuse,
   take: budgetParts.take + modelParts.take,
   said: budgetParts.said,
@@ -137,8 +137,10 @@ const admitLua = (parts: Parts): string => `${knowLua(parts)}${takeLua(parts)}${
  *      (request needed wanted estimate dry)… where one of them has budgets or limits of its project, each with two more
  *      fields: see budgetParts and modelParts
  * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
- * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
- * tokens. Behind them come the budgets, and what is used of the model. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
+ * a line for each request: "day" where that of its model must be known first, "word…" with the use that it met, or "ok"
+ * with the use that there is now, hold and reserved tokens. Behind them come the budgets, and what is used of the model.
+ * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is. A day is when it
+ * was read before that.
  */
 export const admitScript = script(admitLua(none));
 /** The same where some of the requests have budgets or limits of their project. */

@@ -152,7 +152,7 @@ export class RedisBooks {
     const { wallet, holds, loading, days } = store.organization(organizationId);
     const keys = [wallet, holds, loading, days];
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await store.run(beginDayScript, keys, [randomUUID(), slot]);
+      const begun = await store.run(beginDayScript, keys, [randomUUID(), slot, String(store.notBeforeMs)]);
       if (begun.word === 'there') return;
       const [token = '', day = '0', ...requestIds] = begun.rest;
       const of = { organizationId, projectId, model, dayMs: Number(day) };

@@ -5,7 +5,8 @@ import { identity, knownTtlMs, requestsHeld, script, useTtlMs, windows } from '.
  * names of their slots:
  *
  *   models   hash   slot → "window requests tokens", as `use` has them of a key
- *   days     hash   slot → "day requests identity": requests of the UTC day that begins at `day`, good for that server
+ *   days     hash   slot → "day requests identity at": requests of the UTC day that begins at `day`, good for that server,
+ *                   and when the books said so
  *
  * A request that counts against one has request:l → "slot reserved window limit day" among the holds, where `limit` is
  * that of tokens or "-". A limit itself comes as "slot requests tokens day", each a number or "-"; "-" alone for none.
@@ -28,18 +29,21 @@ local function limitOf(words)
   local slot, requests, tokens, day = string.match(words, '^(%S+) (%S+) (%S+) (%S+)$')
   return slot, tonumber(requests), tonumber(tokens), tonumber(day)
 end
-local function readModel(models, days, slot, limit, me)
+local function dayOf(days, slot, me, notBefore)
+  local of, d, by, at = string.match(redis.call('HGET', days, slot) or '', '^(%S+) (%S+) (%S+) (%S+)$')
+  if by ~= me or tonumber(of) > today or (notBefore and tonumber(at) < notBefore) then return nil end
+  return tonumber(of) < today and 0 or tonumber(d), at
+end
+local function readModel(models, days, slot, limit, me, notBefore)
   local s, n, t = windowOf(models, slot, limit)
-  local of, d, by = string.match(redis.call('HGET', days, slot) or '', '^(%S+) (%S+) (%S+)$')
-  of, d = tonumber(of), tonumber(d)
-  if by ~= me or of > today then d = nil elseif of < today then d = 0 end
-  return { s = s, n = n, t = t, d = d }
+  local d, at = dayOf(days, slot, me, notBefore)
+  return { s = s, n = n, t = t, d = d, at = at }
 end
 local function writeModel(models, days, slot, one, me)
   redis.call('HSET', models, slot, windowText(one.s, one.n, one.t))
   redis.call('PEXPIRE', models, ${useTtlMs})
-  if not one.d then return end
-  redis.call('HSET', days, slot, text(today) .. ' ' .. text(one.d) .. ' ' .. me)
+  if not one.d then return redis.call('HDEL', days, slot) end
+  redis.call('HSET', days, slot, text(today) .. ' ' .. text(one.d) .. ' ' .. me .. ' ' .. one.at)
   redis.call('PEXPIRE', days, ${knownTtlMs})
 end
 local function modelRefuses(one, requests, tokens, day, estimate)
@@ -59,10 +63,9 @@ export const modelParts = {
   read: `${modelsLua}
 local models = {}
 for index = 18, #ARGV, 7 do
-  local slot, _, tokens, day = limitOf(ARGV[index])
+  local slot, _, tokens = limitOf(ARGV[index])
   if slot then
-    models[slot] = models[slot] or readModel(KEYS[8], KEYS[9], slot, tokens, me)
-    if day and not models[slot].d then return {'day', now, slot} end
+    models[slot] = models[slot] or readModel(KEYS[8], KEYS[9], slot, tokens, me, tonumber(ARGV[9]))
   end
 end
 local function metOf(by)
@@ -71,8 +74,12 @@ local function metOf(by)
   return ' ' .. windowText(one.s, one.n, one.t) .. ' ' .. (one.d and text(one.d) or '-')
 end
 `,
-  refuse: `
+  /** Says so of this request alone: others of its key, of other models, wait for no day. */
+  know: `
   local slot, requests, tokens, day = limitOf(by)
+  if day and not models[slot].d then return 'day' end
+`,
+  refuse: `
   if slot and modelRefuses(models[slot], requests, tokens, day, estimate) then
     return 'project_limit_exceeded ' .. used() .. metOf(by)
   end
@@ -135,11 +142,11 @@ end
 
 /**
  * Counts what a gateway has admitted in Redis' place against a project's limits, and what of it has ended since; once,
- * however often it comes. What there was of the day the books say.
- * KEYS models days told · ARGV deadline message slot limit requests tokens beganMs
+ * however often it comes. What there was of the day the books say, and who reads them now reads them again.
+ * KEYS models days told loading · ARGV deadline message slot limit requests tokens beganMs
  */
 export const tellModelScript = script(`${windows}${windowLua}
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[4])
 if redis.call('GET', KEYS[3]) == ARGV[2] then return {'ok', now} end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ${knownTtlMs})
 local slot, limit, began = ARGV[3], tonumber(ARGV[4]), math.min(tonumber(ARGV[7]), now)
@@ -185,12 +192,11 @@ return {'ok', now}
 
 /**
  * Before the books are asked for the requests of a day; as for a balance, every settlement takes the token away.
- * KEYS wallet holds loading days · ARGV deadline token slot
+ * KEYS wallet holds loading days · ARGV deadline token slot notBefore
  * Reply: begin, now, token, the day that it is, requests of that day that count against it…
  */
 export const beginDayScript = script(`${windows}${requestsHeld}${modelsLua}
-local of, _, by = string.match(redis.call('HGET', KEYS[4], ARGV[3]) or '', '^(%S+) (%S+) (%S+)$')
-if by == me and tonumber(of) <= today then return {'there', now} end
+if dayOf(KEYS[4], ARGV[3], me, tonumber(ARGV[4])) then return {'there', now} end
 local reply = {'begin', now, token(), text(today)}
 local all = redis.call('HGETALL', KEYS[2])
 for index = 1, #all, 2 do
@@ -212,7 +218,7 @@ for index = 1, #all, 2 do
   local slot, day = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ (%S+)$')
   if id and not counted[id] and slot == ARGV[3] and tonumber(day) == today then sum = sum + 1 end
 end
-redis.call('HSET', KEYS[4], ARGV[3], text(today) .. ' ' .. text(sum) .. ' ' .. me)
+redis.call('HSET', KEYS[4], ARGV[3], text(today) .. ' ' .. text(sum) .. ' ' .. me .. ' ' .. text(now))
 redis.call('PEXPIRE', KEYS[4], ${knownTtlMs})
 return {'ok', now}
 `);

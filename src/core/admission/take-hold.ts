@@ -107,28 +107,42 @@ function grantFor(
   };
 }
 
+/** What a request holds that another model does not serve: more than its grant says where it was raised for that one. */
+export interface NotMoved {
+  readonly ok: false;
+  readonly heldMicroUsd: bigint;
+}
+
 /**
  * The grant of a request that another model serves from now on: its hold is raised to what it wants at that price, as
  * far as there is so much, and left as it is where that does not reach the least. The limits of its key have counted it
  * already; of those of its project it counts against the ones for this model from now on.
- * @returns null where wallet, budget or the caller's cap do not pay for it, or those limits refuse it
+ * @param raisedTo what it holds by now, where it was raised in vain after its grant
+ * @returns what it holds, where wallet, budget or the caller's cap do not pay for it, or those limits refuse it
  */
-export async function moveHold(admission: Admission, grant: Grant, demand: HoldDemand): Promise<Grant | null> {
+export async function moveHold(
+  admission: Admission,
+  grant: Grant,
+  demand: HoldDemand,
+  raisedTo = 0n,
+): Promise<Grant | NotMoved> {
   const bounds = costBounds(demand);
-  if (!bounds.ok) return null;
+  if (!bounds.ok) return { ok: false, heldMicroUsd: raisedTo };
   // An extension may be on its way.
   await grant.streamHold?.cover(0n);
   const request = requestOf(demand, bounds);
   const { neededMicroUsd, wantedMicroUsd, requestId } = request;
-  let heldMicroUsd = heldPicoUsd(grant) / PICO_PER_MICRO;
+  const grantedMicroUsd = heldPicoUsd(grant) / PICO_PER_MICRO;
+  let heldMicroUsd = raisedTo > grantedMicroUsd ? raisedTo : grantedMicroUsd;
   if (heldMicroUsd < wantedMicroUsd) {
     const leastMicroUsd = neededMicroUsd > heldMicroUsd ? neededMicroUsd - heldMicroUsd : 0n;
     const added = await admission.extend(requestId, wantedMicroUsd - heldMicroUsd, leastMicroUsd);
     if (typeof added === 'bigint') heldMicroUsd += added;
   }
-  if (heldMicroUsd < neededMicroUsd) return null;
+  if (heldMicroUsd < neededMicroUsd) return { ok: false, heldMicroUsd };
   const { model = '', estimatedTokens } = request;
-  if (!(await admission.move(requestId, { model, estimatedTokens, isForced: false }))) return null;
+  const isMoved = await admission.move(requestId, { model, estimatedTokens, isForced: false });
+  if (!isMoved) return { ok: false, heldMicroUsd };
   return grantFor({ admission, demand, bounds, request }, { ok: true, heldMicroUsd, view: grant.view });
 }
 
@@ -151,6 +165,8 @@ export interface Forecast {
   readonly estimatedPicoUsd: bigint;
   /** What it may cost at most, whatever the wallet has. */
   readonly worstPicoUsd: bigint;
+  /** As limits stand; null where nobody asked them. */
+  readonly view: LimitsView | null;
   /** Why it would not be admitted; null when it would. */
   readonly refusal: LimitCode | 'insufficient_funds' | 'budget_exceeded' | 'unauthorized' | null;
 }
@@ -168,6 +184,7 @@ export async function forecastHold(
     ok: true,
     estimatedPicoUsd: estimateCost(demand.size, demand.price, bounds.outputTokens),
     worstPicoUsd: worstCost(bounds),
+    view: result.ok ? result.view : 'limits' in result ? result.limits : null,
     refusal: result.ok ? null : result.code,
   };
 }

@@ -40,6 +40,8 @@ export interface LineRequest {
   /** Of the body, that are not of the line: they count against no limit. */
   readonly addedBytes: number;
   readonly idempotencyKey: string;
+  /** Only asks how limits stand: nothing is computed or counted. */
+  readonly isDry: boolean;
   /** What its record is noted with. */
   readonly note: string;
   readonly signal: AbortSignal;

@@ -5,7 +5,7 @@ import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import { compress } from '#core/requests/requests.ts';
-import { type Asking, type BatchKey, type LineAnswer, lineKey } from './asking.ts';
+import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './asking.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 import { judge, roomAgainMs } from './judge.ts';
@@ -46,6 +46,7 @@ const windowFirst = 2;
 const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
+const limitCode = 'rate_limit_exceeded';
 /** Limits of a key are changed while a batch of it runs. */
 const keyLookMs = 5000;
 /** A request that fails so often, and not for what anybody waits for, has failed. */
@@ -66,6 +67,8 @@ export class BatchRun {
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
+  /** Whether nobody has looked yet if there is room again: what is answered to find out would be taken from others. */
+  #mustLook: boolean;
   #keyEnded = false;
   #status: BatchStatus | 'lost' = 'in_progress';
   #isStopping = false;
@@ -80,6 +83,7 @@ export class BatchRun {
     this.#notes = createNotes(parts, claim, (error) => this.#broke(error));
     this.#sinceMs = parts.clock.now();
     this.#keyLookedMs = this.#sinceMs;
+    this.#mustLook = claim.batch.waitingFor === limitCode;
   }
 
   /** Says how the batch stands in the database; what is lost stays so, and all that runs of it ends. */
@@ -173,6 +177,7 @@ export class BatchRun {
 
   async #fill(): Promise<void> {
     const { clock, room } = this.#parts;
+    if (this.#mustLook && !(await this.#findsRoom())) return;
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return;
@@ -192,26 +197,44 @@ export class BatchRun {
     }
   }
 
+  /** Limits of a day are half spent for long: a batch that waits for them looks without asking anything. */
+  async #findsRoom(): Promise<boolean> {
+    const { clock, asking } = this.#parts;
+    const line = await this.#queue.next(clock.now());
+    if (line === null) return true;
+    this.#queue.again(line);
+    const request = await this.#requestOf(line, new AbortController().signal, true);
+    const { headers } = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
+    const roomMs = roomAgainMs(headers, clock.now());
+    if (roomMs !== null) this.#pause(roomMs, limitCode);
+    else this.#mustLook = false;
+    return roomMs === null;
+  }
+
   async #askLine(line: PendingLine, signal: AbortSignal): Promise<void> {
-    const { files, asking } = this.#parts;
-    const { batch } = this.#claim;
-    const written = await files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes);
+    const request = await this.#requestOf(line, signal, false);
     if (signal.aborted) return;
+    const answer = await this.#parts.asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
+    // What was ended is not answered; what was answered at that very moment is, and charged.
+    if (signal.aborted && answer.status !== 200) return;
+    await this.#answered(line, answer);
+  }
+
+  async #requestOf(line: PendingLine, signal: AbortSignal, isDry: boolean): Promise<LineRequest> {
+    const { batch } = this.#claim;
+    const written = await this.#parts.files.readRange(batch.inputFileId, line.bodyAt, line.bodyBytes);
     const body = flexBody(written);
-    const request = {
+    return {
       key: this.#key,
       projectId: batch.projectId,
       endpoint: batch.endpoint,
       body,
       addedBytes: Math.max(0, body.length - written.length),
       idempotencyKey: lineKey(batch, line.number),
+      isDry,
       note: `${formatId('batch', batch.id)}/${line.number + 1}`,
       signal,
     };
-    const answer = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
-    // What was ended is not answered; what was answered at that very moment is, and charged.
-    if (signal.aborted && answer.status !== 200) return;
-    await this.#answered(line, answer);
   }
 
   /** What nobody thought of is no reason to drop a request: it is asked again. */
@@ -225,7 +248,7 @@ export class BatchRun {
     const nowMs = this.#parts.clock.now();
     const verdict = judge(answer);
     const roomMs = roomAgainMs(answer.headers, nowMs);
-    if (roomMs !== null) this.#pause(roomMs, 'rate_limit_exceeded');
+    if (roomMs !== null) this.#pause(roomMs, limitCode);
     switch (verdict.kind) {
       case 'completed':
         this.#window = Math.min(this.#windowMax, this.#window + 1);

@@ -69,18 +69,38 @@ const isOfModel = ({ code, param }: ErrorSaid): boolean =>
   code === 'model_not_found' || code === 'pricing_unavailable' || (code !== null && param === 'service_tier');
 
 /**
- * Until when a batch leaves the limits of its key to others, in milliseconds since the Unix epoch; null while more than
- * half of them is left.
+ * Until when a batch leaves the limits of its key and of its project to others, in milliseconds since the Unix epoch;
+ * null while more than half of each is left.
  */
 export function roomAgainMs(headers: LineAnswer['headers'], nowMs: number): number | null {
-  const isSpent = (what: string): boolean => {
-    const [limit, remaining] = [headers[`x-ratelimit-limit-${what}`], headers[`x-ratelimit-remaining-${what}`]];
-    return limit !== undefined && remaining !== undefined && Number(remaining) < Math.floor(Number(limit) / 2);
-  };
-  const waits = (['requests', 'tokens'] as const)
-    .filter(isSpent)
-    .map((what) => durationMs(headers[`x-ratelimit-reset-${what}`] ?? ''));
-  return waits.length === 0 ? null : nowMs + Math.min(waitMsMax, Math.max(...waits));
+  const all = [...(['requests', 'tokens'] as const).flatMap((what) => shownOf(headers, what)), ...eachOf(headers)];
+  const spent = all.filter(({ limit, remaining }) => remaining < Math.floor(limit / 2));
+  if (spent.length === 0) return null;
+  return nowMs + Math.min(waitMsMax, Math.max(...spent.map(({ resetMs }) => resetMs)));
+}
+
+interface LimitShown {
+  readonly limit: number;
+  readonly remaining: number;
+  readonly resetMs: number;
+}
+
+/** The limit of which least is left. */
+function shownOf(headers: LineAnswer['headers'], what: 'requests' | 'tokens'): readonly LimitShown[] {
+  const [limit, remaining] = [headers[`x-ratelimit-limit-${what}`], headers[`x-ratelimit-remaining-${what}`]];
+  if (limit === undefined || remaining === undefined) return [];
+  const resetMs = durationMs(headers[`x-ratelimit-reset-${what}`] ?? '');
+  return [{ limit: Number(limit), remaining: Number(remaining), resetMs }];
+}
+
+/** All of them, where several bound the request. */
+function eachOf(headers: LineAnswer['headers']): readonly LimitShown[] {
+  const each = headers['x-headgate-limits'];
+  if (each === undefined) return [];
+  return each.split(', ').map((words) => {
+    const [limit = 0, remaining = 0, resetMs = 0] = words.split(' ').map(Number);
+    return { limit, remaining, resetMs };
+  });
 }
 
 /** Of a wait as OpenAI writes it: "6m0s", "1s", "250ms". */

@@ -48,6 +48,8 @@ export interface LimitsView {
   /** What is left of the tokens of the month, and how many more requests may run at once. */
   readonly monthTokensLeft: number | null;
   readonly concurrencyLeft: number | null;
+  /** Each limit of requests and tokens, where a request is bound by those of its project as well. */
+  readonly each?: readonly LimitView[];
 }
 
 export interface LimitRefusal {

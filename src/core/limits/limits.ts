@@ -32,6 +32,7 @@ export {
   type ModelLimits,
   type ModelRefusal,
   type ModelUse,
+  type ModelView,
   nextDayMs,
   refuseByModel,
   rollModel,

@@ -103,26 +103,41 @@ export function refuseByModel(
   return { ...longest, retryAfterMs: Math.max(1, longest.view.resetAtMs - hereMs) };
 }
 
-/** As headers show it, in the time of the clock that everybody sees: of minute and day the one of which less is left. */
+/** Limits of a model in a project as they stand: of minute and day `requests` is the one of which less is left. */
+export interface ModelView extends Pick<LimitsView, 'requests' | 'tokens'> {
+  readonly each: readonly LimitView[];
+}
+
+/**
+ * As headers show it, in the time of the clock that everybody sees.
+ * @param limits that hold here: a part of the whole ones, where these are divided
+ * @param whole as they are shown
+ */
 export function viewModel(
   use: ModelUse,
-  { requestsPerMinute, tokensPerMinute, requestsPerDay }: ModelLimits,
+  limits: ModelLimits,
   { nowMs, hereMs }: { readonly nowMs: number; readonly hereMs: number },
-): Pick<LimitsView, 'requests' | 'tokens'> {
+  whole: ModelLimits = limits,
+): ModelView {
   const endMs = windowEndMs(use, nowMs) + hereMs - nowMs;
-  const minute = requestsPerMinute === null ? null : viewOf(requestsPerMinute, use.requests, endMs);
-  const isDayKnown = requestsPerDay !== null && use.dayMs !== null;
-  const day = isDayKnown ? viewOf(requestsPerDay, use.dayRequests, nextDayMs(hereMs)) : null;
-  return {
-    requests: tighter(minute, day),
-    tokens: tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, endMs),
+  const view = (name: ModelLimitName, used: number, resetAtMs: number): LimitView | null => {
+    const limit = limits[name];
+    return limit === null ? null : { ...viewOf(limit, used, resetAtMs), limit: whole[name] ?? limit };
   };
+  const minute = view('requestsPerMinute', use.requests, endMs);
+  const day = use.dayMs === null ? null : view('requestsPerDay', use.dayRequests, nextDayMs(hereMs));
+  const tokens = view('tokensPerMinute', use.tokens, endMs);
+  return { requests: tighter(minute, day), tokens, each: [minute, day, tokens].filter((one) => one !== null) };
 }
 
 /** Of what limits a request the one of which less is left; where that is the same, the one that comes back later. */
-export function tighterView(all: LimitsView, model: Pick<LimitsView, 'requests' | 'tokens'>): LimitsView {
-  const { requests, tokens } = model;
-  return { ...all, requests: tighter(all.requests, requests), tokens: tighter(all.tokens, tokens) };
+export function tighterView(all: LimitsView, { requests, tokens, each }: ModelView): LimitsView {
+  return {
+    ...all,
+    requests: tighter(all.requests, requests),
+    tokens: tighter(all.tokens, tokens),
+    each: [all.requests, all.tokens, ...each].filter((one) => one !== null),
+  };
 }
 
 function tighter(one: LimitView | null, other: LimitView | null): LimitView | null {

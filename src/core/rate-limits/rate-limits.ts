@@ -57,12 +57,12 @@ export function createProjectRateLimits(options: ProjectRateLimitsOptions): Proj
     book,
     list: (ref) => readRateLimits(db, ref),
     async set(ref, patch, author) {
-      const { before, after } = await db.orm.transaction(async (tx) => {
+      const after = await db.orm.transaction(async (tx) => {
         await lock(tx, ref.organizationId);
         const [row] = await tx.select().from(projectRateLimits).where(isOfModel(ref));
         const before = row === undefined ? null : toRateLimit(row);
         const after = patched(before?.limits ?? noRateLimits, patch);
-        if (areSame(before?.limits ?? noRateLimits, after)) return { before: after, after };
+        if (areSame(before?.limits ?? noRateLimits, after)) return after;
         if (before === null) await requireRoom(tx, ref.organizationId);
         await write(tx, { ref, before, after }, new Date(clock.now()));
         await audit.record(tx, {
@@ -74,9 +74,10 @@ export function createProjectRateLimits(options: ProjectRateLimitsOptions): Proj
           before: auditView(ref.model, before?.limits ?? noRateLimits),
           after: auditView(ref.model, after),
         });
-        return { before: before?.limits ?? noRateLimits, after };
+        return after;
       });
-      if (!areSame(before, after)) await onChanged();
+      // Whoever sets again what is set already may do so since nobody could tell whether it holds.
+      await onChanged();
       return after;
     },
   };

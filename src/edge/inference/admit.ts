@@ -14,7 +14,7 @@ import type { Call, InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
-import { keyRefOf, setLimitHeaders, spenderOf } from './show-limits.ts';
+import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limits.ts';
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
@@ -69,13 +69,14 @@ export function admit(parts: AdmitParts, call: Call, request: InferenceRequest):
 
 type AdmitParts = Pick<PathParts, 'admission' | 'budgets' | 'clock'>;
 
-function keepGrant({ budgets, clock }: AdmitParts, { answer, found }: Call, result: Grant | HoldRefusal): Grant {
+function keepGrant({ budgets, clock }: AdmitParts, { answer, found, terms }: Call, result: Grant | HoldRefusal): Grant {
   if (!result.ok) {
     if (result.code === 'budget_exceeded') budgets.refused(result.budget);
     throw refusalError(result, clock.now());
   }
   found.grant = result;
   setLimitHeaders(answer, result.view);
+  if (terms.showsEachLimit) setEachLimit(answer, result.view, clock.now());
   showOutputLimit(answer, result);
   return result;
 }

@@ -39,11 +39,13 @@ export interface Call {
 export interface CallTerms {
   /** A complete answer alone is charged, and the one that is charged is given: nobody is handed a part of one. */
   readonly isWholeOrFree: boolean;
+  /** The answer shows each limit that bounds it, not only those of which least is left: half of each is left to others. */
+  readonly showsEachLimit: boolean;
   /** Bytes of its body that nobody has sent, and that count against no limit on what is. */
   readonly addedBytes: number;
 }
 
-export const commonTerms: CallTerms = { isWholeOrFree: false, addedBytes: 0 };
+export const commonTerms: CallTerms = { isWholeOrFree: false, showsEachLimit: false, addedBytes: 0 };
 
 /** One of the calls that a request with many texts becomes. */
 export interface CallPart {

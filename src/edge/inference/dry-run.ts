@@ -6,6 +6,7 @@ import type { Call, InferenceRequest } from './call.ts';
 import { requestTo } from './fall-back.ts';
 import { completedBy, type Outcome } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
+import { setEachLimit } from './show-limits.ts';
 import { capError } from './spending.ts';
 
 /**
@@ -21,6 +22,7 @@ export async function dryRun(
 ): Promise<Outcome> {
   const forecast = await forecastHold(parts.admission, demandOf(call, request));
   if (!forecast.ok) throw forecast.code === 'cap_too_low' ? capError(forecast) : new AppError(forecast.code);
+  if (call.terms.showsEachLimit && forecast.view !== null) setEachLimit(call.answer, forecast.view, parts.clock.now());
   const coldStartMs = parts.routing.coldStartMs(request.model);
   const answer = {
     object: 'dry_run',

@@ -52,14 +52,16 @@ export async function serveWithFallbacks(
   // What a further model fails at as well is the request's fault, or that of what they have in common.
   let isSuspect = false;
   let isLeft = false;
+  let raisedTo = 0n;
   try {
     for (const id of asked.model.fallbacks) {
       if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.gone) break;
       const request = requestTo(parts, call, asked, id);
       if (request === null) continue;
-      const moved = await moveHold(parts.admission, last.grant, demandOf(call, request));
+      const moved = await moveHold(parts.admission, last.grant, demandOf(call, request), raisedTo);
       call.stop.throwIfStopped();
-      if (moved === null) continue;
+      raisedTo = moved.heldMicroUsd;
+      if (!moved.ok) continue;
       leave(parts, call, last);
       isLeft = true;
       putInPlace(call, asked, { request, grant: moved });

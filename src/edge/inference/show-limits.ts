@@ -16,6 +16,13 @@ export function setLimitHeaders(answer: Answer, view: LimitsView): void {
   for (const [name, value] of Object.entries(limitHeaders(view))) answer.setHeader(name, value);
 }
 
+/** Each limit as "limit remaining milliseconds", where there are several of requests or tokens: for batches alone. */
+export function setEachLimit(answer: Answer, { each = [] }: LimitsView, nowMs: number): void {
+  if (each.length === 0) return;
+  const shown = each.map(({ limit, remaining, resetAtMs }) => `${limit} ${remaining} ${Math.ceil(resetAtMs - nowMs)}`);
+  answer.setHeader('x-headgate-limits', shown.join(', '));
+}
+
 /** A request that ends before its limits were asked shows them as they stand. */
 export async function showLimits(
   { admission }: { readonly admission: Admission },

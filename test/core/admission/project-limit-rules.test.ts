@@ -1,15 +1,11 @@
-import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '#base/clock.ts';
-import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
-import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, AdmitRequest, CountedDay, ProjectLimit, Spender } from '#core/admission/contract.ts';
-import { dayStartMs, type ModelLimits } from '#core/limits/limits.ts';
+import type { ModelLimits } from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { ask, type Model, models, Scene } from './project-limit-scene.ts';
 
 /** Limits of a project over books that the test writes: memory and Redis say the same, and what they say is exact. */
 
@@ -23,7 +19,7 @@ beforeAll(async () => {
   client = new Redis(redis.url);
   // A script that Redis does not know yet is sent twice, and other calls may come between.
   const scene = new Scene();
-  const admission = scene.redis();
+  const admission = scene.redis(store);
   for (const limit of [null, { requestsPerDay: 9 }, {}]) {
     if (limit === null) scene.limits.clear();
     else scene.limit('a', limit);
@@ -40,95 +36,6 @@ afterAll(async () => {
   store.close();
   await redis.stop();
 });
-
-const unlimited = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
-const balancePicoUsd = 10n ** 15n;
-const models = ['a', 'b'] as const;
-type Model = (typeof models)[number];
-
-/** One project: its books, its limits, and what admits its requests. */
-class Scene {
-  readonly spender: Spender = {
-    organizationId: randomUUID(),
-    keyId: randomUUID(),
-    projectId: randomUUID(),
-    user: null,
-  };
-  /** Model by request. */
-  readonly booked = new Map<string, string>();
-  readonly limits = new Map<string, ProjectLimit>();
-  readonly servedBy = new Map<string, string>();
-  live = new Set<string>();
-  collect: () => Promise<readonly string[]> = () => Promise.resolve([]);
-
-  limit(model: Model, limits: Partial<ModelLimits>): void {
-    const slot = this.limits.get(model)?.slot ?? randomUUID();
-    const all = { requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: null, ...limits };
-    this.limits.set(model, { slot, projectId: this.spender.projectId, model, limits: all });
-  }
-
-  readonly projectLimits = { of: (_: Spender, model: string) => this.limits.get(model) ?? null };
-
-  readonly loadDay = ({ model, dayMs }: CountedDay, ids: readonly string[]) => {
-    const own = [...this.booked].filter(([id, by]) => by === model && dayStartMs(uuidTimeMs(id)) === dayMs);
-    return Promise.resolve({ requests: own.length, counted: ids.filter((id) => this.booked.get(id) === model) });
-  };
-
-  request(model: Model, estimatedTokens: number): AdmitRequest {
-    const { organizationId, keyId } = this.spender;
-    const requestId = uuidv7();
-    this.servedBy.set(requestId, model);
-    const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 1n, estimatedTokens };
-    return { organizationId, keyId, limits: unlimited, requestId, spender: this.spender, model, ...amounts };
-  }
-
-  memory(): Admission {
-    return createMemoryAdmission({
-      loadBalance: () => Promise.resolve(balancePicoUsd),
-      loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
-      onCredit: () => undefined,
-      projectLimits: this.projectLimits,
-      loadDay: this.loadDay,
-      clock: systemClock,
-    });
-  }
-
-  redis(gatewayId: string = randomUUID(), of: RedisStore = store): RedisAdmission {
-    return createRedisAdmission({
-      store: of,
-      prefix: 'hg:test',
-      gatewayId,
-      leaseMs: 30_000,
-      books: {
-        balanceWith: (_, ids) => Promise.resolve({ balancePicoUsd, charged: ids.filter((id) => this.booked.has(id)) }),
-        tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
-        isRevoked: () => Promise.resolve(false),
-        requestsWith: this.loadDay,
-      },
-      projectLimits: this.projectLimits,
-      collect: () => this.collect(),
-      findSettled: () => Promise.resolve(new Map()),
-      liveGateways: () => Promise.resolve(this.live),
-      clock: systemClock,
-      log,
-    });
-  }
-
-  /** As the request path ends a request: the books first. */
-  end(admission: Admission, requestId: string, tokens: number): void {
-    this.booked.set(requestId, this.servedBy.get(requestId) ?? '');
-    admission.settle(requestId, { chargedPicoUsd: 0n, tokens });
-  }
-}
-
-/** What was said without moments. */
-async function ask(admission: Admission, request: AdmitRequest): Promise<unknown> {
-  const result = await admission.admit(request);
-  const view = result.ok ? result.view : 'limits' in result ? result.limits : null;
-  const left = [view?.requests?.remaining ?? null, view?.tokens?.remaining ?? null];
-  if (result.ok) return ['ok', left];
-  return [result.code, 'ofProject' in result ? result.ofProject?.name : null, left];
-}
 
 type Step =
   | { readonly kind: 'admit'; readonly model: Model; readonly estimate: number }
@@ -177,7 +84,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
 async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
   const scene = new Scene();
   scene.limit('a', { requestsPerMinute: 5, tokensPerMinute: 600, requestsPerDay: 7 });
-  const admission = kind === 'memory' ? scene.memory() : scene.redis();
+  const admission = kind === 'memory' ? scene.memory() : scene.redis(store);
   const said: unknown[] = [];
   const held: { readonly id: string; tokens: number | null }[] = [];
   const play = async (step: Step): Promise<void> => {
@@ -222,5 +129,57 @@ describe('the rules of limits of projects', () => {
       }),
       { numRuns: 200 },
     );
+  });
+});
+
+describe('a day that is not known', () => {
+  it('is waited for by nobody who asks for another model, however many ask for this one', async () => {
+    const scene = new Scene();
+    const admission = scene.redis(store);
+    expect(await ask(admission, scene.request('b', 1))).toEqual(['ok', [null, null]]);
+    scene.limit('a', { requestsPerDay: 1000 });
+    const { promise: isRead, resolve: read } = Promise.withResolvers<void>();
+    scene.beforeDay = isRead;
+    const waiting: Promise<unknown>[] = [];
+    let isAnswered = false;
+    const other = ask(admission, scene.request('b', 1)).finally(() => (isAnswered = true));
+    for (let time = 0; time < 500 && !isAnswered; time += 1) {
+      waiting.push(ask(admission, scene.request('a', 1)));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await other).toEqual(['ok', [null, null]]);
+    read();
+    expect(new Set((await Promise.all(waiting)).map((said) => JSON.stringify(said).slice(0, 5)))).toEqual(
+      new Set(['["ok"']),
+    );
+    await admission.close();
+  });
+});
+
+describe('in memory, a limit of a project', () => {
+  it('has the day of a request back that moves away, though nobody limited the day when it was admitted', async () => {
+    const history: readonly Step[] = [
+      { kind: 'limit', model: 'a', limits: { requestsPerMinute: 9, tokensPerMinute: null, requestsPerDay: null } },
+      { kind: 'admit', model: 'a', estimate: 1 },
+      { kind: 'limit', model: 'a', limits: { requestsPerMinute: 9, tokensPerMinute: null, requestsPerDay: 2 } },
+      { kind: 'admit', model: 'a', estimate: 1 },
+      { kind: 'move', which: 0, to: 'b', estimate: 1, isForced: false },
+      { kind: 'admit', model: 'a', estimate: 1 },
+    ];
+    const said = await play('memory', history);
+    expect(said.at(-1)).toEqual(['ok', [0, null]]);
+    expect(said).toEqual(await play('redis', history));
+  });
+
+  it('counts what an earlier run has spooled, once it is in the books', async () => {
+    const scene = new Scene();
+    const admission = scene.memory();
+    scene.limit('a', { requestsPerDay: 2 });
+    expect(await ask(admission, scene.request('a', 1))).toEqual(['ok', [1, null]]);
+    const earlier = scene.request('a', 1);
+    scene.booked.set(earlier.requestId, 'a');
+    const { organizationId, keyId, requestId } = earlier;
+    admission.settleReplayed(organizationId, keyId, requestId, { chargedPicoUsd: 0n, tokens: 1 });
+    expect(await ask(admission, scene.request('a', 1))).toEqual(['rate_limit_exceeded', 'requestsPerDay', [0, null]]);
   });
 });

@@ -151,6 +151,33 @@ describe('a batch', () => {
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
   });
 
+  it('looks whether there is room again without asking anything, however long that takes', async () => {
+    let isSpent = true;
+    const looked: string[] = [];
+    const scripted = work((request) => {
+      if (request.isDry) looked.push(request.idempotencyKey);
+      const limits = isSpent ? { 'x-headgate-limits': '60 50 1000, 100 49 80000000' } : {};
+      return Promise.resolve(answerOf(200, {}, limits));
+    });
+    const answered = () => scripted.asked.length - looked.length;
+    const { id } = await start(linesOf(20));
+    await scripted.worker.tick();
+    await eventually(async () => (await read(id)).waiting_for === 'rate_limit_exceeded');
+    const before = answered();
+    expect(before).toBeLessThan(3);
+    for (let times = 1; times <= 3; times += 1) {
+      turn(61_000);
+      await eventually(async () => {
+        await scripted.worker.tick();
+        return looked.length === times;
+      });
+      await eventually(async () => (await read(id)).waiting_for === 'rate_limit_exceeded');
+    }
+    expect(answered()).toBe(before);
+    isSpent = false;
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
+  });
+
   it('leaves half of a limit to others that its key has got since it began', async () => {
     let limit: number | null = null;
     let running = 0;

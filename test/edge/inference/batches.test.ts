@@ -10,7 +10,15 @@ import {
   startBatch,
   uploadFile,
 } from './batch-bench.ts';
-import { type Body, errorOf, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  eventually,
+  externalFile,
+  openOrganization,
+  standinFile,
+  useInference,
+} from './inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 
 /** Batches: what is refused, what is answered, and what it costs. */
@@ -251,6 +259,33 @@ describe('a batch that cannot go on', () => {
       done = (await batchWhen(bench.gateway, id, () => true, own.secret)).status === 'completed';
     }
     expect(refused).toBe(0);
+  });
+
+  it('leaves half of each limit of its project to others, also of one of which more is left than of another', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const { data }: Body = await (await bench.gateway.request('/v1/projects', { key })).json();
+    const path = `/v1/organization/projects/${data[0].id}/rate_limits/rl-chat`;
+    expect((await bench.post(path, { max_requests_per_1_day: 20 }, { key })).status).toBe(200);
+    for (let time = 0; time < 11; time += 1) {
+      const answer = await bench.chat({ model: 'chat', max_tokens: 1 }, { key });
+      expect(answer.status).toBe(200);
+      await answer.text();
+    }
+    const own = await inferenceKey(key, { requests_per_minute: 8, max_concurrency: 2 });
+    const { id } = await startBatch(bench.gateway, linesOf(8), { key: own.secret });
+    const waiting = await batchWhen(bench.gateway, id, ({ waiting_for: code }) => code !== null, key);
+    expect(waiting).toMatchObject({ waiting_for: 'rate_limit_exceeded', request_counts: { completed: 1 } });
+    // It looks again when its turn comes, which counts nothing.
+    const uuid = id.replace('batch_', '');
+    for (let turns = 0; turns < 3; turns += 1) {
+      await bench.gateway.db.sql`update batches set turn_at = now() where id = ${uuid}`;
+      await eventually(async () => {
+        const [row] = await bench.gateway.db.sql`select turn_at > now() as waits from batches where id = ${uuid}`;
+        return row?.waits === true;
+      });
+    }
+    const later = await batchWhen(bench.gateway, id, () => true, key);
+    expect(later).toMatchObject({ waiting_for: 'rate_limit_exceeded', request_counts: { completed: 1 } });
   });
 
   it('ends as failed when its key is revoked, with what was answered, and says why of the rest', async () => {

@@ -1,0 +1,35 @@
+import { expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
+import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
+import { useWallet } from '../wallet/test-wallet.ts';
+
+/** What a change of a limit of a project says when it is answered. */
+
+const bench = useWallet();
+
+it('limits that are set again after gateways could not be told of them are told again', async () => {
+  const { db } = bench;
+  const book = createRateLimitBook({ db, log: createLog('silent') });
+  let mayTell = false;
+  const limits = createProjectRateLimits({
+    db,
+    clock: systemClock,
+    audit: createAudit({ clock: systemClock }),
+    book,
+    async onChanged() {
+      if (!mayTell) throw new Error('nobody could be told');
+      await book.load();
+    },
+  });
+  const [organizationId, projectId] = [await bench.openWallet(), uuidv7()];
+  const ref = { organizationId, projectId, model: 'chat' };
+  const set = () => limits.set(ref, { requestsPerDay: 3 }, systemAuthor);
+  await expect(set()).rejects.toThrow('nobody could be told');
+  expect(book.of(ref, 'chat')).toBeNull();
+  mayTell = true;
+  await set();
+  expect(book.of(ref, 'chat')?.limits).toEqual({ requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: 3 });
+});
