@@ -95,7 +95,9 @@ it.each([
 
 it('what it had computed of these, before they were ended, is explained', async () => {
   const found = await reconcileAtRest(bench);
-  expect(found.data.map(({ state }: Body) => state)).not.toContain('unexplained');
+  const unexplained = found.data.map((line: Body) => line.unexplained.prompt_tokens);
+  // What it was asked past the gateway hides in what it may have computed, or stands there as it is.
+  expect(unexplained.reduce((sum: number, tokens: number) => sum + tokens, 0)).toBeLessThanOrEqual(askedPast);
   const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
-  expect(kinds).toContain('uncounted');
+  expect(kinds.filter((kind: string) => kind === 'uncounted' || kind === 'undelivered')).not.toEqual([]);
 });
