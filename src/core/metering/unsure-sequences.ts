@@ -13,8 +13,12 @@ const listed = (names: readonly string[]): string => names.map((name) => `'${nam
 /** Routes that a tokenizer answers: no engine counts anything of their requests, however they end. */
 export const uncountedEndpoints = ['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'] as const;
 
-/** Whether an engine's last word on a record `r` is not known: it may have counted more than the record has. */
-export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.status < 400 or r.status >= 499)
+/**
+ * Whether an engine's last word on a record `r` is not known: it may have counted more than the record has. A request that
+ * it refused, or whose route it does not have (501), it has not begun.
+ */
+export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit
+      and (r.status < 400 or r.status >= 499 and r.status <> 501)
       and r.endpoint not in (select code from usage_names
         where name in (${listed(uncountedEndpoints)})))`;
 
