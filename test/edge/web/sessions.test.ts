@@ -57,7 +57,7 @@ const ends: readonly [string, (entered: Entered) => Promise<unknown>][] = [
   [
     'it expires',
     ({ person }) => web.gateway.db.sql`
-      update sessions set expires_at = now() where user_id = (select id from users where email = ${person.email})`,
+      update sessions set expires_at = now() - interval '1 second' where user_id = (select id from users where email = ${person.email})`,
   ],
 ];
 
