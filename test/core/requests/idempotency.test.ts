@@ -256,7 +256,8 @@ describe('rows that other gateways left', () => {
   it('one that has expired counts no more, and is deleted', async () => {
     const { reuse, options, body } = await openElsewhere('20 seconds');
     const id = uuidOf('key', reuse.keyId);
-    await bench.gateway.db.sql`update idempotency_keys set state = 'done', expires_at = now() - interval '1 second' where key_id = ${id}`;
+    await bench.gateway.db
+      .sql`update idempotency_keys set state = 'done', expires_at = now() - interval '1 second' where key_id = ${id}`;
     const answer = await reuse.chat({ ...body, seed: 5 }, options);
     expect([answer.status, replayed(answer)]).toEqual([200, null]);
     await answer.text();
