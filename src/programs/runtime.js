@@ -23,13 +23,13 @@ export function runsGateway() {
 /**
  * V8 compiles in threads, and at exit Node waits for each of them. One that needs room for its code waits for a garbage
  * collection, which only the main thread makes (nodejs/node#54918): one in fifty gateways that ended soon after their
- * start stayed on as processes. The main thread compiles these two kinds of code itself, which takes it little.
+ * start stayed on as processes, each of them with the baseline compiler. The main thread does its work itself, which takes
+ * it little.
  */
 export function compileWhereExitsDoNotWait() {
-  // Older ones do neither, and do not know the second flag.
+  // Older ones compile nothing of it in threads.
   if (!runsGateway()) return;
   setFlagsFromString('--no-concurrent-sparkplug');
-  setFlagsFromString('--no-maglev-build-code-on-background');
 }
 
 /** To be called before the first TypeScript file is imported. */
