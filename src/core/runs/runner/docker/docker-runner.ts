@@ -31,6 +31,11 @@ export interface DockerRunnerOptions {
   readonly settings: ContainerSettings;
 }
 
+const networkTries = 5;
+const networkPauseMs = 1000;
+const isNetworkAway = ({ status, reason }: DockerError): boolean =>
+  status === 404 && /^network \S+ not found/.test(reason);
+
 /** Closing a network takes a moment; a machine that is full takes several. */
 const keeperWaitMs = 30_000;
 const keeperLookMs = 30;
@@ -84,17 +89,32 @@ class DockerRunner implements Runner {
           [labels.run]: runId,
         });
       }
-      const keeper = await api.create(
-        containerName(runId, keeperPhase),
-        keeperBody({ runId, fleetId, settings, reach }),
-      );
-      // The folder is the run's own, which the root of a volume is not.
-      const folders = ['run', 'run/home'].map((path) => ({ path, bytes: null }));
-      const inRun = files.map((file) => ({ ...file, path: `run/${file.path}` }));
-      await api.putArchive(keeper, volumePath, await packArchive([...folders, ...inRun], owner));
-      await api.start(keeper);
-      await this.#untilClosed(keeper);
+      await this.#whileNetworkComes(runId, () => this.#makeKeeper(runId, files, reach));
     });
+  }
+
+  async #makeKeeper(runId: string, files: readonly WorkFile[], reach: readonly string[]): Promise<void> {
+    const { api, fleetId, settings } = this.#options;
+    const keeper = await api.create(containerName(runId, keeperPhase), keeperBody({ runId, fleetId, settings, reach }));
+    // The folder is the run's own, which the root of a volume is not.
+    const folders = ['run', 'run/home'].map((path) => ({ path, bytes: null }));
+    const inRun = files.map((file) => ({ ...file, path: `run/${file.path}` }));
+    await api.putArchive(keeper, volumePath, await packArchive([...folders, ...inRun], owner));
+    await api.start(keeper);
+    await this.#untilClosed(keeper);
+  }
+
+  /** A node of a Swarm gives up a network with the last container on it: who comes meanwhile does not find it. */
+  async #whileNetworkComes(runId: string, make: () => Promise<void>): Promise<void> {
+    for (let triesLeft = this.#options.settings.network === null ? 0 : networkTries; ; triesLeft -= 1) {
+      try {
+        return await make();
+      } catch (error) {
+        if (triesLeft === 0 || !(error instanceof DockerError) || !isNetworkAway(error)) throw error;
+      }
+      await pause(networkPauseMs);
+      await this.remove(runId);
+    }
   }
 
   /** Before its network is closed nothing of a run may begin. */
