@@ -47,18 +47,21 @@ const hourMs = 3_600_000;
 const offsetHoursMax = 26;
 
 /**
- * The first moment of a day. Where midnight comes twice it is the first of the two; where clocks skip it, or the whole
- * day, it is the first moment after it.
+ * The first moment of a day. Where midnight comes twice it is the first of the two, however soon clocks go back behind it;
+ * where clocks skip it, or the whole day, it is the first moment after it.
  */
 export function startOfDayMs(zone: Zone, { year, month, day }: Day): number {
   const midnight = Date.UTC(year, month - 1, day);
-  let before = midnight - offsetHoursMax * hourMs;
-  for (let hour = 1 - offsetHoursMax; hour <= offsetHoursMax; hour += 1) {
-    const after = midnight + hour * hourMs;
-    if (zone.clockMs(after) >= midnight) return firstAtOrPast(zone, midnight, before, after);
-    before = after;
-  }
-  throw new Error(`no midnight of ${year}-${month}-${day} in ${zone.name}`);
+  const hours = Array.from({ length: 2 * offsetHoursMax + 1 }, (_, at) => midnight + (at - offsetHoursMax) * hourMs);
+  // No offset lasts less than an hour; midnight itself may come back a minute later.
+  const offsets = new Set(hours.map((moment) => zone.clockMs(moment) - moment));
+  const midnights = [...offsets]
+    .map((offset) => midnight - offset)
+    .filter((moment) => zone.clockMs(moment) === midnight);
+  if (midnights.length > 0) return Math.min(...midnights);
+  const past = hours.find((moment) => zone.clockMs(moment) >= midnight);
+  if (past === undefined) throw new Error(`no midnight of ${year}-${month}-${day} in ${zone.name}`);
+  return firstAtOrPast(zone, midnight, past - hourMs, past);
 }
 
 /** The first moment in (before, after] at which clocks show at least `wanted`; at `before` they show less. */

@@ -124,6 +124,12 @@ describe('a day', () => {
 
   it.each([
     ['America/Havana', { year: 2026, month: 11, day: 1 }, '2026-11-01T04:00:00.000Z', 'twice'],
+    [
+      'America/St_Johns',
+      { year: 2003, month: 10, day: 26 },
+      '2003-10-26T02:30:00.000Z',
+      'twice, a minute before clocks go back',
+    ],
     ['Asia/Beirut', { year: 2026, month: 3, day: 29 }, '2026-03-28T22:00:00.000Z', 'never'],
     ['America/Sao_Paulo', { year: 2018, month: 11, day: 4 }, '2018-11-04T03:00:00.000Z', 'never'],
     ['Pacific/Apia', { year: 2011, month: 12, day: 30 }, '2011-12-30T10:00:00.000Z', 'never, for the day was left out'],
