@@ -60,7 +60,8 @@ export class BatchRun {
   readonly #claim: Claim;
   readonly #queue: LineQueue;
   readonly #notes: Notes;
-  readonly #running = new Map<number, AbortController>();
+  /** Askings, not lines: one whose line is in the queue again may be a moment from its end when that is asked anew. */
+  readonly #running = new Set<AbortController>();
   readonly #sinceMs: number;
   #key: BatchKey;
   #keyLookedMs: number;
@@ -110,7 +111,8 @@ export class BatchRun {
       if (this.#failure !== null) continue;
       if (this.#running.size === 0 && this.#queue.isEmpty) {
         await this.#notes.flush();
-        return { ending: 'completed' };
+        if (await this.#queue.isAllAnswered()) return { ending: 'completed' };
+        this.#broke(new Error('requests of the batch are not answered, and nobody asks them'));
       }
       await this.#waitForChange();
     }
@@ -186,12 +188,12 @@ export class BatchRun {
         return;
       }
       const control = new AbortController();
-      this.#running.set(line.number, control);
+      this.#running.add(control);
       this.#askLine(line, control.signal)
         .catch((error: unknown) => this.#broke(error))
         .finally(() => {
           room.giveBytes(line.bodyBytes);
-          this.#running.delete(line.number);
+          this.#running.delete(control);
           this.#wake();
         });
     }
@@ -217,7 +219,7 @@ export class BatchRun {
     const answer = await this.#parts.asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
     // What was ended is not answered; what was answered at that very moment is, and charged.
     if (signal.aborted && answer.status !== 200) return;
-    await this.#answered(line, answer);
+    await this.#answered(line, answer, request.key);
   }
 
   async #requestOf(line: PendingLine, signal: AbortSignal, isDry: boolean): Promise<LineRequest> {
@@ -244,7 +246,7 @@ export class BatchRun {
     return { status: 500, headers: {}, body: Buffer.from(body) };
   }
 
-  async #answered(line: PendingLine, answer: LineAnswer): Promise<void> {
+  async #answered(line: PendingLine, answer: LineAnswer, askedWith: BatchKey): Promise<void> {
     const nowMs = this.#parts.clock.now();
     const verdict = judge(answer);
     const roomMs = roomAgainMs(answer.headers, nowMs);
@@ -273,8 +275,8 @@ export class BatchRun {
         this.#queue.again(line);
         return;
       case 'key':
+        await this.#lookAtKey(askedWith);
         this.#queue.again(line);
-        return this.#lookAtKey();
     }
   }
 
@@ -283,11 +285,11 @@ export class BatchRun {
     this.#waitingFor = code;
   }
 
-  /** It may have got another secret. */
-  async #lookAtKey(): Promise<void> {
+  /** It may have got another secret since a request was asked with it. */
+  async #lookAtKey(askedWith: BatchKey): Promise<void> {
     const key = await this.#parts.asking.keyOf(this.#claim.batch);
     if (key === null) this.#keyEnded = true;
-    else if (key.secretHash.equals(this.#key.secretHash)) this.#pause(this.#parts.clock.now() + 1000, 'unauthorized');
+    else if (key.secretHash.equals(askedWith.secretHash)) this.#pause(this.#parts.clock.now() + 1000, 'unauthorized');
     else this.#key = key;
   }
 
@@ -307,7 +309,7 @@ export class BatchRun {
   }
 
   #abort(error: Error): void {
-    for (const control of this.#running.values()) control.abort(error);
+    for (const control of this.#running) control.abort(error);
   }
 
   #waitForChange(): Promise<void> {

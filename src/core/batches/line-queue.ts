@@ -21,6 +21,8 @@ export interface LineQueue {
   again(line: PendingLine): void;
   /** Whether all were given, and none came back. */
   readonly isEmpty: boolean;
+  /** Whether no request of the batch is without an answer, as the database has it: what is not is dropped for good. */
+  isAllAnswered(): Promise<boolean>;
 }
 
 const readAtOnce = 200;
@@ -31,13 +33,15 @@ export function createLineQueue(db: Db, batchId: string): LineQueue {
   let after = -1;
   let isRead = false;
 
-  const readMore = async (): Promise<void> => {
-    const rows = await db.orm
+  const pendingAfter = (number: number, limit: number) =>
+    db.orm
       .select({ number: batchLines.number, bodyAt: batchLines.bodyAt, bodyBytes: batchLines.bodyBytes })
       .from(batchLines)
-      .where(and(eq(batchLines.batchId, batchId), eq(batchLines.state, 'pending'), gt(batchLines.number, after)))
+      .where(and(eq(batchLines.batchId, batchId), eq(batchLines.state, 'pending'), gt(batchLines.number, number)))
       .orderBy(asc(batchLines.number))
-      .limit(readAtOnce);
+      .limit(limit);
+  const readMore = async (): Promise<void> => {
+    const rows = await pendingAfter(after, readAtOnce);
     read = rows.map((row) => ({ ...row, tries: 0, notBeforeMs: 0 }));
     after = rows.at(-1)?.number ?? after;
     isRead = rows.length < readAtOnce;
@@ -53,5 +57,6 @@ export function createLineQueue(db: Db, batchId: string): LineQueue {
     get isEmpty() {
       return isRead && read.length === 0 && again.length === 0;
     },
+    isAllAnswered: async () => (await pendingAfter(-1, 1)).length === 0,
   };
 }

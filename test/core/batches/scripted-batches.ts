@@ -28,6 +28,8 @@ export interface WorkSettings {
   /** Takes the Idempotency-Keys of which nothing more is charged. */
   readonly concluded?: Set<string>;
   readonly maxConcurrency?: () => number | null;
+  /** What looking at the key waits for. */
+  readonly beforeKey?: () => Promise<unknown>;
 }
 
 export const answerOf = (status: number, body: object = {}, headers: Record<string, string> = {}): LineAnswer => ({
@@ -67,6 +69,7 @@ export function useScriptedBatches(): ScriptedBatches {
     const asked: LineRequest[] = [];
     const asking: Asking = {
       async keyOf({ organizationId, keyId }) {
+        await settings.beforeKey?.();
         const held = await api().keys.heldOf({ organizationId, keyId });
         return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
       },

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { parseId } from '#base/id.ts';
 import type { LineAnswer } from '#core/batches/batches.ts';
@@ -76,6 +77,25 @@ describe('a request of a batch', () => {
     });
     expect(seen).toContain(code);
     expect(scripted.asked).toHaveLength(times + 1);
+  });
+
+  it('is asked again with the key as it is now, and waited for, where looking at that takes long', async () => {
+    const longMs = 600;
+    let refused = 0;
+    const scripted = work(
+      async (request, time) => {
+        if (numberOf(request) < 4) return answerOf(200);
+        if (time === 1) refused += 1;
+        else await delay(2 * longMs);
+        return answerOf(time === 1 ? 401 : 200, { error: { code: 'unauthorized' } });
+      },
+      { beforeKey: () => delay(refused === 0 ? 0 : longMs) },
+    );
+    const { id } = await start(linesOf(8));
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 8, failed: 0 } });
+    expect(await lines(batch.output_file_id)).toHaveLength(8);
+    expect(scripted.asked).toHaveLength(12);
   });
 
   it('is sent as it stands in the file, but for its tier', async () => {
