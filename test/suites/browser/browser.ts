@@ -78,7 +78,11 @@ export async function welcomeLink({ db, url }: Pick<TestGateway, 'db' | 'url'>):
 export async function signIn(page: Page, gateway: Pick<TestGateway, 'db' | 'url'>): Promise<void> {
   await page.goto(await welcomeLink(gateway));
   await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  const overview = page.getByRole('heading', { name: 'Overview' });
+  await overview.waitFor().catch(async (error: unknown) => {
+    const shown = await page.locator('body').innerText({ timeout: 1000 }).catch(String);
+    throw new Error(`${page.url().replace(/\?.*/, '')} shows instead of the overview: ${shown}`, { cause: error });
+  });
 }
 
 interface Violation {
