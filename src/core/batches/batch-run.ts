@@ -124,9 +124,8 @@ export class BatchRun {
     const nowMs = clock.now();
     if (this.#status === 'lost') return 'lost';
     if (this.#failure !== null) return 'broken';
-    if (this.#status === 'cancelling') return { ending: 'cancelled' };
-    if (this.#keyEnded) return { ending: 'failed' };
-    if (nowMs >= this.#claim.batch.expiresAtMs) return { ending: 'expired' };
+    const ending = this.#endingNow();
+    if (ending !== null) return { ending };
     if (this.#isStopping) return { turnAtMs: nowMs, waitingFor: null };
     if (this.#running.size > 0) return null;
     if (this.#pausedUntilMs - nowMs > yieldMs) {
@@ -135,9 +134,20 @@ export class BatchRun {
     return room.isFull && nowMs - this.#sinceMs > sliceMs ? { turnAtMs: nowMs, waitingFor: null } : null;
   }
 
+  /** What ends the batch early; null while nothing does. */
+  #endingNow(): BatchEnding | null {
+    if (this.#status === 'cancelling') return 'cancelled';
+    if (this.#keyEnded) return 'failed';
+    return this.#parts.clock.now() >= this.#claim.batch.expiresAtMs ? 'expired' : null;
+  }
+
   async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
-    if (typeof end === 'object' && 'ending' in end) this.#abort(endedEarly(end.ending));
-    while (this.#running.size > 0) await this.#waitForChange();
+    while (this.#running.size > 0) {
+      // Also where what runs was waited for, as by a gateway that stops.
+      const ending = this.#endingNow();
+      if (ending !== null) this.#abort(endedEarly(ending));
+      await this.#waitForChange();
+    }
     if (end === 'lost') throw new LostClaimError(this.#claim.batch.id);
     await this.#notes.flush();
     if (end === 'broken') throw this.#failure;

@@ -67,6 +67,8 @@ export async function writeOutput({ db, files }: OutputParts, batch: Batch, endi
       }
       more = rows.length === readAtOnce;
       after = rows.at(-1)?.number ?? after;
+      // Of the two files one may get nothing for as long as the other takes.
+      await Promise.all([written.answers?.renew(), written.errors?.renew()]);
     }
     await written.answers?.flush();
     await written.errors?.flush();

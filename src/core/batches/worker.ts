@@ -179,6 +179,7 @@ class Worker implements BatchWorker {
     if (model !== 'here') return this.#close(claim, 'failed', [model]);
     work.run = new BatchRun({ ...this.#options, room: this.#room }, claim, key);
     if (work.status !== 'validating') work.run.tell(work.status);
+    if (this.#isStopping) work.run.stop();
     const end = await work.run.ask();
     if ('ending' in end) return this.#close(claim, end.ending, end.ending === 'failed' ? [keyGone] : []);
     await claims.release(claim, { atMs: end.turnAtMs, waitingFor: end.waitingFor });
@@ -211,17 +212,24 @@ class Worker implements BatchWorker {
   /** Nothing more is asked, whoever works at it from now on. */
   #close(claim: Claim, asked: BatchEnding, errors: readonly BatchError[]): Promise<BatchEnding> {
     return this.#options.claims.during(claim, async (tx, row) => {
-      // It was canceled meanwhile: whoever did so waits for that.
-      const ending = row.status === 'cancelling' ? 'cancelled' : asked;
+      const ending = endingOf(row, asked);
       const isNamed = ending === 'completed' || ending === 'expired';
+      const isWhy = ending === asked && errors.length > 0;
       const set = { ending, finalizingAt: new Date(this.#options.clock.now()), ...waitsForNothing };
       await tx
         .update(batches)
-        .set({ ...set, ...(isNamed && { status: 'finalizing' as const }), ...(errors.length > 0 && { errors }) })
+        .set({ ...set, ...(isNamed && { status: 'finalizing' as const }), ...(isWhy && { errors }) })
         .where(eq(batches.id, row.id));
       return ending;
     });
   }
+}
+
+function endingOf({ status, total, completed, failed }: BatchRow, asked: BatchEnding): BatchEnding {
+  // It was canceled meanwhile: whoever did so waits for that.
+  if (status === 'cancelling') return 'cancelled';
+  // What came after the last answer, such as the end of the window, has kept nothing from being run.
+  return total > 0 && completed + failed === total ? 'completed' : asked;
 }
 
 const isLost = ({ status }: Work): boolean => status === 'lost';

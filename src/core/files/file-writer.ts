@@ -25,6 +25,8 @@ export interface FileWriter {
   readonly bytes: number;
   /** @throws AppError request_too_large beyond what the file may come to; conflict where it was taken for dead */
   add(bytes: Buffer): Promise<void>;
+  /** Says that it is still being written, while nothing comes. @throws AppError conflict where it was taken for dead */
+  renew(): Promise<void>;
   /** Writes what is still in memory; to be called before `complete`. */
   flush(): Promise<void>;
   /** Makes it a file; in the transaction of what it is for, where there is one. */
@@ -51,11 +53,14 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
   let bytes = 0;
   const isBeingWritten = and(eq(files.id, id), isNotNull(files.writtenUntil));
 
+  const renew = async (tx: Db['orm'] | Transaction): Promise<void> => {
+    const writtenUntil = new Date(clock.now() + writeLeaseMs);
+    const renewed = await tx.update(files).set({ writtenUntil }).where(isBeingWritten).returning({ id: files.id });
+    if (renewed.length === 0) throw takenForDead();
+  };
   const write = async (chunk: Buffer): Promise<void> => {
     await db.orm.transaction(async (tx) => {
-      const writtenUntil = new Date(clock.now() + writeLeaseMs);
-      const renewed = await tx.update(files).set({ writtenUntil }).where(isBeingWritten).returning({ id: files.id });
-      if (renewed.length === 0) throw takenForDead();
+      await renew(tx);
       await tx.insert(fileChunks).values({ fileId: id, number: written, bytes: chunk });
     });
     written += 1;
@@ -84,6 +89,7 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
       pendingBytes += part.length;
       await flush(chunkBytes);
     },
+    renew: () => renew(db.orm),
     flush: () => flush(0),
     async complete({ filename, expiresAtMs }, tx) {
       const set = { filename, bytes, writtenUntil: null };

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import type { LineAnswer } from '#core/batches/batches.ts';
 import { compress, type KeptAnswer } from '#core/requests/requests.ts';
@@ -78,6 +78,94 @@ describe('a worker that is to stop', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 3 } });
     const output = await lines(batch.output_file_id);
     expect(output.filter(({ response }) => response.body.by === 'former')).toHaveLength(count);
+  });
+
+  it('ends what runs when its batch is cancelled meanwhile', async () => {
+    const scripted = work(untilEnded, { leaseMs: 1000 });
+    const { id } = await start(linesOf(1));
+    await untilAsked(scripted);
+    scripted.worker.stopAsking();
+    await api().ask(`/v1/batches/${id}/cancel`, { method: 'POST' });
+    await eventually(async () => scripted.asked.every(({ signal }) => signal.aborted));
+    await scripted.worker.close(60_000);
+    expect(await drive(work(untilEnded), id)).toMatchObject({ status: 'cancelled', request_counts: { completed: 0 } });
+  });
+
+  it('asks nothing more where it was told so while it looked for the model', async () => {
+    let isGone = true;
+    const refusal = (): string | null => {
+      if (isGone) return 'The model "chat" does not exist.';
+      scripted.worker.stopAsking();
+      return null;
+    };
+    const midway = work(() =>
+      Promise.resolve(isGone ? answerOf(400, { error: { code: 'model_not_found' } }) : answerOf(200)),
+    );
+    const { id } = await start(linesOf(2));
+    await eventually(async () => {
+      await midway.worker.tick();
+      return (await read(id)).waiting_for === 'model_not_found';
+    });
+    midway.worker.stopAsking();
+    await midway.worker.close(60_000);
+    isGone = false;
+    turn(120_000);
+    const scripted = work(untilEnded, { refusal });
+    await scripted.worker.tick();
+    await scripted.worker.close(60_000);
+    expect(scripted.asked).toEqual([]);
+    expect(
+      await drive(
+        work(() => Promise.resolve(answerOf(200))),
+        id,
+      ),
+    ).toMatchObject({ status: 'completed' });
+  });
+});
+
+describe('a batch all of whose requests are answered', () => {
+  it.each(['the window', 'the key'])('is completed, also where %s ends before it is', async (what) => {
+    const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
+    const former = work(async () => {
+      await mayAnswer;
+      return answerOf(200);
+    });
+    const { id } = await start(linesOf(1));
+    await untilAsked(former);
+    former.worker.stopAsking();
+    answer(undefined);
+    await former.worker.close(60_000);
+    const next = work(untilEnded, what === 'the key' ? { isKeyGone: () => true } : {});
+    if (what === 'the window') turn(86_400_001);
+    const batch = await drive(next, id, 0);
+    expect(batch).toMatchObject({ status: 'completed', errors: null, request_counts: { total: 1, completed: 1 } });
+    expect(await lines(batch.output_file_id)).toHaveLength(1);
+  });
+
+  it('has both its files where one gets nothing for as long as the other takes', async () => {
+    const scripted = work((request) => Promise.resolve(answerOf(numberOf(request) === 0 ? 422 : 200)));
+    const { files } = api();
+    const createFile = files.create.bind(files);
+    const create = vi.spyOn(files, 'create').mockImplementation(async (...args) => {
+      const writer = await createFile(...args);
+      let rows = 0;
+      return {
+        ...writer,
+        async add(bytes) {
+          await writer.add(bytes);
+          rows += 1;
+          if (rows !== 50 && rows !== 150) return;
+          turn(400_000);
+          await files.deleteOld();
+        },
+      };
+    });
+    const { id } = await start(linesOf(202));
+    const batch = await drive(scripted, id);
+    create.mockRestore();
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 201, failed: 1 } });
+    expect(await lines(batch.error_file_id)).toHaveLength(1);
+    expect(await lines(batch.output_file_id)).toHaveLength(201);
   });
 });
 

@@ -28,6 +28,8 @@ export interface WorkSettings {
   /** Takes the Idempotency-Keys of which nothing more is charged. */
   readonly concluded?: Set<string>;
   readonly maxConcurrency?: () => number | null;
+  /** Whether the key of the batch has ended. */
+  readonly isKeyGone?: () => boolean;
   /** What looking at the key waits for. */
   readonly beforeKey?: () => Promise<unknown>;
 }
@@ -71,7 +73,9 @@ export function useScriptedBatches(): ScriptedBatches {
       async keyOf({ organizationId, keyId }) {
         await settings.beforeKey?.();
         const held = await api().keys.heldOf({ organizationId, keyId });
-        return held === null ? null : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
+        return held === null || settings.isKeyGone?.() === true
+          ? null
+          : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
       },
       refuseModel: () => Promise.resolve(settings.refusal?.() ?? null),
       conclude(_keyId, keys) {
