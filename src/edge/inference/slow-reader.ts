@@ -8,6 +8,11 @@ export interface SlowReaderOptions {
 
 /** An engine makes some hundred tokens in this time: about as many as a hold is ahead of the counts. */
 const unreadMs = 500;
+/**
+ * Time is counted in steps, after each of which whatever the client has taken by then is heard: a gateway that stood still
+ * itself has not waited for its client. Who takes what is buffered in less than a step takes it faster than any is made.
+ */
+const stepMs = 50;
 
 /**
  * A client that takes its stream slower than it is made. Nothing is read from the engine meanwhile, which goes on all the
@@ -15,34 +20,34 @@ const unreadMs = 500;
  */
 export class SlowReader {
   readonly #options: SlowReaderOptions;
-  #sinceMs: number | null = null;
   #unreadLeftMs = unreadMs;
-  #timers: NodeJS.Timeout[] = [];
+  #wait: { readonly stalled: NodeJS.Timeout; readonly steps: NodeJS.Timeout | null } | null = null;
 
   constructor(options: SlowReaderOptions) {
     this.#options = options;
   }
 
   waits(): void {
-    if (this.#sinceMs !== null) return;
-    this.#sinceMs = performance.now();
+    if (this.#wait !== null) return;
     const { stallMs, onStalled } = this.#options;
-    this.#timers.push(setTimeout(onStalled, stallMs));
-    if (this.#unreadLeftMs > 0) this.#timers.push(setTimeout(() => this.#isUnread(), this.#unreadLeftMs));
+    const steps = this.#unreadLeftMs > 0 ? setInterval(() => this.#step(), stepMs) : null;
+    this.#wait = { stalled: setTimeout(onStalled, stallMs), steps };
   }
 
   caughtUp(): void {
-    if (this.#sinceMs === null) return;
-    for (const timer of this.#timers) clearTimeout(timer);
-    this.#timers = [];
-    const waitedMs = performance.now() - this.#sinceMs;
-    this.#sinceMs = null;
-    // A timer that was due and did not run yet runs in the next wait.
-    if (this.#unreadLeftMs > 0) this.#unreadLeftMs = Math.max(1, this.#unreadLeftMs - waitedMs);
+    clearTimeout(this.#wait?.stalled);
+    clearInterval(this.#wait?.steps ?? undefined);
+    this.#wait = null;
   }
 
-  #isUnread(): void {
-    this.#unreadLeftMs = 0;
-    this.#options.onUnread();
+  #step(): void {
+    const wait = this.#wait;
+    setImmediate(() => {
+      if (wait === null || this.#wait !== wait || this.#unreadLeftMs <= 0) return;
+      this.#unreadLeftMs -= stepMs;
+      if (this.#unreadLeftMs > 0) return;
+      clearInterval(wait.steps ?? undefined);
+      this.#options.onUnread();
+    });
   }
 }
