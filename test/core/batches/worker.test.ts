@@ -310,7 +310,8 @@ describe('a batch', () => {
   });
 
   it('holds its file where another batch of it ends while it is made', async () => {
-    const scripted = work(() => Promise.resolve(answerOf(200)));
+    // The other one stays open, however soon it is worked at.
+    const scripted = work(({ note }) => Promise.resolve(answerOf(note.startsWith(first.id) ? 200 : 402)));
     const file: Body = await uploadFile(gateway(), line(0));
     const first = await start('', {}, file.id);
     const { sql } = api().db;

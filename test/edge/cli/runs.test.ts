@@ -220,7 +220,7 @@ describe('headgate runs', () => {
     expect(members.stdout).toContain(`; for members: headgate runs open ${id}\n`);
     expect((await headgate(['runs', 'logs', '-f', id])).stderr).toContain('web address: https://page--web.');
     const link = await headgate(['runs', 'open', id]);
-    expect(link.stdout).toMatch(/^https:\/\/page--web\.apps\.example\.com\/\S*\w{20}\S*\n$/);
+    expect(link.stdout).toMatch(/^https:\/\/page--web\.apps\.example\.com\/\S*[\w-]{20}\S*\n$/);
     expect(link.stderr).toMatch(/^it works once, until [\d:]+ UTC\n$/);
 
     const [bin, seen] = [folders(), join(folders(), 'seen')];
