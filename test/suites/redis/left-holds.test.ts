@@ -60,7 +60,7 @@ it('a hold whose spool is lost is listed and released, but not while its gateway
     HEADGATE_BOOTSTRAP_KEY: givenKey,
     REDIS_URL: redis.url,
     HEADGATE_SPOOL_AFTER_MS: '50',
-    HEADGATE_LEASE_SECONDS: '2',
+    HEADGATE_LEASE_SECONDS: '6',
   };
   const home = processes.home();
   const lost = processes.run({ home, databaseUrl: proxy.url, env });
