@@ -276,9 +276,11 @@ interface FinishParts {
 /** All that is seen of a batch's end is seen at once. */
 async function finish(
   { files, clock, tx, row }: FinishParts,
-  ending: BatchEnding,
+  asked: BatchEnding,
   { answers, errors }: Awaited<ReturnType<typeof writeOutput>>,
 ): Promise<void> {
+  // What was charged and not noted has been put in since the end was decided.
+  const ending = endingOf(row, asked);
   const batch = toBatch(row);
   const now = new Date(clock.now());
   const output = await answers?.complete({ filename: fileName(batch, 'output') }, tx);
@@ -287,6 +289,7 @@ async function finish(
     .update(batches)
     .set({
       status: ending,
+      ...(ending !== asked && { errors: [] }),
       outputFileId: output?.id ?? null,
       errorFileId: failures?.id ?? null,
       gatewayId: null,

@@ -194,6 +194,16 @@ describe('an answer that was charged, and that no worker lived to note', () => {
     expect(next.asked).toEqual([]);
   });
 
+  it('completes a batch that had no other one open, though its window is over', async () => {
+    const former = work(untilEnded);
+    const { id } = await start(linesOf(1));
+    await untilAsked(former);
+    turn(86_400_001);
+    const charged = new Map([[`§${id}/0`, await keptOf({ answer: 'charged' })]]);
+    const batch = await drive(work(untilEnded, { charged }), id, 0);
+    expect(batch).toMatchObject({ status: 'completed', errors: null, request_counts: { total: 1, completed: 1 } });
+  });
+
   it('takes the place of what the same request failed with later', async () => {
     const { id } = await start(linesOf(2));
     const charged = new Map([[`§${id}/0`, await keptOf({ answer: 'charged' })]]);
