@@ -5,6 +5,7 @@ import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import { compress } from '#core/requests/requests.ts';
+import type { AskingRoom } from './asking-room.ts';
 import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './asking.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
@@ -22,17 +23,6 @@ export interface RunParts {
   readonly files: Files;
   readonly asking: Asking;
   readonly room: AskingRoom;
-}
-
-/** What the batches of this gateway have together. */
-export interface AskingRoom {
-  /** Requests that one batch may have running now. */
-  readonly share: number;
-  /** Whether other batches may wait for a place here. */
-  readonly isFull: boolean;
-  /** Takes the memory of a body; false where there is not as much now. */
-  takeBytes(bytes: number): boolean;
-  giveBytes(bytes: number): void;
 }
 
 /** How the asking of a batch ended: for good, or until its next turn, which the batch was given back for. */
@@ -193,7 +183,7 @@ export class BatchRun {
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return;
-      if (!this.#mayGoOn || !room.takeBytes(line.bodyBytes)) {
+      if (!this.#mayGoOn || !room.takeBytes(this, line.bodyBytes)) {
         this.#queue.again(line);
         return;
       }

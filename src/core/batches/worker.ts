@@ -4,7 +4,8 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import type { Asking, BatchKey } from './asking.ts';
-import { type AskingRoom, BatchRun } from './batch-run.ts';
+import { type AskingRoom, createRoom } from './asking-room.ts';
+import { BatchRun } from './batch-run.ts';
 import type { BatchRow } from './batch-row.ts';
 import { toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
@@ -42,8 +43,6 @@ export interface WorkerOptions {
 }
 
 const batchesMax = 16;
-/** Bodies of requests that run, beside the largest of them. */
-const bodiesBytesMax = 67_108_864;
 const againMs = 5000;
 
 interface Work {
@@ -67,7 +66,13 @@ class Worker implements BatchWorker {
 
   constructor(options: WorkerOptions) {
     this.#options = options;
-    this.#room = createRoom(options.concurrency, this.#works);
+    this.#room = createRoom({
+      clock: options.clock,
+      batches: () => this.#works.size,
+      asking: () => [...this.#works].filter(({ run }) => run !== null).length,
+      concurrency: options.concurrency,
+      batchesMax,
+    });
   }
 
   async tick(): Promise<void> {
@@ -246,25 +251,6 @@ const keyGone: BatchError = {
   param: null,
   line: null,
 };
-
-function createRoom(concurrency: number, works: ReadonlySet<Work>): AskingRoom {
-  let bytes = 0;
-  return {
-    get share() {
-      const asking = [...works].filter(({ run }) => run !== null).length;
-      return Math.max(1, Math.floor(concurrency / Math.max(1, asking)));
-    },
-    get isFull() {
-      return works.size >= batchesMax;
-    },
-    takeBytes(wanted) {
-      if (bytes > 0 && bytes + wanted > bodiesBytesMax) return false;
-      bytes += wanted;
-      return true;
-    },
-    giveBytes: (given) => void (bytes -= given),
-  };
-}
 
 interface FinishParts {
   readonly files: Files;

@@ -1,0 +1,56 @@
+import { beforeEach, expect, it } from 'vitest';
+import { type AskingRoom, createRoom } from '#core/batches/asking-room.ts';
+
+const mib = 1_048_576;
+const small = { name: 'small' };
+const large = { name: 'large' };
+
+let nowMs: number;
+let room: AskingRoom;
+beforeEach(() => {
+  nowMs = 0;
+  const clock = { now: () => nowMs, monotonicMs: () => nowMs };
+  room = createRoom({ clock, batches: () => 2, asking: () => 2, concurrency: 64, batchesMax: 16 });
+});
+
+/** One batch always has a small request running, as far as it may; the other one looks each second. */
+function isServedWithin(seconds: number): boolean {
+  let running = room.takeBytes(small, 5 * mib) ? 1 : 0;
+  for (let second = 0; second < seconds; second += 1) {
+    nowMs += 1000;
+    if (room.takeBytes(large, 60 * mib)) return true;
+    // The next one is begun before the one before it has ended.
+    const more = room.takeBytes(small, 5 * mib) ? 1 : 0;
+    if (running > 0) room.giveBytes(5 * mib);
+    running = more;
+  }
+  return false;
+}
+
+it('refuses what there is no room for, and has it again when that is given back', () => {
+  expect(room.takeBytes(small, 60 * mib)).toBe(true);
+  expect(room.takeBytes(large, 5 * mib)).toBe(false);
+  room.giveBytes(60 * mib);
+  expect(room.takeBytes(large, 5 * mib)).toBe(true);
+});
+
+it('sends a body that is larger than all there is when nothing else runs', () => {
+  expect(room.takeBytes(large, 100 * mib)).toBe(true);
+  expect(room.takeBytes(small, 1)).toBe(false);
+});
+
+it('a large body is sent after a while, however many small ones others have', () => {
+  expect(isServedWithin(60)).toBe(true);
+  expect(room.takeBytes(small, 5 * mib)).toBe(false);
+});
+
+it('who waited and has ended keeps nobody waiting', () => {
+  expect(room.takeBytes(small, 10 * mib)).toBe(true);
+  for (let second = 0; second < 12; second += 1) {
+    nowMs += 1000;
+    expect(room.takeBytes(large, 60 * mib)).toBe(false);
+  }
+  expect(room.takeBytes(small, mib)).toBe(false);
+  nowMs += 5001;
+  expect(room.takeBytes(small, mib)).toBe(true);
+});
