@@ -31,10 +31,12 @@ describe('an engine that is killed with texts', () => {
     await eventually(async () => (await reconcile(bench)).data[0]?.engines?.prompt_tokens > 0);
     const input = texts(20);
     const slow = ask({ input, standin: { ttft_ms: 60_000 } });
-    // The replica that is started in its place ends as well, and then the request.
-    const first = await pidWithRequest();
-    process.kill(first, 'SIGKILL');
-    process.kill(await pidWithRequest(first), 'SIGKILL');
+    const answered = slow.then(() => null);
+    // Where the request had not reached the first one yet, the replica that is started in its place gets it.
+    for (let pid: number | null = await pidWithRequest(); pid !== null;) {
+      process.kill(pid, 'SIGKILL');
+      pid = await Promise.race([answered, pidWithRequest(pid)]);
+    }
     await (await slow).text();
     const found = await eventually(async () => {
       const now = await reconcile(bench);
