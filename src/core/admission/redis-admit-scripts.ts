@@ -1,6 +1,6 @@
 import { budgetParts } from './redis-budget-scripts.ts';
 import { modelParts } from './redis-model-scripts.ts';
-import { age, identity, script, useTtlMs, windows } from './redis-scripts.ts';
+import { age, identity, monthKnown, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /** What the script does beside, for requests of which some have budgets or limits of their project. */
 interface Parts {
@@ -38,9 +38,9 @@ const bound: Parts = {
   met: ' .. metOf(by)',
 };
 
-const knowLua = (parts: Parts): string => `${windows}${identity}${age}
+const knowLua = (parts: Parts): string => `${windows}${identity}${age}${monthKnown}
 local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i')
+local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i', 'mt')
 if use[6] == '0' then return {'revoked', now} end
 local me = identity()
 if not use[6] or use[7] ~= me then return {'key', now} end
@@ -48,7 +48,7 @@ local wallet = redis.call('HMGET', KEYS[1], 'b', 'r', 'i', 'at')
 if not wallet[1] or wallet[3] ~= me then return {'wallet', now} end
 if ARGV[9] ~= '-' and isOld(wallet[4], ARGV[9]) then return {'wallet', now} end
 if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
-local counted = use[5] == ARGV[6]
+local counted = knowsMonth(use[5], use[8], ARGV[6], tonumber(ARGV[9]))
 if monthly and not counted then return {'month', now} end
 ${parts.read}
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
@@ -139,8 +139,8 @@ const admitLua = (parts: Parts): string => `${knowLua(parts)}${takeLua(parts)}${
  * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
  * a line for each request: "day" where that of its model must be known first, "word…" with the use that it met, or "ok"
  * with the use that there is now, hold and reserved tokens. Behind them come the budgets, and what is used of the model.
- * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is. A day is when it
- * was read before that.
+ * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is. A month and a day
+ * are when they were read before that.
  */
 export const admitScript = script(admitLua(none));
 /** The same where some of the requests have budgets or limits of their project. */

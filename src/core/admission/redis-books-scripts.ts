@@ -1,4 +1,4 @@
-import { age, identity, knownTtlMs, requestsHeld, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
+import { age, identity, knownTtlMs, monthKnown, requestsHeld, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
 
 /**
  * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
@@ -39,29 +39,29 @@ redis.call('HDEL', KEYS[1], 'mm')
 return {'ok', now}
 `);
 
-/** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key */
-export const beginMonthScript = script(`${requestsHeld}
-local use = redis.call('HMGET', KEYS[1], 'mm', 'i')
-if use[1] == ARGV[3] or use[2] ~= me then return {'there', now} end
+/** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key notBefore */
+export const beginMonthScript = script(`${requestsHeld}${monthKnown}
+local use = redis.call('HMGET', KEYS[1], 'mm', 'i', 'mt')
+if knowsMonth(use[1], use[3], ARGV[3], tonumber(ARGV[5])) or use[2] ~= me then return {'there', now} end
 local reply = {'begin', now, token(), me, '1'}
 for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
 return reply
 `);
 
-/** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has)… */
-export const endMonthScript = script(`${requestsHeld}
-local use = redis.call('HMGET', KEYS[1], 'mm', 'i')
-if use[1] == ARGV[3] or use[2] ~= me then return {'there', now} end
+/** KEYS use holds monthLoading · ARGV deadline token month key notBefore tokens limit (request that the count has)… */
+export const endMonthScript = script(`${requestsHeld}${monthKnown}
+local use = redis.call('HMGET', KEYS[1], 'mm', 'i', 'mt')
+if knowsMonth(use[1], use[3], ARGV[3], tonumber(ARGV[5])) or use[2] ~= me then return {'there', now} end
 if isOutdated() then return {'again', now} end
 local counted = {}
-for index = 7, #ARGV do counted[ARGV[index]] = true end
-local sum = tonumber(ARGV[5])
+for index = 8, #ARGV do counted[ARGV[index]] = true end
+local sum = tonumber(ARGV[6])
 for _, id in ipairs(held(ARGV[4])) do
   if counted[id] then
     redis.call('HDEL', KEYS[2], id .. ':m')
   else
     local estimate = string.match(redis.call('HGET', KEYS[2], id), '^%S+ %S+ (%S+)')
-    local reserved = math.min(tonumber(estimate), tonumber(ARGV[6]))
+    local reserved = math.min(tonumber(estimate), tonumber(ARGV[7]))
     sum = sum + reserved
     redis.call('HSET', KEYS[2], id .. ':m', ARGV[3] .. ' ' .. text(reserved))
   end

@@ -169,12 +169,12 @@ export class RedisBooks {
     const keys = [use, store.organization(key.organizationId).holds, monthLoading];
     const limit = String(key.limits.monthlyTokenLimit ?? 0);
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await store.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
+      const of = [String(monthMs), key.keyId, String(store.notBeforeMs)];
+      const begun = await store.run(beginMonthScript, keys, [randomUUID(), ...of]);
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
       const { tokens, counted } = await watch.ask(() => books.tokensWith(key, monthMs, requestIds));
-      const args = [token, String(monthMs), key.keyId, String(tokens), limit, ...counted];
-      const ended = await store.run(endMonthScript, keys, args);
+      const ended = await store.run(endMonthScript, keys, [token, ...of, String(tokens), limit, ...counted]);
       if (ended.word !== 'again') return;
     }
     throw new Error(`the tokens of a month changed ${attemptsMax} times while they were read from PostgreSQL`);

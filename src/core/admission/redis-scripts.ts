@@ -69,6 +69,16 @@ local function isOld(at, notBefore)
 end
 `;
 
+/**
+ * Whether the tokens of a key's month `mm` are known: `mt` is when the books said so. A reading before `notBefore` may
+ * miss what a gateway has booked in Redis' place that is not there any more; without one, none is too old.
+ */
+export const monthKnown = `
+local function knowsMonth(mm, mt, month, notBefore)
+  return mm == month and (notBefore == nil or tonumber(mt or '0') >= notBefore)
+end
+`;
+
 /** The limits' rules of core/limits, word by word: see rollWindow there. */
 export const windows = `
 local function roll(s, n, t, limit)

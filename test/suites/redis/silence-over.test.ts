@@ -104,6 +104,29 @@ describe('when Redis is back', () => {
     line.close();
   });
 
+  it('a month counts what a gateway had booked meanwhile that is not there any more', async () => {
+    const limits = { monthlyTokenLimit: 1000, requestsPerMinute: 100 };
+    const { gateways, make } = await openTwo(1000n, { limits });
+    const [killed, left] = gateways;
+    const first = make({ tokens: 400 });
+    expect(wordOf(await killed.admission.admit(first))).toBe('ok');
+    killed.admission.settle(first.requestId, frozen.bench.books.book(first, usedOf(1n, 400)));
+    freeze();
+    const alone = make({ tokens: 300 });
+    expect(wordOf(await killed.admission.admit(alone))).toBe('ok');
+    frozen.bench.books.book(alone, usedOf(1n, 300));
+    // What it was about to tell Redis nobody ever tells.
+    [killed.answers, killed.lives] = [false, false];
+    killed.store.close();
+    expect(wordOf(await left.admission.admit(make({ tokens: 1 })))).toBe('ok');
+    thaw();
+    await isBack(left, make({ tokens: 1 }));
+    // What is known serves on while the books do not answer in time.
+    const said = async (tokens: number): Promise<string> => wordOf(await left.admission.check(make({ tokens })));
+    await eventually(async () => (await said(301)) === 'monthly_quota_exceeded');
+    expect(await said(290)).toBe('ok');
+  });
+
   it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
     const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
     let admitted = 0;
