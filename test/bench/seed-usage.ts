@@ -141,7 +141,10 @@ if (url === '') {
   process.exit(2);
 }
 await migrateDb(url);
-const own = connectDb(url, { poolMax: 1 });
+const hourMs = 3_600_000;
+/** A statement fills a month. */
+const limits = { lockTimeoutMs: null, statementTimeoutMs: hourMs, idleInTransactionTimeoutMs: hourMs };
+const own = connectDb(url, { poolMax: 1, limits });
 try {
   await seed(own.sql, url);
 } finally {
