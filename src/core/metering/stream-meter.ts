@@ -1,5 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
+import { choiceTexts, TextCount } from './text-count.ts';
 import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
 import {
   costSplice,
@@ -16,7 +17,8 @@ import {
  *
  * What engines send is described by vLLM's OpenAI server: every frame is one `data:` line; with forced usage each
  * carries the running count of its own choice, and a last one with no choices the sum; an error is a frame of its own
- * under status 200, and `[DONE]` follows it just the same.
+ * under status 200, and `[DONE]` follows it just the same. Other engines tell their count at the end alone, or never:
+ * until they do, tokens are counted by the frames that bring text: each is one token at least.
  */
 export interface StreamMeterOptions {
   /** The client asked for the final usage chunk. */
@@ -79,8 +81,11 @@ export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
 class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly lastFrames = '';
   readonly isOpening = false;
-  outputTokens = 0;
   inputTokens = 0;
+  /** As the engine counted them. */
+  #engineTokens = 0;
+  /** For as long as it has counted none. */
+  readonly #texts = new TextCount();
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
@@ -98,8 +103,16 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.#publicName = options.rename === null ? null : publicNameOf(options.rename);
   }
 
+  get outputTokens(): number {
+    return this.#isCounted ? this.#engineTokens : this.#texts.least;
+  }
+
   get likelyTokens(): number {
-    return this.outputTokens;
+    return this.#isCounted ? this.#engineTokens : this.#texts.likely;
+  }
+
+  get #isCounted(): boolean {
+    return this.#finalUsage !== null || this.#running.length > 0;
   }
 
   get lacksEmptyLine(): boolean {
@@ -117,7 +130,11 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   usage(): { usage: Usage; source: UsageSource } {
     if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
     const usage = sumRunning(this.#running, this.#options.choices);
-    return usage === null ? { usage: noUsage, source: 'none' } : { usage, source: 'last_seen' };
+    if (usage !== null) return { usage, source: 'last_seen' };
+    const outputTokens = this.#texts.least;
+    return outputTokens === 0
+      ? { usage: noUsage, source: 'none' }
+      : { usage: { ...noUsage, outputTokens }, source: 'counted' };
   }
 
   protected override endMark(): string {
@@ -140,6 +157,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
+    else if (!this.#isCounted) this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     const { mayCountOnFinish, wantsUsage } = this.#options;
     const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
@@ -169,7 +187,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   #count(usage: Usage): void {
     this.#finalUsage = usage;
-    this.outputTokens = usage.outputTokens;
+    this.#engineTokens = usage.outputTokens;
     this.inputTokens = usage.inputTokens;
   }
 
@@ -209,10 +227,14 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const index = this.#choiceIndex(frame, choicesAt);
     if (index === -1) return;
     const output = readCount(json, 'completion_tokens');
-    this.outputTokens += output - (this.#counted[index] ?? 0);
+    this.#engineTokens += output - (this.#counted[index] ?? 0);
     this.#counted[index] = output;
     this.#running[index] = json;
     if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
+  }
+
+  #noteTexts({ text, start, end }: Frame): void {
+    for (const chars of choiceTexts(text.slice(start, end), this.#choicesExpected)) this.#texts.add(chars);
   }
 
   /** @returns false for an abort that this gateway did not ask for */
