@@ -127,3 +127,45 @@ describe('a stream whose engine says its count at the end alone', () => {
     expect(picoUsd(record.cost)).toBeGreaterThan(costOf(0, 1000));
   });
 });
+
+describe('a limit of the output that an engine may not know', () => {
+  it('holds what the engine may make in its place: it is paid', async () => {
+    for (const limit of [
+      { max_completion_tokens: 1 },
+      { max_tokens: 4000, max_completion_tokens: 1 },
+      { max_tokens: 0 },
+    ]) {
+      for (const stream of [false, true]) {
+        const body = { model: 'other', messages, stream, ...limit, script: { tokens: 4000 } };
+        const answer = await bench.post(chatPath, body);
+        expect(answer.status).toBe(200);
+        await answer.text();
+        const record = await bench.recordOf(answer);
+        expect(record).toMatchObject({ output_tokens: 4000, usage_source: 'engine' });
+        expect(picoUsd(record.cost)).toBe(costOf(promptTokens, 4000));
+      }
+    }
+  });
+
+  it('is no reason to refuse what a wallet pays for, nor to raise the limit', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.001');
+    const answer = await bench.post(chatPath, { model: 'other', messages, max_completion_tokens: 16 }, { key });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('x-headgate-max-tokens')).toBeNull();
+  });
+
+  it('is what is held where every engine knows it, and where the engine is vLLM', async () => {
+    for (const [model, limit] of [
+      ['other', { max_tokens: 1 }],
+      ['other', { max_tokens: 1, max_completion_tokens: 1 }],
+      ['keeps', { max_tokens: 4000, max_completion_tokens: 1 }],
+    ] as const) {
+      const dry = await bench.post(
+        chatPath,
+        { model, messages, ...limit },
+        { headers: { 'x-headgate-dry-run': 'true' } },
+      );
+      expect(picoUsd(((await dry.json()) as Body).worst_cost)).toBeLessThan(costOf(1000, 2));
+    }
+  });
+});
