@@ -157,7 +157,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
-    else if (!this.#isCounted) this.#noteTexts(frame);
+    else this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     const { mayCountOnFinish, wantsUsage } = this.#options;
     const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
@@ -234,6 +234,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   #noteTexts({ text, start, end }: Frame): void {
+    if (this.#isCounted) return;
     for (const chars of choiceTexts(text.slice(start, end), this.#choicesExpected)) this.#texts.add(chars);
   }
 
