@@ -46,7 +46,7 @@ export interface RequestFields {
   readonly outputTokensMax: number | null;
   /**
    * Whether engines of any make keep to that limit: not where it is 0, which some take for none, nor where it has the
-   * newer of two names alone, which some pass over, nor where both names have another one.
+   * newer of two names alone, which some pass over, nor where another name has another one.
    */
   readonly isLimitCommon: boolean;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
@@ -105,8 +105,12 @@ function readOutputLimit(reader: BodyReader, { limitKeys }: RequestForm): number
   return limit;
 }
 
+/** Limits of the output by other names than OpenAI's: llama.cpp goes by `n_predict` whatever else is said. */
+const otherLimitKeys = ['n_predict', 'num_predict', 'max_new_tokens', 'max_length'] as const;
+
 function readIsLimitCommon(reader: BodyReader, { limitKeys: [oldest] }: RequestForm, limit: number | null): boolean {
-  return limit !== null && limit > 0 && oldest !== undefined && readInteger(reader, oldest, 0) === limit;
+  if (limit === null || limit === 0 || otherLimitKeys.some((key) => reader.members.has(key))) return false;
+  return oldest !== undefined && readInteger(reader, oldest, 0) === limit;
 }
 
 /** Tokens per frame up to which a stream still shows in time what it makes. */

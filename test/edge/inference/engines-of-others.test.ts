@@ -134,6 +134,7 @@ describe('a limit of the output that an engine may not know', () => {
       { max_completion_tokens: 1 },
       { max_tokens: 4000, max_completion_tokens: 1 },
       { max_tokens: 0 },
+      { max_tokens: 1, n_predict: 4000 },
     ]) {
       for (const stream of [false, true]) {
         const body = { model: 'other', messages, stream, ...limit, script: { tokens: 4000 } };
