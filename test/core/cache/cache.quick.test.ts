@@ -111,6 +111,17 @@ describe('a stream that is made one answer', () => {
     expect(mergeFrames('', {}, 1)).toBeNull();
   });
 
+  it('changes nothing but itself, whatever its members are called', () => {
+    const delta = '{"__proto__":{"polluted":1},"tool_calls":[{"index":0,"function":{"__proto__":{"polluted":1}}}]}';
+    const text = `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":${delta},"logprobs":{"constructor":{"prototype":{"polluted":1}}},"finish_reason":"stop"}]}\n\n`;
+    try {
+      mergeFrames(text + text, {}, 1);
+      expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+    } finally {
+      Reflect.deleteProperty(Object.prototype, 'polluted');
+    }
+  });
+
   it('keeps tool calls apart, and comes back as the stream that it was', () => {
     const call = (index: number, text: string, id?: string): object => ({
       index,
