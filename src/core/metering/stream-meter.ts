@@ -1,5 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
+import { tellsError } from './json-meter.ts';
 import { choiceTexts, TextCount } from './text-count.ts';
 import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
 import {
@@ -72,6 +73,7 @@ const OPEN_BRACKET = 0x5b;
 const SPACE = 0x20;
 const QUOTE = 0x22;
 const choicesMark = '"choices":';
+const errorMark = '"error"';
 const finishMark = '"finish_reason":';
 export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
   return new ChunkMeter(options);
@@ -159,10 +161,16 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
     else this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
+    if (!isCount && hasError(frame)) return this.fail('error_frame');
+    return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
+  }
+
+  /** It may be the final one. */
+  #firstCount(frame: Frame, usage: UsageMember & { readonly kind: 'found' }): string {
     const { mayCountOnFinish, wantsUsage } = this.#options;
-    const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
+    const isFinal = mayCountOnFinish && this.#choicesExpected === 1 && this.finished;
     const finalChunk = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
-    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, isCount);
+    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, true);
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
@@ -249,6 +257,12 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
     return true;
   }
+}
+
+/** Beside choices; a frame with a count tells of none. */
+function hasError({ text, start, end }: Frame): boolean {
+  const at = text.indexOf(errorMark, start);
+  return at !== -1 && at < end && tellsError(text.slice(start, end));
 }
 
 function isJson(text: string): boolean {

@@ -41,6 +41,7 @@ export function writtenChars(text: string, open: number, end: number): number {
   return 0;
 }
 
+const chunkCharsMax = 1_048_576;
 /** Names of members in a chunk's delta whose strings the model has not made. */
 const unmade: ReadonlySet<string> = new Set(['role', 'type', 'id']);
 /** Deeper than the arguments of a tool call stand. */
@@ -53,6 +54,8 @@ const deltaDepthMax = 8;
  * @param choicesMax choices from that index on were not asked for
  */
 export function choiceTexts(json: string, choicesMax: number): readonly number[] {
+  // A picture, or an engine that answers in one piece: nobody waits until it is parsed.
+  if (json.length > chunkCharsMax) return [json.length];
   const { choices } = parseChunk(json);
   if (!Array.isArray(choices)) return [];
   return choices
