@@ -100,16 +100,18 @@ function finishChoice({ members, message, toolCalls }: Choice, isChat: boolean):
  * @param text frames as latin1, without or with their usage
  * @param usage the `usage` of the answer, in place of what the frames say
  * @param choicesExpected over all prompts
- * @returns JSON as latin1; null when it is not the whole of an answer
+ * @returns JSON as latin1; null when it is not the whole of an answer, or deeper than any
  */
 export function mergeFrames(text: string, usage: object, choicesExpected: number): string | null {
-  let frames: Members[] | null;
   try {
-    frames = parseFrames(text);
+    const frames = parseFrames(text);
+    return frames === null ? null : merge(frames, usage, choicesExpected);
   } catch {
     return null;
   }
-  if (frames === null) return null;
+}
+
+function merge(frames: readonly Members[], usage: object, choicesExpected: number): string | null {
   const top: Members = {};
   const choices: Choice[] = [];
   let lastUsage: unknown = null;
