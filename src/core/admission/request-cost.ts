@@ -28,6 +28,8 @@ export interface RequestSize {
   readonly choices: number;
   /** Output tokens per choice that it asks for; null where it names no limit. */
   readonly outputTokensAsked: number | null;
+  /** Whether its engine is known to keep to that limit; else it may make what its context holds. */
+  readonly isLimitKept: boolean;
   /** Output tokens per choice where it names no limit: 0 where none are made, null for as many as the context holds. */
   readonly outputTokensDefault: number | null;
   /** Tokens that the model's context holds. */
@@ -47,7 +49,8 @@ function promptTokensMax({ bodyBytes, hasMedia, inputs, prompts, contextLength }
   return Math.min(bytes, prompts * contextLength);
 }
 
-function outputTokensMax({ outputTokensAsked, outputTokensDefault, contextLength }: RequestSize): number {
+function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, contextLength }: RequestSize): number {
+  if (outputTokensAsked !== null && !isLimitKept) return contextLength;
   return Math.min(outputTokensAsked ?? outputTokensDefault ?? contextLength, contextLength);
 }
 

@@ -77,7 +77,8 @@ function grantFor(
   { admission, demand, bounds, request }: Asked,
   { heldMicroUsd, view }: AdmitResult & { readonly ok: true },
 ): Grant {
-  const { cappedTo } = bounds;
+  const limited = (tokens: number | null): number | null => belowAsked(demand.size, tokens);
+  const cappedTo = limited(bounds.cappedTo);
   if (bounds.extends) {
     const { prompts, choices } = demand.size;
     const streamHold = createStreamHold({
@@ -101,11 +102,15 @@ function grantFor(
   return {
     ok: true,
     heldMicroUsd,
-    outputTokensMax: isCut ? Number(granted.outputTokensMax) : cappedTo,
+    outputTokensMax: isCut ? limited(Number(granted.outputTokensMax)) : cappedTo,
     streamHold: null,
     view,
   };
 }
+
+/** More may be held than a request asks for: its own limit stands. */
+const belowAsked = ({ outputTokensAsked }: HoldDemand['size'], tokens: number | null): number | null =>
+  tokens !== null && outputTokensAsked !== null && tokens >= outputTokensAsked ? null : tokens;
 
 /** What a request holds that another model does not serve: more than its grant says where it was raised for that one. */
 export interface NotMoved {

@@ -4,17 +4,29 @@ type Members = Record<string, unknown>;
 const isMembers = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** One value after another: texts and lists grow, objects grow by member, of anything else the newest stands. */
+/**
+ * One value after another: texts and lists grow, objects grow by member, of anything else the newest stands. What stands
+ * before is this function's to change.
+ */
 function join(before: unknown, after: unknown): unknown {
   if (after === null || after === undefined) return before ?? null;
   if (before === null || before === undefined) return after;
   if (typeof before === 'string' && typeof after === 'string') return before + after;
-  if (Array.isArray(before) && Array.isArray(after)) return [...(before as unknown[]), ...(after as unknown[])];
+  if (Array.isArray(before) && Array.isArray(after)) {
+    for (const item of after as unknown[]) before.push(item);
+    return before;
+  }
   if (isMembers(before) && isMembers(after)) {
-    for (const [key, value] of Object.entries(after)) before[key] = join(before[key], value);
+    for (const [key, value] of Object.entries(after)) joinMember(before, key, value);
     return before;
   }
   return after;
+}
+
+/** What every object has is none of its members; nor may an engine name it as one, and have it changed for all. */
+function joinMember(members: Members, key: string, value: unknown): void {
+  if (key === '__proto__') return;
+  members[key] = join(Object.hasOwn(members, key) ? members[key] : undefined, value);
 }
 
 interface Choice {
@@ -54,7 +66,7 @@ function joinChoice(
   for (const [key, value] of Object.entries(delta)) {
     if (key === 'tool_calls' && Array.isArray(value)) for (const piece of value) joinToolCall(toolCalls, piece);
     else if (key === 'role') message[key] = value;
-    else message[key] = join(message[key], value);
+    else joinMember(message, key, value);
   }
 }
 
@@ -88,16 +100,18 @@ function finishChoice({ members, message, toolCalls }: Choice, isChat: boolean):
  * @param text frames as latin1, without or with their usage
  * @param usage the `usage` of the answer, in place of what the frames say
  * @param choicesExpected over all prompts
- * @returns JSON as latin1; null when it is not the whole of an answer
+ * @returns JSON as latin1; null when it is not the whole of an answer, or deeper than any
  */
 export function mergeFrames(text: string, usage: object, choicesExpected: number): string | null {
-  let frames: Members[] | null;
   try {
-    frames = parseFrames(text);
+    const frames = parseFrames(text);
+    return frames === null ? null : merge(frames, usage, choicesExpected);
   } catch {
     return null;
   }
-  if (frames === null) return null;
+}
+
+function merge(frames: readonly Members[], usage: object, choicesExpected: number): string | null {
   const top: Members = {};
   const choices: Choice[] = [];
   let lastUsage: unknown = null;

@@ -34,7 +34,15 @@ function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
   return sign.isBroken(member === undefined ? null : text.slice(member.valueStart, member.valueEnd));
 }
 
-/** Whether an answer without a count may pass: some engines tell of an error under status 200. */
+/** Some engines tell of an error under status 200, also beside a count. Quotes inside of strings are escaped. */
+export function tellsError(text: string): boolean {
+  if (!text.includes('"error"')) return false;
+  const scan = scanDocument(text);
+  const error = scan.ok ? scan.members.find(({ key }) => key === 'error') : undefined;
+  return error !== undefined && text.slice(error.valueStart, error.valueEnd) !== 'null';
+}
+
+/** Whether an answer without a count may pass. */
 function isAnswer(text: string): boolean {
   try {
     const value: unknown = JSON.parse(text);
@@ -65,5 +73,6 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
     if (renaming === null) return { ok: false };
     splices.push(...renaming);
   }
-  return { ok: true, text: spliceText(text, splices), usage, aborted: isBrokenOff(text, options.brokenSign) };
+  const aborted = isBrokenOff(text, options.brokenSign) || tellsError(text);
+  return { ok: true, text: spliceText(text, splices), usage, aborted };
 }

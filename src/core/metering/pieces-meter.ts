@@ -49,9 +49,10 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (member !== undefined && !isWhole(member)) return { ok: false };
       const usage = member === undefined ? null : readUsage(member.text);
       // Some engines tell of an error under status 200.
-      if (usage === null && (members.get('error')?.text ?? 'null') !== 'null') return { ok: false };
+      const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
+      if (usage === null && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
-      return { ok: true, splices: splicesOf(members, usage, options), usage, aborted };
+      return { ok: true, splices: splicesOf(members, usage, options), usage, aborted: aborted || tellsError };
     },
   };
 }

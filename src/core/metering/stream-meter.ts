@@ -1,5 +1,7 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
+import { tellsError } from './json-meter.ts';
+import { choiceTexts, TextCount } from './text-count.ts';
 import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
 import {
   costSplice,
@@ -16,7 +18,8 @@ import {
  *
  * What engines send is described by vLLM's OpenAI server: every frame is one `data:` line; with forced usage each
  * carries the running count of its own choice, and a last one with no choices the sum; an error is a frame of its own
- * under status 200, and `[DONE]` follows it just the same.
+ * under status 200, and `[DONE]` follows it just the same. Other engines tell their count at the end alone, or never:
+ * until they do, tokens are counted by the frames that bring text: each is one token at least.
  */
 export interface StreamMeterOptions {
   /** The client asked for the final usage chunk. */
@@ -70,6 +73,7 @@ const OPEN_BRACKET = 0x5b;
 const SPACE = 0x20;
 const QUOTE = 0x22;
 const choicesMark = '"choices":';
+const errorMark = '"error"';
 const finishMark = '"finish_reason":';
 export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
   return new ChunkMeter(options);
@@ -79,8 +83,11 @@ export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
 class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly lastFrames = '';
   readonly isOpening = false;
-  outputTokens = 0;
   inputTokens = 0;
+  /** As the engine counted them. */
+  #engineTokens = 0;
+  /** For as long as it has counted none. */
+  readonly #texts = new TextCount();
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
@@ -98,8 +105,16 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.#publicName = options.rename === null ? null : publicNameOf(options.rename);
   }
 
+  get outputTokens(): number {
+    return this.#isCounted ? this.#engineTokens : this.#texts.least;
+  }
+
   get likelyTokens(): number {
-    return this.outputTokens;
+    return this.#isCounted ? this.#engineTokens : this.#texts.likely;
+  }
+
+  get #isCounted(): boolean {
+    return this.#finalUsage !== null || this.#running.length > 0;
   }
 
   get lacksEmptyLine(): boolean {
@@ -117,7 +132,11 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   usage(): { usage: Usage; source: UsageSource } {
     if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
     const usage = sumRunning(this.#running, this.#options.choices);
-    return usage === null ? { usage: noUsage, source: 'none' } : { usage, source: 'last_seen' };
+    if (usage !== null) return { usage, source: 'last_seen' };
+    const outputTokens = this.#texts.least;
+    return outputTokens === 0
+      ? { usage: noUsage, source: 'none' }
+      : { usage: { ...noUsage, outputTokens }, source: 'counted' };
   }
 
   protected override endMark(): string {
@@ -140,11 +159,18 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
+    else this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
+    if (!isCount && hasError(frame)) return this.fail('error_frame');
+    return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
+  }
+
+  /** It may be the final one. */
+  #firstCount(frame: Frame, usage: UsageMember & { readonly kind: 'found' }): string {
     const { mayCountOnFinish, wantsUsage } = this.#options;
-    const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
+    const isFinal = mayCountOnFinish && this.#choicesExpected === 1 && this.finished;
     const finalChunk = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
-    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, isCount);
+    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, true);
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
@@ -169,7 +195,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   #count(usage: Usage): void {
     this.#finalUsage = usage;
-    this.outputTokens = usage.outputTokens;
+    this.#engineTokens = usage.outputTokens;
     this.inputTokens = usage.inputTokens;
   }
 
@@ -209,10 +235,15 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const index = this.#choiceIndex(frame, choicesAt);
     if (index === -1) return;
     const output = readCount(json, 'completion_tokens');
-    this.outputTokens += output - (this.#counted[index] ?? 0);
+    this.#engineTokens += output - (this.#counted[index] ?? 0);
     this.#counted[index] = output;
     this.#running[index] = json;
     if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
+  }
+
+  #noteTexts({ text, start, end }: Frame): void {
+    if (this.#isCounted) return;
+    for (const chars of choiceTexts(text.slice(start, end), this.#choicesExpected)) this.#texts.add(chars);
   }
 
   /** @returns false for an abort that this gateway did not ask for */
@@ -226,6 +257,12 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
     return true;
   }
+}
+
+/** Beside choices; a frame with a count tells of none. */
+function hasError({ text, start, end }: Frame): boolean {
+  const at = text.indexOf(errorMark, start);
+  return at !== -1 && at < end && tellsError(text.slice(start, end));
 }
 
 function isJson(text: string): boolean {

@@ -40,3 +40,44 @@ export function writtenChars(text: string, open: number, end: number): number {
   }
   return 0;
 }
+
+const chunkCharsMax = 1_048_576;
+/** Names of members in a chunk's delta whose strings the model has not made. */
+const unmade: ReadonlySet<string> = new Set(['role', 'type', 'id']);
+/** Deeper than the arguments of a tool call stand. */
+const deltaDepthMax = 8;
+
+/**
+ * Characters of the text of each choice that has some in a chunk of chat or text completions: of its `text`, or of all
+ * that stands in its `delta`, be it content, reasoning or the call of a tool.
+ * @param json a chunk; what is none has no text
+ * @param choicesMax choices from that index on were not asked for
+ */
+export function choiceTexts(json: string, choicesMax: number): readonly number[] {
+  // A picture, or an engine that answers in one piece: nobody waits until it is parsed.
+  if (json.length > chunkCharsMax) return [json.length];
+  const { choices } = parseChunk(json);
+  if (!Array.isArray(choices)) return [];
+  return choices
+    .filter((choice) => choicesMax === 1 || !(Number(memberOf(choice, 'index')) >= choicesMax))
+    .map((choice) => madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'delta')))
+    .filter((chars) => chars > 0);
+}
+
+function parseChunk(json: string): { readonly choices?: unknown } {
+  try {
+    return (JSON.parse(json) as { readonly choices?: unknown } | null) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+const memberOf = (value: unknown, name: string): unknown =>
+  typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+
+function madeChars(value: unknown, depth = 0): number {
+  if (typeof value === 'string') return value.length;
+  if (typeof value !== 'object' || value === null || depth > deltaDepthMax) return 0;
+  const made = Object.entries(value).filter(([name]) => !unmade.has(name));
+  return made.reduce((sum, [, member]) => sum + madeChars(member, depth + 1), 0);
+}

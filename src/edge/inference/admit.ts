@@ -29,6 +29,7 @@ export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequ
     prompts: fields.prompts,
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
+    isLimitKept: isFree || fields.isLimitCommon || model.engine.kind === 'vllm',
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };

@@ -26,12 +26,22 @@ function askForUsage(fields: RequestFields, key: string): Splice {
   return setMember(fields, key, latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }));
 }
 
-/** Sets the member that wins, and the others where they stand: an engine may not know which of them does. */
+/**
+ * Sets the member that wins, and the others where they stand: an engine may not know which of them does. None is raised.
+ */
 function limitOutput(fields: RequestFields, { limitKeys }: Endpoint, tokens: number): Splice[] {
   const winner = limitKeys.at(-1);
   return limitKeys
     .filter((key) => key === winner || fields.members.has(key))
+    .filter((key) => !isBelow(fields, key, tokens))
     .map((key) => setMember(fields, key, String(tokens)));
+}
+
+function isBelow({ text, members }: RequestFields, key: string, tokens: number): boolean {
+  const member = members.get(key);
+  if (member === undefined) return false;
+  const value = valueText(text, member);
+  return /^\d+$/.test(value) && Number(value) > 0 && Number(value) < tokens;
 }
 
 export interface EngineBodyOptions {

@@ -44,6 +44,11 @@ export interface RequestFields {
   readonly split: SplitInput | null;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
+  /**
+   * Whether engines of any make keep to that limit: not where it is 0, which some take for none, nor where it has the
+   * newer of two names alone, which some pass over, nor where another name has another one.
+   */
+  readonly isLimitCommon: boolean;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
   readonly media: Media;
@@ -98,6 +103,14 @@ function readOutputLimit(reader: BodyReader, { limitKeys }: RequestForm): number
   let limit: number | null = null;
   for (const key of limitKeys) limit = readInteger(reader, key, 0) ?? limit;
   return limit;
+}
+
+/** Limits of the output by other names than OpenAI's: llama.cpp goes by `n_predict` whatever else is said. */
+const otherLimitKeys = ['n_predict', 'num_predict', 'max_new_tokens', 'max_length'] as const;
+
+function readIsLimitCommon(reader: BodyReader, { limitKeys: [oldest] }: RequestForm, limit: number | null): boolean {
+  if (limit === null || limit === 0 || otherLimitKeys.some((key) => reader.members.has(key))) return false;
+  return oldest !== undefined && readInteger(reader, oldest, 0) === limit;
 }
 
 /** Tokens per frame up to which a stream still shows in time what it makes. */
@@ -176,6 +189,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     texts,
     split,
     outputTokensMax,
+    isLimitCommon: readIsLimitCommon(reader, form, outputTokensMax),
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),
     oddItem: readOddItem(reader, form.itemsKey),

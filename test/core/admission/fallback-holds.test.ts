@@ -33,6 +33,7 @@ const demandFor = (requestId: string, model: string, perToken: bigint, follows: 
     prompts: 1,
     choices: 1,
     outputTokensAsked: 1000,
+    isLimitKept: true,
     outputTokensDefault: null,
     contextLength: 8000,
   },

@@ -109,6 +109,21 @@ describe('a stream that is made one answer', () => {
     expect(mergeFrames(`${chunk({}, 'stop')}data: {"error":{}}\n\n`, {}, 1)).toBeNull();
     expect(mergeFrames(`${chunk({}, 'stop')}data: {\n\n`, {}, 1)).toBeNull();
     expect(mergeFrames('', {}, 1)).toBeNull();
+    // Whoever waits for the answer waits for this to say so.
+    const deep = `${'{"x":'.repeat(20_000)}1${'}'.repeat(20_000)}`;
+    const piece = `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"x":${deep}},"finish_reason":"stop"}]}\n\n`;
+    expect(mergeFrames(piece + piece, {}, 1)).toBeNull();
+  });
+
+  it('changes nothing but itself, whatever its members are called', () => {
+    const delta = '{"__proto__":{"polluted":1},"tool_calls":[{"index":0,"function":{"__proto__":{"polluted":1}}}]}';
+    const text = `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":${delta},"logprobs":{"constructor":{"prototype":{"polluted":1}}},"finish_reason":"stop"}]}\n\n`;
+    try {
+      mergeFrames(text + text, {}, 1);
+      expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+    } finally {
+      Reflect.deleteProperty(Object.prototype, 'polluted');
+    }
   });
 
   it('keeps tool calls apart, and comes back as the stream that it was', () => {

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createStreamMeter, meterJson, type StreamMeter } from '#core/metering/metering.ts';
+import { createPiecesMeter, createStreamMeter, meterJson, type StreamMeter } from '#core/metering/metering.ts';
 
 interface Recording {
   readonly request: { readonly path: string; readonly body: Record<string, unknown> | string };
@@ -166,6 +166,8 @@ describe('the meter of a stream', () => {
     const bad = [
       ['error_frame', '{"error": {"message": "EngineCore died", "code": 500}}'],
       ['error_frame', '{"object":"error","error":{"message":"x"}}'],
+      ['error_frame', '{"choices":[],"error":{"message":"EngineCore died at /srv/model.py"}}'],
+      ['error_frame', '{"choices": [{"index":0,"delta":{}}], "error" : "EngineCore died"}'],
       ['garbage', 'Traceback (most recent call last):'],
       ['garbage', '{"choices":[{"index":0,"delta":{"content":"x"'],
       ['garbage', '{"id":"x"'],
@@ -258,6 +260,23 @@ describe('the meter of a stream', () => {
     const chunk = '{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":3,"completion_tokens":5}}';
     meter.feed(`data: ${chunk}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9e15,"completion_tokens":6}}\n\n`);
     expect(meter.usage()).toMatchObject({ source: 'last_seen', usage: { inputTokens: 3, outputTokens: 5 } });
+  });
+
+  it('takes an error under a status that says that all is well for none, whatever was counted', () => {
+    const usage = { prompt_tokens: 3, completion_tokens: 2 };
+    for (const error of [{ message: 'EngineCore died' }, 'it died']) {
+      const text = JSON.stringify({ choices: [], error, usage });
+      expect(meterJson(text, { costText: null, rename: null })).toMatchObject({ ok: true, aborted: true });
+      const pieces = createPiecesMeter({ costText: null, rename: null });
+      pieces.feed(text);
+      expect(pieces.end()).toMatchObject({ ok: true, aborted: true });
+    }
+    const fine = JSON.stringify({
+      choices: [{ message: { content: '"error":{}', error: { x: 1 } } }],
+      error: null,
+      usage,
+    });
+    expect(meterJson(fine, { costText: null, rename: null })).toMatchObject({ ok: true, aborted: false });
   });
 
   it('puts the cost in the place of one that the engine has put there', () => {

@@ -213,7 +213,7 @@ describe('what an engine that writes JSON in its own way sends', () => {
     expect(text).toContain('"code":"upstream_error"');
   });
 
-  it('without any count is complete, and billed nothing', async () => {
+  it('without any count is complete, and billed by its frames with text', async () => {
     answer = streamAnswer([
       'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n',
       'data: [DONE]\n\n',
@@ -221,7 +221,8 @@ describe('what an engine that writes JSON in its own way sends', () => {
     const answered = await send('{"model":"chat","messages":[],"stream":true}');
     await answered.text();
     const record = await bench.record(answered.headers.get('x-request-id') ?? '');
-    expect(record).toMatchObject({ outcome: 'completed', usage_source: 'none', cost: '0' });
+    const billed = { outcome: 'completed', usage_source: 'counted', output_tokens: 1, cost: '0.0000004' };
+    expect(record).toMatchObject(billed);
   });
 
   it('as usage.cost stays JSON whatever the count looks like', async () => {
