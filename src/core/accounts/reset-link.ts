@@ -41,9 +41,10 @@ export interface ResetLinks {
   make(userId: string, editor: UserEditor): Promise<ResetLink | null>;
   /**
    * Counts one who asks for a mail, by where the asking comes from.
+   * @param network the address, of an IPv6 one its /64
    * @throws AppError rate_limit_exceeded
    */
-  countAsking(address: string): Promise<void>;
+  countAsking(network: string): Promise<void>;
   /**
    * For who says that the password is forgotten; null where no account has the address, or three were made for it within
    * an hour.
@@ -132,8 +133,8 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
         const home = (await homeOf(tx, userId)) ?? organizationId;
         return insertLink(inside(tx), record.row, home, { author, maker });
       }),
-    async countAsking(address) {
-      const { allowed, resetMs } = await asked.hit(address);
+    async countAsking(network) {
+      const { allowed, resetMs } = await asked.hit(network);
       if (allowed) return;
       throw new AppError('rate_limit_exceeded', {
         message: 'Too many mails were asked for: try again in an hour.',

@@ -52,6 +52,12 @@ export interface EndpointListing {
 }
 
 /** Where organizations want their events sent to. */
+export interface EndpointRotation {
+  readonly graceMs: number;
+  /** Seconds since the Unix epoch at which it was rotated last, as who asks knows it; absent where that does not matter. */
+  readonly rotatedAt?: number | null | undefined;
+}
+
 export interface Endpoints {
   /** Newest first. */
   list(listing: EndpointListing): Promise<{ readonly endpoints: readonly Endpoint[]; readonly more: boolean }>;
@@ -65,9 +71,9 @@ export interface Endpoints {
   patch(ref: EndpointRef, patch: EndpointPatch, author: Author): Promise<Endpoint | null>;
   /**
    * Gives it another secret; that of today signs beside it for `graceMs`, and one before that no more. Null when there is
-   * none. @throws AppError secrets_unavailable
+   * none. @throws AppError secrets_unavailable; conflict where it was rotated since
    */
-  rotate(ref: EndpointRef, graceMs: number, author: Author): Promise<EndpointWithSecret | null>;
+  rotate(ref: EndpointRef, rotation: EndpointRotation, author: Author): Promise<EndpointWithSecret | null>;
   /** With all its deliveries; what is under way is written down nowhere. False when there is none. */
   remove(ref: EndpointRef, author: Author): Promise<boolean>;
 }
@@ -156,8 +162,8 @@ export function createEndpoints(options: EndpointsOptions): Endpoints {
       const row = await db.orm.transaction((tx) => update(inside(tx), ref, patch, author));
       return row === null ? null : shown(row);
     },
-    async rotate(ref, graceMs, author) {
-      const made = await db.orm.transaction((tx) => rotate(inside(tx), secrets, { ...ref, graceMs }, author));
+    async rotate(ref, rotation, author) {
+      const made = await db.orm.transaction((tx) => rotate(inside(tx), secrets, { ...ref, ...rotation }, author));
       return made === null ? null : { endpoint: shown(made.row), secret: made.secret };
     },
     remove: (ref, author) =>
@@ -218,12 +224,13 @@ async function update(
 async function rotate(
   context: ChangeContext,
   secrets: Secrets,
-  { graceMs, ...ref }: EndpointRef & { readonly graceMs: number },
+  { graceMs, rotatedAt, ...ref }: EndpointRef & EndpointRotation,
   author: Author,
 ): Promise<Made | null> {
   const { tx, now } = context;
   const before = await lock(context, ref);
   if (before === null) return null;
+  requireLastRotation(before, rotatedAt);
   const secret = makeWebhookSecret();
   const sealed = await secrets.seal(tx, purposeOf(before.id), secret);
   const isKept = graceMs > 0;
@@ -242,4 +249,12 @@ async function rotate(
   if (row === undefined) throw new Error('a locked row was not updated');
   await recordEndpoint(context, 'rotated', { before, after: row }, author);
   return { row, secret };
+}
+
+/** Of two who ask at once, the second finds the secret that the first was given. */
+function requireLastRotation({ rotatedAt: at }: EndpointRow, known: number | null | undefined): void {
+  const last = at === null ? null : Math.floor(at.getTime() / 1000);
+  if (known === undefined || known === last) return;
+  const message = 'Not rotated: this webhook has got another secret since.';
+  throw new AppError('conflict', { message, param: 'secret_rotated_at' });
 }

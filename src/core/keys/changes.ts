@@ -27,7 +27,7 @@ import { keyWithId, selectHeldKey, selectKeyIds, unusedHeld } from './held-keys.
 import type { KeyEvents } from './key-events.ts';
 import { requireFirst } from './once.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
-import { endFormerSecret, rotateKey } from './rotation.ts';
+import { endFormerSecret, rotateKey, type Rotation } from './rotation.ts';
 import type { Verifier } from './verifier.ts';
 
 const heldUnusedMs = 30 * 86_400_000;
@@ -46,8 +46,7 @@ export interface KeyChanges {
   readonly endUnusedHeld: () => Promise<void>;
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
-  /** @param graceMs how long the secret of today works on */
-  readonly rotate: (ref: KeyRef, graceMs: number, author: Author) => Promise<CreatedKey | null>;
+  readonly rotate: (ref: KeyRef, rotation: Rotation, author: Author) => Promise<CreatedKey | null>;
   readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
   readonly revokeAllIn: (tx: Transaction, holder: KeyHolder, author: Author) => Promise<() => Promise<void>>;
   readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
@@ -136,7 +135,7 @@ function afterCommit({ verifier, keyEvents }: Pick<KeyChangesOptions, 'verifier'
 }
 
 interface RotateOptions extends HoldingOptions, AfterCommit {
-  readonly graceMs: number;
+  readonly rotation: Rotation;
   readonly author: Author;
 }
 
@@ -212,7 +211,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       await tell(row);
       return row;
     },
-    rotate: (ref, graceMs, author) => rotate(ref, { ...options, ...after, inside, graceMs, author }),
+    rotate: (ref, rotation, author) => rotate(ref, { ...options, ...after, inside, rotation, author }),
     async revoke(ref, author) {
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', author));
       return done === null ? null : finish(done);

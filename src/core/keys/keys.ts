@@ -30,7 +30,7 @@ import {
 } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { ChangeWatch } from './change-watch.ts';
-import { readRevokedSecrets } from './rotation.ts';
+import { readRevokedSecrets, type Rotation } from './rotation.ts';
 import { createVerifier, type Verifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
@@ -147,7 +147,7 @@ export interface Keys {
    * Gives a key another secret; the one that it had works on for `graceMs`. Null when there is no such key.
    * @throws AppError conflict
    */
-  rotate(ref: KeyRef, graceMs: number, author: Author): Promise<CreatedKey | null>;
+  rotate(ref: KeyRef, rotation: Rotation, author: Author): Promise<CreatedKey | null>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**

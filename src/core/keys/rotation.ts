@@ -14,8 +14,14 @@ import { makeSecret } from './secret.ts';
 export interface RotationOptions extends Pick<LimitCheck, 'accounts'> {
   readonly author: Author;
   readonly keyPrefix: string;
+  readonly rotation: Rotation;
+}
+
+export interface Rotation {
   /** Milliseconds for which the secret works on that the key has now; 0 ends it at once. */
   readonly graceMs: number;
+  /** How the secret ends that the key has now, as who asks knows it; absent where that does not matter. */
+  readonly last4?: string | undefined;
 }
 
 export interface RotatedKey {
@@ -33,12 +39,13 @@ const endedKeptMs = 30 * 86_400_000;
 /**
  * The key counts, acts and is limited as before: it is the same one.
  * @returns null when there is no such key
- * @throws AppError conflict for a key that is not active, is held, was chosen by the operator or has too many secrets
+ * @throws AppError conflict for a key that is not active, is held, was chosen by the operator, has too many secrets, or
+ *   has another one than was said
  */
 export async function rotateKey(
   context: ChangeContext,
   ref: KeyRef,
-  { author, accounts, keyPrefix, graceMs }: RotationOptions,
+  { author, accounts, keyPrefix, rotation: { graceMs, last4: known } }: RotationOptions,
 ): Promise<RotatedKey | null> {
   const { tx, now } = context;
   const [found] = await tx.select().from(apiKeys).where(keyOf(ref));
@@ -50,6 +57,7 @@ export async function rotateKey(
   if (before === undefined) return null;
   await requireActiveAuthor(context, author);
   requireRotatable(before, now);
+  requireSecret(before, known);
   const endsAt = new Date(now.getTime() + graceMs);
   await keepFormer(context, before, endsAt, graceMs === 0 ? now : null);
   const until = before.formerSecretsEndAt;
@@ -73,6 +81,13 @@ function requireRotatable(row: KeyRow, now: Date): void {
         ? `this key is ${status}; make another one`
         : null;
   if (because !== null) throw new AppError('conflict', { message: `Not rotated: ${because}.` });
+}
+
+/** Of two who ask at once, the second finds the secret that the first was given. */
+function requireSecret({ last4 }: KeyRow, known: string | undefined): void {
+  if (known === undefined || known === last4) return;
+  const message = `Not rotated: the secret of this key ends in ${last4}, and not in ${known}: it was rotated since.`;
+  throw new AppError('conflict', { message, param: 'last4' });
 }
 
 async function keepFormer(

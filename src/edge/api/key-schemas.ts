@@ -139,6 +139,15 @@ export const rotateKeySchema = z
       .max(graceSecondsMax, `must be at most ${graceSecondsMax}: 30 days`)
       .default(86_400)
       .openapi({ description: 'How long the secret works on that it has now; 0 ends it at once' }),
+    last4: z
+      .string()
+      .max(16, 'must be the end of a secret')
+      .optional()
+      .openapi({
+        description:
+          'How the secret ends that is to be replaced, as `last4` of the key says: where it has another one by now, ' +
+          'nothing is done (409). What is sent twice with it rotates once',
+      }),
   })
   .openapi('RotateApiKey');
 

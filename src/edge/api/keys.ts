@@ -291,8 +291,8 @@ function registerRotation(app: ApiApp, parts: KeyRoutesParts): void {
   });
   app.openapi(route, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param').id);
-    const graceMs = context.req.valid('json').grace_seconds * 1000;
-    const rotated = await keys.rotate(ref, graceMs, authorOf(context));
+    const { grace_seconds: graceSeconds, last4 } = context.req.valid('json');
+    const rotated = await keys.rotate(ref, { graceMs: graceSeconds * 1000, last4 }, authorOf(context));
     if (rotated === null) throw notFound('key');
     return context.json({ ...toAnswer(rotated.key, clock.now()), secret: rotated.secret }, 200);
   });

@@ -40,6 +40,15 @@ export const rotateSchema = z
       .max(graceMax, `must be at most ${graceMax}: a week`)
       .default(86_400)
       .openapi({ description: 'For so long the secret of today signs beside the new one; 0 ends it at once' }),
+    secret_rotated_at: z
+      .int()
+      .nullable()
+      .optional()
+      .openapi({
+        description:
+          'When it was rotated last, as the webhook says: where it has been since, nothing is done (409). What is sent ' +
+          'twice with it rotates once',
+      }),
   })
   .openapi('RotateWebhookSecret');
 

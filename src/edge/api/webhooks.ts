@@ -138,8 +138,8 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
   app.openapi(rotate, async (context) => {
     const organizationId = await guards.organizationOf(context);
     const ref = { organizationId, id: requireId('wh', context.req.valid('param').id) };
-    const graceMs = context.req.valid('json').grace_seconds * 1000;
-    const made = await endpoints.rotate(ref, graceMs, authorOf(context));
+    const { grace_seconds: graceSeconds, secret_rotated_at: rotatedAt } = context.req.valid('json');
+    const made = await endpoints.rotate(ref, { graceMs: graceSeconds * 1000, rotatedAt }, authorOf(context));
     if (made === null) throw notFound('wh');
     return context.json(withSecret(made), 200);
   });

@@ -29,7 +29,7 @@ import { reconcileCommand } from './reconcile.ts';
 import { runCommands } from './runs.ts';
 import { serviceAccountCommands } from './service-accounts.ts';
 import { stackCommands } from './stacks.ts';
-import { forTerminal } from './table.ts';
+import { cleanText, forTerminal } from './table.ts';
 import { createTerminal, type Terminal } from './terminal.ts';
 import { usageCommands } from './usage.ts';
 import { userLinkCommands } from './user-links.ts';
@@ -129,14 +129,13 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
       commands: all,
     });
   } catch (error) {
-    const told = tellingOf(error);
-    if (told === null) throw error;
-    const { message, requestId, code, exitCode } = told;
+    const { message, requestId, code, exitCode, trace } = tellingOf(error);
     // A script that reads JSON finds the refusal where it looks for the answer.
     if (json) out(`${JSON.stringify({ error: { message, code, request_id: requestId } })}\n`);
     const sentence = terminal.sentence(`headgate: ${message}`).slice('headgate:'.length);
     err(`${terminal.paintError('red', 'headgate:')}${sentence}\n`);
     if (requestId !== null) err(`  request ${requestId}\n`);
+    if (trace !== null) err(`${trace}\n`);
     return exitCode;
   }
 }
@@ -176,15 +175,29 @@ interface Telling {
   readonly requestId: string | null;
   readonly code: string;
   readonly exitCode: number;
+  /** Where it was thrown, for who mends it; null for what a command ends with on purpose. */
+  readonly trace: string | null;
 }
 
-/** What is to be said of an error; null where it is none that a command ends with. */
-function tellingOf(error: unknown): Telling | null {
+/** What is to be said of an error. */
+function tellingOf(error: unknown): Telling {
   if (error instanceof FailedError) {
     const { message, requestId, code, isInterrupted } = error;
-    return { message, requestId, code, exitCode: isInterrupted ? exitCodes.interrupted : exitCodes.failed };
+    const exitCode = isInterrupted ? exitCodes.interrupted : exitCodes.failed;
+    return { message, requestId, code, exitCode, trace: null };
   }
-  if (!(error instanceof UsageError || error instanceof ConfigError)) return null;
-  const code = error instanceof UsageError ? 'usage' : 'configuration';
-  return { message: error.message, requestId: null, code, exitCode: exitCodes.usage };
+  if (error instanceof UsageError || error instanceof ConfigError) {
+    const code = error instanceof UsageError ? 'usage' : 'configuration';
+    return { message: error.message, requestId: null, code, exitCode: exitCodes.usage, trace: null };
+  }
+  // Such as an answer that no gateway gives, whose words are in the message.
+  const what = error instanceof Error ? error : new Error(String(error));
+  const message = cleanText(`this was not expected, in an answer or in the command itself: ${what.message}`);
+  const trace = cleanText(
+    (what.stack ?? '')
+      .split('\n')
+      .filter((line) => /^ {4}at /.test(line))
+      .join('\n'),
+  );
+  return { message, requestId: null, code: 'internal', exitCode: exitCodes.failed, trace };
 }

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   accessSync,
   constants,
@@ -13,6 +14,7 @@ import {
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import type { ClientConfig } from '#base/config.ts';
+import { normalUrl } from '#base/login-file.ts';
 import { processIdentity } from '#base/process-identity.ts';
 import type { CommandContext } from './command.ts';
 import { FailedError } from './errors.ts';
@@ -24,15 +26,18 @@ export const pi = { name: '@earendil-works/pi-coding-agent', version: '0.87.1' }
 
 export interface AgentHome {
   readonly dir: string;
-  /** The agent's own settings and sessions for this gateway's models, apart from those of the user's own pi. */
+  /**
+   * The agent's own settings and sessions for this gateway's models, apart from those of the user's own pi and of other
+   * gateways: an agent that runs reads them again, and would send this gateway's key where another one is.
+   */
   readonly settingsDir: string;
   writeModels(models: object): void;
 }
 
 /** @throws FailedError for a user without a home */
-export function createAgentHome({ programsDir }: ClientConfig): AgentHome {
+export function createAgentHome({ programsDir, url }: ClientConfig): AgentHome {
   if (programsDir === null) throw new FailedError('there is no home folder to install an agent in: set XDG_DATA_HOME');
-  const settingsDir = join(programsDir, 'pi-settings');
+  const settingsDir = join(programsDir, 'pi-settings', folderOf(url));
   return {
     dir: programsDir,
     settingsDir,
@@ -47,6 +52,13 @@ export function createAgentHome({ programsDir }: ClientConfig): AgentHome {
       }
     },
   };
+}
+
+/** `127.0.0.1-8080-1f3a9c0b`: of one gateway alone. */
+function folderOf(url: string): string {
+  const name = normalUrl(url);
+  const host = (URL.parse(name)?.host ?? '').replaceAll(/[^A-Za-z0-9.-]+/g, '-').slice(0, 60);
+  return `${host}-${createHash('sha256').update(name).digest('hex').slice(0, 8)}`;
 }
 
 /** A program of that name on the PATH. */

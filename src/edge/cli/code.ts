@@ -184,6 +184,12 @@ const openCodeModel = (one: ListedModel): object => ({
   },
 });
 
+/** Programs that catch a Ctrl-C end with the number that shells give to those that it kills. */
+function exitCodeOf(status: number | null, signal: NodeJS.Signals | null): number {
+  if (status === 0) return exitCodes.ok;
+  return signal === 'SIGINT' || status === exitCodes.interrupted ? exitCodes.interrupted : exitCodes.failed;
+}
+
 /** Until it ends. A terminal sends its Ctrl-C to both: the agent decides what it means. */
 function follow(child: ChildProcess): Promise<number> {
   const ignore = (): void => {};
@@ -192,7 +198,7 @@ function follow(child: ChildProcess): Promise<number> {
   process.on('SIGTERM', end);
   return new Promise((resolve, reject) => {
     child.on('error', (error) => reject(new FailedError(`the agent cannot be started (${error.message})`)));
-    child.on('exit', (status) => resolve(status === 0 ? exitCodes.ok : exitCodes.failed));
+    child.on('exit', (status, signal) => resolve(exitCodeOf(status, signal)));
   }).finally(() => {
     process.off('SIGINT', ignore);
     process.off('SIGTERM', end);

@@ -75,7 +75,7 @@ export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<
 
 /**
  * Counts what a page asks for its user in his hour, and refuses nothing: the key that has spent the hour is revoked on
- * a page.
+ * a page. What a page asks by itself is not counted: one that is left open would spend the hour of his programs.
  */
 export function createPageCount(callers: Throttle): (caller: Caller) => Promise<void> {
   return async (caller) => void (await callers.hit(nameOf(caller)));

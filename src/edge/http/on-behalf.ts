@@ -21,6 +21,8 @@ export interface OwnRequest {
   readonly requestId: string;
   /** Of the client's connection. */
   readonly remoteAddress: string | undefined;
+  /** Whether a page asks that is left open, and nobody at it. */
+  readonly isByItself?: boolean;
 }
 
 export interface OwnAnswer {
@@ -47,7 +49,10 @@ export type OpenApi = (caller: () => Promise<Caller>, request: OwnRequest) => Pr
 export interface OnBehalf {
   /** Knows these requests, and asks the other authenticator for all that came over the wire. */
   authenticator(wire: Authenticator): Authenticator;
-  /** The middleware, for requests that came over the wire alone; `ofPage` is told of every other one before it is answered. */
+  /**
+   * The middleware, for requests that came over the wire alone; `ofPage` is told of every other one before it is
+   * answered, but for what a page asks by itself.
+   */
   forWireAlone(
     middleware: MiddlewareHandler<HttpEnv>,
     ofPage: (caller: Caller) => Promise<void>,
@@ -59,6 +64,7 @@ export interface OnBehalf {
 interface Known {
   readonly caller: () => Caller | Promise<Caller>;
   readonly requestId: string;
+  readonly isByItself: boolean;
 }
 
 export function createOnBehalf(): OnBehalf {
@@ -73,7 +79,7 @@ export function createOnBehalf(): OnBehalf {
     forWireAlone: (middleware, ofPage) => async (context, next) => {
       const page = known.get(context.env.incoming);
       if (page === undefined) return middleware(context, next);
-      await ofPage(await page.caller());
+      if (!page.isByItself) await ofPage(await page.caller());
       return next();
     },
     asking(api, log) {
@@ -85,14 +91,15 @@ export function createOnBehalf(): OnBehalf {
       });
       installFallbacks(app, log);
       app.route('/', api);
-      const send = async (caller: Known['caller'], { requestId, ...own }: OwnRequest): Promise<Sent> => {
+      const send = async (caller: Known['caller'], request: OwnRequest): Promise<Sent> => {
+        const { requestId, isByItself = false, ...own } = request;
         const { bytes, headers } = await contentOf(own);
         const { incoming, outgoing } = exchangeOf(bytes, own.remoteAddress);
-        known.set(incoming, { caller, requestId });
+        known.set(incoming, { caller, requestId, isByItself });
         const end = (): void => void outgoing.emit('close');
         try {
-          const request = new Request(new URL(own.path, 'http://localhost'), { method: own.method, headers });
-          return { response: await app.fetch(request, { incoming, outgoing }), end };
+          const sent = new Request(new URL(own.path, 'http://localhost'), { method: own.method, headers });
+          return { response: await app.fetch(sent, { incoming, outgoing }), end };
         } catch (error) {
           end();
           throw error;

@@ -7,6 +7,7 @@ import {
   scopeOf,
   spentOf,
 } from './budget-list.ts';
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { timeOf } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html } from './html.ts';
@@ -143,8 +144,7 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
   if (typed.type === 'each_user' && typed.id !== '') return newPage(visit, typed, namedAndEach);
   const scope =
     typed.type === 'each_user' ? { type: 'user', id: null } : { type: typed.type, id: await idOf(visit, typed) };
-  const { period, amount, mode, alerts } = typed;
-  const body = { scope, period, amount, mode, alert_percents: percentsOf(alerts) };
+  const body = { scope, period: typed.period, ...toBody(typed) };
   const made = await visit.send('POST', '/v1/budgets', body);
   if (made.ok) return visit.context.redirect('/portal/budgets?notice=made', 303);
   if (made.refusal.status === 403) throw new RefusedError(made.refusal);
@@ -153,18 +153,37 @@ export async function createBudget(visit: Visit, form: Form): Promise<Response> 
 
 export async function budgetPage(visit: Visit, id: string): Promise<Response> {
   const budget = await visit.get<BudgetAnswer>(pathOf(id));
-  const { amount, mode, alert_percents: percents } = budget;
-  return changePage(visit, budget, { type: '', id: '', period: '', amount, mode, alerts: percents.join(', ') }, null);
+  return changePage(visit, budget, null);
 }
 
-async function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refusal: Refusal | null) {
+const textsOf = ({ amount, mode, alert_percents: percents }: BudgetAnswer): Typed => ({
+  type: '',
+  id: '',
+  period: '',
+  amount,
+  mode,
+  alerts: percents.join(', '),
+});
+
+const toBody = ({ amount, mode, alerts }: Typed) => ({ amount, mode, alert_percents: percentsOf(alerts) });
+
+/** A form that was refused. */
+interface Refused {
+  readonly form: Form;
+  readonly refusal: Refusal;
+}
+
+async function changePage(visit: Visit, budget: BudgetAnswer, wrong: Refused | null) {
+  const { form = null, refusal = null } = wrong ?? {};
+  const typed = form === null ? textsOf(budget) : typedOf(form);
   const names = await readScopeNames(visit, [budget]);
   const body = html`<p class="lead">
       Of ${scopeOf(budget, names)}, per ${budget.period === 'daily' ? 'day' : 'month'}: ${spentOf(budget)}, until
       ${timeOf(budget.resets_at, '')}.
     </p>
     <form class="form" method="post" action="/portal/budgets/${budget.id}">
-      ${formToken(visit)} ${refused(refusal)} ${changedFields(typed, refusal)}
+      ${formToken(visit)} ${beganWith(toBody(textsOf(budget)), form)} ${refused(refusal)}
+      ${changedFields(typed, refusal)}
       <p class="buttons"><button class="primary">Save</button> <a href="/portal/budgets">Cancel</a></p>
     </form>
     <form method="post" action="/portal/budgets/${budget.id}/delete">
@@ -176,12 +195,11 @@ async function changePage(visit: Visit, budget: BudgetAnswer, typed: Typed, refu
 }
 
 export async function changeBudget(visit: Visit, id: string, form: Form): Promise<Response> {
-  const typed = typedOf(form);
-  const { amount, mode, alerts } = typed;
-  const body = { amount, mode, alert_percents: percentsOf(alerts) };
-  const changed = await visit.send('PATCH', pathOf(id), body);
-  if (changed.ok) return visit.context.redirect('/portal/budgets?notice=saved', 303);
-  return changePage(visit, await visit.get<BudgetAnswer>(pathOf(id)), typed, ofForm(changed.refusal));
+  const changes = changesIn(form, toBody(typedOf(form)));
+  const changed = isEmpty(changes) ? null : await visit.send('PATCH', pathOf(id), changes);
+  if (changed === null || changed.ok) return visit.context.redirect('/portal/budgets?notice=saved', 303);
+  const budget = await visit.get<BudgetAnswer>(pathOf(id));
+  return changePage(visit, budget, { form, refusal: ofForm(changed.refusal) });
 }
 
 export async function deleteBudget(visit: Visit, id: string): Promise<Response> {

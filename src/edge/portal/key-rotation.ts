@@ -67,10 +67,16 @@ export async function rotateKey(visit: Visit, parts: PortalParts, id: string, fo
   // A second secret out of one form would end the first before anybody has kept it.
   if (form.text('last4') !== before.last4) return formPage(visit, before, grace, sentTwice);
   const seconds = /^\d{1,9}$/.test(grace) ? Number(grace) : null;
-  const made = await visit.send<CreatedKeyAnswer>('POST', `${pathOf(id)}/rotate`, { grace_seconds: seconds });
-  return made.ok
-    ? rotatedPage(visit, parts, { before, key: made.body, seconds: seconds ?? 0 })
-    : formPage(visit, before, grace, made.refusal);
+  const body = { grace_seconds: seconds, last4: before.last4 };
+  const made = await visit.send<CreatedKeyAnswer>('POST', `${pathOf(id)}/rotate`, body);
+  if (made.ok) return rotatedPage(visit, parts, { before, key: made.body, seconds: seconds ?? 0 });
+  const isTwice = made.refusal.problems.has('last4');
+  return formPage(
+    visit,
+    isTwice ? await visit.get<KeyAnswer>(pathOf(id)) : before,
+    grace,
+    isTwice ? sentTwice : made.refusal,
+  );
 }
 
 interface Rotated {

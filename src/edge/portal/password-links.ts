@@ -100,7 +100,7 @@ export function registerPasswordLinks(app: Hono<HttpEnv>, parts: PortalParts, ta
     if (!letters.areSent) return forgotPage(context, parts, null);
     const form = await readForm(context);
     try {
-      await resetLinks.countAsking(clientOf(context, parts).address);
+      await resetLinks.countAsking(clientOf(context, parts).network);
     } catch (error) {
       return forgotPage(context, parts, asRefusal(context, error));
     }

@@ -42,6 +42,9 @@ export function headerOf({ env: { incoming } }: HttpContext, name: string): stri
   return typeof value === 'string' ? value : null;
 }
 
+/** Whether it is a page that asks which is left open, and nobody at it: that is no use of a session, and of no limit. */
+export const asksByItself = (context: HttpContext): boolean => headerOf(context, 'x-poll') !== null;
+
 /** The token of the session that the browser says it has; null outside of safe places. */
 export function tokenOf(context: HttpContext, { isSafe, cookieName }: Place): string | null {
   return isSafe ? (parse(headerOf(context, 'cookie') ?? '', cookieName)[cookieName] ?? null) : null;

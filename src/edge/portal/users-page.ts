@@ -2,6 +2,7 @@ import { formatId } from '#base/id.ts';
 import { rolesGivenBy, roleWords } from '#core/accounts/accounts.ts';
 import type { PageAnswer, UserAnswer } from './admin-answers.ts';
 import type { KeyAnswer, OrganizationAnswer } from './answers.ts';
+import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -214,6 +215,7 @@ function roles(
     }
     return html`<form class="filters" method="post" action="/portal/users/${id}">
       ${formToken(visit)} <input type="hidden" name="organization_id" value="${organizationId}" />
+      ${beganWith({ role }, null)}
       <div class="field">
         <label for="role-${organizationId}">Role in ${name}</label>
         <select id="role-${organizationId}" name="role">
@@ -259,7 +261,9 @@ function keyNames(keys: readonly KeyAnswer[]): Html {
 
 export async function changeUser(visit: Visit, id: string, form: Form): Promise<Response> {
   const path = withOrganization(`/v1/users/${encodeURIComponent(id)}`, organizationIn(form, visit));
-  const changed = await visit.send<UserAnswer>('PUT', path, { role: form.text('role') });
+  const changes = changesIn(form, { role: form.text('role') });
+  if (isEmpty(changes)) return visit.context.redirect(`/portal/users/${encodeURIComponent(id)}`, 303);
+  const changed = await visit.send<UserAnswer>('PUT', path, changes);
   if (!changed.ok) return userPageOf(visit, id, changed.refusal);
   return visit.context.redirect(`/portal/users/${encodeURIComponent(id)}?notice=changed`, 303);
 }

@@ -10,6 +10,7 @@ import {
 import { formTokenOf, type SignedIn } from '#core/sessions/sessions.ts';
 import { formatId } from '#base/id.ts';
 import type { AskApi, Caller, HttpContext, HttpEnv, OpenApi } from '#edge/http/http.ts';
+import { asksByItself } from './place.ts';
 
 /** Why the API said no, as pages show it. */
 export interface Refusal {
@@ -131,7 +132,8 @@ export function createVisit(parts: VisitParts): Visit {
   const { ask, openApi, stillSignedIn, context, signedIn, organizations, token, origin, viewed, takeNotice, pathFor } =
     parts;
   const { principal } = signedIn;
-  const from = { requestId: context.get('requestId'), remoteAddress: context.env.incoming.socket.remoteAddress };
+  const { remoteAddress } = context.env.incoming.socket;
+  const from = { requestId: context.get('requestId'), remoteAddress, isByItself: asksByItself(context) };
   const call = async <T>(
     method: string,
     path: string,

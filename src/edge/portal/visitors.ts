@@ -4,7 +4,7 @@ import type { Caller, HttpContext } from '#edge/http/http.ts';
 import { signInPath } from './local-path.ts';
 import { takeNotice } from './notice.ts';
 import type { PortalParts } from './parts.ts';
-import { headerOf, keepToken, placeOf, tokenOf } from './place.ts';
+import { asksByItself, headerOf, keepToken, placeOf, tokenOf } from './place.ts';
 import { pathFor } from './view-paths.ts';
 import { readView } from './view.ts';
 import { createVisit, type Visit } from './visit.ts';
@@ -21,8 +21,7 @@ export async function visitorOf(context: HttpContext, parts: Pick<PortalParts, '
   const place = placeOf(context, parts.isSecure);
   const token = tokenOf(context, place);
   if (token === null) return null;
-  // A page that is left open asks by itself, which is no use of the session.
-  const signedIn = await parts.sessions.find(token, headerOf(context, 'x-poll') === null);
+  const signedIn = await parts.sessions.find(token, !asksByItself(context));
   // The token stays in its browser until the page to sign in has said why: see `signedOut`.
   return signedIn === null ? null : ({ signedIn, token } satisfies Visitor);
 }

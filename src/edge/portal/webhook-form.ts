@@ -1,4 +1,5 @@
 import { chosenTypes, mailedTypes } from '#core/alerts/alerts.ts';
+import { beganWith, changesIn } from './edit-form.ts';
 import type { Form } from './form.ts';
 import { html, type Html } from './html.ts';
 import { checkbox, field } from './ui.ts';
@@ -54,14 +55,23 @@ export function readWebhookFields(form: Form): WebhookFields {
   };
 }
 
+/** Whether each kind is among these. */
+const switchesOf = (chosen: readonly string[]): Readonly<Record<string, boolean>> =>
+  Object.fromEntries(chosenTypes.map((type) => [type, chosen.includes(type)]));
+
 /** @param chosen null: what goes by mail where nobody has chosen */
 export function mailBoxes(chosen: readonly string[] | null): Html {
-  return kindBoxes('Owners and administrators get a mail of', chosen ?? mailedTypes);
+  const kinds = chosen ?? mailedTypes;
+  return html`${beganWith(switchesOf(kinds), null)}${kindBoxes('Owners and administrators get a mail of', kinds)}`;
 }
 
-/** As the API takes it: null for what goes by mail where nobody has chosen. */
-export function mailChoice(form: Form): readonly string[] | null {
-  const chosen = kindsIn(form);
+/**
+ * What is chosen now, with what the form has switched, as the API takes it: null for what goes by mail where nobody has
+ * chosen.
+ */
+export function mailChoice(form: Form, now: readonly string[] | null): readonly string[] | null {
+  const switches = { ...switchesOf(now ?? mailedTypes), ...changesIn(form, switchesOf(kindsIn(form))) };
+  const chosen = chosenTypes.filter((type) => switches[type] === true);
   const isUsual = chosen.length === mailedTypes.length && mailedTypes.every((type) => chosen.includes(type));
   return isUsual ? null : chosen;
 }

@@ -148,26 +148,42 @@ const graces = [
   { value: '604800', label: '7 days' },
 ] as const;
 
-export async function rotateWebhookPage(visit: Visit, id: string): Promise<Response> {
+const sentTwice: Refusal = {
+  status: 409,
+  message:
+    'Nothing was done: this webhook has got another secret since the form was shown. Where that was this form, sent ' +
+    'twice, and you have not seen the secret, send it once more.',
+  problems: new Map(),
+};
+
+export async function rotateWebhookPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const webhook = await readWebhook(visit, id);
-  const body = html`<div class="confirm">
-    <p>It gets another secret, shown once. What is sent meanwhile has two signatures, one of each secret.</p>
-    <form method="post" action="${pageOf(webhook.id)}/rotate">
-      ${formToken(visit)}
-      ${radios({ name: 'grace_seconds', legend: 'The secret of now signs on for', choices: graces, chosen: '86400', hint: 'Long enough to give your receiver the new one. "Not at all" is for a secret that leaked.' })}
-      <p class="buttons">
-        <button class="primary">Make another secret</button> <a href="${pageOf(webhook.id)}">Cancel</a>
-      </p>
-    </form>
-  </div>`;
-  return page(visit, { title: 'Another secret for the webhook', body });
+  const body = html`${refused(refusal)}
+    <div class="confirm">
+      <p>It gets another secret, shown once. What is sent meanwhile has two signatures, one of each secret.</p>
+      <form method="post" action="${pageOf(webhook.id)}/rotate">
+        ${formToken(visit)}
+        <input type="hidden" name="secret_rotated_at" value="${webhook.secret_rotated_at?.toString() ?? ''}" />
+        ${radios({ name: 'grace_seconds', legend: 'The secret of now signs on for', choices: graces, chosen: '86400', hint: 'Long enough to give your receiver the new one. "Not at all" is for a secret that leaked.' })}
+        <p class="buttons">
+          <button class="primary">Make another secret</button> <a href="${pageOf(webhook.id)}">Cancel</a>
+        </p>
+      </form>
+    </div>`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: 'Another secret for the webhook', body, status });
 }
 
 export async function rotateWebhook(visit: Visit, id: string, form: Form): Promise<Response> {
   const grace = form.text('grace_seconds');
-  const body = { grace_seconds: /^\d{1,9}$/.test(grace) ? Number(grace) : null };
+  const [rotatedAt, seconds] = [form.text('secret_rotated_at'), /^\d{1,9}$/.test(grace) ? Number(grace) : null];
+  // A second secret out of one form would end that which the receiver has, whatever grace it was promised.
+  const body = { grace_seconds: seconds, secret_rotated_at: rotatedAt === '' ? null : Number(rotatedAt) };
   const made = await visit.send<WebhookWithSecret>('POST', `${webhookPath(id)}/rotate`, body);
-  if (!made.ok) throw new RefusedError(made.refusal);
+  if (!made.ok) {
+    if (made.refusal.problems.has('secret_rotated_at')) return rotateWebhookPage(visit, id, sentTwice);
+    throw new RefusedError(made.refusal);
+  }
   const { former_secret_ends_at: end } = made.body;
   const former = end === null ? html`The one before has ended.` : html`The one before signs until ${timeOf(end, '')}.`;
   return secretPage(visit, made.body, html`<p>${former}</p>`);

@@ -65,7 +65,8 @@ function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization, send
 }
 
 export async function changeAlertMails(visit: Visit, form: Form): Promise<Response> {
-  const body = { alert_emails: mailChoice(form) };
+  const { alert_emails: now } = (await readOrganization(visit)) as FullOrganization;
+  const body = { alert_emails: mailChoice(form, now) };
   const changed = await visit.send('PATCH', `/v1/organizations/${visit.organizationId}`, body);
   if (!changed.ok) throw new RefusedError(changed.refusal);
   return visit.context.redirect('/portal/webhooks?notice=saved', 303);

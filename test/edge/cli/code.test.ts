@@ -100,6 +100,13 @@ function program(name: string, script: string): string {
   return folder;
 }
 
+/** Something else in the place of pi. */
+function fakePi(home: string, script: string): void {
+  const folder = join(home, 'headgate', 'programs', draft, 'node_modules', pi.name, 'dist', 'bundle');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'cli.js'), script);
+}
+
 describe('headgate code', () => {
   it('says what is missing: a key, a model, opencode, npm, the package', async () => {
     const sentence = async (args: string[], env: Record<string, string>) => {
@@ -187,6 +194,31 @@ describe('headgate code', () => {
     expect(printed.stdout).toContain('words=run --format json Be polite. --auto\n');
   });
 
+  it('keeps the models of each gateway apart, so that no agent that runs takes its key to another one', async () => {
+    const home = folders();
+    fakePi(home, 'console.log(process.env.PI_CODING_AGENT_DIR)');
+    const urls = [gateway.url, gateway.url.replace('127.0.0.1', 'localhost')];
+    const dirs: string[] = [];
+    for (const url of urls) {
+      const { stdout } = await run(['-p', 'hi'], { env: { XDG_DATA_HOME: home, HEADGATE_URL: url } });
+      dirs.push(stdout.trim());
+    }
+    const known = dirs.map((dir) => JSON.parse(readFileSync(join(dir, 'models.json'), 'utf8')) as Json);
+    expect(known.map((one) => one.providers.headgate.baseUrl)).toEqual(urls.map((url) => `${url}/v1`));
+  });
+
+  it('ends with 130 where Ctrl-C ended the agent, and with 1 where it failed', async () => {
+    const ends = async (script: string): Promise<number | null> => {
+      const home = folders();
+      fakePi(home, script);
+      return (await run(['-p', 'hi'], { env: { XDG_DATA_HOME: home } })).code;
+    };
+    expect(await ends("process.kill(process.pid, 'SIGINT'); setInterval(() => {}, 1000)")).toBe(130);
+    expect(await ends('process.exit(130)')).toBe(130);
+    expect(await ends('process.exit(3)')).toBe(1);
+    expect(await ends("process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)")).toBe(1);
+  });
+
   it('installs pi and lets it edit a file through the gateway', { timeout: 300_000 }, async () => {
     const cwd = folders();
     writeFileSync(join(cwd, 'greeting.txt'), 'Hello, reader.\n');
@@ -199,7 +231,9 @@ describe('headgate code', () => {
     expect(data[0]).toMatchObject({ model: 'coder', outcome: 'completed', input_tokens: 100, output_tokens: 20 });
     expect(JSON.stringify(asked[0].messages)).toContain('Make the greeting polite.');
     const settings = join(programs, 'headgate', 'programs', 'pi-settings');
-    expect(readFileSync(join(settings, 'models.json'), 'utf8')).not.toContain(gateway.key);
+    const own =
+      readdirSync(settings).find((name) => name.startsWith(new URL(gateway.url).host.replace(':', '-'))) ?? '';
+    expect(readFileSync(join(settings, own, 'models.json'), 'utf8')).not.toContain(gateway.key);
     // The second time it is there.
     const again = await run(['--install-only', '--json']);
     expect(again).toMatchObject({ code: 0, stderr: '' });

@@ -86,6 +86,59 @@ describe('headgate chat, answered by who is no gateway', () => {
   });
 });
 
+describe('headgate, answered with what no gateway answers with', () => {
+  const attack = '\u001b]0;owned\u0007';
+  const bucket = { object: 'list', data: [], from: 1e30, to: 1e30, group_by: [], as_of: 1e30 };
+  it.each([
+    [
+      'moments that there are none',
+      ['wallet', 'ledger'],
+      {
+        id: 'e',
+        type: 'credit',
+        amount: '1',
+        balance_after: '1',
+        created_at: 1e30,
+        reference: 'r',
+        note: null,
+        request_id: null,
+        requests: null,
+      },
+    ],
+    ['choices of a stream that are nothing', chat, null],
+  ])('fails in words, as JSON too: %s', async (_name, args, entry) => {
+    const url = await serve((request, response) => {
+      if (request.method === 'POST') return events('{"model":"m","choices":[null]}', '[DONE]')(request, response);
+      response.end(JSON.stringify({ ...bucket, data: [entry], next_cursor: null }));
+    });
+    const { code, stdout, stderr } = await run(url, args);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^headgate: this was not expected, in an answer or in the command itself: .+\n {4}at /);
+    if (args !== chat) return;
+    const json = await run(url, [...args, '--json']);
+    expect(json.code).toBe(1);
+    expect(JSON.parse(json.stdout)).toMatchObject({ error: { code: 'internal', request_id: null } });
+  });
+
+  it('says nothing of it that a terminal would obey', async () => {
+    const window = {
+      from: '2026-11-01T00:00:00Z',
+      to: '2026-12-01T00:00:00Z',
+      as_of: '2026-11-02T00:00:00Z',
+      tz: attack,
+    };
+    const hours = { node_hours: 0, gpu_hours: 0, unrated_hours: 0, unrated_gpu_hours: 0 };
+    const url = await serve((_, response) => {
+      response.end(JSON.stringify({ window, totals: hours, grand_total: [], organizations: [], warnings: [] }));
+    });
+    const { code, stderr } = await run(url, ['costs', '--month', '2026-11']);
+    expect(code).toBe(1);
+    expect(stderr).toContain('this was not expected');
+    // oxlint-disable-next-line no-control-regex
+    expect(stderr).not.toMatch(/[\u001b\u0007]/);
+  });
+});
+
 describe('headgate, answered by who is hostile', () => {
   const attack = '\u001b]0;owned\u0007\u001b[2J\u001b[H\u009b2Jgone';
 

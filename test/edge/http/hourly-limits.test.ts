@@ -91,6 +91,9 @@ describe('the generic API', () => {
     // It lists projects.
     expect((await visitor.get('/portal/keys/new')).status).toBe(200);
     expect((await ask('/v1/projects', gateway.key)).remaining).toBe(before - 2);
+    // A page that is left open, such as that of a run, asks for itself every two seconds.
+    expect((await visitor.get('/portal/keys/new', { 'x-poll': '1' })).status).toBe(200);
+    expect((await ask('/v1/projects', gateway.key)).remaining).toBe(before - 3);
     let last = before;
     while (last > 0)
       last = Math.min(...(await askOften(['/v1/projects?limit=1'], gateway.key)).map((hour) => hour.remaining));

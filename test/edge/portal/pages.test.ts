@@ -200,6 +200,30 @@ describe('another secret for a key', () => {
     expect([again.status, secretOn(again), again.text.includes('Nothing was done')]).toEqual([409, '', true]);
     expect(await models(secretOn(first))).toBe(200);
   });
+
+  it('is made once by a form that comes twice at the same moment', async () => {
+    const { id, last4 } = await makeKey('twice at once');
+    const fields = { last4, grace_seconds: '0' };
+    const shown = await Promise.all([1, 2, 3].map(() => admin.post(`/portal/keys/${id}/rotate`, fields)));
+    expect(shown.map(({ status }) => status).toSorted()).toEqual([200, 409, 409]);
+    const secrets = shown.map((one) => secretOn(one)).filter((secret) => secret !== '');
+    expect(secrets).toHaveLength(1);
+    expect(await models(secrets[0] ?? '')).toBe(200);
+  });
+});
+
+it('a form for another secret of a webhook that comes twice makes one: that which the receiver has signs on', async () => {
+  const made = await gateway.request('/v1/webhooks', { body: { url: 'https://example.com/twice' } });
+  const { id } = (await made.json()) as { id: string };
+  const path = `/portal/webhooks/${id}/rotate`;
+  const began = /name="secret_rotated_at" value="(\d*)"/.exec((await admin.get(path)).text)?.[1];
+  const fields = { grace_seconds: '86400', secret_rotated_at: began ?? 'none' };
+  const shown = await Promise.all([1, 2, 3].map(() => admin.post(path, fields)));
+  expect(shown.map(({ status }) => status).toSorted()).toEqual([200, 409, 409]);
+  const refused = shown.find(({ status }) => status === 409)?.text ?? '';
+  expect([refused.includes('Nothing was done'), refused.includes('whsec_')]).toEqual([true, false]);
+  const next = /name="secret_rotated_at" value="(\d+)"/.exec(refused)?.[1] ?? '';
+  expect((await admin.post(path, { ...fields, secret_rotated_at: next })).status).toBe(200);
 });
 
 it('a limit is what was typed, or refused: a thousand that is written with a point is no limit of one', async () => {

@@ -218,6 +218,11 @@ describe('a link to a new password', () => {
     const seen: number[] = [];
     for (let index = 0; index < 21; index += 1) seen.push((await forget(`${uuidv7()}@example.com`, from)).status);
     expect(seen).toEqual([...Array.from({ length: 20 }, () => 200), 429]);
+    // One customer of a provider has a /64 of addresses.
+    const asked = async (index: number): Promise<number> =>
+      (await forget(`${uuidv7()}@example.com`, { 'x-forwarded-for': `2001:db8:7:8::${index + 1}` })).status;
+    for (let index = 0; index < 20; index += 1) expect(await asked(index)).toBe(200);
+    expect(await asked(20)).toBe(429);
   });
 
   it('is used once, of several at once by one, within an hour', async () => {

@@ -125,4 +125,44 @@ describe('an old page takes back nothing', () => {
     expect(nodes).toMatchObject([{ address: '10.0.0.8', ssh_user: 'ops' }]);
     expect((await admin.post(nodePath, { ...ofNode, began_with: '[' })).status).toBe(303);
   });
+
+  it('of a budget: an amount that was lowered, and what is told of it, stay so', async () => {
+    const project = await ask('/v1/projects', { body: { name: 'bounded' } });
+    const scope = { type: 'project', id: project.id };
+    const { id } = await ask('/v1/budgets', { body: { scope, period: 'monthly', amount: '100', mode: 'soft' } });
+    const path = `/portal/budgets/${id}`;
+    const fields = fieldsOf((await admin.get(path)).text, path);
+    await ask(`/v1/budgets/${id}`, { method: 'PATCH', body: { amount: '5', mode: 'hard' } });
+    // Refused first: what it began with is what it began with.
+    const refused = await admin.post(path, { ...fields, alerts: 'never' });
+    expect(refused.status).toBe(400);
+    const again = { ...fieldsOf(refused.text, path), alerts: '50' };
+    expect((await admin.post(path, again)).status).toBe(303);
+    const changed = await ask(`/v1/budgets/${id}`);
+    expect(changed).toMatchObject({ mode: 'hard', alert_percents: [50] });
+    expect(Number(changed.amount)).toBe(5);
+  });
+
+  it('of mails: a kind that was switched elsewhere stays so', async () => {
+    const own = /\/portal\/organizations\/(org_[0-9a-f]{32})/.exec((await admin.get('/portal/organization')).text)?.[1];
+    const path = '/portal/webhooks/mail';
+    const fields = fieldsOf((await admin.get('/portal/webhooks')).text, path);
+    expect(fields).toMatchObject({ event_wallet_low_balance: 'yes' });
+    await ask(`/v1/organizations/${own}`, { method: 'PATCH', body: { alert_emails: [] } });
+    expect((await admin.post(path, { ...fields, event_api_key_created: 'yes' })).status).toBe(303);
+    expect((await ask(`/v1/organizations/${own}`)).alert_emails).toEqual(['api_key.created']);
+  });
+
+  it('of a user: who has another role by now keeps it, where nobody has chosen one', async () => {
+    const body = { name: 'Eve', email: 'eve@example.com', password: 'a sentence does well', role: 'owner' };
+    const { id } = await ask('/v1/users', { body });
+    const path = `/portal/users/${id}`;
+    const fields = fieldsOf((await admin.get(path)).text, path);
+    expect(fields).toMatchObject({ role: 'owner' });
+    await ask(`/v1/users/${id}`, { method: 'PUT', body: { role: 'member' } });
+    expect((await admin.post(path, fields)).headers.location).toBe(path);
+    expect((await ask(`/v1/users/${id}`)).memberships).toMatchObject([{ role: 'member' }]);
+    expect((await admin.post(path, { ...fields, role: 'admin' })).headers.location).toBe(`${path}?notice=changed`);
+    expect((await ask(`/v1/users/${id}`)).memberships).toMatchObject([{ role: 'admin' }]);
+  });
 });

@@ -52,6 +52,9 @@ describe('usage', () => {
     await sql`update memberships set role = 'member' where user_id = ${userId}`;
     try {
       expect(idsIn(await member.get('/portal/usage'))).toEqual([]);
+      // The wallet is the organization's: what others asked is a line of it, and leads nowhere.
+      const ledger = await member.get('/portal/wallet?type=usage');
+      expect([ledger.text.includes('one request'), idsIn(ledger)]).toEqual([true, []]);
       const { url } = bench.gateway;
       const sent = await send(`${url}/portal/playground/chat`, {
         method: 'POST',
