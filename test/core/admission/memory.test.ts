@@ -127,6 +127,40 @@ describe('what is spooled', () => {
   });
 });
 
+describe('the end of a month', () => {
+  const endMs = Date.UTC(2031, 5, 1);
+
+  it('that comes while the month is read is near for whom it refuses: nobody waits for the end of the next one', async () => {
+    const bench = new Bench();
+    bench.nowMs = endMs - 1;
+    bench.book(randomUUID(), { chargedPicoUsd: 0n, tokens: 1000 });
+    bench.meanwhile = () => bench.turn(1000);
+    expect(await bench.admission.admit(bench.request({ monthlyTokenLimit: 1000 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      retryAfterMs: 1,
+      view: { resetAtMs: endMs },
+    });
+    expect(await bench.admission.admit(bench.request({ monthlyTokenLimit: 1000 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      view: { resetAtMs: Date.UTC(2031, 6, 1) },
+    });
+  });
+
+  it('is no end of a minute that refuses as well', async () => {
+    const bench = new Bench();
+    bench.nowMs = endMs - 5000;
+    const limited = { monthlyTokenLimit: 10, requestsPerMinute: 1 };
+    const first = bench.request(limited);
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, bench.book(first.requestId, { chargedPicoUsd: 0n, tokens: 10 }));
+    expect(await bench.admission.admit(bench.request(limited))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      retryAfterMs: 60_000,
+      view: { resetAtMs: endMs },
+    });
+  });
+});
+
 describe('a monthly limit that is set while requests run', () => {
   it('counts them: what they may use, then what they did use', async () => {
     const bench = new Bench();
