@@ -9,6 +9,7 @@ import {
   createBudgetBook,
   createBudgets,
   createBudgetWatch,
+  periodOf,
 } from '#core/budgets/budgets.ts';
 import { createSpendingReports } from '#core/metering/spent.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
@@ -20,13 +21,13 @@ const usd = 10n ** 12n;
 describe('what budgets come to', () => {
   const bench = useWallet();
 
-  /** @param aheadMs of the machine's clock */
-  function open(aheadMs = 0) {
+  /** @param nowMs by the gateway's clock */
+  function open(nowMs = () => Date.now()) {
     const { db } = bench;
     const alerts: BudgetAlert[] = [];
     /** Of whom the books were asked. */
     const asked: string[] = [];
-    const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
+    const clock = { ...systemClock, now: nowMs };
     const spending = createSpendingReports(db);
     const book = createBudgetBook({ db, log });
     const audit = createAudit({ clock: systemClock });
@@ -118,9 +119,20 @@ describe('what budgets come to', () => {
     expect([await told(), await open().told()]).toEqual([[], []]);
     const now = new Date();
     const minuteOver = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1) + 60_000 - now.getTime();
-    const after = open(minuteOver);
+    const whenOver = (): number => Date.now() + minuteOver;
+    const after = open(whenOver);
     expect(await after.told()).toEqual(['100 told, 1204 users, true']);
-    expect([await after.told(), await open(minuteOver).told()]).toEqual([[], []]);
+    expect([await after.told(), await open(whenOver).told()]).toEqual([[], []]);
+  });
+
+  it('is told also by a look in whose midst the period ends', async () => {
+    const organizationId = await bench.openWallet(10n * usd);
+    const endMs = periodOf('monthly', Date.now()).toMs;
+    let ms = endMs - 2;
+    const { make, told } = open(() => (ms += 1));
+    await make(organizationId, 'at the end', 'soft', [100]);
+    await bench.writer.write([chargeOf(organizationId, usd, { id: uuidv7(endMs - 1000), endUser: 'at the end' })]);
+    expect(await told()).toContain('soft at the end 100 1');
   });
 
   it('is told of all end users where they are few, each time that one of them comes to more', async () => {
