@@ -48,7 +48,7 @@ for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
 return reply
 `);
 
-/** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has)… */
+/** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has, or that is none of it)… */
 export const endMonthScript = script(`${requestsHeld}
 local use = redis.call('HMGET', KEYS[1], 'mm', 'i')
 if use[1] == ARGV[3] or use[2] ~= me then return {'there', now} end
