@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
@@ -16,6 +16,9 @@ import {
   unusedKey,
 } from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Both stores are given the same requests and must say the same; only moments may differ by the way to Redis. */
 

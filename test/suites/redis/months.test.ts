@@ -1,8 +1,11 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { monthStartMs } from '#core/limits/limits.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, heldOf, requestOf, usedOf } from './admission-bench.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 let redis: TestRedis;
 let bench: AdmissionBench;
