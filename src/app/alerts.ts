@@ -153,8 +153,9 @@ const hourMs = 3_600_000;
 export function createEngineAlertsPart({ fleet, accounts, raising, clock }: EngineAlertsParts): Part {
   const told = new Map<string, number>();
   const run = async (): Promise<void> => {
-    const hour = Math.floor(clock.now() / hourMs);
-    const failed = fleet.list().filter(({ engineId, phase }) => phase === 'failed' && told.get(engineId) !== hour);
+    const nowMs = clock.now();
+    const isDue = (engineId: string): boolean => nowMs - (told.get(engineId) ?? Number.NEGATIVE_INFINITY) >= hourMs;
+    const failed = fleet.list().filter(({ engineId, phase }) => phase === 'failed' && isDue(engineId));
     const platform = failed.length === 0 ? null : await accounts.readPlatformOrganization();
     if (platform === null) return;
     for (const { engineId, cause } of failed) {
@@ -162,9 +163,10 @@ export function createEngineAlertsPart({ fleet, accounts, raising, clock }: Engi
         organizationId: platform.id,
         type: 'engine.failed',
         data: { engine: engineId, cause },
-        once: `engine.failed ${engineId} ${hour}`,
+        // Another gateway, which has not told it itself, tells it once in each hour of the clock.
+        once: `engine.failed ${engineId} ${Math.floor(nowMs / hourMs)}`,
       });
-      told.set(engineId, hour);
+      told.set(engineId, nowMs);
     }
   };
   return {

@@ -1,27 +1,57 @@
 import { expect, it } from 'vitest';
 import { createEngineAlertsPart } from '#app/alerts.ts';
+import type { Clock } from '#base/clock.ts';
 import type { EngineView } from '#core/fleet/fleet.ts';
-import { createTurnableClock, useApi } from '../edge/api/test-api.ts';
+import { useApi } from '../edge/api/test-api.ts';
 
 const api = useApi();
 
-it('who runs the platform is told of an engine that failed, once an hour at most, whichever gateway looks', async () => {
-  const clock = createTurnableClock();
-  const engine = (engineId: string, phase: string, cause: string | null) => ({ engineId, phase, cause }) as EngineView;
-  const views = [engine('chat', 'failed', 'The GPU is full.'), engine('embed', 'ready', null)];
+const hourMs = 3_600_000;
+const engine = (engineId: string, phase: string, cause: string | null) => ({ engineId, phase, cause }) as EngineView;
+
+/** What a gateway does each few seconds that has the job. @param failed id of an engine */
+function openGateway(failed: string, clock: Clock): () => Promise<void> {
+  const views = [engine(failed, 'failed', 'The GPU is full.'), engine('embed', 'ready', null)];
   const { accounts, alerts } = api();
-  const look = async (): Promise<void> => {
-    const part = createEngineAlertsPart({ fleet: { list: () => views }, accounts, raising: alerts, clock });
-    await part.jobs?.[0]?.run();
-  };
-  const told = () => api().db.sql`
-    select o.platform, e.data from alert_events e join organizations o on o.id = e.organization_id
-    where e.type = 'engine.failed' order by e.id`;
-  const one = { platform: true, data: { engine: 'chat', cause: 'The GPU is full.' } };
+  const part = createEngineAlertsPart({ fleet: { list: () => views }, accounts, raising: alerts, clock });
+  return async () => void (await part.jobs?.[0]?.run());
+}
+
+const told = (failed: string) => api().db.sql`
+  select o.platform, e.data from alert_events e join organizations o on o.id = e.organization_id
+  where e.type = 'engine.failed' and e.data ->> 'engine' = ${failed} order by e.id`;
+
+const saidOf = (failed: string) => ({ platform: true, data: { engine: failed, cause: 'The GPU is full.' } });
+
+/** A clock that stands, so many milliseconds before the end of an hour. */
+function stopClock(beforeEndMs: number) {
+  let nowMs = Math.ceil(Date.now() / hourMs) * hourMs - beforeEndMs;
+  return { now: () => nowMs, monotonicMs: () => nowMs, turn: (ms: number) => void (nowMs += ms) };
+}
+
+it('who runs the platform is told of an engine that failed, once an hour at most, whichever gateway looks', async () => {
+  const clock = stopClock(hourMs / 2);
+  const one = saidOf('chat');
+  await openGateway('chat', clock)();
+  await openGateway('chat', clock)();
+  expect(await told('chat')).toEqual([one]);
+  clock.turn(hourMs);
+  await openGateway('chat', clock)();
+  expect(await told('chat')).toEqual([one, one]);
+});
+
+it('who was told just before an hour of the clock ended is not told again just after it', async () => {
+  const clock = stopClock(1000);
+  const one = saidOf('large');
+  const look = openGateway('large', clock);
   await look();
+  clock.turn(2000);
   await look();
-  expect(await told()).toEqual([one]);
-  clock.turn(3_600_000);
+  expect(await told('large')).toEqual([one]);
+  clock.turn(hourMs - 2001);
   await look();
-  expect(await told()).toEqual([one, one]);
+  expect(await told('large')).toEqual([one]);
+  clock.turn(1);
+  await look();
+  expect(await told('large')).toEqual([one, one]);
 });

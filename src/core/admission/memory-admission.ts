@@ -1,6 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import {
   countAdmitted,
+  nextMonthMs,
   refuseByLimits,
   reserve,
   rollWindow,
@@ -365,10 +366,12 @@ class MemoryAdmission implements Admission {
 
   #refuseByLimits(known: Known, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
     const { key, model } = known;
-    const ofKey = refuseByLimits(key.use, limits, estimatedTokens, nowMs);
+    const aheadMs = this.#options.clock.now() - nowMs;
+    const monthEndMs = nextMonthMs(key.monthMs ?? nowMs + aheadMs) - aheadMs;
+    const ofKey = refuseByLimits(key.use, limits, estimatedTokens, { nowMs, monthEndMs });
     const ofModel = model === null ? null : this.#models.refuse(model, estimatedTokens);
     if (ofKey === null && ofModel === null) return null;
-    const shifted = ofKey === null ? null : shiftRefusal(ofKey, nowMs, this.#options.clock.now());
+    const shifted = ofKey === null ? null : shiftRefusal(ofKey, aheadMs);
     return refusalOf(shifted, modelRefusal(model?.limit ?? null, ofModel), this.#viewOfAll(known, limits, nowMs));
   }
 

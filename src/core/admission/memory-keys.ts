@@ -1,4 +1,5 @@
 import type { Clock } from '#base/clock.ts';
+import { uuidTimeMs } from '#base/id.ts';
 import { type KeyLimits, type KeyUse, monthStartMs, reserve, unusedKey } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { CountedTokens, KeyRef, Settlement } from './contract.ts';
@@ -89,9 +90,11 @@ export class MemoryKeys {
       const inBooks = new Set(counted);
       for (const [id, hold] of holds) {
         if (hold.keyId !== keyId) continue;
-        hold.monthMs = inBooks.has(id) ? null : sinceMs;
+        // One that was accepted in the month before is in the books of that one, however long it runs.
+        const isCounted = !inBooks.has(id) && uuidTimeMs(id) >= sinceMs;
+        hold.monthMs = isCounted ? sinceMs : null;
         hold.monthTokens = hold.spooled?.tokens ?? reserveOfMonth(hold.estimatedTokens, limits);
-        if (!inBooks.has(id)) key.use.monthTokens += hold.monthTokens;
+        if (isCounted) key.use.monthTokens += hold.monthTokens;
       }
       return;
     }

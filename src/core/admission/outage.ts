@@ -4,6 +4,7 @@ import {
   countAdmitted,
   type KeyLimits,
   type LimitsView,
+  nextMonthMs,
   refuseByLimits,
   reserve,
   shiftRefusal,
@@ -316,7 +317,9 @@ export class Outage {
     const { key, model } = known;
     const { limits, estimatedTokens } = request;
     const hereMs = this.#options.clock.now();
-    const ofKey = refuseByLimits(key.use, divided, estimatedTokens, nowMs);
+    const aheadMs = hereMs - nowMs;
+    const monthEndMs = nextMonthMs(key.month?.startMs ?? hereMs) - aheadMs;
+    const ofKey = refuseByLimits(key.use, divided, estimatedTokens, { nowMs, monthEndMs });
     const ofProject = model === null ? null : this.models.refuse(model, estimatedTokens, hereMs);
     if (ofKey === null && ofProject === null) return null;
     const { monthlyTokenLimit: most } = limits;
@@ -324,7 +327,7 @@ export class Outage {
     // Only this gateway's part of the month is used up: that ends with the outage, not with the month.
     if (ofKey?.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
     if (ofProject === onlyOfPart) return unavailable;
-    const shifted = ofKey === null ? null : shiftRefusal(ofKey, nowMs, hereMs);
+    const shifted = ofKey === null ? null : shiftRefusal(ofKey, aheadMs);
     return refusalOf(shifted, ofProject, this.#viewOf(known, limits, divided, nowMs));
   }
 

@@ -5,6 +5,7 @@ import { RedisAwayError } from '#base/redis.ts';
 import {
   dayStartMs,
   monthStartMs,
+  nextMonthMs,
   refuseByLimits,
   refuseByModel,
   tighterView,
@@ -168,7 +169,7 @@ export class RedisAsking {
 
   /** Of a reply that says what is used of the key: it is admitted, or a limit refuses. */
   #resultOfUse(asking: Asking, reply: Reply): AdmitResult {
-    const { request, budgets, isDry, limit } = asking;
+    const { request, budgets, isDry, limit, monthMs } = asking;
     const { leases, clock, onAdmitted } = this.#options;
     const { limits } = request;
     const nowMs = clock.now();
@@ -187,7 +188,8 @@ export class RedisAsking {
       return { ok: true, heldMicroUsd, view };
     }
     // The script decides, the rules say how long to wait: they are the same rules.
-    const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
+    const moment = { nowMs, monthEndMs: nextMonthMs(monthMs) };
+    const refused = refuseByLimits(use, limits, request.estimatedTokens, moment);
     const isKnown = reply.word === 'project_limit_exceeded' ? ofModel?.refusal : refused?.code === reply.word;
     if (!isKnown) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
     return refusalOf(refused, ofModel?.refusal ?? null, view);

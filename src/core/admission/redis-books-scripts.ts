@@ -48,7 +48,10 @@ for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
 return reply
 `);
 
-/** KEYS use holds monthLoading · ARGV deadline token month key notBefore tokens limit (request that the count has)… */
+/**
+ * KEYS use holds monthLoading · ARGV deadline token month key notBefore tokens limit (request that the count has, or
+ * that is none of it)…
+ */
 export const endMonthScript = script(`${requestsHeld}${monthKnown}
 local use = redis.call('HMGET', KEYS[1], 'mm', 'i', 'mt')
 if knowsMonth(use[1], use[3], ARGV[3], tonumber(ARGV[5])) or use[2] ~= me then return {'there', now} end

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { uuidTimeMs } from '#base/id.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
@@ -174,7 +175,10 @@ export class RedisBooks {
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
       const { tokens, counted } = await watch.ask(() => books.tokensWith(key, monthMs, requestIds));
-      const ended = await store.run(endMonthScript, keys, [token, ...of, String(tokens), limit, ...counted]);
+      // One that was accepted in the month before is in the books of that one, however long it runs.
+      const ofOthers = requestIds.filter((id) => uuidTimeMs(id) < monthMs);
+      const args = [token, ...of, String(tokens), limit, ...counted, ...ofOthers];
+      const ended = await store.run(endMonthScript, keys, args);
       if (ended.word !== 'again') return;
     }
     throw new Error(`the tokens of a month changed ${attemptsMax} times while they were read from PostgreSQL`);

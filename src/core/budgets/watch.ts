@@ -80,7 +80,7 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
         .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span })));
       await memory.know(periods);
       for (const [organizationId, own] of Map.groupBy(budgets, (budget) => budget.organizationId)) {
-        if (own.some(tells)) await lookAt(look, organizationId, own);
+        if (own.some(tells)) await lookAt(look, { organizationId, budgets: own, nowMs });
       }
     },
     refused({ budgetId, slot, spending: { type, id, fromMs } }) {
@@ -128,8 +128,14 @@ interface Asked extends Period {
   readonly refused: ReadonlySet<string>;
 }
 
-async function lookAt(look: Look, organizationId: string, budgets: readonly Budget[]): Promise<void> {
-  const nowMs = look.clock.now();
+/** What is looked at of one organization, at the moment whose periods are known. */
+interface LookedAt {
+  readonly organizationId: string;
+  readonly budgets: readonly Budget[];
+  readonly nowMs: number;
+}
+
+async function lookAt(look: Look, { organizationId, budgets, nowMs }: LookedAt): Promise<void> {
   const open = budgets
     .filter(tells)
     .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span, told: look.memory.of(budget, span) })));

@@ -119,6 +119,7 @@ export function reserve(estimatedTokens: number, limit: number | null): number {
 
 /**
  * Whether a request may run, beside what else the key does. The window must have been rolled.
+ * @param monthEndMs of the month that `use` counts, which may be over when its refusal is told, in the time of `nowMs`
  * @returns null for yes, else the first limit that says no (month, requests, tokens, concurrency) and the wait after
  *   which none of those that say no now does
  */
@@ -126,12 +127,14 @@ export function refuseByLimits(
   use: KeyUse,
   limits: KeyLimits,
   estimatedTokens: number,
-  nowMs: number,
+  { nowMs, monthEndMs }: { readonly nowMs: number; readonly monthEndMs: number },
 ): LimitRefusal | null {
-  const { maxConcurrency, requestsPerMinute } = limits;
+  const { maxConcurrency, requestsPerMinute, monthlyTokenLimit } = limits;
   const refusals: Refused[] = [];
-  const month = refuseByMonth(use, limits, estimatedTokens, nowMs);
-  if (month !== null) refusals.push(month);
+  if (monthlyTokenLimit !== null && use.monthTokens + reserve(estimatedTokens, monthlyTokenLimit) > monthlyTokenLimit) {
+    const view = viewOf(monthlyTokenLimit, use.monthTokens, monthEndMs);
+    refusals.push({ code: 'monthly_quota_exceeded', view });
+  }
   if (requestsPerMinute !== null && use.requests >= requestsPerMinute) {
     const view = viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs));
     refusals.push({ code: 'rate_limit_exceeded', view });
@@ -149,12 +152,6 @@ export function refuseByLimits(
 }
 
 type Refused = Pick<LimitRefusal, 'code' | 'view'>;
-
-function refuseByMonth(use: KeyUse, limits: KeyLimits, estimatedTokens: number, nowMs: number): Refused | null {
-  const { monthlyTokenLimit: limit } = limits;
-  if (limit === null || use.monthTokens + reserve(estimatedTokens, limit) <= limit) return null;
-  return { code: 'monthly_quota_exceeded', view: viewOf(limit, use.monthTokens, nextMonthMs(nowMs)) };
-}
 
 /** What says no to so many tokens more; null where nothing does. The window must have been rolled. */
 export function tokensRefused(
@@ -233,18 +230,10 @@ export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
   return { requests: shift(requests), tokens: shift(tokens), ...left };
 }
 
-/**
- * The same of a refusal; a month is that of the clock that everybody sees.
- * @param nowMs by the clock in which windows are counted
- * @param hereMs by the other one
- */
-export function shiftRefusal(refusal: LimitRefusal, nowMs: number, hereMs: number): LimitRefusal {
-  const { code, view, retryAfterMs } = refusal;
-  if (code !== 'monthly_quota_exceeded') {
-    return { code, view: { ...view, resetAtMs: view.resetAtMs + hereMs - nowMs }, retryAfterMs };
-  }
-  const resetAtMs = nextMonthMs(hereMs);
-  return { code, view: { ...view, resetAtMs }, retryAfterMs: Math.max(1, resetAtMs - hereMs) };
+/** The same of a refusal. */
+export function shiftRefusal(refusal: LimitRefusal, aheadMs: number): LimitRefusal {
+  const { view } = refusal;
+  return { ...refusal, view: { ...view, resetAtMs: view.resetAtMs + aheadMs } };
 }
 
 /** A window that has not begun is whole now. */

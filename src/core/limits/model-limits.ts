@@ -54,6 +54,9 @@ export const dayStartMs = (nowMs: number): number => nowMs - (nowMs % dayLengthM
 /** First moment of the UTC day after the one of `nowMs`. */
 export const nextDayMs = (nowMs: number): number => dayStartMs(nowMs) + dayLengthMs;
 
+/** Of the day that is counted, which may be over when it is told. */
+const dayEndMs = ({ dayMs }: ModelUse, hereMs: number): number => nextDayMs(dayMs ?? hereMs);
+
 /**
  * Closes a window and a day that are over: of a day that comes after one that is known all is known. A clock that was
  * set back says nothing of the day that is then.
@@ -90,7 +93,8 @@ export function refuseByModel(
   const refusals: Pick<ModelRefusal, 'name' | 'view'>[] = [];
   const here = (view: LimitView): LimitView => ({ ...view, resetAtMs: view.resetAtMs + hereMs - nowMs });
   if (requestsPerDay !== null && use.dayRequests >= requestsPerDay) {
-    refusals.push({ name: 'requestsPerDay', view: viewOf(requestsPerDay, use.dayRequests, nextDayMs(hereMs)) });
+    const view = viewOf(requestsPerDay, use.dayRequests, dayEndMs(use, hereMs));
+    refusals.push({ name: 'requestsPerDay', view });
   }
   if (requestsPerMinute !== null && use.requests >= requestsPerMinute) {
     const view = here(viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs)));
@@ -125,7 +129,7 @@ export function viewModel(
     return limit === null ? null : { ...viewOf(limit, used, resetAtMs), limit: whole[name] ?? limit };
   };
   const minute = view('requestsPerMinute', use.requests, endMs);
-  const day = use.dayMs === null ? null : view('requestsPerDay', use.dayRequests, nextDayMs(hereMs));
+  const day = use.dayMs === null ? null : view('requestsPerDay', use.dayRequests, dayEndMs(use, hereMs));
   const tokens = view('tokensPerMinute', use.tokens, endMs);
   return { requests: tighter(minute, day), tokens, each: [minute, day, tokens].filter((one) => one !== null) };
 }

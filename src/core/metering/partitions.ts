@@ -42,8 +42,9 @@ const monthOf = (timeMs: number): Span => ({ fromMs: monthStartMs(timeMs), toMs:
  */
 export async function ensurePartitions(options: PartitionOptions): Promise<void> {
   await withUpkeep(options, async (sql) => {
-    const strays = await findStrayMonths(sql, monthStartMs(options.clock.now(), 3));
-    await makePartitions(sql, [...strays, ...monthsAhead(options)]);
+    const nowMs = options.clock.now();
+    const strays = await findStrayMonths(sql, monthStartMs(nowMs, 3));
+    await makePartitions(sql, [...strays, ...monthsAhead(nowMs)]);
   });
 }
 
@@ -52,11 +53,10 @@ export async function ensurePartitions(options: PartitionOptions): Promise<void>
  * pool may is left for `ensurePartitions`. Records of a month that has none lie in the default partition until then.
  */
 export async function beginPartitions(options: PartitionOptions): Promise<void> {
-  await makePartitions(options.db.sql, monthsAhead(options));
+  await makePartitions(options.db.sql, monthsAhead(options.clock.now()));
 }
 
-const monthsAhead = ({ clock }: PartitionOptions): readonly Span[] =>
-  [0, 1, 2].map((months) => monthOf(monthStartMs(clock.now(), months)));
+const monthsAhead = (nowMs: number): readonly Span[] => [0, 1, 2].map((months) => monthOf(monthStartMs(nowMs, months)));
 
 async function makePartitions(sql: Sql, months: readonly Span[]): Promise<void> {
   for (const month of months) {

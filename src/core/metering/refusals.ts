@@ -74,7 +74,8 @@ export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: 
 
   return {
     count(refusal) {
-      const startMs = clock.now() - (clock.now() % minuteMs);
+      const nowMs = clock.now();
+      const startMs = nowMs - (nowMs % minuteMs);
       const key = `${startMs} ${refusal.keyId} ${refusal.projectId} ${refusal.code} ${refusal.model}`;
       const found = held.get(key);
       if (found !== undefined) found.count += 1;

@@ -1,12 +1,15 @@
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import type { Admission, AdmitRequest, Spending } from '#core/admission/contract.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
 import { Scene, usedOf } from './budget-scene.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Hard budgets over books that the test writes: memory and Redis say the same, and what they say is exact. */
 

@@ -1,7 +1,10 @@
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Body, errorOf, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
 import type { TestGateway } from '../../support/gateway.ts';
 import { type LimitedKey, makeKey, openStore, storeNames, type StoreBench } from './limited-gateway.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Budgets of projects, keys and end users: what is refused, what is cut, and what is never spent beside them. */
 

@@ -1,6 +1,9 @@
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { errorOf, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
 import { estimateOf, openStore, storeNames, type LimitedKey, type StoreBench } from './limited-gateway.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 const limit = (answer: Response, name = 'x-ratelimit-remaining'): number => Number(answer.headers.get(name));
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
 import { createMemoryAdmission } from '#core/admission/admission.ts';
 import type { Admission, AdmitRequest, Settlement } from '#core/admission/contract.ts';
 import type { KeyLimits } from '#core/limits/limits.ts';
@@ -62,7 +63,7 @@ class Bench {
 
   request(limits: Partial<KeyLimits> = {}, estimatedTokens = 10, microUsd = 10n): AdmitRequest {
     const amounts = { neededMicroUsd: microUsd, wantedMicroUsd: microUsd, estimatedTokens };
-    return { ...this.ids, requestId: randomUUID(), limits: { ...unlimited, ...limits }, ...amounts };
+    return { ...this.ids, requestId: uuidv7(this.nowMs), limits: { ...unlimited, ...limits }, ...amounts };
   }
 
   async admit(request: AdmitRequest): Promise<string> {
@@ -103,7 +104,7 @@ describe('what is spooled', () => {
     const request = bench.request(limits, 500, 50n);
     expect(await bench.admit(request)).toBe('ok');
     bench.admission.spooled(request.requestId, used);
-    // Another request of the organization ends, long after the balance was read; then a month passes by.
+    // Another request of the organization ends, long after the balance was read; then a month begins.
     bench.turn(120_000);
     const other = bench.request();
     expect(await bench.admit(other)).toBe('ok');
@@ -111,7 +112,13 @@ describe('what is spooled', () => {
     expect(await bench.admission.heldMicroUsd(request.organizationId)).toBe(3n);
     expect(await bench.admit(bench.request(limits, 10, 98n))).toBe('insufficient_funds');
     bench.nowMs = Date.UTC(2031, 5, 2);
-    expect(await bench.admit(bench.request(limits, 701))).toBe('monthly_quota_exceeded');
+    const ofJune = bench.request(limits, 500);
+    expect(await bench.admit(ofJune)).toBe('ok');
+    bench.admission.spooled(ofJune.requestId, used);
+    bench.nowMs = Date.UTC(2031, 4, 31);
+    expect(await bench.admit(bench.request({ ...limits, tokensPerMinute: null }, 701))).toBe('monthly_quota_exceeded');
+    bench.nowMs = Date.UTC(2031, 5, 2);
+    expect(await bench.admit(bench.request({ ...limits, tokensPerMinute: null }, 701))).toBe('monthly_quota_exceeded');
   });
 
   it('is settled by whoever writes it into the books; what is not held here is no business of this memory', async () => {
@@ -124,6 +131,55 @@ describe('what is spooled', () => {
     bench.admission.settleReplayed(organizationId, keyId, requestId, bench.book(requestId, used));
     expect(await bench.admission.heldMicroUsd(organizationId)).toBe(0n);
     expect(await bench.admission.admit(bench.request(limits, 10, 98n))).toMatchObject({ balancePicoUsd: 97_999_999n });
+  });
+});
+
+describe('the end of a month', () => {
+  const endMs = Date.UTC(2031, 5, 1);
+
+  it('that comes while the month is read is near for whom it refuses: nobody waits for the end of the next one', async () => {
+    const bench = new Bench();
+    bench.nowMs = endMs - 1;
+    bench.book(randomUUID(), { chargedPicoUsd: 0n, tokens: 1000 });
+    bench.meanwhile = () => bench.turn(1000);
+    expect(await bench.admission.admit(bench.request({ monthlyTokenLimit: 1000 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      retryAfterMs: 1,
+      view: { resetAtMs: endMs },
+    });
+    expect(await bench.admission.admit(bench.request({ monthlyTokenLimit: 1000 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      view: { resetAtMs: Date.UTC(2031, 6, 1) },
+    });
+  });
+
+  it('takes what runs across it out of the count: the books have it in the month in which it was accepted', async () => {
+    const bench = new Bench();
+    bench.nowMs = endMs - 60_000;
+    const limited = { monthlyTokenLimit: 1000 };
+    const across = bench.request(limited, 900);
+    expect(await bench.admit(across)).toBe('ok');
+    expect(await bench.admit(bench.request(limited, 101))).toBe('monthly_quota_exceeded');
+    bench.turn(120_000);
+    const after = bench.request(limited, 600);
+    expect(await bench.admit(after)).toBe('ok');
+    bench.admission.settle(across.requestId, { chargedPicoUsd: 0n, tokens: 900 });
+    expect(await bench.admit(bench.request(limited, 400))).toBe('ok');
+    expect(await bench.admit(bench.request(limited, 1))).toBe('monthly_quota_exceeded');
+  });
+
+  it('is no end of a minute that refuses as well', async () => {
+    const bench = new Bench();
+    bench.nowMs = endMs - 5000;
+    const limited = { monthlyTokenLimit: 10, requestsPerMinute: 1 };
+    const first = bench.request(limited);
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, bench.book(first.requestId, { chargedPicoUsd: 0n, tokens: 10 }));
+    expect(await bench.admission.admit(bench.request(limited))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      retryAfterMs: 60_000,
+      view: { resetAtMs: endMs },
+    });
   });
 });
 

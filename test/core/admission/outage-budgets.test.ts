@@ -1,7 +1,10 @@
-import { expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import type { Spent } from '#core/admission/contract.ts';
 import type { OwnHold } from '#core/admission/own-hold.ts';
 import { leftOfPart, OutageBudgets } from '#core/admission/outage-budgets.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** What is left of a budget while Redis is silent, by the books and by what runs here. */
 

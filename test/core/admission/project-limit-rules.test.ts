@@ -1,11 +1,14 @@
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import type { ModelLimits } from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
 import { ask, type Model, models, Scene } from './project-limit-scene.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Limits of a project over books that the test writes: memory and Redis say the same, and what they say is exact. */
 

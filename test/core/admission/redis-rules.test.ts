@@ -1,14 +1,24 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { Admission, AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
-import { refuseByLimits, rollWindow, unusedKey, type KeyLimits, type KeyUse } from '#core/limits/limits.ts';
+import {
+  type KeyLimits,
+  type KeyUse,
+  nextMonthMs,
+  refuseByLimits,
+  rollWindow,
+  unusedKey,
+} from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Both stores are given the same requests and must say the same; only moments may differ by the way to Redis. */
 
@@ -50,7 +60,7 @@ interface Start {
   readonly tokens: number;
 }
 
-function openRedis(start: Start): RedisAdmission {
+function openRedis(start: Start, clock = systemClock): RedisAdmission {
   return createRedisAdmission({
     store,
     prefix: 'hg:test',
@@ -64,7 +74,7 @@ function openRedis(start: Start): RedisAdmission {
     collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
-    clock: systemClock,
+    clock,
     log,
   });
 }
@@ -224,7 +234,7 @@ describe('the rules in Redis', () => {
           const result = await admission.admit(request);
           const known: KeyUse = { ...unusedKey(), windowStartMs: nowMs - agoMs, requests, tokens };
           rollWindow(known, limits, nowMs);
-          const expected = refuseByLimits(known, limits, estimatedTokens, nowMs);
+          const expected = refuseByLimits(known, limits, estimatedTokens, { nowMs, monthEndMs: nextMonthMs(nowMs) });
           const said = 'retryAfterMs' in result ? result : null;
           expect(result.ok || said !== null).toBe(true);
           expect(said?.code).toBe(expected?.code);
@@ -245,6 +255,18 @@ describe('the rules in Redis', () => {
     const refused = await admission.admit(request);
     expect(refused).toMatchObject({ code: 'rate_limit_exceeded' });
     expect('retryAfterMs' in refused ? refused.retryAfterMs : 0).toBeLessThanOrEqual(windowMs);
+    await admission.close();
+  });
+
+  it('say that a month is over that has ended here when they are heard', async () => {
+    const limits = { ...unlimited, monthlyTokenLimit: 10 };
+    const endMs = nextMonthMs(Date.now());
+    const clock = { ...systemClock, now: () => endMs + 1000 };
+    const admission = openRedis({ balancePicoUsd: 10n ** 12n, tokens: 10 }, clock);
+    const key = { organizationId: randomUUID(), keyId: randomUUID(), limits };
+    const request = { ...key, requestId: randomUUID(), neededMicroUsd: 1n, wantedMicroUsd: 1n, estimatedTokens: 1 };
+    const refused = await admission.admit(request);
+    expect(refused).toMatchObject({ code: 'monthly_quota_exceeded', retryAfterMs: 1, view: { resetAtMs: endMs } });
     await admission.close();
   });
 

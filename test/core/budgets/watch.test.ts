@@ -9,7 +9,9 @@ import {
   createBudgetBook,
   createBudgets,
   createBudgetWatch,
+  periodOf,
 } from '#core/budgets/budgets.ts';
+import type { UsageRecord } from '#core/metering/metering.ts';
 import { createSpendingReports } from '#core/metering/spent.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
@@ -17,16 +19,23 @@ import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 const log = createLog('silent');
 const usd = 10n ** 12n;
 
+/** All happens in its midst, whenever the tests run: it does not end, and none that has just ended is looked at. */
+const month = periodOf('monthly', Date.now());
+const midMs = (month.fromMs + month.toMs) / 2;
+
+const spentBy = (organizationId: string, picoUsd: bigint, endUser: string, acceptedMs = midMs): UsageRecord =>
+  chargeOf(organizationId, picoUsd, { id: uuidv7(acceptedMs), endUser });
+
 describe('what budgets come to', () => {
   const bench = useWallet();
 
-  /** @param aheadMs of the machine's clock */
-  function open(aheadMs = 0) {
+  /** @param nowMs by the gateway's clock */
+  function open(nowMs = () => midMs) {
     const { db } = bench;
     const alerts: BudgetAlert[] = [];
     /** Of whom the books were asked. */
     const asked: string[] = [];
-    const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
+    const clock = { ...systemClock, now: nowMs };
     const spending = createSpendingReports(db);
     const book = createBudgetBook({ db, log });
     const audit = createAudit({ clock: systemClock });
@@ -58,7 +67,7 @@ describe('what budgets come to', () => {
       );
     const refuse = async (organizationId: string, user: string): Promise<void> => {
       const spender = { organizationId, keyId: uuidv7(), projectId: uuidv7(), user };
-      const [budget] = book.of(spender, uuidv7());
+      const [budget] = book.of(spender, uuidv7(midMs));
       if (budget === undefined) throw new Error(`no hard budget holds for ${user}`);
       watch.refused(budget);
       await eventually(async () => {
@@ -94,7 +103,7 @@ describe('what budgets come to', () => {
     await make(organizationId, null, 'soft', [100]);
     await make(organizationId, 'anna', 'soft');
     await make(organizationId, 'otto', 'soft', [50]);
-    const records = ['anna', 'otto', 'eva'].map((endUser) => chargeOf(organizationId, usd, { endUser }));
+    const records = ['anna', 'otto', 'eva'].map((endUser) => spentBy(organizationId, usd, endUser));
     await bench.writer.write(records);
     expect((await told()).toSorted()).toEqual(['soft eva 100 1', 'soft otto 50 1']);
   });
@@ -103,10 +112,8 @@ describe('what budgets come to', () => {
     const organizationId = await bench.openWallet(10_000n * usd);
     const { make, refuse, told } = open();
     await make(organizationId, null, 'hard', [80]);
-    const records = Array.from({ length: 1203 }, (_, n) =>
-      chargeOf(organizationId, usd + BigInt(n), { endUser: `user ${n}` }),
-    );
-    await bench.writer.write([...records, chargeOf(organizationId, usd / 4n, { endUser: 'refused' })]);
+    const records = Array.from({ length: 1203 }, (_, n) => spentBy(organizationId, usd + BigInt(n), `user ${n}`));
+    await bench.writer.write([...records, spentBy(organizationId, usd / 4n, 'refused')]);
     await refuse(organizationId, 'refused');
     const all = await told();
     const most = Array.from({ length: 99 }, (_, n) => `user ${1202 - n}`);
@@ -114,13 +121,21 @@ describe('what budgets come to', () => {
     expect(all[0]).toBe('hard refused 100 0.25');
     expect(all.at(-1)).toBe('100 told, 1203 users, false');
     expect(await told()).toEqual([]);
-    await bench.writer.write([chargeOf(organizationId, 5n * usd, { endUser: 'another' })]);
+    await bench.writer.write([spentBy(organizationId, 5n * usd, 'another')]);
     expect([await told(), await open().told()]).toEqual([[], []]);
-    const now = new Date();
-    const minuteOver = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1) + 60_000 - now.getTime();
-    const after = open(minuteOver);
+    const whenOver = (): number => month.toMs + 60_000;
+    const after = open(whenOver);
     expect(await after.told()).toEqual(['100 told, 1204 users, true']);
-    expect([await after.told(), await open(minuteOver).told()]).toEqual([[], []]);
+    expect([await after.told(), await open(whenOver).told()]).toEqual([[], []]);
+  });
+
+  it('is told also by a look in whose midst the period ends', async () => {
+    const organizationId = await bench.openWallet(10n * usd);
+    let ms = month.toMs - 2;
+    const { make, told } = open(() => (ms += 1));
+    await make(organizationId, 'at the end', 'soft', [100]);
+    await bench.writer.write([spentBy(organizationId, usd, 'at the end', month.toMs - 1000)]);
+    expect(await told()).toContain('soft at the end 100 1');
   });
 
   it('is told of all end users where they are few, each time that one of them comes to more', async () => {
@@ -129,7 +144,7 @@ describe('what budgets come to', () => {
     await make(organizationId, null, 'soft', [50, 100]);
     const spend = (count: number, from: number): Promise<unknown> =>
       bench.writer.write(
-        Array.from({ length: count }, (_, n) => chargeOf(organizationId, usd / 2n, { endUser: `user ${from + n}` })),
+        Array.from({ length: count }, (_, n) => spentBy(organizationId, usd / 2n, `user ${from + n}`)),
       );
     await spend(50, 0);
     expect(await told()).toHaveLength(50);
@@ -150,7 +165,7 @@ describe('what budgets come to', () => {
     await make(organizationId, 'spent', 'soft', [50, 100]);
     await make(organizationId, 'stopped', 'hard');
     await make(organizationId, 'waits', 'soft', [50]);
-    await bench.writer.write([chargeOf(organizationId, usd, { endUser: 'spent' })]);
+    await bench.writer.write([spentBy(organizationId, usd, 'spent')]);
     await refuse(organizationId, 'stopped');
     const ofOurs = (): string[] => asked.splice(0).filter((id) => ['spent', 'stopped', 'waits'].includes(id));
     expect(await told()).toHaveLength(3);
@@ -166,7 +181,7 @@ describe('what budgets come to', () => {
     for (let n = 0; n < 1100; n += 1) {
       const [budget] = book.of(
         { organizationId, keyId: uuidv7(), projectId: uuidv7(), user: `made up ${n}` },
-        uuidv7(),
+        uuidv7(midMs),
       );
       if (budget === undefined) throw new Error('no hard budget holds');
       watch.refused(budget);

@@ -5,12 +5,16 @@ import {
   divideLimits,
   divideUse,
   monthStartMs,
+  nextDayMs,
   nextMonthMs,
   refuseByLimits,
+  refuseByModel,
   reserve,
   rollWindow,
   unusedKey,
+  unusedModel,
   viewLimits,
+  viewModel,
   windowMs,
   type KeyLimits,
   type KeyUse,
@@ -32,7 +36,10 @@ class Caller {
     if (monthStartMs(this.nowMs) !== this.#monthMs) this.use.monthTokens = 0;
     this.#monthMs = monthStartMs(this.nowMs);
     rollWindow(this.use, this.#limits, this.nowMs);
-    const refused = refuseByLimits(this.use, this.#limits, estimate, this.nowMs);
+    const refused = refuseByLimits(this.use, this.#limits, estimate, {
+      nowMs: this.nowMs,
+      monthEndMs: nextMonthMs(this.nowMs),
+    });
     if (refused !== null) return refused;
     const { tokensPerMinute, monthlyTokenLimit } = this.#limits;
     countAdmitted(this.use, this.nowMs);
@@ -133,6 +140,15 @@ describe('the limits of a key', () => {
     expect(reserve(5, null)).toBe(0);
   });
 
+  it('say of a month that has ended since it was counted that it is over', () => {
+    const limits = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: 10 };
+    const monthEndMs = Date.UTC(2026, 5, 1);
+    const use = { ...unusedKey(), monthTokens: 10 };
+    expect(refuseByLimits(use, limits, 1, { nowMs: monthEndMs - 5, monthEndMs })?.retryAfterMs).toBe(5);
+    const refused = refuseByLimits(use, limits, 1, { nowMs: monthEndMs + 5, monthEndMs });
+    expect(refused).toMatchObject({ code: 'monthly_quota_exceeded', retryAfterMs: 1, view: { resetAtMs: monthEndMs } });
+  });
+
   it('count months by UTC', () => {
     const lastMs = Date.UTC(2026, 11, 31, 23, 59, 59, 999);
     expect(nextMonthMs(lastMs)).toBe(lastMs + 1);
@@ -193,4 +209,18 @@ it('a window that a clock puts into the future ends within a minute', () => {
   expect(use).toMatchObject({ windowStartMs: 1_000_000, requests: 1 });
   rollWindow(use, of, 1_000_000 + windowMs);
   expect(use).toMatchObject({ windowStartMs: 0, requests: 0 });
+});
+
+describe('the limits of a model', () => {
+  it('say of a day that has ended since it was counted that it is over', () => {
+    const limits = { requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: 1 };
+    const dayMs = Date.UTC(2026, 4, 17);
+    const endMs = nextDayMs(dayMs);
+    const use = { ...unusedModel(), dayMs, dayRequests: 1 };
+    const before = { nowMs: endMs - 5, hereMs: endMs - 5 };
+    expect(refuseByModel(use, limits, 1, before)?.retryAfterMs).toBe(5);
+    const after = { nowMs: endMs + 5, hereMs: endMs + 5 };
+    expect(refuseByModel(use, limits, 1, after)).toMatchObject({ retryAfterMs: 1, view: { resetAtMs: endMs } });
+    expect(viewModel(use, limits, after).requests).toMatchObject({ remaining: 0, resetAtMs: endMs });
+  });
 });

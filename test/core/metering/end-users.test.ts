@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { verifyBooks } from '#core/metering/metering.ts';
+import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { decodeRecord, encodeRecord } from '#core/metering/spooled-record.ts';
 import { createSpendingReports } from '#core/metering/spent.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
@@ -8,19 +8,22 @@ import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 describe('what end users spend', () => {
   const bench = useWallet();
   const dayMs = 86_400_000;
-  const todayMs = Math.floor(Date.now() / dayMs) * dayMs;
+  /** The day is over: records of ours are of its noon, whenever they are written. */
+  const todayMs = Math.floor(Date.now() / dayMs) * dayMs - dayMs;
   const today = { fromMs: todayMs, toMs: todayMs + dayMs };
+  const ofToday = (organizationId: string, picoUsd: bigint, fields: Partial<UsageRecord> = {}): UsageRecord =>
+    chargeOf(organizationId, picoUsd, { id: uuidv7(todayMs + dayMs / 2), ...fields });
 
   it('is summed by the day of the request, once, beside requests of nobody, and the books stay right', async () => {
     const organizationId = await bench.openWallet(1_000n);
     const spending = createSpendingReports(bench.db);
     const records = [
-      chargeOf(organizationId, 7n, { endUser: 'anna' }),
-      chargeOf(organizationId, 3n),
-      chargeOf(organizationId, 0n, { endUser: 'nobody pays' }),
-      chargeOf(organizationId, 5n, { endUser: 'anna' }),
-      chargeOf(organizationId, 2n, { endUser: 'ünal' }),
-      chargeOf(organizationId, 11n, { endUser: 'anna', id: uuidv7(todayMs - 1000) }),
+      ofToday(organizationId, 7n, { endUser: 'anna' }),
+      ofToday(organizationId, 3n),
+      ofToday(organizationId, 0n, { endUser: 'nobody pays' }),
+      ofToday(organizationId, 5n, { endUser: 'anna' }),
+      ofToday(organizationId, 2n, { endUser: 'ünal' }),
+      ofToday(organizationId, 11n, { endUser: 'anna', id: uuidv7(todayMs - 1000) }),
     ];
     await bench.writer.write(records);
     await bench.writer.write(records.slice(1));
@@ -48,9 +51,9 @@ describe('what end users spend', () => {
   it('is that of keys and projects by the sums that there are', async () => {
     const organizationId = await bench.openWallet(1_000n);
     const spending = createSpendingReports(bench.db);
-    const one = chargeOf(organizationId, 7n);
-    const other = chargeOf(organizationId, 4n, { projectId: one.projectId, keyId: uuidv7() });
-    const before = chargeOf(organizationId, 9n, {
+    const one = ofToday(organizationId, 7n);
+    const other = ofToday(organizationId, 4n, { projectId: one.projectId, keyId: uuidv7() });
+    const before = ofToday(organizationId, 9n, {
       projectId: one.projectId,
       keyId: one.keyId,
       id: uuidv7(todayMs - 1),

@@ -68,6 +68,19 @@ describe('partitions of the records', () => {
     expect(await countByPartition()).toEqual({ [nameOf(Date.now())]: 1 });
   });
 
+  it('are made of three months in a row, also where one of them ends meanwhile', async () => {
+    const [year, month] = [2027, 10];
+    let nowMs = Date.UTC(year, month + 1) - 3;
+    const clock: Clock = { now: () => (nowMs += 1), monotonicMs: () => performance.now() };
+    const own = await openTestBooks({ db: books.db, databaseUrl: books.database.url, clock, isStarted: false });
+    await own.metering.ensurePartitions();
+    await own.close();
+    const rows = await books.db.sql<{ name: string }[]>`
+      SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'usage_requests'::regclass ORDER BY 1`;
+    const months = [0, 1, 2].map((later) => nameOf(Date.UTC(year, month + later)));
+    expect(rows.map(({ name }) => name)).toEqual([...months, 'usage_requests_default']);
+  });
+
   it('take in what was written while a clock was a year ahead, once that month comes', async () => {
     const organizationId = await openWallet();
     const farMs = Date.now() + 366 * dayMs;

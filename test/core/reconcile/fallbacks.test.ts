@@ -2,16 +2,18 @@ import { expect, it } from 'vitest';
 import { type Body, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
 import { enoughOfTheHour, reconcileAtRest } from './mixed-traffic.ts';
 
-const bench = useInference(() => ({
-  engines: {
-    chat: standinFile('chat', { flags: ['--error-after', '3'], lines: ['fallbacks: [broken, spare]'] }),
-    broken: standinFile('broken', { flags: ['--fail-start', 'bad-model'] }),
-    spare: standinFile('spare'),
-  },
-}));
+const bench = useInference(async () => {
+  await enoughOfTheHour();
+  return {
+    engines: {
+      chat: standinFile('chat', { flags: ['--error-after', '3'], lines: ['fallbacks: [broken, spare]'] }),
+      broken: standinFile('broken', { flags: ['--fail-start', 'bad-model'] }),
+      spare: standinFile('spare'),
+    },
+  };
+});
 
 it('what an engine counted before another model answered is nobody’s usage, and explained', async () => {
-  await enoughOfTheHour();
   const headers = { 'x-headgate-allow-fallback': 'true' };
   const answer = await bench.chat({ n: 2 }, { headers });
   expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'spare']);

@@ -6,7 +6,10 @@ const words = 'A long beginning that every one of these requests has in common, 
 const hourMs = 3_600_000;
 const enoughMs = 240_000;
 
-/** Waits for the next hour where this one is nearly over, for tests that are about a single one. */
+/**
+ * Waits for the next hour where this one is nearly over, for tests that are about a single one. It comes before the
+ * gateway: what engines count at their start stands in that hour as well.
+ */
 export async function enoughOfTheHour(): Promise<void> {
   const leftMs = hourMs - (Date.now() % hourMs);
   if (leftMs < enoughMs) await new Promise((resolve) => setTimeout(resolve, leftMs + 1000));

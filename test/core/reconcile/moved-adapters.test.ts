@@ -11,6 +11,7 @@ const lora = { lines: ['lora: [{ id: tuned, path: test/tuned-lora }]'] };
 let folder: string;
 let gateway: TestGateway;
 beforeAll(async () => {
+  await enoughOfTheHour();
   folder = writeEngines({ first: standinFile('first', lora), second: standinFile('second') });
   gateway = await startGateway({ enginesDir: folder });
 });
@@ -55,7 +56,6 @@ async function hadByAdapter(): Promise<Body> {
 }
 
 it('hours before an adapter got another base balance, and that hour by what the adapter had in it', async () => {
-  await enoughOfTheHour();
   const { sql } = gateway.db;
   for (const model of ['first', 'tuned', 'tuned', 'second']) await ask(model);
   writeFileSync(join(folder, 'first.yaml'), standinFile('first'));

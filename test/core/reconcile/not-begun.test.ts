@@ -11,12 +11,12 @@ const engine = createServer((request, answer) => {
 });
 afterAll(() => engine.close());
 const bench = useInference(async () => {
+  await enoughOfTheHour();
   await once(engine.listen(0, '127.0.0.1'), 'listening');
   return { engines: { chat: externalFile('chat', `http://127.0.0.1:${(engine.address() as AddressInfo).port}`) } };
 });
 
 it('a request whose route the engine does not have explains nothing: nothing was begun', async () => {
-  await enoughOfTheHour();
   const error = await errorOf(await bench.post('/v1/responses', { model: 'chat', input: 'Hi' }));
   expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
   const found = await reconcileAtRest(bench);

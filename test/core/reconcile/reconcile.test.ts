@@ -3,12 +3,15 @@ import { type Body, openOrganization, standinFile, useInference } from '../../ed
 import { runCli } from '../../edge/cli/run-cli.ts';
 import { enoughOfTheHour, reconcile, reconcileAtRest, sendMix } from './mixed-traffic.ts';
 
-const bench = useInference(() => ({
-  engines: {
-    chat: standinFile('chat'),
-    embed: standinFile('embed', { taskType: 'embedding' }),
-  },
-}));
+const bench = useInference(async () => {
+  await enoughOfTheHour();
+  return {
+    engines: {
+      chat: standinFile('chat'),
+      embed: standinFile('embed', { taskType: 'embedding' }),
+    },
+  };
+});
 
 const cli = (...args: readonly string[]) =>
   runCli(['reconcile', ...args], { env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key } });
@@ -35,7 +38,6 @@ describe('the comparison is refused', () => {
 
 describe('ledger, usage and counters', () => {
   it('balance to the token', async () => {
-    await enoughOfTheHour();
     await sendMix(bench, { standin: { tpot_ms: 5, output_tokens: 1500 } });
     const embedded = await bench.post('/v1/embeddings', { model: 'embed', input: ['one', 'two and more'] });
     expect(embedded.status).toBe(200);

@@ -12,7 +12,10 @@ const texts = (count: number): string[] => Array.from({ length: count }, (_, at)
 const explanationOf = (line: Body, kind: string): Body => line.explanations.find((one: Body) => one.kind === kind);
 
 describe('an engine that is killed with texts', () => {
-  const bench = useInference(() => ({ engines: { embed: embedding } }));
+  const bench = useInference(async () => {
+    await enoughOfTheHour();
+    return { engines: { embed: embedding } };
+  });
   const ask = (fields: object) => bench.post('/v1/embeddings', { model: 'embed', ...fields });
 
   /** Of a process, other than one, that has a request. */
@@ -26,7 +29,6 @@ describe('an engine that is killed with texts', () => {
     });
 
   it('may have read as many tokens as they have bytes, and no more', async () => {
-    await enoughOfTheHour();
     expect((await ask({ input: texts(3) })).status).toBe(200);
     await eventually(async () => (await reconcile(bench)).data[0]?.engines?.prompt_tokens > 0);
     const input = texts(20);

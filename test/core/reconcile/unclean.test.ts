@@ -8,11 +8,13 @@ const kindsOf = (found: Body): string[] =>
   found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
 
 describe('an engine', () => {
-  const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
+  const bench = useInference(async () => {
+    await enoughOfTheHour();
+    return { engines: { chat: standinFile('chat') } };
+  });
   const runs = () => bench.gateway.db.sql<Body[]>`select * from replica_runs order by started_at`;
 
   it('that is killed midway leaves a difference that its end on record explains, and no more than that', async () => {
-    await enoughOfTheHour();
     const whole = await bench.chat({ stream: true });
     await whole.text();
     await reconcileAtRest(bench);

@@ -1,8 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type MailServer, startMailServer } from '../../support/mail.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { makePerson, signInPerson } from '../portal/visitor.ts';
 import { type Body, chatBody, standinFile, writeEngines } from '../inference/inference-gateway.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 let mail: MailServer;
 let gateway: TestGateway;

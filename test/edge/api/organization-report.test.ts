@@ -1,6 +1,9 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { formatId } from '#base/id.ts';
 import { type Body, recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 const dayMs = 86_400_000;
 

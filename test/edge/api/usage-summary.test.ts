@@ -1,8 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { formatId, uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
 import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '../../core/metering/recorded-usage.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 const start = Date.parse('2026-05-04T00:00:00Z');
 const minuteMs = 60_000;

@@ -318,11 +318,12 @@ describe('headgate keys, usage and wallet', () => {
     expect((await run(['wallet'])).stdout).toContain(`balance    ${wallet.balance} USD\n`);
     const ledger = (await run(['wallet', 'ledger', '--type', 'credit'])).stdout;
     expect(ledger.match(/invoice-7, a gift/g)).toHaveLength(1);
-    const { totals } = await read('/v1/usage/summary');
-    const usage = (await run(['usage', '--by', 'model,day'])).stdout;
+    const { totals } = await read('/v1/usage/summary?from=2026-01-01');
+    const usage = (await run(['usage', '--from', '2026-01-01', '--by', 'model,day'])).stdout;
     expect(usage).toMatch(
       new RegExp(`^total +${totals.num_model_requests} +${totals.input_tokens} +.* ${totals.cost}$`, 'm'),
     );
-    expect(JSON.parse((await run(['usage', '--json'])).stdout)).toMatchObject({ object: 'usage.summary', totals });
+    const summary = await run(['usage', '--from', '2026-01-01', '--json']);
+    expect(JSON.parse(summary.stdout)).toMatchObject({ object: 'usage.summary', totals });
   });
 });

@@ -1,7 +1,10 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
 import { batchEnd, batchWhen, flexFile, line, linesOf, outputOf, startBatch } from './batch-bench.ts';
 import { type Body, openOrganization, useInference } from './inference-gateway.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** What happens to a batch whose budget or organization stops it midway: it waits, and nothing is asked twice. */
 

@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import {
   batchEnd,
   batchWhen,
@@ -20,6 +20,9 @@ import {
   useInference,
 } from './inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Batches: what is refused, what is answered, and what it costs. */
 

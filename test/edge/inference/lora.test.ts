@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:http';
 import { readdirSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { enoughOfTheHour, reconcile } from '../../core/reconcile/mixed-traffic.ts';
 import {
   type Body,
@@ -47,6 +47,7 @@ async function startFar(): Promise<string> {
 afterAll(() => far?.close());
 
 const tunedPrice = 'pricing: { input_per_million: 1, cached_input_per_million: 0.5, output_per_million: 4 }';
+beforeAll(enoughOfTheHour);
 const bench = useInference(async () => ({
   engines: {
     chat: standinFile('chat', {
@@ -166,7 +167,6 @@ describe('an adapter', () => {
   });
 
   it('is held against the counters of its engine together with its base, with what was not delivered of both', async () => {
-    await enoughOfTheHour();
     for (const model of ['chat', 'tuned', 'plain']) {
       await ask({ model, n: 2 });
       expect((await bench.chat({ model, standin: { abort_after: 2 } })).status).toBe(502);

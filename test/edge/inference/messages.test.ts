@@ -1,10 +1,13 @@
 import Anthropic from '@anthropic-ai/sdk';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { uncountedEndpoints } from '#core/metering/metering.ts';
 import { type Endpoint, endpoints } from '#edge/inference/endpoints.ts';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
 import { type Body, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
 import { claudeCode, errorOf, eventsOf } from './messages-client.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Anthropic's protocol through a gateway to stand-ins, which answer it as vLLM does; and the tokenizer's routes. */
 

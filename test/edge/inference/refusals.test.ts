@@ -315,10 +315,10 @@ describe('the address of a request', () => {
 describe('refusals in the books', () => {
   it('are counted per key and code, and leave no record', async () => {
     const { key } = await openOrganization(bench.gateway, null);
+    const day = new Date().toISOString().slice(0, 10);
     for (let count = 0; count < 3; count += 1) await bench.chat({}, { key });
     for (let count = 0; count < 2; count += 1) await bench.chat({ model: 'nope' }, { key });
     await bench.chat({ priority: 1 }, { key });
-    const day = new Date().toISOString().slice(0, 10);
     const nextDay = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
     const wanted = { insufficient_funds: 3, model_not_found: 2, unsupported_parameter: 1 };
     const read = async (): Promise<Body> =>

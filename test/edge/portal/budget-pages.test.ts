@@ -1,6 +1,9 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** The pages of budgets speak of projects and keys by their names. */
 

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { parseId } from '#base/id.ts';
+import { parseId, uuidTimeMs } from '#base/id.ts';
 import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
 import { send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
@@ -69,7 +69,7 @@ describe('usage', () => {
       const own = String(sent.headers['x-request-id']);
       await eventually(async () => idsIn(await member.get('/portal/usage')).includes(own));
       expect(idsIn(await member.get('/portal/usage?outcome=completed'))).toEqual([own]);
-      expect((await member.get('/portal/usage?range=today&by=key_id')).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
+      expect((await member.get('/portal/usage?range=7&by=key_id')).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
       expect(
         (await csv(member, '')).text
           .split('\r\n')
@@ -95,7 +95,7 @@ describe('usage', () => {
       await ask(key.secret);
       await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' });
     }
-    const { text } = await admin.get('/portal/usage?range=today&by=key_id');
+    const { text } = await admin.get('/portal/usage?range=7&by=key_id');
     expect(text).toMatch(/\d+ others/);
     const rows = /Sums by key[\s\S]*?<\/table>/.exec(text)?.[0] ?? '';
     for (const name of names) expect(rows).toContain(name);
@@ -104,17 +104,15 @@ describe('usage', () => {
       .toReversed();
     expect(costs.reduce((sum, one) => sum + one, 0n)).toBe(cost);
     for (const query of [`key=${keys[0].id}`, `key=${keys[0].id}&by=key_id`, `key=${keys[0].id}&model=chat`])
-      expect((await admin.get(`/portal/usage?range=today&${query}`)).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
-    expect((await admin.get(`/portal/usage?range=today&key=${keys[0].id}&model=none`)).text).toContain(
-      'No requests in',
-    );
+      expect((await admin.get(`/portal/usage?range=7&${query}`)).text).toMatch(/Requests<\/dt>\s*<dd>1<\/dd>/);
+    expect((await admin.get(`/portal/usage?range=7&key=${keys[0].id}&model=none`)).text).toContain('No requests in');
   });
 
   it('is downloaded as the API exports it, by the filters of the page', async () => {
     const key = await makeKey({ name: 'for the export' });
     const record = await ask(key.secret);
     await ask();
-    const shown = await csv(admin, `?range=today&key=${key.id}`);
+    const shown = await csv(admin, `?range=7&key=${key.id}`);
     expect(shown.headers['content-type']).toContain('text/csv');
     expect(shown.headers['content-disposition']).toMatch(
       /^attachment; filename="usage-\d{4}-\d\d-\d\d-to-\d{4}-\d\d-\d\d\.csv"$/,
@@ -133,8 +131,11 @@ describe('usage', () => {
 
   it('is of the days that are named, whole, and of the last 30 where they make no sense', async () => {
     const { id } = await ask();
-    const today = new Date().toISOString().slice(0, 10);
-    expect(idsIn(await admin.get(`/portal/usage?range=dates&from=${today}&until=${today}`))).toContain(id);
+    const day = new Date(uuidTimeMs(id)).toISOString().slice(0, 10);
+    const ofDay = await admin.get(`/portal/usage?range=dates&from=${day}&until=${day}&by=key_id`);
+    expect(idsIn(ofDay)).toContain(id);
+    // A bar for each hour of it.
+    expect(ofDay.text).toMatch(/\d\d:00 UTC/);
     expect(idsIn(await admin.get('/portal/usage?range=dates&from=2026-01-01&until=2026-01-02'))).toEqual([]);
     for (const query of [
       'from=2026-02-30',

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { systemClock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
@@ -205,6 +206,8 @@ export interface Wanted {
   readonly microUsd?: bigint;
   readonly neededMicroUsd?: bigint;
   readonly tokens?: number;
+  /** When it was accepted, in milliseconds since the Unix epoch; now where it is absent. */
+  readonly acceptedMs?: number;
 }
 
 export function requestOf(organizationId: string, wanted: Wanted = {}): AdmitRequest {
@@ -212,7 +215,7 @@ export function requestOf(organizationId: string, wanted: Wanted = {}): AdmitReq
   return {
     organizationId,
     keyId,
-    requestId: randomUUID(),
+    requestId: uuidv7(wanted.acceptedMs),
     limits: { ...unlimited, ...limits },
     neededMicroUsd,
     wantedMicroUsd: microUsd,

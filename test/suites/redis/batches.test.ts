@@ -101,7 +101,7 @@ describe('of two gateways the one that works at a batch', () => {
       .split('\n')
       .map((line): Body => JSON.parse(line).custom_id);
     expect(ids).toEqual(Array.from({ length: count }, (_, n) => `line-${n}`));
-    const { totals }: Body = await (await cluster.ask(left, '/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await cluster.ask(left, '/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals.outcomes.completed).toBe(count);
     expect(totals.output_tokens).toBe(count * tokens);
     // What the engine was computing for the killed one was computed again.
@@ -177,7 +177,7 @@ describe('of two gateways the one that works at a batch', () => {
     await eventually(async () => (await counted('vllm:num_requests_running')) + (await running()) === 0);
     const lines = await completed();
     expect(await chargedOf(id)).toEqual({ lines, requests: lines });
-    const { totals }: Body = await (await cluster.ask(other, '/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await cluster.ask(other, '/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(await balanceOf(other, key)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 
@@ -211,7 +211,7 @@ describe('of two gateways the one that works at a batch', () => {
     const text = await (await cluster.ask(second, `/v1/files/${batch.output_file_id}/content`, { key })).text();
     expect(text.trimEnd().split('\n')).toHaveLength(lines);
     expect(await chargedOf(id)).toEqual({ lines, requests: lines });
-    const { totals }: Body = await (await cluster.ask(second, '/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await cluster.ask(second, '/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(await balanceOf(second, key)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 });
@@ -234,7 +234,7 @@ describe('a batch', () => {
     });
     expect(batch).toMatchObject({ request_counts: { total: lines, completed: lines, failed: 0 } });
     expect(await chargedOf(id)).toEqual({ lines, requests: lines });
-    const { totals }: Body = await (await cluster.ask(2, '/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await cluster.ask(2, '/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(await balanceOf(2, key)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 });

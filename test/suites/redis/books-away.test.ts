@@ -3,6 +3,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, requestOf, type TestGateway } from './admission-bench.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Balances and months that Redis knows, while the books do not answer. */
 

@@ -1,8 +1,11 @@
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { answerTimeoutMs } from '#base/redis.ts';
 import { type Body, errorOf, eventually } from '../../edge/inference/inference-gateway.ts';
 import { adminKey, type Cluster, startCluster } from './gateway-cluster.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Hard budgets of several gateways with one Redis, which is lost, frozen, and outlived by gateways that are killed. */
 

@@ -1,7 +1,11 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { monthStartMs } from '#core/limits/limits.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, heldOf, requestOf, usedOf } from './admission-bench.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 let redis: TestRedis;
 let bench: AdmissionBench;
@@ -38,4 +42,23 @@ it('a monthly limit that is set while requests run counts them, of every gateway
   }
   await eventually(async () => (await heldOf(first, organizationId)) === 0n);
   expect([await ask(0, 1801, 2300), await ask(1, 1800, 2300)]).toEqual(['monthly_quota_exceeded', 'ok']);
+});
+
+it('what was accepted in another month is none of the tokens of this one, though it runs', async () => {
+  const { admission } = await bench.open();
+  const organizationId = bench.books.open(1000n);
+  const of = { keyId: 'across', limits: { monthlyTokenLimit: 1000 } };
+  const across = requestOf(organizationId, {
+    ...of,
+    limits: {},
+    tokens: 900,
+    acceptedMs: monthStartMs(Date.now()) - 60_000,
+  });
+  expect(await admission.admit(across)).toMatchObject({ ok: true });
+  const ask = async (tokens: number): Promise<boolean> =>
+    (await admission.admit(requestOf(organizationId, { ...of, tokens }))).ok;
+  expect([await ask(600), await ask(401), await ask(300)]).toEqual([true, false, true]);
+  admission.settle(across.requestId, usedOf(1n, 900));
+  await eventually(async () => (await heldOf({ admission }, organizationId)) === 20n);
+  expect([await ask(101), await ask(100)]).toEqual([false, true]);
 });

@@ -6,6 +6,9 @@ import type { ModelLimits } from '#core/limits/limits.ts';
 import { ask, Scene } from '../../core/admission/project-limit-scene.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Requests that other models answer while Redis is silent, and what their limits say then and afterwards. */
 

@@ -1,6 +1,9 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { adminKey, type Cluster, startCluster } from './gateway-cluster.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Limits of a project for a model, of several gateways with one Redis, which is lost and frozen. */
 

@@ -1,8 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { heldOf, requestOf, usedOf } from './admission-bench.ts';
 import { ask, count, isBack, wordOf } from './asking.ts';
 import { useFrozenRedis } from './frozen-redis.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Gateways that decide in Redis' place while it is silent, and what Redis knows when it is back. */
 

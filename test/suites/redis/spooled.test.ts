@@ -3,6 +3,9 @@ import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, heldOf, requestOf } from './admission-bench.ts';
+import { enoughOfTheDay } from '../../support/one-day.ts';
+
+beforeEach(enoughOfTheDay);
 
 /** Records that are durable in a gateway's spool, while the books do not have them yet. */
 
