@@ -75,6 +75,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
     },
     conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
     kept: (keyId, name) => gateway.idempotency.kept(keyId, name),
+    forget: (keyId, names) => gateway.idempotency.forget(keyId, names),
     async ask({ key, projectId, endpoint, body, addedBytes, idempotencyKey, isDry, note, signal }) {
       const headers = {
         'content-type': 'application/json',
