@@ -86,7 +86,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       const exchange = createOwnExchange(body, headers);
       heldKeys.hold(exchange.incoming, key, { projectId, ended: 'The key of the batch was revoked or has expired.' });
       await inference.serve(endpoint, exchange, signal, { isWholeOrFree: true, showsEachLimit: true, addedBytes });
-      return exchange.answer() ?? cut;
+      return (await exchange.answer()) ?? cut;
     },
   };
 }
