@@ -110,18 +110,17 @@ async function rowOf({ keyId }: Organization) {
   return row;
 }
 
-/** What was charged of records, in their order; null where there is none. */
+/** What was charged of records, in their order, by books that are right; null where there is none. */
 async function chargedOf({ id: organizationId }: Organization, records: readonly UsageRecord[]) {
   const all = await Promise.all(
     records.map(({ id }) => books.metering.reports.readRecord({ organizationId, keyId: null, id })),
   );
+  expect((await verifyBooks(db)).findings).toEqual([]);
   return all.map((found) => found?.record.costPicoUsd ?? null);
 }
 
 const kept = ({ keyId }: Organization) => gateway().kept(keyId, line);
 const conclude = ({ keyId }: Organization) => gateway().conclude(keyId, [line]);
-
-afterEach(async () => expect((await verifyBooks(db)).findings).toEqual([]));
 
 describe('an answer to a line that was charged', () => {
   it('is kept for two days more than the day of its batch, and its charge for a week after that', async () => {
