@@ -75,6 +75,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
     },
     conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
     kept: (keyId, name) => gateway.idempotency.kept(keyId, name),
+    forget: (keyId, names) => gateway.idempotency.forget(keyId, names),
     async ask({ key, projectId, endpoint, body, addedBytes, idempotencyKey, isDry, note, signal }) {
       const headers = {
         'content-type': 'application/json',
@@ -85,7 +86,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       const exchange = createOwnExchange(body, headers);
       heldKeys.hold(exchange.incoming, key, { projectId, ended: 'The key of the batch was revoked or has expired.' });
       await inference.serve(endpoint, exchange, signal, { isWholeOrFree: true, showsEachLimit: true, addedBytes });
-      return exchange.answer() ?? cut;
+      return (await exchange.answer()) ?? cut;
     },
   };
 }

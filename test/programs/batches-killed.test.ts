@@ -1,8 +1,11 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
 import { parseId } from '#base/id.ts';
-import { linesOf } from '../edge/inference/batch-bench.ts';
-import { eventually } from '../edge/inference/inference-gateway.ts';
+import { flexPricing, linesOf } from '../edge/inference/batch-bench.ts';
+import { eventually, externalFile } from '../edge/inference/inference-gateway.ts';
 import { liftLimits } from '../support/gateway.ts';
 import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
 import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
@@ -73,6 +76,47 @@ async function killBeforeNotes(): Promise<{ readonly id: string; readonly charge
   return { id, charged };
 }
 
+/** An engine that answers each request the same, once it is told to, with more than a client's key would keep. */
+async function startLargeEngine() {
+  const content = randomBytes(9_000_000).toString('hex').repeat(2);
+  const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
+  const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }];
+  const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
+  let asked = 0;
+  const server = createServer((incoming, outgoing) => {
+    outgoing.setHeader('content-type', 'application/json');
+    if (incoming.method !== 'POST') return void outgoing.end('{"data":[]}');
+    asked += 1;
+    incoming.resume();
+    void mayAnswer.then(() => outgoing.end(JSON.stringify({ model: 'chat', choices, usage })));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  const url = `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
+  return {
+    file: externalFile('chat', url, { priced: false, lines: [flexPricing] }),
+    content,
+    asked: () => asked,
+    answer: () => answer(undefined),
+    close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+/** As if so many hours had passed: those of a batch are counted by the clocks of gateways, those of keys by PostgreSQL's. */
+async function pass(hours: number): Promise<void> {
+  const period = `${hours} hours`;
+  await db.sql`update batches set created_at = created_at - ${period}::interval,
+    expires_at = expires_at - ${period}::interval, turn_at = turn_at - ${period}::interval`;
+  await db.sql`update idempotency_keys set expires_at = expires_at - ${period}::interval`;
+}
+
+/** Answers that are kept beside the files of a batch. */
+const keptAnswers = () => db.sql`select 1 from idempotency_keys where answer is not null`;
+
 const expire = (id: string) =>
   db.sql`update batches set expires_at = now(), turn_at = now() where id = ${parseId('batch', id)}::uuid`;
 
@@ -104,6 +148,35 @@ describe('a batch whose gateway is killed', () => {
     const { id, charged } = await killBeforeNotes();
     await expire(id);
     expect(await requireEnd(id, 'expired')).toBe(charged);
+  });
+
+  it.each([25, 70])('then, and nobody goes on for %d hours, has all answers that were charged', async (hours) => {
+    const { id, charged } = await killBeforeNotes();
+    await pass(hours);
+    expect(await requireEnd(id, 'expired')).toBe(charged);
+    await eventually(async () => (await keptAnswers()).length === 0);
+  });
+
+  it('with a large answer that was charged and not noted, gives this very answer', async () => {
+    const engine = await startLargeEngine();
+    home = processes.home({ chat: engine.file });
+    const client = await startGateway();
+    const id = await client.start(linesOf(1));
+    await eventually(async () => engine.asked() === 1);
+    const held = await holdTable(db, 'batch_lines');
+    engine.answer();
+    await held.awaited();
+    await kill();
+    await held.release();
+    expect(await answered()).toBe(1);
+    const next = await startGateway();
+    const batch = await endOf(next, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 1, failed: 0 } });
+    const { output } = await requireSettled(next, batch, { count: 1, paidUsd: 10 });
+    expect(output[0]?.response.body.choices[0].message.content === engine.content).toBe(true);
+    expect(engine.asked()).toBe(1);
+    await eventually(async () => (await keptAnswers()).length === 0);
+    engine.close();
   });
 
   it.each(['files', 'file_chunks'])(

@@ -1,5 +1,5 @@
 import { formatId } from '#base/id.ts';
-import type { KeptAnswer } from '#core/requests/requests.ts';
+import { type KeptAnswer, ownKeyMark } from '#core/requests/requests.ts';
 import type { Batch, BatchEndpoint } from './batch.ts';
 
 /** What batches need of the rest of the gateway: keys, models, and the path of every request. */
@@ -17,13 +17,16 @@ export interface Asking {
   conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
   /** The answer of such a request, whose body is as it was sent. */
   kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
+  /** Drops such answers: they are kept elsewhere. What they were charged for is not charged again. */
+  forget(keyId: string, idempotencyKeys: readonly string[]): Promise<void>;
 }
 
 /**
- * The same for the same line whenever it is asked, so that it is answered and charged once. No client can send it, which
- * is held to ASCII: what has this key is a line, and may be concluded.
+ * The same for the same line whenever it is asked, so that it is answered and charged once. No client can send it: what
+ * has this key is a line, and may be concluded.
  */
-export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string => `§${formatId('batch', id)}/${number}`;
+export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string =>
+  `${ownKeyMark}${formatId('batch', id)}/${number}`;
 
 export interface BatchKey {
   readonly id: string;

@@ -1,6 +1,7 @@
 import { and, asc, eq, gt, ne, sql } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { type Asking, lineKey } from './asking.ts';
+import type { Batch } from './batch.ts';
 import type { Claim, Claims } from './claims.ts';
 import { batches, batchLines } from './schema.ts';
 
@@ -11,6 +12,7 @@ export interface ConcludeParts {
 }
 
 const readAtOnce = 500;
+const forgottenAtOnce = 500;
 
 /**
  * The last word on what is charged: an answer that was charged is in the output, also where a gateway was killed before
@@ -57,4 +59,19 @@ async function noteKept(
       .set({ completed: sql`${batches.completed} + 1`, failed: sql`${batches.failed} - ${failed}` })
       .where(eq(batches.id, id));
   });
+}
+
+/**
+ * Drops what was kept of the lines of a batch once its files are there, which have all of it. What is not dropped here,
+ * as by a gateway that is killed, goes by itself some days later.
+ */
+export async function forgetAnswers({ asking }: Pick<ConcludeParts, 'asking'>, batch: Batch): Promise<void> {
+  const { total } = batch.counts;
+  for (let from = 0; from < total; from += forgottenAtOnce) {
+    const numbers = Array.from({ length: Math.min(forgottenAtOnce, total - from) }, (_, n) => from + n);
+    await asking.forget(
+      batch.keyId,
+      numbers.map((number) => lineKey(batch, number)),
+    );
+  }
 }

@@ -10,7 +10,7 @@ import type { BatchRow } from './batch-row.ts';
 import { toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
-import { concludeLines } from './conclude.ts';
+import { concludeLines, forgetAnswers } from './conclude.ts';
 import { createLease, type Lease } from './lease.ts';
 import { lookForModel, modelGoneCode, modelLookMs } from './model-gone.ts';
 import { fileName, writeOutput } from './output.ts';
@@ -148,7 +148,8 @@ class Worker implements BatchWorker {
       return;
     }
     await concludeLines(this.#options, claim);
-    const output = await writeOutput(this.#options, await this.#current(claim), ending);
+    const batch = await this.#current(claim);
+    const output = await writeOutput(this.#options, batch, ending);
     try {
       await claims.during(claim, (tx, row) => finish({ ...this.#options, tx, row }, ending, output));
       log.info({ batch: claim.batch.id, organization: claim.batch.organizationId, ending }, 'a batch has ended');
@@ -156,6 +157,9 @@ class Worker implements BatchWorker {
       await output.abort();
       throw error;
     }
+    await forgetAnswers(this.#options, batch).catch((error: unknown) => {
+      log.warn({ err: error, batch: batch.id }, 'kept answers of a batch that has ended could not all be dropped');
+    });
   }
 
   async #current(claim: Claim): Promise<Batch> {

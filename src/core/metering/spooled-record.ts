@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { SettledClaim } from '#core/requests/requests.ts';
+import { carriedAnswerBytesMax, type SettledClaim } from '#core/requests/requests.ts';
 import type { UsageRecord } from './record.ts';
 import { usageSources } from './usage.ts';
 
@@ -84,12 +84,6 @@ const spooled = z
   );
 
 /**
- * An answer of more compressed bytes is not written to the spool: its request is billed once all the same, and who
- * repeats it is told so.
- */
-const answerBytesMax = 4_194_304;
-
-/**
  * A record as JSON, without what was answered; amounts as text, since a JSON number would lose their digits. Its
  * Idempotency-Key stays: whenever it is booked, a request that repeats it is not charged beside it.
  */
@@ -114,8 +108,9 @@ function fieldsOf({ settledMs: _settled, ...record }: Omit<UsageRecord, 'claim'>
   return { version: 2, ...record, ...amounts };
 }
 
+/** Without an answer that is too large, its request is billed once all the same, and who repeats it is told so. */
 function claimFields({ bodyHash, answer, ...fields }: SettledClaim) {
-  const kept = answer === null || answer.length > answerBytesMax ? null : answer.toString('base64');
+  const kept = answer === null || answer.length > carriedAnswerBytesMax ? null : answer.toString('base64');
   return { ...fields, bodyHash: bodyHash.toString('base64'), answer: kept };
 }
 

@@ -1,7 +1,7 @@
-import { and, eq, gt, inArray, isNotNull, or, sql, type SQL } from 'drizzle-orm';
+import { and, eq, gt, inArray, isNotNull, isNull, or, sql, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { idempotencyKeys } from './schema.ts';
-import { keptHours, nobody } from './settled-claims.ts';
+import { keptHoursOf, nobody } from './settled-claims.ts';
 
 export interface RowName {
   readonly keyId: string;
@@ -19,10 +19,11 @@ export interface KeptRow {
 /** For requests that are booked late, as from a spool: they are not charged where another one of their time was. */
 const doneDays = 7;
 const batch = 500;
-/** All moments are the database's: gateways' clocks differ. */
-const expiresAt = sql`now() + make_interval(hours => ${keptHours})`;
 
-/** The table of idempotency keys; a row belongs to one request until it expires or its gateway is taken for dead. */
+/**
+ * The table of idempotency keys; a row belongs to one request until it expires or its gateway is taken for dead. All
+ * moments are the database's: gateways' clocks differ.
+ */
 export class IdempotencyRows {
   readonly #db: Db;
   readonly #gatewayId: string;
@@ -37,7 +38,8 @@ export class IdempotencyRows {
   }
 
   /**
-   * Takes the row for a request: there was none, one that has expired, or one of the same request that nobody runs.
+   * Takes the row for a request: there was none, one that has expired, or one of the same request that nobody runs, with
+   * the answer that it has: whoever ran it may have been charged for that.
    * @param mayTakeOver also one whose lease is over; without it only one of a gateway that is known to be gone
    * @returns when it expires, as the database has it; null when the row is another request's
    */
@@ -47,6 +49,7 @@ export class IdempotencyRows {
     mayTakeOver: boolean,
   ): Promise<string | null> {
     const lease = { gatewayId: this.#gatewayId, leaseUntil: this.#leaseUntil };
+    const expiresAt = sql`now() + make_interval(hours => ${keptHoursOf(idempotencyKey)})`;
     const row = { ...lease, bodyHash, requestId, state: 'running' as const, expiresAt };
     const table = idempotencyKeys;
     const until = sql`case when ${mayTakeOver}::boolean then now() else '-infinity' end`;
@@ -55,7 +58,7 @@ export class IdempotencyRows {
       .values({ keyId, idempotencyKey, ...row })
       .onConflictDoUpdate({
         target: [table.keyId, table.idempotencyKey],
-        set: { ...row, answer: null },
+        set: { ...row, answer: sql`case when ${table.expiresAt} > now() then ${table.answer} end` },
         setWhere: sql`${table.expiresAt} <= now() or (${table.state} = 'running' and ${table.leaseUntil} <= ${until} and ${table.bodyHash} = excluded.body_hash)`,
       })
       .returning({ expiresAt: sql<string>`to_json(${table.expiresAt}) #>> '{}'` });
@@ -78,21 +81,64 @@ export class IdempotencyRows {
     return row ?? null;
   }
 
-  /** Never what is done. */
-  async remove(requestIds: readonly string[]): Promise<void> {
+  /** The request that was answered, and its answer, for as long as that is there: also of what has expired. */
+  async answer({ keyId, idempotencyKey }: RowName): Promise<Pick<KeptRow, 'requestId' | 'answer'> | null> {
+    const { requestId, state, answer } = idempotencyKeys;
+    const [row] = await this.#db.orm
+      .select({ requestId, answer })
+      .from(idempotencyKeys)
+      .where(and(isOf(keyId, [idempotencyKey]), eq(state, 'done'), isNotNull(answer)));
+    return row ?? null;
+  }
+
+  /** Drops answers; what was answered stays done. */
+  async forget(keyId: string, names: readonly string[]): Promise<void> {
+    if (names.length === 0) return;
+    const { state, answer } = idempotencyKeys;
+    await this.#db.orm
+      .update(idempotencyKeys)
+      .set({ answer: null })
+      .where(and(isOf(keyId, names), eq(state, 'done'), isNotNull(answer)));
+  }
+
+  /**
+   * Keeps the answer of a request that runs, ahead of its settlement, which then needs not carry it.
+   * @returns false where the row is not the request's any more
+   */
+  async keep(request: string, bytes: Buffer): Promise<boolean> {
     const { requestId, state } = idempotencyKeys;
-    await this.#db.orm.delete(idempotencyKeys).where(and(inArray(requestId, [...requestIds]), eq(state, 'running')));
+    const kept = await this.#db.orm
+      .update(idempotencyKeys)
+      .set({ answer: bytes })
+      .where(and(eq(requestId, request), eq(state, 'running')))
+      .returning({ requestId });
+    return kept.length > 0;
+  }
+
+  /** Never what is done; what has an answer is free for the next one. */
+  async remove(requestIds: readonly string[]): Promise<void> {
+    const { requestId, state, answer } = idempotencyKeys;
+    const those = and(inArray(requestId, [...requestIds]), eq(state, 'running'));
+    const removed = await this.#db.orm
+      .delete(idempotencyKeys)
+      .where(and(those, isNull(answer)))
+      .returning({ requestId });
+    if (removed.length === requestIds.length) return;
+    await this.#db.orm
+      .update(idempotencyKeys)
+      .set({ leaseUntil: sql`'-infinity'` })
+      .where(and(those, isNotNull(answer)));
   }
 
   /**
    * Makes those that run done, as if another request with their key had been answered: what is settled later is not
    * charged.
-   * @returns those that are done, and have an answer
+   * @returns those that are done, and have an answer, which may have expired
    */
   async conclude(keyId: string, names: readonly string[]): Promise<readonly string[]> {
     if (names.length === 0) return [];
     const { idempotencyKey, state, answer } = idempotencyKeys;
-    const those = and(eq(idempotencyKeys.keyId, keyId), inArray(idempotencyKey, [...names]));
+    const those = isOf(keyId, names);
     await this.#db.orm
       .update(idempotencyKeys)
       .set({
@@ -106,7 +152,7 @@ export class IdempotencyRows {
     const done = await this.#db.orm
       .select({ idempotencyKey })
       .from(idempotencyKeys)
-      .where(and(those, eq(state, 'done'), isNotNull(answer), gt(idempotencyKeys.expiresAt, sql`now()`)));
+      .where(and(those, eq(state, 'done'), isNotNull(answer)));
     return done.map((row) => row.idempotencyKey);
   }
 
@@ -174,4 +220,8 @@ export class IdempotencyRows {
         and k.expires_at < now() - make_interval(days => ${doneDays})`;
     return rows.count;
   }
+}
+
+function isOf(keyId: string, names: readonly string[]): SQL | undefined {
+  return and(eq(idempotencyKeys.keyId, keyId), inArray(idempotencyKeys.idempotencyKey, [...names]));
 }

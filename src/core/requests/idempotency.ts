@@ -43,6 +43,11 @@ export interface IdempotentTurn {
   /** For the settlement of the request, with the answer where it is complete. */
   readonly claim: Pick<SettledClaim, 'keyId' | 'idempotencyKey' | 'bodyHash' | 'expiresAt'>;
   /**
+   * Keeps a large answer ahead of the settlement, which says then that it keeps one and does not carry it.
+   * @throws AppError billing_unavailable where another request has the key by now, and what the database throws
+   */
+  keep(answer: Buffer): Promise<void>;
+  /**
    * Must be called once it is known what its client gets.
    * @param settling what the settlement keeps; null where nothing is kept, and a repetition runs again
    */
@@ -57,9 +62,10 @@ export interface ClaimWait {
 
 /**
  * Idempotency-Key on the inference routes: one row of PostgreSQL per API key and Idempotency-Key, so that a request
- * runs once however many gateways there are, and its answer is there for a day. Failures are not kept. The answer is
- * kept by the statement that charges for it (settled-claims.ts), from the spool where it was spooled: a key is charged
- * once, also where a gateway was taken for dead and another one ran its request meanwhile.
+ * runs once however many gateways there are, and its answer is there for a day, that of a batch's request for three.
+ * Failures are not kept. The answer is kept by the statement that charges for it (settled-claims.ts), from the spool
+ * where it was spooled: a key is charged once, also where a gateway was taken for dead and another one ran its request
+ * meanwhile.
  */
 export interface Idempotency {
   /**
@@ -74,8 +80,10 @@ export interface Idempotency {
    * @returns the Idempotency-Keys, of those given, whose answers are kept
    */
   conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
-  /** The answer that is kept for a key; null where there is none. */
+  /** The answer that is kept for a key, also where that has expired; null where there is none. */
   kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
+  /** Drops answers that nobody will ask for again. Their keys stay used: nothing more is charged for them. */
+  forget(keyId: string, idempotencyKeys: readonly string[]): Promise<void>;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
@@ -181,8 +189,12 @@ class ClaimBook implements Idempotency {
   }
 
   async kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null> {
-    const row = await this.#rows.read({ keyId, idempotencyKey });
-    return row?.state === 'done' && row.answer !== null ? { requestId: row.requestId, answer: row.answer } : null;
+    const row = await this.#rows.answer({ keyId, idempotencyKey });
+    return row === null || row.answer === null ? null : { requestId: row.requestId, answer: row.answer };
+  }
+
+  forget(keyId: string, idempotencyKeys: readonly string[]): Promise<void> {
+    return this.#rows.forget(keyId, idempotencyKeys);
   }
 
   async renew(): Promise<void> {
@@ -287,6 +299,7 @@ class ClaimBook implements Idempotency {
     let isOver = false;
     return {
       claim,
+      keep: (answer) => this.#keep(requestId, answer),
       end: (end, settling) => {
         if (isOver) return;
         isOver = true;
@@ -302,6 +315,10 @@ class ClaimBook implements Idempotency {
         );
       },
     };
+  }
+
+  async #keep(requestId: string, answer: Buffer): Promise<void> {
+    if (!(await this.#rows.keep(requestId, answer))) throw unavailable();
   }
 
   /** Tried again with the leases; beyond a bound it is over with its lease. */

@@ -1,6 +1,7 @@
 /**
  * What is kept of requests beside their records: bodies and answers for keys that want that, and for a day the answers
- * of requests that carried an Idempotency-Key. The rest of the gateway keeps no content.
+ * of requests that carried an Idempotency-Key, of those of a batch until its end. The rest of the gateway keeps no
+ * content.
  */
 export { compress, decompress } from './compress.ts';
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
@@ -17,11 +18,13 @@ export {
   type SharedEnd,
 } from './idempotency.ts';
 export {
+  carriedAnswerBytesMax,
   type ClaimOf,
   claimsParameter,
   claimsText,
   isLarge,
   isOfAnotherTime,
+  ownKeyMark,
   putAnswer,
   putClaims,
   type SettledClaim,

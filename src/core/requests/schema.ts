@@ -41,7 +41,10 @@ export const idempotencyKeys = pgTable(
     /** While it runs: when its gateway counts as dead; `-infinity` where it is known to be. */
     leaseUntil: moment('lease_until').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** The answer as it was sent, compressed with Zstandard; null while it runs, and where there was no room for it. */
+    /**
+     * The answer as it was sent, compressed with Zstandard; null where there was no room for it, and while it runs, but
+     * for a large one of a batch, which is kept before it is charged.
+     */
     answer: bytes('answer'),
   },
   (table) => [

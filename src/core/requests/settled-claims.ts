@@ -10,7 +10,7 @@ export interface SettledClaim {
   readonly expiresAt: string;
   /** The answer is complete, and given to whoever repeats the request. */
   readonly keeps: boolean;
-  /** The answer, compressed with Zstandard; null where there is none to keep, or no room for it. */
+  /** The answer, compressed with Zstandard; null where there is none to keep, no room for it, or the row has it. */
   readonly answer: Buffer | null;
 }
 
@@ -19,24 +19,38 @@ export interface ClaimOf {
   readonly claim: SettledClaim;
 }
 
+/** A record that waits on disk for the database carries no answer of more compressed bytes. */
+export const carriedAnswerBytesMax = 4_194_304;
 /** An answer of more compressed bytes is written by a statement of its own, in the transaction of its settlement. */
 export const inlineAnswerBytesMax = 32_768;
 
+/** Idempotency-Keys of what the gateway itself asks begin with it: no client can send it, which is held to ASCII. */
+export const ownKeyMark = '§';
+
 /** A key stands for its request for so long, from when that was let in. */
-export const keptHours = 24;
+const keptHours = 24;
+/** One of the gateway's own: a batch may be ended long after its day, as where every gateway was down meanwhile. */
+const ownKeptHours = 72;
+
+export const keptHoursOf = (idempotencyKey: string): number =>
+  idempotencyKey.startsWith(ownKeyMark) ? ownKeptHours : keptHours;
 
 /** A done row runs nowhere. */
 export const nobody = '00000000-0000-0000-0000-000000000000';
 
-const period = `interval '${keptHours} hours'`;
+const periodOf = (row: string): string =>
+  `case when starts_with(${row}.idempotency_key, '${ownKeyMark}') then interval '${ownKeptHours} hours' else interval '${keptHours} hours' end`;
 /** Requests of a key are repeats of each other where the times overlap in which it stands for them. */
-const overlapText = (a: string, b: string): string => `(${a} - ${period} < ${b} and ${b} - ${period} < ${a})`;
+const overlapText = (a: string, b: string): string =>
+  `(${a}.expires_at - ${periodOf(b)} < ${b}.expires_at and ${b}.expires_at - ${periodOf(b)} < ${a}.expires_at)`;
 
-/** Whether the key stood for one request and, at another time, for the other. */
+/** Whether their key stood for one request and, at another time, for the other. */
 export function isOfAnotherTime(a: SettledClaim, b: SettledClaim): boolean {
-  return Math.abs(Date.parse(a.expiresAt) - Date.parse(b.expiresAt)) >= keptHours * 3_600_000;
+  const periodMs = keptHoursOf(a.idempotencyKey) * 3_600_000;
+  return Math.abs(Date.parse(a.expiresAt) - Date.parse(b.expiresAt)) >= periodMs;
 }
 
+const period = periodOf('excluded');
 /** A row is taken where it is of this request, of an earlier time, or of the same time and only running. */
 const isTaken = `(k.request_id = excluded.request_id or k.expires_at <= excluded.expires_at - ${period}
         or (k.state = 'running' and k.expires_at - ${period} < excluded.expires_at))`;
@@ -46,7 +60,8 @@ const ifTaken = (name: string, value = `excluded.${name}`): string =>
 /**
  * The upsert waits for whoever writes the same key and then sees its newest row, whatever the statement's snapshot saw:
  * of all requests of a key one is the first to be settled. A row that is not taken is written as it was, so that it can
- * be returned.
+ * be returned. One that runs has an answer where that is kept ahead of its settlement, which whoever takes it over has
+ * as well.
  */
 const upsert = (source: string): string => `
       insert into idempotency_keys as k
@@ -54,11 +69,11 @@ const upsert = (source: string): string => `
       ${source}
       on conflict (key_id, idempotency_key) do update set ${ifTaken('body_hash')}, ${ifTaken('request_id')},
         ${ifTaken('state', "'done'")}, ${ifTaken('expires_at', 'greatest(k.expires_at, excluded.expires_at)')},
-        ${ifTaken('answer', 'coalesce(excluded.answer, case when k.request_id = excluded.request_id then k.answer end)')}`;
+        ${ifTaken('answer', "coalesce(excluded.answer, case when k.request_id = excluded.request_id or k.state = 'running' then k.answer end)")}`;
 
 /** Whether a row is that of another request than the claim's, of the same time, and done. */
 const isOthers = (row: string): string =>
-  `${row}.state = 'done' and ${row}.request_id <> c.id and ${overlapText(`${row}.expires_at`, 'c.expires_at')}`;
+  `${row}.state = 'done' and ${row}.request_id <> c.id and ${overlapText(row, 'c')}`;
 
 /**
  * Parts of a WITH clause, with a parameter of `claimsParameter`, in which the claims of a key are all of the same time.

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable, Writable } from 'node:stream';
 
@@ -13,8 +14,11 @@ export interface ExchangeAnswer {
 export interface OwnExchange {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
-  /** What was answered, when the response has ended; null where it was cut. */
-  answer(): ExchangeAnswer | null;
+  /**
+   * What was answered, once all of it is there: a large answer is still being written when its request is over. Null
+   * where it was cut. To be asked when the request is over.
+   */
+  answer(): Promise<ExchangeAnswer | null>;
 }
 
 /**
@@ -58,7 +62,9 @@ class KeptResponse extends Writable {
     done();
   }
 
-  answer(): ExchangeAnswer | null {
+  async answer(): Promise<ExchangeAnswer | null> {
+    // Nothing more comes where nothing has begun.
+    if (this.headersSent && !this.writableEnded && !this.destroyed) await once(this, 'close');
     if (!this.writableEnded || !this.headersSent) return null;
     return { status: this.#status, headers: this.#headers, body: Buffer.concat(this.#parts) };
   }

@@ -128,10 +128,12 @@ export interface CallReuse {
   /** The answer came from the response cache. */
   cacheHit: boolean;
   idempotentTurn: IdempotentTurn | null;
-  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
+  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key, and up to a bound. */
   answer: string | null;
-  /** The same, compressed, as it is kept. */
+  /** The same, compressed, as it is kept; of a batch also where it is too large to be given to others from memory. */
   packed: Buffer | null;
+  /** It is kept before the settlement, which does not carry it. */
+  keptAhead: boolean;
   /** Where its record is, once that is known. Rejects when the books will never have it. */
   durable: Promise<Durable> | null;
 }

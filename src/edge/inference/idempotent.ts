@@ -3,20 +3,23 @@ import { AppError } from '#base/errors.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import {
   type ClaimResult,
+  carriedAnswerBytesMax,
   compress,
   type Idempotency,
   type IdempotentTurn,
+  ownKeyMark,
   type SettledClaim,
   type SharedEnd,
 } from '#core/requests/requests.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import type { Call, CallFindings, CallReuse, InferenceRequest } from './call.ts';
 import { nameFallback } from './fallback-header.ts';
-import { textOf } from './large-answer.ts';
+import { type AnswerText, textOf } from './large-answer.ts';
 import type { Outcome } from './outcome.ts';
 
 const headerName = 'idempotency-key';
-/** An answer larger than this is not kept: a repetition runs again. */
+const pattern = /^[\x20-\x7e]{1,255}$/;
+/** An answer larger than this is not kept, but for that of a batch: a repetition runs again. */
 export const replayBytesMax = 33_554_432;
 /** When another gateway runs the request; how long it will is not known. */
 const elsewhereRetrySeconds = 2;
@@ -29,8 +32,8 @@ export function hasIdempotencyKey(incoming: IncomingMessage): boolean {
 function readIdempotencyKey({ incoming, terms }: Call): string {
   const value = incoming.headers[headerName];
   // What the gateway itself asks has keys of its own.
-  const pattern = terms.isWholeOrFree ? /^§[\x20-\x7e]{1,254}$/ : /^[\x20-\x7e]{1,255}$/;
-  if (typeof value === 'string' && pattern.test(value)) return value;
+  const mark = terms.isWholeOrFree ? ownKeyMark : '';
+  if (typeof value === 'string' && value.startsWith(mark) && pattern.test(value.slice(mark.length))) return value;
   throw new AppError('invalid_request_error', {
     message: 'Idempotency-Key: send 1 to 255 printable ASCII characters.',
     param: 'Idempotency-Key',
@@ -117,24 +120,67 @@ function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): 
   return text.slice(head.length);
 }
 
-/** Makes the answer of a request that is complete ready to be kept, by the settlement and for those who joined it. */
-export async function packAnswer({ found }: Call, { kind, last }: Outcome): Promise<void> {
+/**
+ * Makes the answer of a request that is complete ready to be kept, by the settlement and for those who joined it.
+ * @returns the outcome; of an answer that is given whole or not at all, and cannot be kept, another one
+ */
+export async function packAnswer({ found, terms }: Call, outcome: Outcome): Promise<Outcome> {
   const { request, reuse } = found;
-  if (reuse === null || reuse.idempotentTurn === null || request === null || kind !== 'completed') return;
-  const { transcript } = reuse;
+  if (reuse === null || reuse.idempotentTurn === null || request === null) return outcome;
+  if (outcome.kind !== 'completed') return outcome;
+  const text = textToKeep(found, request, reuse, outcome.last);
+  if (text !== null) {
+    reuse.answer = text;
+    reuse.packed = await compress(Buffer.from(text, 'latin1'));
+  } else if (terms.isWholeOrFree) {
+    reuse.packed = await compress(bytesToKeep(found, outcome.last));
+  }
+  return terms.isWholeOrFree ? keepAhead(reuse, reuse.idempotentTurn, outcome) : outcome;
+}
+
+/** Null where it is too large. */
+function textToKeep(
+  found: CallFindings,
+  { fields }: InferenceRequest,
+  { transcript }: CallReuse,
+  last: AnswerText,
+): string | null {
   const end = textOf(last, replayBytesMax);
-  if (!transcript.whole || end === null) return;
-  const text = markOf(found) + (request.fields.stream ? transcript.text + end : end);
-  if (text.length > replayBytesMax) return;
-  reuse.answer = text;
-  reuse.packed = await compress(Buffer.from(text, 'latin1'));
+  if (!transcript.whole || end === null) return null;
+  const text = markOf(found) + (fields.stream ? transcript.text + end : end);
+  return text.length > replayBytesMax ? null : text;
+}
+
+function bytesToKeep(found: CallFindings, last: AnswerText): Buffer {
+  const blocks = typeof last === 'string' ? [Buffer.from(last, 'latin1')] : last;
+  return Buffer.concat([Buffer.from(markOf(found), 'latin1'), ...blocks]);
+}
+
+/**
+ * What is charged is given, also where this gateway is killed a moment later, and the settlement may have to wait on
+ * disk, without a large answer. That is kept first, where the settlement finds it; where it cannot be, nothing is charged.
+ */
+async function keepAhead(reuse: CallReuse, turn: IdempotentTurn, outcome: Outcome): Promise<Outcome> {
+  const { packed } = reuse;
+  if (packed === null || packed.length <= carriedAnswerBytesMax) return outcome;
+  try {
+    await turn.keep(packed);
+    reuse.keptAhead = true;
+    return outcome;
+  } catch (error) {
+    reuse.answer = null;
+    reuse.packed = null;
+    // Not as what a client waits for: all of it is computed anew for each try.
+    const failure = error instanceof AppError ? error : new AppError('internal_error', { cause: error });
+    return { ...outcome, kind: 'failed', error: failure, last: '' };
+  }
 }
 
 /** What the settlement of a request says of its Idempotency-Key; undefined where it has none. */
 export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefined {
   const turn = reuse?.idempotentTurn ?? null;
   if (reuse === null || turn === null) return undefined;
-  return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.packed };
+  return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.keptAhead ? null : reuse.packed };
 }
 
 /** Ends the turn of a request. Its answer is kept where its settlement, which may still be under way, keeps it. */

@@ -74,7 +74,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     outcome = thrownBy(call.stop, error);
   }
   if (call.found.grant === null) await showLimits(parts, call);
-  if (call.found.reuse !== null) await packAnswer(call, outcome);
+  if (call.found.reuse !== null) outcome = await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();
   drainBody(call.incoming);

@@ -48,7 +48,7 @@ export async function findEarlier(parts: ReuseParts, call: Call, request: Infere
   const { caller, fields } = request;
   const transcript = new Transcript(transcriptBytesMax(parts, call, caller.key));
   const none = { cacheEntry: null, cacheHit: false, idempotentTurn: null, answer: null, packed: null, durable: null };
-  const reuse: CallReuse = { transcript, ...none };
+  const reuse: CallReuse = { transcript, keptAhead: false, ...none };
   found.reuse = reuse;
   if (fields.stream) answer.record(transcript);
   if (hasIdempotencyKey(incoming)) {

@@ -218,6 +218,39 @@ describe('an answer that was charged, and that no worker lived to note', () => {
   });
 });
 
+describe('what is kept of the lines of a batch', () => {
+  it('is dropped once its files are there, and not before', async () => {
+    const seen: { readonly keys: readonly string[]; readonly status: string }[] = [];
+    const forget = async (keys: readonly string[]): Promise<void> => {
+      seen.push({ keys, status: (await read(id)).status });
+    };
+    const scripted = work((request) => Promise.resolve(answerOf(numberOf(request) === 3 ? 422 : 200)), { forget });
+    const { id } = await start(linesOf(701));
+    const batch = await drive(scripted, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 700, failed: 1 } });
+    expect(seen.flatMap(({ keys }) => keys)).toEqual(Array.from({ length: 701 }, (_, n) => `§${id}/${n}`));
+    expect(seen.map(({ keys, status }) => [keys.length, status])).toEqual([
+      [500, 'completed'],
+      [201, 'completed'],
+    ]);
+  });
+
+  it('takes nothing from a batch where it cannot be dropped', async () => {
+    const forget = (): Promise<void> => Promise.reject(new Error('the database is away'));
+    const scripted = work(() => Promise.resolve(answerOf(200)), { forget });
+    const { id } = await start(linesOf(2));
+    expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
+  });
+
+  it('is left alone where nothing of it was ever asked', async () => {
+    const forgotten: string[] = [];
+    const forget = async (keys: readonly string[]): Promise<void> => void forgotten.push(...keys);
+    const { id } = await start('no line');
+    expect(await drive(work(untilEnded, { forget }), id)).toMatchObject({ status: 'failed' });
+    expect(forgotten).toEqual([]);
+  });
+});
+
 describe('a batch whose model is withdrawn midway', () => {
   it('waits, says so, and goes on when it is there again', async () => {
     let model: 'there' | 'gone' | 'back' = 'there';

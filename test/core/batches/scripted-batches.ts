@@ -27,6 +27,8 @@ export interface WorkSettings {
   readonly charged?: Map<string, KeptAnswer>;
   /** Takes the Idempotency-Keys of which nothing more is charged. */
   readonly concluded?: Set<string>;
+  /** Told of Idempotency-Keys whose answers are dropped. */
+  readonly forget?: (keys: readonly string[]) => Promise<void>;
   readonly maxConcurrency?: () => number | null;
   /** Whether the key of the batch has ended. */
   readonly isKeyGone?: () => boolean;
@@ -83,6 +85,7 @@ export function useScriptedBatches(): ScriptedBatches {
         return Promise.resolve(keys.filter((key) => settings.charged?.has(key) === true));
       },
       kept: (_keyId, key) => Promise.resolve(settings.charged?.get(key) ?? null),
+      forget: async (_keyId, keys) => settings.forget?.(keys),
       ask(request) {
         asked.push(request);
         return answering(request, asked.filter((one) => one.note === request.note).length);
