@@ -80,7 +80,7 @@ async function walletPageOf(
           isHere: one === type,
         })),
       )}
-      ${ledger.data.length === 0 ? empty('Nothing here', 'Credits, corrections and charges stand here from the newest on, each with the balance after it.') : ledgerTable(ledger.data, organization)}
+      ${ledger.data.length === 0 ? empty('Nothing here', 'Credits, corrections and charges stand here from the newest on, each with the balance after it.') : ledgerTable(visit, ledger.data, organization)}
       ${older(next)}
     </section>`;
   return page(visit, { title: 'Wallet', body, status: typed.refusal === null ? 200 : statusOf(typed.refusal) });
@@ -164,17 +164,20 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
   </details>`;
 }
 
-function what({ type, request_id, requests, reference, note }: LedgerEntryAnswer, organization: string): MaybeHtml {
+/** Who sees no requests but those of his own keys is not led to one: whose it is does not stand in the ledger. */
+function what(visit: Visit, entry: LedgerEntryAnswer, organization: string): MaybeHtml {
+  const { type, request_id, requests, reference, note } = entry;
   if (type === 'usage') {
-    return request_id === null
-      ? counted(requests ?? 0, 'request')
+    if (request_id === null) return counted(requests ?? 0, 'request');
+    return !visit.may('usage.read')
+      ? 'one request'
       : html`<a href="${pathWith(`/portal/usage/${request_id}`, { organization_id: organization })}">one request</a>`;
   }
   return html`<span class="wrap">${reference}</span
     >${note === null || note === '' ? null : html`<br /><span class="quiet wrap">${note}</span>`}`;
 }
 
-function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string): Html {
+function ledgerTable(visit: Visit, entries: readonly LedgerEntryAnswer[], organization: string): Html {
   return table({
     caption: 'Ledger, newest first',
     columns: [
@@ -187,7 +190,7 @@ function ledgerTable(entries: readonly LedgerEntryAnswer[], organization: string
     rows: entries.map((entry) => [
       timeOf(entry.created_at, ''),
       badge(...kinds[entry.type]),
-      what(entry, organization),
+      what(visit, entry, organization),
       usd(entry.amount),
       usd(entry.balance_after),
     ]),
