@@ -193,7 +193,7 @@ it('in webhooks, budgets, service accounts, corrections, batches and what a key 
     paths.push(`/portal/projects/${project.id}/service-accounts/${account.id}/delete`);
     const budget = { scope: { type: 'user', id: text }, period: 'daily', amount: '1' };
     paths.push(`/portal/budgets/${(await made('/v1/budgets', budget)).id}`);
-    await made('/v1/wallet/adjustments', { amount: '-0.001', reference: text, reason: text });
+    await made('/v1/wallet/adjustments', { amount: '-0.001', reference: `less ${text}`, reason: text });
     const content = [{ role: 'user', content: text }];
     const body = { model: 'standin-chat', messages: content, max_tokens: 3, user: text };
     const asked = await gateway.request('/v1/chat/completions', { key: keeping.secret, body });
