@@ -52,8 +52,13 @@ const firstIn = (text: string, pattern: RegExp): string[] => [pattern.exec(text)
 console.log('     min  median     max');
 const overview = await measure('/');
 const menu = [...overview.matchAll(/href="(\/portal\/[a-z]+)"/g)].map(([, path]) => path ?? '');
-for (const path of new Set(menu.filter((one) => one !== '/portal/usage'))) await measure(path);
-await measure('/portal/keys/new');
+// Each page of the menu, and of each list the first thing on it.
+for (const path of new Set(menu.filter((one) => one !== '/portal/usage'))) {
+  const list = await measure(path);
+  for (const one of firstIn(list, new RegExp(`href="(${path}/(?!new")[^"?#/]+)"`))) await measure(one);
+}
+for (const path of ['/portal/keys/new', '/portal/costs/rates', '/portal/costs/margins']) await measure(path);
+for (const query of ['organizations=all', 'action=wallet.credited']) await measure(`/portal/audit?${query}`);
 for (const range of ['today', '7', '30', '90']) await measure(`/portal/usage?range=${range}`);
 for (const by of ['key_id', 'project_id']) await measure(`/portal/usage?range=90&by=${by}`);
 for (const outcome of ['completed', 'failed']) await measure(`/portal/usage?range=90&outcome=${outcome}`);
@@ -62,6 +67,3 @@ for (const path of firstIn(usage, /href="(\/portal\/usage\/[0-9a-f-]{36})"/)) aw
 for (const path of firstIn(usage, /href="(\/portal\/usage\?[^"]*cursor=[^"]*)"/))
   await measure(path.replaceAll('&amp;', '&'));
 for (const type of ['credit', 'usage', 'adjustment']) await measure(`/portal/wallet?type=${type}`);
-for (const path of firstIn(await measure('/portal/models'), /href="(\/portal\/models\/[^"]+)"/)) await measure(path);
-for (const path of firstIn(await measure('/portal/keys'), /href="(\/portal\/keys\/key_[0-9a-f]+)"/))
-  await measure(path);

@@ -52,8 +52,9 @@ export function scopeOf({ scope: { type, id } }: BudgetAnswer, names: ScopeNames
   if (type === 'user') return html`end user <strong class="clipped" title="${id}">${id}</strong>`;
   const href = type === 'project' ? `/portal/projects/${id}` : `/portal/keys/${id}`;
   const name = names.get(id);
-  return html`${type === 'project' ? 'project' : 'key'}
-    <a href="${href}" title="${id}">${name === undefined ? html`<code>${id}</code>` : name}</a>`;
+  // Who may not know its name may not open it either.
+  const what = name === undefined ? html`<code>${id}</code>` : html`<a href="${href}" title="${id}">${name}</a>`;
+  return html`${type === 'project' ? 'project' : 'key'} ${what}`;
 }
 
 /** How far it is spent; browsers draw the bar. */

@@ -95,6 +95,9 @@ const pages: Readonly<Record<string, Page>> = {
   ...platformPages,
 };
 
+/** Where they are, but for `/`. */
+export const pagePaths: readonly string[] = Object.keys(pages);
+
 const changes: Readonly<Record<string, Change>> = {
   '/portal/keys': createKey,
   '/portal/keys/:id': (visit, parts, form, param) => changeKey(visit, parts, param('id'), form),

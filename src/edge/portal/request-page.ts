@@ -34,9 +34,8 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
   const isDeleted = visit.takeNotice() === 'deleted';
   const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
-  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key?.name ?? request.key_id)}
-  ${timeline(request)} ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)}
-  ${facts(request)}`;
+  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key)} ${timeline(request)}
+  ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
   return page(visit, {
     title: 'Why this request',
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
@@ -44,7 +43,8 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   });
 }
 
-function head(request: RequestDetailAnswer, key: string): Html {
+/** @param key null for who may not see it */
+function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
@@ -55,7 +55,11 @@ function head(request: RequestDetailAnswer, key: string): Html {
       value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
       note: request.fallback_for === null ? request.endpoint : `in place of ${request.fallback_for}`,
     },
-    { label: 'Key', value: html`<a href="/portal/keys/${request.key_id}">${key}</a>` },
+    {
+      label: 'Key',
+      value:
+        key === null ? html`<code>${request.key_id}</code>` : html`<a href="/portal/keys/${key.id}">${key.name}</a>`,
+    },
   ]);
 }
 

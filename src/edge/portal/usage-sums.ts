@@ -1,5 +1,5 @@
 import type { SummaryAnswer, SummaryGroupAnswer, SumsAnswer } from './answers.ts';
-import { barChart, mark } from './chart.ts';
+import { barChart, mark, type Series } from './chart.ts';
 import { count, counted, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { empty, figures, table } from './ui.ts';
@@ -152,6 +152,7 @@ export function overTime(sums: Sums, { by, measure, names, range, buckets }: Sum
     <h2 id="time-title">${measure === 'cost' ? 'Spend' : 'Tokens'} over time</h2>
     ${barChart({ title, bars: buckets.map(({ label }) => label), series: all, scale })}
     ${sumTable(lines, shown.length, by, sums.lines)} ${bucketTable(sums.buckets, range, buckets)}
+    ${barTable(all, range, buckets)}
   </section>`;
 }
 
@@ -184,8 +185,26 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
   });
 }
 
+const firstColumn = ({ unit }: Range): string => (unit === 'day' ? 'Day (UTC)' : 'Hour from');
+
+/** What each bar is made of; nothing where a bar is one thing, which the sums by day have. */
+function barTable(series: readonly Series[], range: Range, buckets: readonly Bucket[]): MaybeHtml {
+  if (series.length < 2) return null;
+  const rows = buckets.flatMap(({ label }, index): MaybeHtml[][] =>
+    series.some(({ values }) => values[index] !== 0)
+      ? [[label, ...series.map(({ labels }) => labels[index] ?? '')]]
+      : [],
+  );
+  const columns = [{ title: firstColumn(range) }, ...series.map(({ name }) => ({ title: name, isNumber: true }))];
+  return html`<details class="fold">
+    <summary>What each bar is made of</summary>
+    ${table({ caption: 'Bars of the chart in numbers', columns, rows: rows.toReversed() })}
+  </details>`;
+}
+
 /** The bars as numbers: a line for each day or hour that has any. */
-function bucketTable({ data }: SummaryAnswer, { unit }: Range, buckets: readonly Bucket[]): Html {
+function bucketTable({ data }: SummaryAnswer, range: Range, buckets: readonly Bucket[]): Html {
+  const { unit } = range;
   const groups = new Map(data.map((group) => [bucketKey(group), group]));
   const rows = buckets.toReversed().flatMap(({ key, label }): MaybeHtml[][] => {
     const group = groups.get(key);
@@ -193,9 +212,8 @@ function bucketTable({ data }: SummaryAnswer, { unit }: Range, buckets: readonly
     const { num_model_requests, input_tokens, output_tokens, cost } = group;
     return [[label, count(num_model_requests), count(input_tokens), count(output_tokens), usd(cost)]];
   });
-  const first = unit === 'day' ? 'Day (UTC)' : 'Hour from';
   return html`<details class="fold">
     <summary>The same by ${unit}</summary>
-    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: first }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows })}
+    ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: firstColumn(range) }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows })}
   </details>`;
 }

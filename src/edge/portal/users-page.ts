@@ -199,14 +199,15 @@ const selfOf = ({ signedIn }: Visit): string => formatId('user', signedIn.sessio
 
 function roles(
   visit: Visit,
-  { id, memberships }: UserAnswer,
+  { id, memberships, platform_role: platformRole }: UserAnswer,
   { names, isSelf }: { readonly names: ReadonlyMap<string, string>; readonly isSelf: boolean },
 ): MaybeHtml {
   if (memberships.length === 0) return empty('In no organization', 'This person sees nothing here.');
   const given = choices(visit);
   return memberships.map(({ organization_id: organizationId, role }) => {
     const name = names.get(organizationId) ?? visit.signedIn.member.organization.name;
-    const mayChange = !isSelf && visit.may('users.manage') && given.some(({ value }) => value === role);
+    const isLower = platformRole !== 'admin' || visit.may('organizations');
+    const mayChange = !isSelf && isLower && visit.may('users.manage') && given.some(({ value }) => value === role);
     if (!mayChange) {
       return html`<p>
         <strong>${name}</strong>:

@@ -164,15 +164,12 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
   </details>`;
 }
 
-function what(
-  { may }: Visit,
-  { type, request_id, requests, reference, note }: LedgerEntryAnswer,
-  organization: string,
-): MaybeHtml {
+/** Who sees no requests but those of his own keys is not led to one: whose it is does not stand in the ledger. */
+function what(visit: Visit, entry: LedgerEntryAnswer, organization: string): MaybeHtml {
+  const { type, request_id, requests, reference, note } = entry;
   if (type === 'usage') {
     if (request_id === null) return counted(requests ?? 0, 'request');
-    // A member may see what the organization paid, and not the requests of others.
-    return !may('usage.read')
+    return !visit.may('usage.read')
       ? 'one request'
       : html`<a href="${pathWith(`/portal/usage/${request_id}`, { organization_id: organization })}">one request</a>`;
   }

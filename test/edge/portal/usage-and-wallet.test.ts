@@ -108,6 +108,22 @@ describe('usage', () => {
     expect((await admin.get(`/portal/usage?range=7&key=${keys[0].id}&model=none`)).text).toContain('No requests in');
   });
 
+  it('has every bar of its chart as a number in a table: each part of it, by day and by what it is drawn by', async () => {
+    const { secret: key } = await makeKey({ name: 'drawn <b>too</b>' });
+    await ask(key);
+    await ask();
+    for (const measure of ['cost', 'tokens']) {
+      const { text } = await admin.get(`/portal/usage?range=7&by=key_id&measure=${measure}`);
+      const bars = [...text.matchAll(/<rect[^>]*>\s*<title>([^<]*)<\/title>/g)].map(([, title = '']) => title);
+      expect(bars.length).toBeGreaterThan(1);
+      const rows = /Bars of the chart[^]*?<\/table>/.exec(text)?.[0] ?? '';
+      const cells = [...rows.matchAll(/<td[^>]*data-title="([^"]*)"[^>]*>([^<]*)</g)].map(
+        ([, name = '', value = '']) => `${name}: ${value.trim()}`,
+      );
+      for (const bar of bars) expect(cells).toContain(bar.slice(bar.indexOf(' · ') + 3));
+    }
+  });
+
   it('is downloaded as the API exports it, by the filters of the page', async () => {
     const key = await makeKey({ name: 'for the export' });
     const record = await ask(key.secret);

@@ -158,3 +158,62 @@ it('the same typed into the forms, and sent back by refusals', async () => {
   }
   expect(complaints).toEqual([]);
 });
+
+/** What `POST` to a path of the API has made. */
+async function made<T = { id: string }>(path: string, body: object): Promise<T> {
+  const answer = await gateway.request(path, { body });
+  expect([path, answer.status < 300 ? '' : await answer.clone().text()]).toEqual([path, '']);
+  return (await answer.json()) as T;
+}
+
+async function batchFile(): Promise<string> {
+  const form = new FormData();
+  const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello' }] };
+  const line = { custom_id: corpus[1], method: 'POST', url: '/v1/chat/completions', body };
+  form.set('purpose', 'batch');
+  form.set('file', new Blob([JSON.stringify(line)]), `${corpus[0] ?? ''}.jsonl`);
+  const headers = { authorization: `Bearer ${gateway.key}` };
+  const sent = await fetch(`${gateway.url}/v1/files`, { method: 'POST', headers, body: form });
+  return ((await sent.json()) as { id: string }).id;
+}
+
+it('in webhooks, budgets, service accounts, corrections, batches and what a key keeps of its requests', async () => {
+  const { page } = person;
+  const foreign: string[] = [];
+  page.on('request', (request) => {
+    if (!request.url().startsWith(gateway.url)) foreign.push(request.url());
+  });
+  const project = await made('/v1/projects', { name: 'hostile' });
+  const keeping = await made<Key>('/v1/keys', { name: 'keeps', store_requests: true });
+  const fileId = await batchFile();
+  const paths = ['/portal/webhooks', '/portal/budgets', '/portal/wallet', '/portal/batches', '/portal/audit'];
+  for (const [index, text] of corpus.entries()) {
+    const accounts = `/v1/organization/projects/${project.id}/service_accounts`;
+    const account = await made(accounts, { name: `${text.slice(0, 90)} ${index}` });
+    paths.push(`/portal/projects/${project.id}/service-accounts/${account.id}/delete`);
+    const budget = { scope: { type: 'user', id: text }, period: 'daily', amount: '1' };
+    paths.push(`/portal/budgets/${(await made('/v1/budgets', budget)).id}`);
+    await made('/v1/wallet/adjustments', { amount: '-0.001', reference: `less ${text}`, reason: text });
+    const content = [{ role: 'user', content: text }];
+    const body = { model: 'standin-chat', messages: content, max_tokens: 3, user: text };
+    const asked = await gateway.request('/v1/chat/completions', { key: keeping.secret, body });
+    await asked.text();
+    paths.push(`/portal/usage/${asked.headers.get('x-request-id') ?? ''}`);
+  }
+  const metadata = Object.fromEntries(corpus.map((text, index) => [`${index} ${text}`.slice(0, 60), text]));
+  const batch = { input_file_id: fileId, endpoint: '/v1/chat/completions', completion_window: '24h', metadata };
+  paths.push(`/portal/batches/${(await made('/v1/batches', batch)).id}`);
+  for (const text of corpus.slice(0, 8)) {
+    const hook = await made('/v1/webhooks', { url: 'https://example.com/<b>in', description: text, events: null });
+    for (const rest of ['', '/rotate', '/delete']) paths.push(`/portal/webhooks/${hook.id}${rest}`);
+  }
+  paths.push(`/portal/projects/${project.id}`, '/portal/costs', '/portal/sessions', '/portal/account');
+  for (const path of paths) {
+    await expectHarmless(path);
+    expect([path, await page.getByRole('heading', { name: 'There is nothing here' }).count()]).toEqual([path, 0]);
+  }
+  await page.goto(`${gateway.url}/portal/budgets`);
+  const shown = (await page.locator('main').textContent()) ?? '';
+  for (const text of corpus) expect(shown).toContain(text);
+  expect(foreign).toEqual([]);
+});

@@ -117,6 +117,13 @@ describe('keys, by hand', () => {
     }
     await goto('/portal/keys');
     await page.getByText('58 of 60 requests / min').waitFor();
+    const lastUse = page.locator('tr', { hasText: 'busy' }).locator('td[data-title="Last used"] time');
+    await expect
+      .poll(async () => {
+        await page.reload();
+        return lastUse.count();
+      })
+      .toBe(1);
     await page.getByRole('link', { name: 'Delete busy' }).click();
     await page.getByText('2 requests came with it in the last hour').waitFor();
     await page.getByRole('link', { name: 'Keep it' }).click();

@@ -121,16 +121,16 @@ describe('the playground in a browser', () => {
     await expectPresentable(page, 'playground');
   });
 
-  it('stops when it is told to: the engine’s work ends, and what was made is billed', async () => {
+  it('shows what an answer costs as it grows, and stops when it is told to: what was made is billed', async () => {
     await open('slow');
     await ask('Talk');
-    await answers()
-      .getByText(/so far/)
-      .waitFor();
-    await answers()
-      .locator('.answer-numbers')
-      .getByText(/\d+ out/)
-      .waitFor();
+    const soFar = async (): Promise<number> => {
+      const numbers = (await answers().locator('.answer-numbers').textContent()) ?? '';
+      return Number(/tokens\/s .* \$([0-9.]+) so far/.exec(numbers)?.[1] ?? 0);
+    };
+    await expect.poll(soFar).toBeGreaterThan(0);
+    const first = await soFar();
+    await expect.poll(soFar).toBeGreaterThan(first);
     await person.page.getByRole('button', { name: 'Stop' }).click();
     await ended('early').getByText('Stopped').waitFor();
     await expect
@@ -140,7 +140,7 @@ describe('the playground in a browser', () => {
     expect(record.outcome).toBe('aborted');
     expect(record.output_tokens).toBeGreaterThan(0);
     expect(record.output_tokens).toBeLessThan(2000);
-    expect(Number(record.cost)).toBeGreaterThan(0);
+    expect(Number(record.cost)).toBeGreaterThan(first);
   });
 
   it('shows what a model says as text, whatever it says', async () => {

@@ -42,14 +42,17 @@ interface Seen {
   readonly run: RunAnswer;
   readonly cluster: ClusterAnswer | null;
   readonly authorName: string | null;
+  /** A stack may be deleted while what it has made is still there. */
+  readonly hasStack: boolean;
 }
 
 export async function runPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const run = await readRun(visit, id);
-  const [cluster, log, authorName] = await Promise.all([
+  const [cluster, log, authorName, stack] = await Promise.all([
     readClusterOf(visit, run),
     readLog(visit, run),
     readAuthorName(visit, run),
+    visit.find(`/v1/stacks/${run.stack_id}`),
   ]);
   const path = runPath(run);
   const said = noticeOf(visit, notices);
@@ -60,7 +63,8 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
     <div id="live" ${isUnfinished(run) || isAddressPending(run) ? polls : null}>
       ${state(run)} ${failure(run)}
       <div class="actions">${actions(visit, run)}</div>
-      ${address(visit, run, cluster)} ${outputs(run)} ${about(visit, { run, cluster, authorName })}
+      ${address(visit, run, cluster)} ${outputs(run)}
+      ${about(visit, { run, cluster, authorName, hasStack: stack !== null })}
     </div>
     ${logSection(run, log)}`;
   const status = refusal === null ? 200 : statusOf(refusal);
@@ -172,14 +176,17 @@ function author({ signedIn: { session } }: Visit, { created_by: by }: RunAnswer,
   return html` <span class="quiet" title="${by}">by ${who}</span>`;
 }
 
-function about(visit: Visit, { run, cluster, authorName }: Seen): Html {
+function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html {
   const place = html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
     >${cluster?.name ?? run.cluster_id}</a
   >`;
+  const stack = hasStack
+    ? html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>`
+    : `${run.stack}, deleted since`;
   return html`<section aria-labelledby="about-title">
     <h2 id="about-title">About it</h2>
     ${facts([
-      { term: 'Stack', text: html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>` },
+      { term: 'Stack', text: stack },
       { term: 'To', text: html`${run.node === null ? 'all nodes of ' : `the node ${run.node} of `}${place}` },
       run.retry_of === null
         ? null

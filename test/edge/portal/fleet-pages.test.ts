@@ -1,0 +1,125 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { eventually, standinFile } from '../inference/inference-gateway.ts';
+import { type Shown, signInVisitor, type Visitor } from './visitor.ts';
+
+/** The fleet as its operator sees it: GPUs with their memory, and what becomes of a file that was changed. */
+
+const smi = `#!/bin/sh
+case "$*" in
+  *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0\\nGPU-22, 81559, NVIDIA H100, 1\\n' ;;
+  *--query-gpu=uuid,memory.used*) printf 'GPU-11, 4, 81559\\nGPU-22, 4, 81559\\n' ;;
+  *) true ;;
+esac
+`;
+
+let folder = '';
+let gateway: TestGateway;
+let admin: Visitor;
+
+const writeEngine = (text: string): void => writeFileSync(join(folder, 'engines', 'chat.yaml'), text);
+const held = (flags: readonly string[] = []): string => standinFile('chat', { flags, lines: ['gpus: { count: 1 }'] });
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'hg-fleet-'));
+  for (const name of ['bin', 'engines']) mkdirSync(join(folder, name));
+  writeFileSync(join(folder, 'bin', 'nvidia-smi'), smi);
+  chmodSync(join(folder, 'bin', 'nvidia-smi'), 0o755);
+  writeEngine(held());
+  const broken = standinFile('broken').replace('main.ts', 'not-there.ts');
+  writeFileSync(join(folder, 'engines', 'broken.yaml'), broken);
+  const PATH = `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}`;
+  gateway = await startGateway({ enginesDir: join(folder, 'engines'), env: { PATH } });
+  admin = await signInVisitor(gateway);
+});
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const textOf = ({ text }: Shown): string => text.replaceAll(/<[^>]*>/g, ' ').replaceAll(/\s+/g, ' ');
+const show = async (path: string): Promise<string> => textOf(await admin.get(path));
+
+async function ask(model = 'chat', status = 200): Promise<void> {
+  const body = { model, messages: [{ role: 'user', content: 'Hello' }], max_tokens: 4 };
+  const answer = await gateway.request('/v1/chat/completions', { body });
+  expect([model, answer.status]).toEqual([model, status]);
+  await answer.text();
+}
+
+describe('the page of engines', () => {
+  it('has each GPU with its memory, and who holds it', async () => {
+    await ask();
+    const text = await show('/portal/engines');
+    expect(text).toMatch(/GPUs in use 1 of 2 159 GiB in all/);
+    const gpus = [...text.matchAll(/GPU-(?:11|22) [^:]*GiB ?: (\w+)/g)].map(([, by]) => by);
+    expect(gpus.toSorted()).toEqual(['chat', 'free']);
+  });
+});
+
+describe('a changed file', () => {
+  it('whose new version does not come up is refused on the pages, with why, and the old one goes on', async () => {
+    writeEngine(held(['--no-such-flag']));
+    const read = await admin.post('/portal/engines-reload', { engine: 'chat' });
+    expect(read.headers.location).toBe('/portal/engines/chat?notice=reloaded');
+    await eventually(async () => {
+      await ask();
+      return (await show('/portal/engines/chat')).includes('was refused; the old one goes on');
+    });
+    const page = await show('/portal/engines/chat');
+    expect(page).toMatch(/The new version of \S+ was refused; the old one goes on\. .*refused its settings/);
+    expect(page).toContain('new version refused');
+    expect(page).toContain('Read the files again');
+    expect(await show('/portal/engines')).toContain('new version refused');
+    await ask();
+  });
+
+  it('whose new version answers takes over, and who had it read stands below', async () => {
+    writeEngine(held(['--output-tokens', '2']));
+    await admin.post('/portal/engines-reload', { engine: 'chat' });
+    await eventually(
+      async () => !/new version (?:refused|is checked)/.test(await show('/portal/engines/chat')),
+      60_000,
+    );
+    const page = await show('/portal/engines/chat');
+    expect(page).toContain('read the engine files again');
+    await ask();
+  });
+});
+
+describe('an order', () => {
+  const post = async (path: string): Promise<readonly [number, string]> => {
+    const { status, headers } = await admin.post(path);
+    return [status, String(headers.location)];
+  };
+  const engine = async (): Promise<{ state: string; replicas: { id: string }[] }> =>
+    (await (await gateway.request('/v1/admin/engines/chat')).json()) as { state: string; replicas: { id: string }[] };
+
+  it('to restart is asked for, given, and replaces the replica', async () => {
+    await ask();
+    const [before] = (await engine()).replicas;
+    expect(await show('/portal/engines/chat/restart')).toContain('Every replica is replaced');
+    expect(await post('/portal/engines/chat/restart')).toEqual([303, '/portal/engines/chat?notice=restart']);
+    expect(await show('/portal/engines/chat?notice=restart')).toContain('The order to restart it is given');
+    await eventually(async () => {
+      const { state, replicas } = await engine();
+      return state === 'ready' && replicas.length === 1 && replicas[0]?.id !== before?.id;
+    });
+    expect(await show('/portal/engines/chat')).toContain('restarted the engine');
+  });
+
+  it('to forget its failures stands beside the failure, and lets the next request try', async () => {
+    await ask('broken', 503);
+    const failed = await show('/portal/engines/broken');
+    expect(failed).toContain('not-there.ts');
+    expect(failed).toContain('Forget the failure');
+    writeFileSync(join(folder, 'engines', 'broken.yaml'), standinFile('broken'));
+    await admin.post('/portal/engines-reload');
+    expect(await post('/portal/engines/broken/reset')).toEqual([303, '/portal/engines/broken?notice=reset']);
+    await ask('broken');
+    expect(await show('/portal/engines/broken')).not.toContain('Forget the failure');
+  });
+});
