@@ -73,6 +73,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       const known = await keys.verifyHeld(key);
       return refuseModel(gateway.catalog, { endpoint, model, usable: known?.usableModels ?? null, tier: 'flex' });
     },
+    modelId: (name) => gateway.catalog.find(name)?.id ?? name,
     conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
     kept: (keyId, name) => gateway.idempotency.kept(keyId, name),
     forget: (keyId, names) => gateway.idempotency.forget(keyId, names),

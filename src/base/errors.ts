@@ -120,3 +120,25 @@ export function errorEnvelope(error: AppError): {
 } {
   return { error: { message: error.message, type: error.type, code: error.code, param: error.param } };
 }
+
+/** Anthropic's names for what a status says. */
+const anthropicTypes: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'billing_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  408: 'timeout_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+  504: 'timeout_error',
+};
+
+/** The body of an error as Anthropic's clients read it, with the code of this table and the field at fault inside. */
+export function anthropicEnvelope({ status, message, code, param }: AppError): {
+  type: 'error';
+  error: { type: string; message: string; code: ErrorCode; param: string | null };
+} {
+  const type = anthropicTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
+  return { type: 'error', error: { type, message, code, param } };
+}

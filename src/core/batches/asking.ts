@@ -8,6 +8,8 @@ export interface Asking {
   keyOf(batch: Pick<Batch, 'organizationId' | 'keyId'>): Promise<BatchKey | null>;
   /** Why a model does not serve the endpoint's batches for this key; null where it does. */
   refuseModel(key: BatchKey, endpoint: BatchEndpoint, model: string): Promise<string | null>;
+  /** The id of the model that a name stands for, such as an alias; the name itself where it stands for none. */
+  modelId(name: string): string;
   /** Asks as any client would, and is answered as one. Never rejects for what the request is at fault for. */
   ask(request: LineRequest): Promise<LineAnswer>;
   /**

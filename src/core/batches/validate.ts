@@ -149,14 +149,15 @@ class Reading {
     return { ...line, state: 'pending' };
   }
 
-  /** One batch is for one model, as OpenAI has it: it is then one queue that it waits in. */
+  /** One batch is for one model, by whichever of its names, as OpenAI has it: it is then one queue that it waits in. */
   async #problemOf(model: string): Promise<LineProblem | null> {
     if (this.model === null) {
       const message = await this.#parts.asking.refuseModel(this.#key, this.#claim.batch.endpoint, model);
       if (message !== null) return { code: 'model_not_found', message, param: 'body.model' };
       this.model = model;
     }
-    if (this.model === model) return null;
+    const { asking } = this.#parts;
+    if (this.model === model || asking.modelId(this.model) === asking.modelId(model)) return null;
     const message = `A batch is for one model, and its first line names ${JSON.stringify(this.model)}.`;
     return { code: 'mismatched_model', message, param: 'body.model' };
   }

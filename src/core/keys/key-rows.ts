@@ -322,6 +322,15 @@ export async function selectKeyIdsOf(
   return rows.map(({ id }) => id);
 }
 
+/** Whom all keys of an organization act for, active or not, by the keys' ids; those of service accounts are left out. */
+export async function selectKeyUsers(db: Db, organizationId: string): Promise<ReadonlyMap<string, string>> {
+  const rows = await db.orm
+    .select({ id: apiKeys.id, userId: apiKeys.userId })
+    .from(apiKeys)
+    .where(eq(apiKeys.organizationId, organizationId));
+  return new Map(rows.flatMap(({ id, userId }) => (userId === null ? [] : [[id, userId] as const])));
+}
+
 export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {
   const [row] = await db.orm.select().from(apiKeys).where(keyOf(ref));
   return row ?? null;

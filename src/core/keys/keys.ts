@@ -17,6 +17,7 @@ import {
   type NewUserKey,
   selectKey,
   selectKeyIdsOf,
+  selectKeyUsers,
   selectKeysById,
   selectKeys,
 } from './key-rows.ts';
@@ -138,6 +139,8 @@ export interface Keys {
   countActive(): Promise<ReadonlyMap<string, number>>;
   /** Of all keys that a user ever had in an organization, revoked and expired ones too. */
   idsOf(owner: Pick<NewUserKey, 'organizationId' | 'userId'>): Promise<readonly string[]>;
+  /** Whom an organization's keys act for, revoked and expired ones too: UUIDs of users by those of keys, without service accounts. */
+  usersOf(organizationId: string): Promise<ReadonlyMap<string, string>>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
@@ -281,6 +284,7 @@ export function createKeys(options: KeysOptions): Keys {
     list: async (listing) => pageOf(await selectKeys(db, listing, new Date(clock.now())), listing, present),
     countActive: () => countActiveKeys(db, new Date(clock.now())),
     idsOf: (owner) => selectKeyIdsOf(db, owner),
+    usersOf: (organizationId) => selectKeyUsers(db, organizationId),
     get: async (ref) => presentFound(await selectKey(db, ref)),
     patch: async (ref, patch, author) => presentFound(await changes.patch(ref, patch, author)),
     rotate: changes.rotate,

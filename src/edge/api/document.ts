@@ -22,6 +22,18 @@ const openaiError = z
   })
   .openapi('Error');
 
+const anthropicError = z
+  .object({
+    type: z.literal('error'),
+    error: z.object({
+      type: z.string(),
+      message: z.string(),
+      code: z.string(),
+      param: z.string().nullable(),
+    }),
+  })
+  .openapi('AnthropicError');
+
 const genericError = z
   .object({
     error: z.object({
@@ -34,6 +46,7 @@ const genericError = z
 
 const errorAnswers: Readonly<Record<ErrorShape, ReturnType<typeof jsonAnswer>>> = {
   openai: jsonAnswer(openaiError, errorDescription),
+  anthropic: jsonAnswer(anthropicError, errorDescription),
   generic: jsonAnswer(genericError, errorDescription),
 };
 

@@ -23,9 +23,13 @@ const unserved = [
   '/v1/images/edits',
   '/v1/images/variations',
   '/v1/moderations',
+  '/v1/responses/compact',
+  '/v1/responses/input_tokens',
 ];
 
-const model = z.string().openapi({ description: 'Catalog id, display name or Hugging Face id; case does not matter' });
+const model = z
+  .string()
+  .openapi({ description: 'Catalog id, display name, Hugging Face id or alias; case does not matter' });
 const stream = z.boolean().default(false);
 const tier = z.string().optional().openapi({
   example: 'flex',

@@ -128,6 +128,7 @@ function registerUsage(app: ApiApp, { guards, clock }: OrganizationAbsentParts, 
       width,
       limit: { asked: limit, ...limits[width] },
       groupBy: [],
+      users: new Map<string, string>(),
       only: {},
       counts: () => true,
     };

@@ -58,7 +58,8 @@ export const usageQuery = z.strictObject({
   ...shared,
   bucket_width: z.enum(['1d', '1h']).default('1d'),
   ...listParameter('models'),
-  ...listParameter('group_by', ['project_id', 'api_key_id', 'model']),
+  ...listParameter('user_ids'),
+  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'model']),
 });
 
 /** Of what is not served: whatever it would be grouped by, there is nothing. */
@@ -79,7 +80,8 @@ export const costsQuery = z.strictObject({
   ...shared,
   bucket_width: z.enum(['1d']).default('1d'),
   ...listParameter('line_items'),
-  ...listParameter('group_by', ['project_id', 'api_key_id', 'line_item']),
+  ...listParameter('user_ids'),
+  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'line_item']),
 });
 
 const named = z.string().nullable();
@@ -89,7 +91,7 @@ const usageFields = {
   input_tokens: count,
   num_model_requests: count,
   project_id: named,
-  user_id: z.null(),
+  user_id: named.openapi({ description: 'The user whom the key acts for; null for a service account' }),
   api_key_id: named,
   model: named,
 };
@@ -120,6 +122,7 @@ export const costsResult = z
     }),
     line_item: named.openapi({ description: 'The model' }),
     project_id: named,
+    user_id: named,
     api_key_id: named,
     quantity: z.null(),
   })

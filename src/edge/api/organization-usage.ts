@@ -1,7 +1,9 @@
 import { createRoute } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
+import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
+import type { Keys } from '#core/keys/keys.ts';
 import type { History } from '#core/metering/metering.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -14,12 +16,13 @@ import {
   usageQuery,
 } from './organization-usage-schemas.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
-import { type BucketsAsked, type BucketSums, endTimeOf, readBuckets, type SharedDimension } from './usage-buckets.ts';
+import { type BucketsAsked, type BucketSums, endTimeOf, type GroupDimension, readBuckets } from './usage-buckets.ts';
 
 export interface OrganizationUsageParts {
   readonly guards: Guards;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly history: Pick<History, 'summarize'>;
+  readonly keys: Pick<Keys, 'usersOf'>;
   readonly clock: Clock;
 }
 
@@ -44,28 +47,64 @@ function spanOf(query: SharedQuery, clock: Clock) {
   return { startTime: query.start_time, endTime: endTimeOf(query, clock), page: query.page };
 }
 
-const dimensions = { project_id: 'project_id', api_key_id: 'key_id', model: 'model', line_item: 'model' } as const;
+const dimensions = {
+  project_id: 'project_id',
+  user_id: 'user_id',
+  api_key_id: 'key_id',
+  model: 'model',
+  line_item: 'model',
+} as const;
 
-function groupOf(names: readonly (keyof typeof dimensions)[] | undefined): readonly SharedDimension[] {
+function groupOf(names: readonly (keyof typeof dimensions)[] | undefined): readonly GroupDimension[] {
   return (names ?? []).map((name) => dimensions[name]);
 }
 
 function shown({ group }: BucketSums) {
-  return { project_id: group.project_id, user_id: null, api_key_id: group.key_id, model: group.model };
+  return { project_id: group.project_id, user_id: group.user_id, api_key_id: group.key_id, model: group.model };
+}
+
+interface GroupedQuery extends SharedQuery {
+  readonly group_by?: readonly (keyof typeof dimensions)[] | undefined;
+  readonly 'group_by[]'?: readonly (keyof typeof dimensions)[] | undefined;
+  readonly api_key_ids?: readonly string[] | undefined;
+  readonly 'api_key_ids[]'?: readonly string[] | undefined;
+  readonly user_ids?: readonly string[] | undefined;
+  readonly 'user_ids[]'?: readonly string[] | undefined;
+}
+
+/** By whom it is grouped, and whose keys it is of: both those of users that are named and those that are named themselves. */
+async function askedOfKeys({ keys }: OrganizationUsageParts, query: GroupedQuery, organizationId: string) {
+  const groupBy = groupOf(query.group_by ?? query['group_by[]']);
+  const keyIds = query.api_key_ids ?? query['api_key_ids[]'];
+  const userIds = query.user_ids ?? query['user_ids[]'];
+  if (userIds === undefined && !groupBy.includes('user_id')) return { groupBy, users: new Map(), keyIds };
+  const users = await keys.usersOf(organizationId);
+  if (userIds === undefined) return { groupBy, users, keyIds };
+  const wanted = new Set(userIds);
+  const ofUsers = [...users]
+    .filter(([, user]) => wanted.has(formatId('user', user)))
+    .map(([id]) => formatId('key', id));
+  return { groupBy, users, keyIds: keyIds === undefined ? ofUsers : ofUsers.filter((id) => keyIds.includes(id)) };
 }
 
 type UsageQuery = ReturnType<typeof usageQuery.parse>;
 
-function usageAsked(query: UsageQuery, organizationId: string, clock: Clock): Omit<BucketsAsked, 'counts'> {
+async function usageAsked(
+  parts: OrganizationUsageParts,
+  query: UsageQuery,
+  organizationId: string,
+): Promise<Omit<BucketsAsked, 'counts'>> {
+  const { groupBy, users, keyIds } = await askedOfKeys(parts, query, organizationId);
   return {
     organizationId,
-    ...spanOf(query, clock),
+    ...spanOf(query, parts.clock),
     width: query.bucket_width,
     limit: { asked: query.limit, ...usageLimits[query.bucket_width] },
-    groupBy: groupOf(query.group_by ?? query['group_by[]']),
+    groupBy,
+    users,
     only: {
       project_id: query.project_ids ?? query['project_ids[]'],
-      key_id: query.api_key_ids ?? query['api_key_ids[]'],
+      key_id: keyIds,
       model: query.models ?? query['models[]'],
     },
   };
@@ -77,7 +116,8 @@ function isPooling(catalog: OrganizationUsageParts['catalog'], model: string): b
   return task === 'embedding' || task === 'rerank';
 }
 
-function registerCompletions(app: ApiApp, { guards, catalog, history, clock }: OrganizationUsageParts): void {
+function registerCompletions(app: ApiApp, parts: OrganizationUsageParts): void {
+  const { guards, catalog, history } = parts;
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/usage/completions',
@@ -93,7 +133,7 @@ function registerCompletions(app: ApiApp, { guards, catalog, history, clock }: O
   });
   app.openapi(route, async (context) => {
     const organizationId = await guards.organizationOf(context);
-    const asked = usageAsked(context.req.valid('query'), organizationId, clock);
+    const asked = await usageAsked(parts, context.req.valid('query'), organizationId);
     const page = await readBuckets(history, { ...asked, counts: (model) => !isPooling(catalog, model) }, (sums) => ({
       object: 'organization.usage.completions.result' as const,
       input_tokens: sums.inputTokens,
@@ -108,7 +148,8 @@ function registerCompletions(app: ApiApp, { guards, catalog, history, clock }: O
   });
 }
 
-function registerEmbeddings(app: ApiApp, { guards, catalog, history, clock }: OrganizationUsageParts): void {
+function registerEmbeddings(app: ApiApp, parts: OrganizationUsageParts): void {
+  const { guards, catalog, history } = parts;
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/usage/embeddings',
@@ -121,7 +162,7 @@ function registerEmbeddings(app: ApiApp, { guards, catalog, history, clock }: Or
   });
   app.openapi(route, async (context) => {
     const organizationId = await guards.organizationOf(context);
-    const asked = usageAsked(context.req.valid('query'), organizationId, clock);
+    const asked = await usageAsked(parts, context.req.valid('query'), organizationId);
     const page = await readBuckets(history, { ...asked, counts: (model) => isPooling(catalog, model) }, (sums) => ({
       object: 'organization.usage.embeddings.result' as const,
       input_tokens: sums.inputTokens,
@@ -132,7 +173,8 @@ function registerEmbeddings(app: ApiApp, { guards, catalog, history, clock }: Or
   });
 }
 
-function registerCosts(app: ApiApp, { guards, history, clock }: OrganizationUsageParts): void {
+function registerCosts(app: ApiApp, parts: OrganizationUsageParts): void {
+  const { guards, history, clock } = parts;
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/costs',
@@ -146,15 +188,18 @@ function registerCosts(app: ApiApp, { guards, history, clock }: OrganizationUsag
   });
   app.openapi(route, async (context) => {
     const query = context.req.valid('query');
+    const organizationId = await guards.organizationOf(context);
+    const { groupBy, users, keyIds } = await askedOfKeys(parts, query, organizationId);
     const asked: BucketsAsked = {
-      organizationId: await guards.organizationOf(context),
+      organizationId,
       ...spanOf(query, clock),
       width: query.bucket_width,
       limit: { asked: query.limit, ...costLimits },
-      groupBy: groupOf(query.group_by ?? query['group_by[]']),
+      groupBy,
+      users,
       only: {
         project_id: query.project_ids ?? query['project_ids[]'],
-        key_id: query.api_key_ids ?? query['api_key_ids[]'],
+        key_id: keyIds,
         model: query.line_items ?? query['line_items[]'],
       },
       counts: null,
@@ -164,6 +209,7 @@ function registerCosts(app: ApiApp, { guards, history, clock }: OrganizationUsag
       amount: { value: Number(formatUsd(sums.costPicoUsd)), currency: 'usd' as const },
       line_item: sums.group.model,
       project_id: sums.group.project_id,
+      user_id: sums.group.user_id,
       api_key_id: sums.group.key_id,
       quantity: null,
     }));

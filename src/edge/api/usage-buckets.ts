@@ -22,7 +22,9 @@ export interface BucketsAsked {
   readonly limit: { readonly asked: number | undefined; readonly byDefault: number; readonly most: number };
   /** `next_page` of the page before. */
   readonly page: string | undefined;
-  readonly groupBy: readonly SharedDimension[];
+  readonly groupBy: readonly GroupDimension[];
+  /** Whom keys act for, by UUIDs; empty where neither grouped nor picked by users. */
+  readonly users: ReadonlyMap<string, string>;
   /** Ids as the API shows them; absent where all are wanted. */
   readonly only: Readonly<Partial<Record<SharedDimension, readonly string[] | undefined>>>;
   /** Whether a model is among what is wanted; null where all are. */
@@ -30,11 +32,13 @@ export interface BucketsAsked {
 }
 
 export type SharedDimension = Exclude<SummaryDimension, 'day' | 'hour'>;
+/** A user's are those of the keys that act for him. */
+export type GroupDimension = SharedDimension | 'user_id';
 
 /** What was admitted, of one bucket and one group. */
 export interface BucketSums {
   /** Null for what was not grouped by. */
-  readonly group: Readonly<Record<SharedDimension, string | null>>;
+  readonly group: Readonly<Record<GroupDimension, string | null>>;
   requests: number;
   inputTokens: number;
   inputCachedTokens: number;
@@ -85,7 +89,7 @@ export async function readBuckets<Result>(
   const groups = new Map(starts.map((start) => [floorTo(start, width), new Map<string, BucketSums>()]));
   for (const row of await readRows(history, asked, first, end)) {
     const bucket = groups.get(momentOf(row));
-    if (bucket !== undefined) addTo(bucket, row, asked.groupBy);
+    if (bucket !== undefined) addTo(bucket, row, asked);
   }
   const data = starts.map((start) => ({
     object: 'bucket' as const,
@@ -129,7 +133,10 @@ function pickedOf({ only }: BucketsAsked) {
 async function readRows(history: Pick<History, 'summarize'>, asked: BucketsAsked, from: number, to: number) {
   const { organizationId, groupBy, counts } = asked;
   const dimensions = (['project_id', 'key_id', 'model'] as const).filter(
-    (dimension) => (dimension === 'model' && counts !== null) || groupBy.includes(dimension),
+    (dimension) =>
+      groupBy.includes(dimension) ||
+      (dimension === 'model' && counts !== null) ||
+      (dimension === 'key_id' && groupBy.includes('user_id')),
   );
   const summary = await history.summarize({
     organizationId,
@@ -163,9 +170,19 @@ function shownOf(group: SummaryRow['group'], dimension: SharedDimension): string
 const momentOf = ({ group: { day, hour } }: SummaryRow): number =>
   day === undefined ? Number(hour) : Date.parse(`${day}T00:00:00Z`) / 1000;
 
-function addTo(bucket: Map<string, BucketSums>, row: SummaryRow, groupBy: readonly SharedDimension[]): void {
+function addTo(
+  bucket: Map<string, BucketSums>,
+  row: SummaryRow,
+  { groupBy, users }: Pick<BucketsAsked, 'groupBy' | 'users'>,
+): void {
   const of = (dimension: SharedDimension) => (groupBy.includes(dimension) ? shownOf(row.group, dimension) : null);
-  const group = { project_id: of('project_id'), key_id: of('key_id'), model: of('model') };
+  const user = groupBy.includes('user_id') ? users.get(String(row.group.key_id)) : undefined;
+  const group = {
+    project_id: of('project_id'),
+    key_id: of('key_id'),
+    model: of('model'),
+    user_id: user === undefined ? null : formatId('user', user),
+  };
   const name = JSON.stringify(group);
   const sums = bucket.get(name) ?? { group, ...noSums };
   sums.requests += row.requests;

@@ -1,11 +1,11 @@
 import { HTTPException } from 'hono/http-exception';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import { isDatabaseUnavailable } from '#base/db.ts';
-import { AppError, type ErrorCode, errorEnvelope } from '#base/errors.ts';
+import { anthropicEnvelope, AppError, type ErrorCode, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
 import type { HttpContext } from './http-context.ts';
-import { groupOf } from './routes.ts';
+import { type ErrorShape, groupOf } from './routes.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */
 export interface Problem {
@@ -83,6 +83,13 @@ function problemsOf(error: AppError): readonly Problem[] {
   return error.param === null ? [] : [{ field: error.param, message: error.message }];
 }
 
+/** The body of an error, by the shape that a group of paths has. */
+const envelopes: Readonly<Record<ErrorShape, (error: AppError) => object>> = {
+  openai: errorEnvelope,
+  anthropic: anthropicEnvelope,
+  generic: genericEnvelope,
+};
+
 /** The one translation of errors into answers; what is our fault is logged with the request's id. */
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
@@ -97,8 +104,7 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     const { errorShape } = groupOf(context.req.path);
-    const body = errorShape === 'generic' ? genericEnvelope(failure) : errorEnvelope(failure);
-    return context.json(body, statusOf(failure));
+    return context.json(envelopes[errorShape](failure), statusOf(failure));
   };
 }
 

@@ -1,8 +1,11 @@
 import type { Hono } from 'hono';
 import type { HttpEnv } from './http-context.ts';
 
-/** `openai`: {error: {message, type, code, param}}; `generic`: {error: {code, message, details}}. */
-export type ErrorShape = 'openai' | 'generic';
+/**
+ * `openai`: {error: {message, type, code, param}}; `anthropic`: {type: 'error', error: {type, message, code, param}};
+ * `generic`: {error: {code, message, details}}.
+ */
+export type ErrorShape = 'openai' | 'anthropic' | 'generic';
 
 /** What is the same for all paths below one, those that no route answers too. */
 export interface RouteGroup {
@@ -33,6 +36,7 @@ export const routeGroups: readonly RouteGroup[] = [
   { prefix: '/v1/orgs', ...platform },
   { prefix: '/v1/runs', ...platform },
   { prefix: '/v1/stacks', ...platform },
+  { prefix: '/v1/messages', errorShape: 'anthropic', hourlyLimit: false, documented: true },
   { prefix: '/v1', ...openai, documented: true },
   remaining,
 ];

@@ -1,4 +1,4 @@
-import type { AppError } from '#base/errors.ts';
+import { anthropicEnvelope, type AppError } from '#base/errors.ts';
 import { makeMessageFrames, mergeMessageFrames } from '#core/cache/cache.ts';
 import {
   brokenMessage,
@@ -9,26 +9,9 @@ import {
 } from '#core/metering/metering.ts';
 import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
 
-/** Anthropic's names for what a status says. */
-const types: Readonly<Record<number, string>> = {
-  401: 'authentication_error',
-  402: 'billing_error',
-  403: 'permission_error',
-  404: 'not_found_error',
-  408: 'timeout_error',
-  413: 'request_too_large',
-  429: 'rate_limit_error',
-  503: 'overloaded_error',
-  504: 'timeout_error',
-};
-
-/** Anthropic's envelope, with the code of this error and the field at fault inside; latin1. */
-function errorBody({ status, message, code, param }: AppError): string {
-  const type = types[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
-  return Buffer.from(JSON.stringify({ type: 'error', error: { type, message, code, param } }), 'utf8').toString(
-    'latin1',
-  );
-}
+/** latin1 */
+const errorBody = (error: AppError): string =>
+  Buffer.from(JSON.stringify(anthropicEnvelope(error)), 'utf8').toString('latin1');
 
 const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage };
 

@@ -79,6 +79,7 @@ export function useScriptedBatches(): ScriptedBatches {
           ? null
           : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
       },
+      modelId: (name) => name,
       refuseModel: () => Promise.resolve(settings.refusal?.() ?? null),
       conclude(_keyId, keys) {
         for (const key of keys) settings.concluded?.add(key);

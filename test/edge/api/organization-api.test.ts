@@ -1,6 +1,6 @@
 import OpenAI from 'openai';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { formatId, uuidv7 } from '#base/id.ts';
+import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { type Body, recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
 
 /** OpenAI's organization API, asked by the official SDK as it is. */
@@ -42,7 +42,7 @@ describe("OpenAI's organization API", () => {
     ['usage/completions?start_time=0&bucket_width=1m', 'bucket_width', '1d, 1h'],
     ['usage/completions?start_time=0&page=page_7', 'page', 'not a next_page'],
     ['usage/completions?start_time=0&page=2', 'page', 'next_page'],
-    ['usage/embeddings?start_time=0&group_by=user_id', 'group_by', 'project_id'],
+    ['usage/embeddings?start_time=0&group_by=batch', 'group_by', 'project_id'],
     ['costs?start_time=0&limit=181', 'limit', 'at most 180'],
     ['costs?start_time=0&models=small', 'models', 'not known'],
   ])('answers 400 that says how for %s', async (path, param, text) => {
@@ -107,6 +107,39 @@ describe("OpenAI's organization API", () => {
     for (const nothing of [{ project_ids: ['proj_1'] }, { models: ['a\0b', 'BIG'] }, { api_key_ids: ['\0'] }]) {
       expect(await of(nothing)).toEqual([]);
     }
+  });
+
+  it('groups and picks by user, whom keys act for, of revoked ones too', async () => {
+    const own = await bench.openOrganization();
+    const { keyId } = await bench.makeKey(own);
+    const revoked = { ...own, keyId: parseId('key', keyId) ?? '' };
+    const ofNobody = { ...own, keyId: uuidv7() };
+    await Promise.all([own, revoked, ofNobody].map((who) => bench.metering.settle(recordOf(who, start))));
+    const { projects, users, usage } = adminOf(own);
+    await projects.apiKeys.delete(keyId, { project_id: formatId('proj', own.projectId) });
+    const [user] = (await users.list()).data;
+    const user_ids = [user?.id ?? ''];
+    const resultsOf = async (asked: object) =>
+      (await usage.completions({ ...span, limit: 1, ...asked })).data.flatMap(({ results }) => results);
+    const by = await resultsOf({ group_by: ['user_id'] });
+    expect(new Map(by.map((one: Body) => [one.user_id, one.num_model_requests]))).toEqual(
+      new Map([
+        [user?.id, 2],
+        [null, 1],
+      ]),
+    );
+    expect(await resultsOf({ user_ids })).toMatchObject([{ num_model_requests: 2, user_id: null }]);
+    expect(await resultsOf({ user_ids, api_key_ids: [keyId] })).toMatchObject([{ num_model_requests: 1 }]);
+    expect(await resultsOf({ user_ids, api_key_ids: [formatId('key', ofNobody.keyId)] })).toEqual([]);
+    expect(await resultsOf({ user_ids: ['user_1'] })).toEqual([]);
+    const costs = await usage.costs({ ...span, limit: 1, group_by: ['user_id'] });
+    const amounts = costs.data.flatMap(({ results }) => results) as Body[];
+    expect(new Map(amounts.map(({ user_id: id, amount }) => [id, amount.value]))).toEqual(
+      new Map([
+        [user?.id, 6 / 1e6],
+        [null, 3 / 1e6],
+      ]),
+    );
   });
 
   it('counts the groups that are asked for: what is little is answered, however much there is beside it', async () => {

@@ -5,7 +5,10 @@ import { type Body, eventually, openOrganization, readMetric, useInference } fro
 
 /** Batches as OpenAI's own SDK makes them, and as large as people make them. */
 
-const bench = useInference(() => ({ engines: { chat: flexFile('chat', { flags: ['--max-num-seqs', '256'] }) } }));
+const bench = useInference(() => ({
+  engines: { chat: flexFile('chat', { flags: ['--max-num-seqs', '256'] }) },
+  env: { HEADGATE_FILE_DAYS: '2' },
+}));
 
 describe('the openai SDK', () => {
   let client: OpenAI;
@@ -103,10 +106,12 @@ describe('a batch of 2,000 requests', () => {
 });
 
 describe('a hostile file', () => {
-  it('that is one line of nearly 100 MiB is not run', async () => {
-    const bytes = Buffer.alloc(104_857_600 - 65_536, 'x');
+  it('that is one line of 100 MiB is not run; it is kept as long as the operator says, and one byte more is not taken', async () => {
+    const bytes = Buffer.alloc(104_857_600, 'x');
+    const { error }: Body = await uploadFile(bench.gateway, Buffer.concat([bytes, Buffer.from('x')]));
+    expect(error).toMatchObject({ code: 'request_too_large' });
     const file = await uploadFile(bench.gateway, bytes);
-    expect(file.bytes).toBe(bytes.length);
+    expect([file.bytes, file.expires_at - file.created_at]).toEqual([bytes.length, 2 * 86_400]);
     const answer = await bench.post('/v1/batches', {
       input_file_id: file.id,
       endpoint: '/v1/chat/completions',

@@ -32,7 +32,7 @@ const bench = useInference(async () => {
   responses = await startResponsesEngine();
   return {
     engines: {
-      chat: flexFile('chat'),
+      chat: flexFile('chat', { lines: ['aliases: [gpt-4]'] }),
       plain: standinFile('plain'),
       answers: externalFile('answers', responses.url, { priced: false, lines: [flexPricing, 'kind: vllm'] }),
       embed: flexFile('embed', { taskType: 'embedding' }),
@@ -207,6 +207,17 @@ describe('the lines of a batch', () => {
     expect(output.map(({ custom_id: name }) => name)).toEqual([odd, 'line-1']);
     for (const { response } of output) {
       expect(await bench.record(response.request_id)).toMatchObject({ service_tier: 'flex' });
+    }
+  });
+
+  it('may name their model by any of its names', async () => {
+    const names = ['GPT-4', 'chat', 'test/chat', 'The Chat'];
+    const text = names.map((model, n) => line(n, { body: { model } })).join('\n');
+    const { id } = await startBatch(bench.gateway, text);
+    const batch = await batchEnd(bench.gateway, id);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 4, completed: 4, failed: 0 } });
+    for (const { response } of await outputOf(bench.gateway, batch.output_file_id)) {
+      expect(response.body.model).toBe('chat');
     }
   });
 

@@ -110,6 +110,8 @@ describe('what is not there', () => {
     ['/v1/images/edits', 'No model here makes images'],
     ['/v1/images/variations', 'No model here makes images'],
     ['/v1/moderations', 'No model here is made for moderation'],
+    ['/v1/responses/compact', 'No engine here makes a conversation shorter'],
+    ['/v1/responses/input_tokens', '/v1/tokenize'],
   ])('what no model here serves is 501, and no fault in the log: %s', async (path, says) => {
     const answer = await bench.post(path, {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();

@@ -1,4 +1,5 @@
 import { describe } from 'vitest';
+import { describeCompletions } from './completions.ts';
 import { describeMessages } from './messages.ts';
 import { describeResponses } from './responses.ts';
 
@@ -8,4 +9,7 @@ describe('/v1/responses of a real vLLM', () => {
 });
 describe('/v1/messages of a real vLLM', () => {
   describeMessages();
+});
+describe('/v1/completions of a real vLLM', () => {
+  describeCompletions();
 });

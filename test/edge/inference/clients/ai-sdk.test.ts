@@ -1,5 +1,6 @@
+import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { embedMany, generateObject, generateText, streamText, tool } from 'ai';
+import { embed, embedMany, generateObject, generateText, stepCountIs, streamText, tool } from 'ai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startGateway, type TestGateway } from '../../../support/gateway.ts';
@@ -79,5 +80,49 @@ describe('the Vercel AI SDK', () => {
     });
     expect(embeddings).toHaveLength(2);
     expect(usage.tokens).toBeGreaterThan(0);
+  });
+
+  it('asks every route by its own provider for OpenAI, which asks /v1/responses where nothing else is said', async () => {
+    const openai = createOpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key });
+    for (const model of [openai('standin-chat'), openai.chat('standin-chat'), openai.completion('standin-chat')]) {
+      const asked = { model, prompt: 'Hello', maxOutputTokens: 12, maxRetries: 0 };
+      const whole = await generateText(asked);
+      expect([whole.text.length > 0, whole.usage.outputTokens]).toEqual([true, 12]);
+      const streamed = streamText(asked);
+      let text = '';
+      for await (const part of streamed.textStream) text += part;
+      expect([text.length > 0, (await streamed.usage).outputTokens]).toEqual([true, 12]);
+    }
+    const { embedding, usage } = await embed({ model: openai.embedding('standin-embed'), value: 'one' });
+    expect([embedding.length > 8, usage.tokens > 0]).toEqual([true, true]);
+    const { data }: { data: { endpoint: string }[] } = JSON.parse(
+      await (await gateway.request('/v1/usage/requests?limit=7')).text(),
+    );
+    expect(new Set(data.map(({ endpoint }) => endpoint))).toEqual(
+      new Set(['/v1/responses', '/v1/chat/completions', '/v1/completions', '/v1/embeddings']),
+    );
+  });
+
+  it('calls tools by its own provider for OpenAI, and goes on with what they said', async () => {
+    const openai = createOpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key });
+    const asked: string[] = [];
+    const weather = tool({
+      description: 'The weather of a city',
+      inputSchema: z.object({ city: z.string() }),
+      execute({ city }: { city: string }) {
+        asked.push(city);
+        return `sunny in ${city}`;
+      },
+    });
+    const { steps } = await generateText({
+      model: openai('standin-chat'),
+      prompt: 'What is the weather in Paris?',
+      tools: { get_weather: weather },
+      toolChoice: 'required',
+      stopWhen: stepCountIs(2),
+      providerOptions: { openai: { store: false } },
+      maxRetries: 0,
+    });
+    expect([steps.length, asked.length > 0]).toEqual([2, true]);
   });
 });
