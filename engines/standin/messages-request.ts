@@ -77,7 +77,7 @@ function formatOf(config: unknown): Body | null {
 export function chatRequest(body: Body): Body {
   const system = systemText(body.system);
   const hasTools = Array.isArray(body.tools);
-  const tools = listOf(body.tools).map(({ name, description, input_schema: parameters, strict }) => ({
+  const known = listOf(body.tools).map(({ name, description, input_schema: parameters, strict }) => ({
     type: 'function',
     function: { name, description, parameters, strict },
   }));
@@ -93,7 +93,8 @@ export function chatRequest(body: Body): Body {
     cache_salt: body.cache_salt,
     chat_template_kwargs: body.chat_template_kwargs,
     response_format: formatOf(body.output_config),
-    tools: hasTools ? tools : null,
+    // vLLM looks at an empty list before it makes a chat of a request, and so not here.
+    tools: known.length > 0 ? known : null,
     tool_choice: choiceOf(body.tool_choice, hasTools),
     ...(body.stream === true && {
       stream: true,

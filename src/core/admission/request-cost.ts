@@ -59,7 +59,7 @@ const outputTokensGuess = 256;
 const bytesPerToken = 4;
 
 /** The body's bytes over 4. */
-function estimatePromptTokens({ bodyBytes }: RequestSize): number {
+export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
   return Math.ceil(bodyBytes / bytesPerToken);
 }
 

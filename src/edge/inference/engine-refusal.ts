@@ -29,6 +29,8 @@ const patterns: readonly Pattern[] = [
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
     say: ([, limit, output, input], _, sent) => {
       const name = sent.longText(Number(limit));
+      const said = sent.overContext({ limit: Number(limit), input: Number(input), output: Number(output) });
+      if (said !== null) return { param: sent.inputKey, code: 'context_length_exceeded', message: said };
       return {
         param: name ?? sent.inputKey,
         code: 'context_length_exceeded',
@@ -42,9 +44,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
-    say: ([, asked, limit], param) => ({
+    say: ([, asked, limit], param, sent) => ({
       code: 'context_length_exceeded',
-      message: `This model's context holds ${limit} tokens; the request asks for ${asked} output tokens.`,
+      message:
+        sent.overContext({ limit: Number(limit), input: 0, output: Number(asked) }) ??
+        `This model's context holds ${limit} tokens; the request asks for ${asked} output tokens.`,
       param: param ?? 'max_tokens',
     }),
   },
@@ -53,7 +57,9 @@ const patterns: readonly Pattern[] = [
     say: ([, limit], _, sent) => {
       const name = sent.longText(Number(limit));
       const what = name === null ? 'The request' : nameOf(name);
-      const message = `${what} is longer than this model's context of ${limit} tokens.`;
+      const message =
+        sent.overContext({ limit: Number(limit), input: Number(limit) + 1, output: 0 }) ??
+        `${what} is longer than this model's context of ${limit} tokens.`;
       return { code: 'context_length_exceeded', message, param: name ?? sent.inputKey };
     },
   },

@@ -7,11 +7,20 @@ import {
   meterJson,
   parseMessageUsage,
 } from '#core/metering/metering.ts';
-import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
+import { type AnswerFormat, openaiAnswers, type OverContext } from './openai-answers.ts';
 
 /** latin1 */
 const errorBody = (error: AppError): string =>
   Buffer.from(JSON.stringify(anthropicEnvelope(error)), 'utf8').toString('latin1');
+
+/** Anthropic's own sentences: Claude Code asks for less output, or makes its conversation shorter, when it reads them. */
+function overContext({ limit, input, output }: OverContext): string {
+  if (input > limit) return `prompt is too long: ${input} tokens > ${limit} maximum.`;
+  return (
+    `input length and \`max_tokens\` exceed context limit: ${input} + ${output} > ${limit}, decrease input length or ` +
+    '`max_tokens` and try again. The input is estimated.'
+  );
+}
 
 const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage };
 
@@ -20,6 +29,7 @@ export const messagesAnswers: AnswerFormat = {
   ...openaiAnswers,
   streamEnd: '',
   errorBody,
+  overContext,
   errorFrames: (error) => `event: error\ndata: ${errorBody(error)}\n\n`,
   meterStream: createMessagesMeter,
   meterJson: (text, options) => meterJson(text, { ...options, ...read }),
@@ -38,4 +48,4 @@ export const freeAnswers: AnswerFormat = {
 };
 
 /** The same with errors as Anthropic writes them. */
-export const freeMessagesAnswers: AnswerFormat = { ...freeAnswers, errorBody };
+export const freeMessagesAnswers: AnswerFormat = { ...freeAnswers, errorBody, overContext };

@@ -20,6 +20,8 @@ export interface AnswerFormat {
   errorBody(error: AppError): string;
   /** The error frame of a stream that has begun, and its end. */
   errorFrames(error: AppError): string;
+  /** What its own protocol says of a request that is too long, where clients read that; absent: our own sentence. */
+  overContext?(over: OverContext): string;
   meterStream(options: StreamMeterOptions): StreamMeter;
   meterJson(text: string, options: JsonMeterOptions): JsonMeterResult;
   /** For a JSON answer that is metered while it comes. */
@@ -30,6 +32,15 @@ export interface AnswerFormat {
   mergeFrames(text: string, end: StreamEnd): string | null;
   /** A JSON answer without what it cost the one who asked; null when it is no JSON object. */
   plainAnswer(text: string, hasCost: boolean): string | null;
+}
+
+/** A request that does not fit into the context of its model, in tokens. */
+export interface OverContext {
+  readonly limit: number;
+  /** What the engine has counted before it gave up, or what the body's bytes come to, whichever is more. */
+  readonly input: number;
+  /** 0 where none was asked for. */
+  readonly output: number;
 }
 
 /** What is known of a stream that is complete. */

@@ -1,15 +1,17 @@
+import { estimatePromptTokens } from '#core/admission/admission.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
+import type { OverContext } from './openai-answers.ts';
 import { findItems, type InputPart } from './split-input.ts';
 
-type SentEndpoint = Pick<Endpoint, 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
+type SentEndpoint = Pick<Endpoint, 'answers' | 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
 
 /** The request that an engine refused, as far as it says which of its fields the engine meant. */
 export class SentRequest {
   readonly isForAdapter: boolean;
   readonly #endpoint: SentEndpoint;
-  readonly #fields: Pick<RequestFields, 'members' | 'text' | 'split'>;
+  readonly #fields: Pick<RequestFields, 'media' | 'members' | 'text' | 'split'>;
   readonly #part: InputPart | null;
 
   /**
@@ -29,6 +31,13 @@ export class SentRequest {
 
   has(key: string): boolean {
     return this.#fields.members.has(key);
+  }
+
+  /** What its protocol says of it where it is too long for its model; null where that has no words of its own. */
+  overContext({ input, ...over }: OverContext): string | null {
+    const { text, media } = this.#fields;
+    const estimate = estimatePromptTokens({ bodyBytes: text.length - media.bytes });
+    return this.#endpoint.answers.overContext?.({ ...over, input: Math.max(input, estimate) }) ?? null;
   }
 
   /** The value of a short member; undefined for one that is not there, long or no JSON. */

@@ -116,6 +116,28 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
     });
   });
 
+  /** What Claude Code looks for, to ask again for less output. */
+  const exceeds = /input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)/;
+
+  it.each([8100, 32_000])('a prompt and %i tokens of output, in Anthropic’s words with what there is', async (asked) => {
+    const messages = [{ role: 'user', content: 'other words '.repeat(1000) }];
+    const fields = { model: 'thinker', messages };
+    const error = await errorOf(await ask({}, { ...fields, max_tokens: asked }));
+    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', code: 'context_length_exceeded' });
+    const [, input = '', output, limit] = exceeds.exec(error.message) ?? [];
+    expect([output, limit]).toEqual([String(asked), '8192']);
+    const left = 8192 - Number(input);
+    expect(left).toBeGreaterThan(1000);
+    expect((await ask({}, { ...fields, max_tokens: left })).status).toBe(200);
+  });
+
+  it('a prompt that is longer than the context, in Anthropic’s words', async () => {
+    const messages = [{ role: 'user', content: 'other words '.repeat(5000) }];
+    const error = await errorOf(await ask({}, { messages }));
+    expect(error).toMatchObject({ status: 400, code: 'context_length_exceeded', param: 'messages' });
+    expect(error.message).toMatch(/^prompt is too long: \d+ tokens > 8192 maximum/);
+  });
+
   it('a route that the engine does not have', async () => {
     for (const route of [path, countPath]) {
       const answer = await bench.post(route, { model: 'bare', max_tokens: 4, messages: hello });
@@ -326,6 +348,13 @@ describe('Claude Code', () => {
       { type: 'message_stop' },
     ]);
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', usage_source: 'engine' });
+  });
+
+  it('has its title made, which it asks for with an empty list of tools', async () => {
+    const format = { type: 'json_schema', schema: { type: 'object', properties: { title: { type: 'string' } } } };
+    const answer = await exchange({ tools: [], output_config: { format } });
+    expect(answer.status).toBe(200);
+    expect(eventsOf(await answer.text()).at(-1)).toEqual({ type: 'message_stop' });
   });
 
   it('is refused where a form beside its tools would make a grammar of them', async () => {
