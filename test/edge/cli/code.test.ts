@@ -203,7 +203,7 @@ describe('headgate code', () => {
       const { stdout } = await run(['-p', 'hi'], { env: { XDG_DATA_HOME: home, HEADGATE_URL: url } });
       dirs.push(stdout.trim());
     }
-    const known = dirs.map((dir) => JSON.parse(readFileSync(join(dir, 'models.json'), 'utf8')) as Json);
+    const known = dirs.map((dir): Json => JSON.parse(readFileSync(join(dir, 'models.json'), 'utf8')));
     expect(known.map((one) => one.providers.headgate.baseUrl)).toEqual(urls.map((url) => `${url}/v1`));
   });
 
