@@ -26,6 +26,7 @@ export function judge({ status, headers, body }: LineAnswer): Verdict {
   const retryMs = retryAfterMs(headers);
   const error = errorOf(body);
   if (isOfModel(error)) return { kind: 'model' };
+  if (isOfProject(error)) return { kind: 'wait', afterMs: suspendedMs, code: 'project_archived' };
   const code = error.code ?? 'upstream_error';
   const waitMs = waitOf(status, code, retryMs);
   if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
@@ -51,22 +52,29 @@ function retryAfterMs(headers: LineAnswer['headers']): number | null {
 interface ErrorSaid {
   readonly code: string | null;
   readonly param: string | null;
+  readonly message: string | null;
 }
 
 const text = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 
 function errorOf(body: Buffer): ErrorSaid {
   try {
-    const { error } = JSON.parse(body.toString('utf8')) as { error?: { code?: unknown; param?: unknown } };
-    return { code: text(error?.code), param: text(error?.param) };
+    const { error } = JSON.parse(body.toString('utf8')) as {
+      error?: { code?: unknown; param?: unknown; message?: unknown };
+    };
+    return { code: text(error?.code), param: text(error?.param), message: text(error?.message) };
   } catch {
-    return { code: null, param: null };
+    return { code: null, param: null, message: null };
   }
 }
 
 /** All lines name the same model, and ask for the same tier: where one is refused for that, all would be. */
 const isOfModel = ({ code, param }: ErrorSaid): boolean =>
   code === 'model_not_found' || code === 'pricing_unavailable' || (code !== null && param === 'service_tier');
+
+/** No line names a project: it is that of the batch, and a field of that name in a line's body is refused in other words. */
+const isOfProject = ({ param, message }: ErrorSaid): boolean =>
+  param === 'X-Project-ID' && message?.includes('is archived') === true;
 
 /**
  * Until when a batch leaves the limits of its key and of its project to others, in milliseconds since the Unix epoch;

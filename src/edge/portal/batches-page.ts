@@ -59,6 +59,7 @@ const isCancellable = ({ status }: BatchAnswer): boolean => status === 'validati
 const reasons: Readonly<Record<string, string>> = {
   insufficient_funds: 'the balance does not pay for it: credit lets it go on',
   organization_suspended: 'the organization is suspended',
+  project_archived: 'its project is archived',
   model_not_found: 'its model is not offered to its key: it fails after an hour of that',
   rate_limit_exceeded: 'its key has used up its requests per minute',
   tokens_limit_exceeded: 'its key has used up its tokens per minute',

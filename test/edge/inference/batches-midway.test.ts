@@ -73,4 +73,17 @@ describe('a batch', () => {
     await patch(`/v1/organizations/${organization}`, undefined, { status: 'active' });
     await expectWhole(await batchEnd(bench.gateway, id, key), key);
   });
+
+  it('waits while its project is archived midway, and goes on with it: none of its requests is at fault', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const { id } = await startBatch(bench.gateway, linesOf(lines, { body }), { key });
+    await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
+    const projects: Body = await (await bench.gateway.request('/v1/projects', { key })).json();
+    const project = `/v1/projects/${projects.data[0].id}`;
+    await patch(project, key, { archived: true });
+    const waits = await batchWhen(bench.gateway, id, ({ waiting_for: why }) => why === 'project_archived', key);
+    expect(waits.request_counts.failed).toBe(0);
+    await patch(project, key, { archived: false });
+    await expectWhole(await batchEnd(bench.gateway, id, key), key);
+  });
 });
