@@ -82,8 +82,9 @@ export interface ErrorOptions {
 /** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
 
+/** SDKs of OpenAI and Anthropic repeat what is 409 or 5xx. What is not served, or contradicts what is there, stays so. */
 function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
-  if (lasting) return { 'x-should-retry': 'false' };
+  if (lasting || status === 409 || status === 501) return { 'x-should-retry': 'false' };
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};
 }
 
@@ -110,7 +111,8 @@ export class AppError extends Error {
     this.type = type;
     this.param = options.param ?? null;
     this.reason = options.reason ?? null;
-    this.headers = { ...defaultHeaders(this.status, options.lasting === true), ...options.headers };
+    const waits = options.headers?.['retry-after'] !== undefined;
+    this.headers = { ...(!waits && defaultHeaders(this.status, options.lasting === true)), ...options.headers };
   }
 }
 

@@ -154,8 +154,8 @@ const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
   [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Keys are changed by PATCH /v1/keys/{id}.'],
   [
     /(?:^|\/)spend_(?:alerts|limit)(?:\/|$)/,
-    'What may be spent is the balance of the wallet here; PATCH /v1/organizations/{id} {"wallet_alert_below": "5"} tells ' +
-      'when it is low.',
+    'What may be spent is the balance of the wallet, and what budgets of projects and keys say: /v1/budgets. PATCH ' +
+      '/v1/organizations/{id} {"wallet_alert_below": "5"} tells when the balance is low.',
   ],
   [
     /(?:^|\/)(?:model_permissions|hosted_tool_permissions|service_tier_settings)$/,

@@ -60,14 +60,31 @@ export function installFallbacks(
   });
 }
 
-/** Answers are not stored, so that none can be read, canceled or deleted by its id. */
-const storedResponse = /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/;
+/** What clients may do instead of what OpenAI or Anthropic have at a path. */
+const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
+  [/^\/v1\/responses\/input_tokens$/, 'There is nothing at this path: POST /v1/tokenize counts tokens.'],
+  [
+    /^\/v1\/messages\/batches(?:\/|$)/,
+    "There is nothing at this path: POST /v1/batches takes batches, in OpenAI's form.",
+  ],
+  // None can be read, canceled or deleted by its id.
+  [
+    /^\/v1\/responses\/(?!compact$)[^/]+(?:\/(?:cancel|input_items))?$/,
+    'Responses are not stored here: send the conversation in "input" of the next request.',
+  ],
+  [/^\/v1\/conversations(?:\/|$)/, 'Conversations are not stored here: send all of one in "input" of each request.'],
+];
+
+/** Behind a base URL that says too much: `/v1` of clients that add it, or a whole route. */
+const knownEnd = /^\/.+?(\/(?:chat\/completions|completions|responses|embeddings|messages|models))$/;
 
 /** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
 function nothingAt(path: string, routes: Routes): AppError {
-  if (storedResponse.test(path)) {
-    const message = 'Responses are not stored here: send the conversation in "input" of the next request.';
-    return new AppError('not_found', { message });
+  const sentence = instead.find(([pattern]) => pattern.test(path))?.[1];
+  if (sentence !== undefined) return new AppError('not_found', { message: sentence });
+  const [, end] = knownEnd.exec(path) ?? [];
+  if (end !== undefined && routes.methodsAt(`/v1${path}`).length === 0) {
+    return new AppError('not_found', { message: `There is nothing at this path; ${end} is at /v1${end}.` });
   }
   if (path.startsWith('/v1/') || routes.methodsAt(`/v1${path}`).length === 0) return new AppError('not_found');
   return new AppError('not_found', {

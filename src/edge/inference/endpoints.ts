@@ -58,6 +58,9 @@ export interface Endpoint extends RequestForm {
 /** Servers and sandboxes that Anthropic would use for the answer. */
 const messagesLack = ['mcp_servers', 'container'] as const;
 
+/** What OpenAI would read before the input. */
+const responsesLack = ['conversation'] as const;
+
 /** Chat templates belong to the model: one for plain completion has none, the others answer both routes. */
 const chatTasks = ['chat', 'vision', 'code'] as const;
 
@@ -143,6 +146,7 @@ export const endpoints = [
     operation: 'chat',
     taskTypes: chatTasks,
     fields: requestFields.responses,
+    lackingFields: responsesLack,
     inputs: { kind: 'prompts', key: null },
     choicesKey: null,
     limitKeys: ['max_output_tokens'],

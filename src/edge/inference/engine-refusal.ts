@@ -169,6 +169,11 @@ const patterns: readonly Pattern[] = [
     say: (_, __, sent) => wrong('A part of a message is not of a form that this model reads.', sent.inputKey),
   },
   {
+    matches: /^Unsupported chat content part type: '(\w{1,64})'/,
+    say: ([, type], _, sent) =>
+      wrong(`A part of a message is of the type "${type}", which no model here reads.`, sent.inputKey),
+  },
+  {
     matches: /out[- ]of[- ]vocab/,
     say: (_, param, sent) => {
       const name = param ?? sent.inputKey;

@@ -194,7 +194,9 @@ export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) =>
   if (engine.kind !== 'vllm') return;
   if (split !== null && split.odd !== null) throw invalid(split.odd.param, split.odd.message);
   if (oddItem === null) return;
-  const message = `${oddItem}: models here read messages, function_call, function_call_output and reasoning in the clear. Leave it out.`;
+  const message = oddItem.endsWith(' is of the type "item_reference"')
+    ? `${oddItem}: answers are not stored here. Send the items themselves, as the AI SDK does with "store": false.`
+    : `${oddItem}: models here read messages, function_call, function_call_output and reasoning in the clear. Leave it out.`;
   throw new AppError('invalid_value', { message, param: 'input' });
 };
 

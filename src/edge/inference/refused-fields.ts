@@ -130,7 +130,8 @@ const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(e
 /** Lists that are empty ask for nothing. */
 function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
   if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
-  throw refuse(member.key, `"${member.key}" is not served by models here: leave it out.`);
+  const instead = member.key === 'conversation' ? 'send all of it in "input"' : 'leave it out';
+  throw refuse(member.key, `"${member.key}" is not served by models here: ${instead}.`);
 }
 
 /**

@@ -53,12 +53,26 @@ export function validationProblem(message: string, sent: SentRequest): Validatio
 /** Of what was sent the first mistake; else the first field that is missing, by the endpoint's own name for it. */
 function meant(entries: readonly Entry[], sent: SentRequest): Entry | undefined {
   const ofSent = entries.find(({ type, path }) => sent.has(path[0] ?? '') && (type !== 'missing' || path.length > 1));
-  if (ofSent !== undefined) return ofSent;
+  if (ofSent !== undefined) return insideOf(ofSent, entries) ?? ofSent;
   const missing = entries.filter(({ type, path: [name = ''] }) => type === 'missing' && !sent.has(name));
   const isPartner = (key: string): boolean => key.endsWith('_2') && sent.has(key.replace(/2$/, '1'));
   const names = sent.inputKeys.toSorted((a, b) => Number(isPartner(b)) - Number(isPartner(a)));
   const named = names.map((key) => missing.find(({ path }) => path.length === 1 && path[0] === key));
   return named.find((entry) => entry !== undefined) ?? missing[0] ?? entries[0];
+}
+
+/**
+ * A mistake inside of a value that might have been a text as well, and was the list or object that it may also be: what
+ * is wrong is in there. Null where it is of no kind that it may be.
+ */
+function insideOf(entry: Entry, entries: readonly Entry[]): Entry | null {
+  if (entry.type !== 'string_type') return null;
+  const param = paramOf(entry.path);
+  const others = entries.filter((other) => other !== entry);
+  if (others.some(({ path }) => paramOf(path) === param)) return null;
+  const inside = others.filter(({ path }) => entry.path.every((name, index) => path[index] === name));
+  const isOneForm = inside.length === 1 || inside.every(({ type }) => type === 'literal_error');
+  return isOneForm ? (inside[0] ?? null) : null;
 }
 
 function paramOf(path: readonly string[]): string {

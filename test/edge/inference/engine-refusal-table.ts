@@ -196,6 +196,27 @@ export const refusals: readonly [string, string, string, string | null, readonly
     'max_tokens',
     ['100000', '2048'],
   ],
+  [
+    'a part of a message of a type that it does not know, where the content might have been a text',
+    envelope(
+      `2 validation errors:\n  {'type': 'string_type', 'loc': ('body', 'messages', 0, 'content', 'str'), 'msg': 'Input should be a valid string', 'input': [{'type': 'document'}]}\n  {'type': 'literal_error', 'loc': ('body', 'messages', 0, 'content', 'list[AnthropicContentBlock]', 0, 'type'), 'msg': "Input should be 'text', 'image' or 'thinking'", 'input': 'document', 'ctx': {'expected': "'text', 'image' or 'thinking'"}}`,
+      'body.messages.0.content',
+      'Bad Request',
+    ),
+    'invalid_value',
+    'messages[0].content[0].type',
+    ['must be "text", "image" or "thinking".'],
+  ],
+  [
+    'a part of a message of a type that no template has',
+    envelope(
+      "Unsupported chat content part type: 'input_file'. Supported types: audio_embeds, text. (parameter=type, value=input_file)",
+      'type',
+    ),
+    'invalid_value',
+    'messages',
+    ['the type "input_file"'],
+  ],
   ['no choices', envelope('n must be at least 1, got 0.'), 'invalid_value', 'n', ['1']],
   [
     'a missing field',

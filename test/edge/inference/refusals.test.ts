@@ -336,7 +336,45 @@ describe('a path without /v1', () => {
     const answer = await bench.gateway.request(path, path === '/models' ? {} : { body: {} });
     expect(answer.status).toBe(404);
     expect((await errorOf(answer)).message).toContain('the base URL of this API ends with /v1');
-    const other = await bench.gateway.request(`/nothing${path}`, { body: {} });
-    expect((await errorOf(other)).message).toBe('There is nothing at this path.');
+  });
+
+  it.each([
+    ['/v1/v1/messages', '/messages is at /v1/messages.'],
+    ['/v1/chat/completions/chat/completions', '/chat/completions is at /v1/chat/completions.'],
+    ['/openai/deployments/chat/chat/completions', '/chat/completions is at /v1/chat/completions.'],
+  ])('or with too much of it, %s, is told the right one', async (path, said) => {
+    const answer = await bench.gateway.request(path, { body: {} });
+    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `There is nothing at this path; ${said}` });
+  });
+
+  it('that says nothing of the kind is not', async () => {
+    const answer = await bench.gateway.request('/nothing/of/it', { body: {} });
+    expect((await errorOf(answer)).message).toBe('There is nothing at this path.');
+  });
+});
+
+describe('what OpenAI or Anthropic serve beside', () => {
+  it.each([
+    ['/v1/responses/input_tokens', 'POST /v1/tokenize'],
+    ['/v1/messages/batches', 'POST /v1/batches'],
+    ['/v1/conversations', '"input"'],
+    ['/v1/responses/resp_1/cancel', '"input"'],
+  ])('%s is 404 with what is here', async (path, said) => {
+    const error = await errorOf(await bench.gateway.request(path, { body: {} }));
+    expect(error).toMatchObject({ status: 404, code: 'not_found' });
+    expect(error.message).toContain(said);
+  });
+});
+
+describe('SDKs are told not to repeat', () => {
+  it.each([
+    ['what nothing here serves', '/v1/organization/audit_logs', 501],
+    ['what contradicts what is there', '/v1/organization/projects', 409],
+  ])('%s', async (_what, path, status) => {
+    const project = { name: 'There already' };
+    const body = status === 409 ? { body: project } : {};
+    if (status === 409) await bench.gateway.request(path, body);
+    const answer = await bench.gateway.request(path, body);
+    expect([answer.status, answer.headers.get('x-should-retry')]).toEqual([status, 'false']);
   });
 });

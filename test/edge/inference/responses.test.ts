@@ -55,6 +55,8 @@ describe('is refused, and no engine sees it:', () => {
     [{ store: true }, 'store'],
     [{ store: 'true' }, 'store'],
     [{ previous_response_id: 'resp_1' }, 'previous_response_id'],
+    [{ conversation: 'conv_1' }, 'conversation'],
+    [{ conversation: { id: 'conv_1' } }, 'conversation'],
     [{ background: true }, 'background'],
     [{ request_id: 'resp_1' }, 'request_id'],
     [{ tools: [{ type: 'web_search_preview' }] }, 'tools'],
@@ -82,7 +84,6 @@ describe('is refused, and no engine sees it:', () => {
   });
 
   it.each([
-    [{ type: 'item_reference', id: 'msg_1' }, 'input[1] is of the type "item_reference"'],
     [
       { type: 'custom_tool_call_output', call_id: 'c', output: 'x' },
       'input[1] is of the type "custom_tool_call_output"',
@@ -119,6 +120,15 @@ describe('is refused, and no engine sees it:', () => {
     }
     // Another make may know it.
     expect((await ask({}, { model: 'other', input })).status).toBe(200);
+  });
+
+  it('a reference to an item, with what clients may do instead', async () => {
+    const error = await errorOf(await ask({}, { input: [{ type: 'item_reference', id: 'msg_1' }] }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
+    expect(error.message).toMatch(/^input\[0\] is of the type "item_reference": .*"store": false\.$/);
+    for (const fields of [{ store: true }, { previous_response_id: 'resp_1' }]) {
+      expect((await errorOf(await ask({}, fields))).message).toContain('Send the conversation in "input".');
+    }
   });
 
   it('none of the items that vLLM reads, nor an input without items', async () => {
