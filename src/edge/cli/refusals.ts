@@ -88,6 +88,8 @@ function hintOf(config: ClientConfig, refusal: Refusal, message: string): string
   switch (refusal.status) {
     case 401:
       return invalidKeyHint(config);
+    case 402:
+      return creditHint(message);
     case 403:
       return neededKeyHint(config, message);
     case 404:
@@ -104,6 +106,13 @@ function invalidKeyHint({ keySource, url }: ClientConfig): string {
   return keySource === 'login'
     ? `the key of your login at ${url} is not valid any more: "headgate login" takes another one`
     : 'HEADGATE_API_KEY must hold a key that is valid';
+}
+
+/** A budget's own sentence says when it begins anew. */
+function creditHint(message: string): string | null {
+  if (!message.startsWith('The balance')) return null;
+  const more = '"headgate wallet credit USD --reference TEXT"';
+  return `"headgate wallet" shows it, and a platform administrator adds credit: ${more}`;
 }
 
 /**

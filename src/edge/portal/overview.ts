@@ -119,7 +119,7 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
   const body =
     list.length === 0
       ? empty('No requests yet', 'The first steps make one. It then stands here, with what it cost.')
-      : requestsTable(list, (id) => names.get(id) ?? html`<span class="quiet">${id}</span>`);
+      : requestsTable(list, (id) => names.get(id) ?? html`<span class="quiet">${id}</span>`, { isOfDays: false });
   return html`<section aria-labelledby="requests-title">
     <div class="heading">
       <h2 id="requests-title">Last requests</h2>

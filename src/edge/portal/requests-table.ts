@@ -1,5 +1,5 @@
 import type { RequestAnswer } from './answers.ts';
-import { count, milliseconds, timeInUtc, usd } from './format.ts';
+import { count, milliseconds, timeInUtc, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { badge, table } from './ui.ts';
 import { pathWith } from './visit.ts';
@@ -12,19 +12,24 @@ export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Htm
 const clipped = (name: MaybeHtml): MaybeHtml =>
   typeof name === 'string' ? html`<span class="clipped" title="${name}">${name}</span>` : name;
 
-/**
- * Requests, newest first, by the zone of the days that they are filtered and summed by; each leads to the why of it.
- * @param organization where they are not of the visitor's own
- */
+interface Listing {
+  /** Where they are not of the visitor's own. */
+  readonly organization?: string;
+  /** Where they are filtered and summed by days of UTC, times are of it; else of the reader's zone. */
+  readonly isOfDays: boolean;
+}
+
+/** Requests, newest first; each leads to the why of it. */
 export function requestsTable(
   requests: readonly RequestAnswer[],
   keyName: (id: string) => MaybeHtml,
-  organization = '',
+  { organization = '', isOfDays }: Listing,
 ): Html {
+  const timeOf = isOfDays ? timeInUtc : timeToSecond;
   return table({
     caption: 'Requests, newest first',
     columns: [
-      { title: 'Time (UTC)' },
+      { title: isOfDays ? 'Time (UTC)' : 'Time' },
       { title: 'Model' },
       { title: 'Key' },
       { title: 'Outcome' },
@@ -35,7 +40,7 @@ export function requestsTable(
     ],
     rows: requests.map((request) => [
       html`<a href="${pathWith(`/portal/usage/${request.id}`, { organization_id: organization })}"
-        >${timeInUtc(request.created_at * 1000)}</a
+        >${timeOf(request.created_at * 1000)}</a
       >`,
       request.fallback_for === null
         ? request.model

@@ -222,7 +222,10 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
 function requestList({ data }: ListAnswer<RequestAnswer>, { keys }: Names, range: Range, filters: Filters): MaybeHtml {
   const { organization } = filters;
   if (data.length > 0)
-    return requestsTable(data, (id) => keys.get(id) ?? html`<span class="quiet">${id}</span>`, organization);
+    return requestsTable(data, (id) => keys.get(id) ?? html`<span class="quiet">${id}</span>`, {
+      organization,
+      isOfDays: true,
+    });
   return isNarrowed(filters)
     ? empty(
         'No request matches',

@@ -34,6 +34,18 @@ describe('what is refused says what to type instead', () => {
     }
   });
 
+  it('a request that the balance does not pay for', async () => {
+    const opened = await gateway.request('/v1/organizations', { body: { name: 'Without credit' } });
+    const { management_key: key } = (await opened.json()) as { management_key: string };
+    const poor = await runCli(['chat', '-m', 'chat', 'Hello!'], {
+      env: { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: key },
+    });
+    expect(poor).toMatchObject({ code: 1, stdout: '' });
+    expect(poor.stderr).toMatch(
+      /The balance does not pay for this request: [^\n]*; "headgate wallet" shows it, and a platform administrator adds credit: "headgate wallet credit USD --reference TEXT"\n {2}request [0-9a-f-]{36}\n$/,
+    );
+  });
+
   it('a stack by a word of its title', async () => {
     const [first]: { name: string; title: string }[] = JSON.parse((await words('stacks', 'ls', '--json')).stdout).data;
     expect(first).toBeDefined();

@@ -54,7 +54,8 @@ beforeAll(async () => {
   const keys = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: { id: string }[] };
   for (const { id } of keys.data) {
     const body = { scope: { type: 'api_key', id }, period: 'monthly', amount: '3' };
-    expect((await gateway.request('/v1/budgets', { body })).status).toBe(201);
+    const made = await gateway.request('/v1/budgets', { body });
+    if (made.status !== 201) throw new Error(await made.text());
   }
   for (const [role, visitor] of visitors) seen.set(role, await walk(visitor));
 });

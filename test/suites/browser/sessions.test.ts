@@ -91,7 +91,13 @@ it('times are in the zone of the reader, UTC on hover; a keyboard gets everywher
   const shown = new Intl.DateTimeFormat('en-GB', { timeZone: 'Asia/Tokyo', hour: '2-digit', minute: '2-digit' });
   expect(await time.textContent()).toContain(shown.format(new Date(iso)));
   expect(await time.getAttribute('title')).toBe(`${iso.slice(0, 19).replace('T', ' ')} UTC`);
+  const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'When is it?' }] };
+  await (await gateway.request('/v1/chat/completions', { body })).text();
   await page.goto(gateway.url);
+  const asked = page.getByRole('region', { name: 'Requests, newest first' }).locator('time').first();
+  const when = (await asked.getAttribute('datetime')) ?? '';
+  expect(await asked.textContent()).toContain(shown.format(new Date(when)));
+  expect(await asked.getAttribute('title')).toBe(`${when.slice(0, 19).replace('T', ' ')} UTC`);
   await page.keyboard.press('Tab');
   expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
   await page.keyboard.press('Enter');

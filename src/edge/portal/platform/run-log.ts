@@ -42,7 +42,7 @@ export function logSection(run: RunAnswer, { data, expired, complete, next_after
       ${data.map(line)}
     </div>
     <p class="hint" id="log-state" role="status">
-      ${complete ? run.log_lines === 1 ? 'The only line of the run.' : `All ${count(run.log_lines)} lines of the run.` : 'Lines up to when this page was made.'}
+      ${complete ? (run.log_lines === 1 ? 'The only line of the run.' : `All ${count(run.log_lines)} lines of the run.`) : 'Lines up to when this page was made.'}
     </p>
   </section>`;
 }
