@@ -63,8 +63,18 @@ export function installFallbacks(
 /** Answers are not stored, so that none can be read, canceled or deleted by its id. */
 const storedResponse = /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/;
 
+/** What the SDKs of OpenAI ask about responses beside these, and no engine here does. */
+const ofResponses: Readonly<Record<string, string>> = {
+  '/v1/responses/compact':
+    'No engine here makes a conversation shorter: send what is to be known of it in "input" of the next request.',
+  '/v1/responses/input_tokens':
+    'No engine here counts the tokens of "input" beforehand; /v1/tokenize counts those of "messages".',
+};
+
 /** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
 function nothingAt(path: string, routes: Routes): AppError {
+  const unserved = Object.hasOwn(ofResponses, path) ? ofResponses[path] : undefined;
+  if (unserved !== undefined) return new AppError('not_implemented', { message: unserved, lasting: true });
   if (storedResponse.test(path)) {
     const message = 'Responses are not stored here: send the conversation in "input" of the next request.';
     return new AppError('not_found', { message });
