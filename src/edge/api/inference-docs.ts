@@ -23,8 +23,6 @@ const unserved = [
   '/v1/images/edits',
   '/v1/images/variations',
   '/v1/moderations',
-  '/v1/responses/compact',
-  '/v1/responses/input_tokens',
 ];
 
 const model = z

@@ -140,14 +140,6 @@ const unserved: readonly { readonly path: string; readonly message: string }[] =
   { path: '/v1/images/edits', message: images },
   { path: '/v1/images/variations', message: images },
   {
-    path: '/v1/responses/compact',
-    message: 'No engine here makes a conversation shorter: send what is to be known of it in "input".',
-  },
-  {
-    path: '/v1/responses/input_tokens',
-    message: 'No engine here counts the tokens of "input" alone; /v1/tokenize counts those of "messages".',
-  },
-  {
     path: '/v1/moderations',
     message: 'No model here is made for moderation; a chat model can be asked for a verdict.',
   },

@@ -263,8 +263,6 @@ export const roleRows: readonly RoleRow[] = [
   ...['audio/transcriptions', 'audio/translations', 'audio/speech'].map((path) => openai(`POST /v1/${path}`, 501, {})),
   ...['generations', 'edits', 'variations'].map((path) => openai(`POST /v1/images/${path}`, 501, {})),
   openai('POST /v1/moderations', 501, {}),
-  openai('POST /v1/responses/compact', 501, {}),
-  openai('POST /v1/responses/input_tokens', 501, {}),
   openai('GET /v1/models', 200),
   openai('GET /v1/models/{id}', 200),
   row('GET /v1/pricing', 'public', 200),

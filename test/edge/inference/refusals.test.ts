@@ -355,7 +355,6 @@ describe('a path without /v1', () => {
 
 describe('what OpenAI or Anthropic serve beside', () => {
   it.each([
-    ['/v1/responses/input_tokens', 'POST /v1/tokenize'],
     ['/v1/messages/batches', 'POST /v1/batches'],
     ['/v1/conversations', '"input"'],
     ['/v1/responses/resp_1/cancel', '"input"'],
