@@ -18,9 +18,10 @@ describe('an engine that is killed with texts', () => {
   });
   const ask = (fields: object) => bench.post('/v1/embeddings', { model: 'embed', ...fields });
 
-  /** Of a process, other than one, that has a request. */
-  const pidWithRequest = (not = 0): Promise<number> =>
+  /** Of a process, other than one, that has a request; the one itself once nobody waits for another. */
+  const pidWithRequest = (not = 0, isOver = () => false): Promise<number> =>
     eventually(async () => {
+      if (isOver()) return not;
       const folder = join(bench.gateway.dataDir, 'engines', 'running');
       const records: Body[] = readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')));
       const { data }: Body = await (await bench.gateway.request('/v1/admin/engines')).json();
@@ -32,11 +33,13 @@ describe('an engine that is killed with texts', () => {
     expect((await ask({ input: texts(3) })).status).toBe(200);
     await eventually(async () => (await reconcile(bench)).data[0]?.engines?.prompt_tokens > 0);
     const input = texts(20);
-    const slow = ask({ input, standin: { ttft_ms: 60_000 } });
-    // The replica that is started in its place ends as well, and then the request.
+    let isOver = false;
+    const slow = ask({ input, standin: { ttft_ms: 60_000 } }).finally(() => (isOver = true));
+    // The replica that is started in its place ends as well, unless the request has ended with the first.
     const first = await pidWithRequest();
     process.kill(first, 'SIGKILL');
-    process.kill(await pidWithRequest(first), 'SIGKILL');
+    const second = await Promise.race([pidWithRequest(first, () => isOver), slow.then(() => null)]);
+    if (second !== null) process.kill(second, 'SIGKILL');
     await (await slow).text();
     const found = await eventually(async () => {
       const now = await reconcile(bench);
