@@ -91,7 +91,8 @@ export function createEdges(options: EdgesOptions): Edges {
     wrongKeysPerMinute: config.keys.wrongPerMinute,
     trustedProxies: config.http.trustedProxies,
   });
-  const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
+  const showLimits = createShowLimits(gateway.admission, options.clock);
+  const common = { ...options, guards: { ...guards, showLimits } };
   const heldKeys = createHeldKeys(foundation);
   const inference = createInferenceEdge(common, heldKeys);
   const batches = createBatchesParts({ ...options, inference, heldKeys });

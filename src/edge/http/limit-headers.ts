@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import type { Admission } from '#core/admission/admission.ts';
 import type { LimitsView, LimitView } from '#core/limits/limits.ts';
 import type { Caller } from './http-context.ts';
@@ -13,11 +14,12 @@ function formatDuration(ms: number): string {
 /**
  * The headers of a key's limits: X-RateLimit-* (reset in Unix seconds) of the limit that refused, else of requests per
  * minute, and OpenAI's own for requests and tokens. A limit that there is not has no header.
+ * @param nowMs by the clock that the limits are shown by: that of the machine may be wrong
  */
 export function limitHeaders(
   { requests, tokens }: LimitsView,
+  nowMs: number,
   refused: LimitView | null = null,
-  nowMs = Date.now(),
 ): Record<string, string> {
   const shown = refused ?? requests;
   const headers: Record<string, string> = {};
@@ -43,11 +45,12 @@ export function limitHeaders(
 export type ShowLimits = (caller: Caller) => Record<string, string> | Promise<Record<string, string>>;
 
 /** @param admission says how the limits of a key stand, without counting anything */
-export function createShowLimits(admission: Pick<Admission, 'view'>): ShowLimits {
+export function createShowLimits(admission: Pick<Admission, 'view'>, clock: Pick<Clock, 'now'>): ShowLimits {
   return ({ actor }) => {
     if (actor.kind !== 'key') return {};
     const { key } = actor;
     const view = admission.view({ organizationId: key.organizationId, keyId: key.id, limits: key });
-    return view instanceof Promise ? view.then((known) => limitHeaders(known)) : limitHeaders(view);
+    const headersOf = (known: LimitsView): Record<string, string> => limitHeaders(known, clock.now());
+    return view instanceof Promise ? view.then(headersOf) : headersOf(view);
   };
 }

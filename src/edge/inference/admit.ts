@@ -76,7 +76,7 @@ function keepGrant({ budgets, clock }: AdmitParts, { answer, found, terms }: Cal
     throw refusalError(result, clock.now());
   }
   found.grant = result;
-  setLimitHeaders(answer, result.view);
+  setLimitHeaders(answer, result.view, clock.now());
   if (terms.showsEachLimit) setEachLimit(answer, result.view, clock.now());
   showOutputLimit(answer, result);
   return result;
@@ -107,6 +107,6 @@ function refusalError(refusal: HoldRefusal, nowMs: number): AppError {
     case 'budget_exceeded':
       return budgetError(refusal, nowMs);
     default:
-      return limitError(refusal);
+      return limitError(refusal, nowMs);
   }
 }

@@ -40,10 +40,10 @@ function namesOf({ code, ofProject, view: { limit } }: LimitRefused): {
 }
 
 /** A limit's refusal: how long to wait, in whole seconds rounded up, and the limit that refused in the headers. */
-export function limitError(refused: LimitRefused): AppError {
+export function limitError(refused: LimitRefused, nowMs: number): AppError {
   const seconds = Math.max(1, Math.ceil(refused.retryAfterMs / 1000));
   const headers: Record<string, string> = {
-    ...limitHeaders(refused.limits, refused.view),
+    ...limitHeaders(refused.limits, nowMs, refused.view),
     'retry-after': String(seconds),
   };
   // SDKs obey any wait, and one until tomorrow or next month would hang the call.

@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import { createHash } from 'node:crypto';
 import { formatUsd } from '#base/money.ts';
 import type { Admission } from '#core/admission/admission.ts';
@@ -22,6 +23,7 @@ import { Transcript } from './transcript.ts';
  */
 export interface ReuseParts {
   readonly admission: Admission;
+  readonly clock: Clock;
   readonly cache: ResponseCache;
   readonly contents: Contents;
   readonly idempotency: Idempotency;

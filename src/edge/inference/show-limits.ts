@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import type { Admission, KeyRef, Spender } from '#core/admission/admission.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import { type InferenceCaller, limitHeaders } from '#edge/http/http.ts';
@@ -12,8 +13,8 @@ export function spenderOf({ key, project }: InferenceCaller, user: string | null
   return { organizationId: key.organizationId, keyId: key.id, projectId: project.id, user };
 }
 
-export function setLimitHeaders(answer: Answer, view: LimitsView): void {
-  for (const [name, value] of Object.entries(limitHeaders(view))) answer.setHeader(name, value);
+export function setLimitHeaders(answer: Answer, view: LimitsView, nowMs: number): void {
+  for (const [name, value] of Object.entries(limitHeaders(view, nowMs))) answer.setHeader(name, value);
 }
 
 /** Each limit as "limit remaining milliseconds", where there are several of requests or tokens: for batches alone. */
@@ -25,10 +26,11 @@ export function setEachLimit(answer: Answer, { each = [] }: LimitsView, nowMs: n
 
 /** A request that ends before its limits were asked shows them as they stand. */
 export async function showLimits(
-  { admission }: { readonly admission: Admission },
+  { admission, clock }: { readonly admission: Admission; readonly clock: Clock },
   { answer, found }: Call,
 ): Promise<void> {
   if (found.caller === null || found.grant !== null || answer.gone) return;
   const view = admission.view(keyRefOf(found.caller));
-  setLimitHeaders(answer, view instanceof Promise ? await view : view);
+  const known = view instanceof Promise ? await view : view;
+  setLimitHeaders(answer, known, clock.now());
 }

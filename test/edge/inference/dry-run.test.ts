@@ -70,7 +70,7 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
     const models: Body = await (await bench.gateway.request('/v1/models')).json();
     expect(models.data.find(({ id }: Body) => id === 'cold').status).toBe('cold');
     expect(await bench.wallet(key)).toMatchObject({ balance: '1', held: '0' });
-    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals).toMatchObject({ num_model_requests: 0, refusals: {} });
   });
 
@@ -84,7 +84,7 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
   it('says which refusal a wallet would give', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     expect(await rehearse(ask, { key })).toMatchObject({ admitted: false, refusal: 'insufficient_funds' });
-    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals.refusals).toEqual({});
   });
 

@@ -119,17 +119,20 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
   /** What Claude Code looks for, to ask again for less output. */
   const exceeds = /input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)/;
 
-  it.each([8100, 32_000])('a prompt and %i tokens of output, in Anthropic’s words with what there is', async (asked) => {
-    const messages = [{ role: 'user', content: 'other words '.repeat(1000) }];
-    const fields = { model: 'thinker', messages };
-    const error = await errorOf(await ask({}, { ...fields, max_tokens: asked }));
-    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', code: 'context_length_exceeded' });
-    const [, input = '', output, limit] = exceeds.exec(error.message) ?? [];
-    expect([output, limit]).toEqual([String(asked), '8192']);
-    const left = 8192 - Number(input);
-    expect(left).toBeGreaterThan(1000);
-    expect((await ask({}, { ...fields, max_tokens: left })).status).toBe(200);
-  });
+  it.each([8100, 32_000])(
+    'a prompt and %i tokens of output, in Anthropic’s words with what there is',
+    async (asked) => {
+      const messages = [{ role: 'user', content: 'other words '.repeat(1000) }];
+      const fields = { model: 'thinker', messages };
+      const error = await errorOf(await ask({}, { ...fields, max_tokens: asked }));
+      expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', code: 'context_length_exceeded' });
+      const [, input = '', output, limit] = exceeds.exec(error.message) ?? [];
+      expect([output, limit]).toEqual([String(asked), '8192']);
+      const left = 8192 - Number(input);
+      expect(left).toBeGreaterThan(1000);
+      expect((await ask({}, { ...fields, max_tokens: left })).status).toBe(200);
+    },
+  );
 
   it('a prompt that is longer than the context, in Anthropic’s words', async () => {
     const messages = [{ role: 'user', content: 'other words '.repeat(5000) }];

@@ -124,7 +124,7 @@ describe('while Postgres is away', () => {
     const record = await bench.recordOf(answer, key);
     const after: Body = await bench.wallet(key);
     expect(Number(before.balance) - Number(after.balance)).toBeCloseTo(Number(record.cost), 12);
-    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals.num_model_requests).toBe(2);
   });
 });

@@ -79,7 +79,10 @@ describe('a request of a service account', () => {
     const group = { api_key_id: keyId, project_id: projectId };
     expect(await resultsOf('usage/completions')).toMatchObject([{ ...group, num_model_requests: 1 }]);
     expect(await resultsOf('costs')).toMatchObject([{ ...group, amount: { value: Number(record.cost) } }]);
-    const { data } = await asOwner(`/v1/usage/summary?group_by=key_id,project_id&key_id=${keyId}`, 'GET');
+    const { data } = await asOwner(
+      `/v1/usage/summary?from=2026-01-01&group_by=key_id,project_id&key_id=${keyId}`,
+      'GET',
+    );
     expect(data).toMatchObject([{ key_id: keyId, project_id: projectId, num_model_requests: 1, cost: record.cost }]);
     const content = `/v1/usage/requests/${record.id}/content`;
     const deleted = await bench.gateway.request(content, { method: 'DELETE', key: secret });
