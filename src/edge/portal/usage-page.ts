@@ -214,6 +214,7 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
     hx-target="#results"
     hx-select="#results"
     hx-swap="outerHTML"
+    hx-sync="this:replace"
     hx-trigger="change"
     hx-push-url="true"
   >

@@ -55,7 +55,9 @@ describe('usage and wallet, by hand', () => {
 
   it('shows the days that are typed, whatever range was chosen before, and a range that is chosen after them', async () => {
     const { page } = person;
-    await ask('of today');
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const body = { model: 'standin-chat', max_tokens: 8, messages };
+    await (await gateway.request('/v1/chat/completions', { body })).text();
     await goto('/portal/usage');
     await rows().first().waitFor();
     await page.getByLabel('From (UTC)').fill('2020-01-01');
