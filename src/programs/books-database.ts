@@ -35,13 +35,9 @@ export interface BooksUse {
 /**
  * Works on the database that the gateway of this environment would use, without a gateway; the built-in PostgreSQL is
  * started for it and stopped again.
- * @throws ConfigError where it cannot be read: a gateway runs on the folder, it is not there, or it is another version's
+ * @throws ConfigError where it cannot be read: a gateway runs on the folder and `whileRunning` is not said, it is not there, or
+ *   it is another version's
  */
-export async function withBooks<T>(run: (db: Db) => Promise<T>): Promise<T> {
-  return withBooksDatabase({}, ({ db }) => run(db));
-}
-
-/** The same, for commands that need more of it. @throws ConfigError */
 export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();
   const dataDir = config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.());

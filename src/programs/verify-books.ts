@@ -6,7 +6,7 @@ import { organizationIdsSql, projectOwnersSql } from '#core/accounts/accounts.ts
 import { keyOwnersSql } from '#core/keys/keys.ts';
 import { type BooksFinding, type BooksProof, verifyBooks } from '#core/metering/metering.ts';
 import { type Command, type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
-import { withBooks } from './books-database.ts';
+import { withBooksDatabase } from './books-database.ts';
 
 const ids = { organizations: organizationIdsSql, keys: keyOwnersSql, projects: projectOwnersSql };
 
@@ -27,7 +27,7 @@ export const verifyBooksCommand: Command = {
     const organizationId = readOrganization(context);
     const known = readKnown(textFlag(context, 'expect'));
     const only = organizationId === null ? {} : { organizationId };
-    const proof = await withBooks((db) => verifyBooks(db, { ...only, known, ids }));
+    const proof = await withBooksDatabase({ whileRunning: true }, ({ db }) => verifyBooks(db, { ...only, known, ids }));
     if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
       throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
     }

@@ -155,5 +155,8 @@ function lastLine(now: Engine, verdict: Verdict, timeoutMs: number): string {
     const seconds = timeoutMs / 1000;
     return `${lineOf(now)}; not known after ${seconds} seconds what comes of it, see: ${commandText('show', now.id)}`;
   }
-  return now.state === 'held' ? `${now.id}: held, ${remark(now)}` : lineOf(now);
+  if (now.state === 'held') return `${now.id}: held, ${remark(now)}`;
+  // It is tried again by itself, and why it failed is in what it has printed.
+  const isTried = now.state === 'failed' && (now.last_failure?.retry_at ?? null) !== null;
+  return isTried ? `${lineOf(now)}; what it printed: ${commandText('logs', now.id)}` : lineOf(now);
 }

@@ -94,6 +94,9 @@ function hintOf(config: ClientConfig, refusal: Refusal, message: string): string
       return neededKeyHint(config, message);
     case 404:
       return listHint(refusal.path, message);
+    case 400:
+    case 422:
+      return inputHint(refusal.path, message);
     case 409:
       return runHint(refusal.path, message);
     default:
@@ -140,6 +143,11 @@ function listHint(path: string, message: string): string | null {
   const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
   const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
   return found?.[1] ?? null;
+}
+
+function inputHint(path: string, message: string): string | null {
+  if (!/^\/v1\/stacks\/[^/]+\/apply$/.test(path) || !message.startsWith('inputs.')) return null;
+  return '"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE" or "--inputs FILE.json" sets them';
 }
 
 const goesOn = ['PENDING', 'PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];

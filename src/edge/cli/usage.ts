@@ -10,6 +10,8 @@ import { countFlag } from './wallet.ts';
 
 const sums = {
   num_model_requests: z.number(),
+  /** By error code. */
+  refusals: z.record(z.string(), z.number()).default({}),
   input_tokens: z.number(),
   input_cached_tokens: z.number(),
   output_tokens: z.number(),
@@ -45,6 +47,7 @@ async function usage(context: CommandContext): Promise<number> {
   }
   const numbers = (one: z.output<typeof group>): string[] => [
     String(one.num_model_requests),
+    String(Object.values(one.refusals).reduce((sum, count) => sum + count, 0)),
     String(one.input_tokens),
     String(one.input_cached_tokens),
     String(one.output_tokens),
@@ -52,7 +55,7 @@ async function usage(context: CommandContext): Promise<number> {
   ];
   const rows = parsed.data.map((one) => [...by.map((name) => cellOf(one[fields[name]], name)), ...numbers(one)]);
   const total = ['total', ...by.slice(1).map(() => ''), ...numbers(parsed.totals)];
-  const headings = [...by.map((name) => name.toUpperCase()), 'REQUESTS', 'INPUT', 'CACHED', 'OUTPUT', 'USD'];
+  const headings = [...by.map((name) => name.toUpperCase()), 'REQUESTS', 'REFUSED', 'INPUT', 'CACHED', 'OUTPUT', 'USD'];
   const table = renderTable(headings, [...rows, total], context.terminal.columns);
   context.out(`${timeText(parsed.from)} to ${timeText(parsed.to)} UTC\n${table}`);
   return exitCodes.ok;

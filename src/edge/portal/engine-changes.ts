@@ -55,10 +55,10 @@ export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): M
 }
 
 /** Readings by SIGHUP stand in no audit log: nobody of the portal asked for them. */
-export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt }: EngineFilesAnswer): Html {
+export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt, refused }: EngineFilesAnswer): Html {
   if (reloads.length === 0)
     return empty(
-      'Nobody has had the files read again',
+      refused === null ? 'Nobody has had the files read again' : 'Nothing has changed since the start',
       html`They count as they were ${timeToSecond(readAt * 1000)}. A changed file counts once they are read again: by
       the button above, or by SIGHUP.`,
     );

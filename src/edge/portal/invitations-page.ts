@@ -66,7 +66,7 @@ async function show(visit: Visit, { said = null, typed, refusal, resetRefusal, r
     </section>
     <section aria-labelledby="open-title">
       <h2 id="open-title">Open invitations</h2>
-      ${open.data.length === 0 ? empty('Nobody is invited', 'Who is stands here until the link is used, or for a week.') : invitationTable(visit, open.data)}
+      ${open.data.length === 0 ? empty('Nobody is invited', 'An invitation stands here until its link is used, or for a week.') : invitationTable(visit, open.data)}
       ${older(next)}
     </section>
     ${resetSection(visit, members, resetRefusal ?? null)}`;
@@ -114,7 +114,8 @@ function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Ref
     <form class="form" method="post" action="/portal/reset-links">
       ${formToken(visit)} ${refused(refusal)} ${select('user_id', 'Member', choices, '')}
       <p class="hint">
-        A link sets a new one, once, within an hour. Who is in several organizations asks for it at the sign-in.
+        A link sets a new one, once, within an hour. Somebody who is in several organizations asks for it at the
+        sign-in.
       </p>
       <p class="buttons"><button>Make a link</button></p>
     </form>

@@ -242,19 +242,25 @@ export async function changeKey(visit: Visit, parts: PortalParts, id: string, fo
 }
 
 export async function deletePage(visit: Visit, { clock }: PortalParts, id: string): Promise<Response> {
-  const from = new Date(clock.now() - hourMs).toISOString();
+  const fromMs = clock.now() - hourMs;
+  const from = new Date(fromMs).toISOString();
   const [key, summary] = await Promise.all([
     visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`),
     visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
   ]);
   const used = summary.data.find(({ key_id }) => key_id === key.id);
+  const ends = 'Whatever sends them gets 401 from now on, and what runs is cut off within a second.';
+  const lastUse = timeOf(key.last_used_at, 'never');
   const breaks =
-    used === undefined || used.num_model_requests === 0
-      ? html`<p>Nothing has used it in the last hour. Last use: ${timeOf(key.last_used_at, 'never')}.</p>`
-      : html`<p>
+    used !== undefined && used.num_model_requests > 0
+      ? html`<p>
           <strong>${counted(used.num_model_requests, 'request')} came with it in the last hour</strong>
-          (${usd(used.cost)}). Whatever sends them gets 401 from now on, and what runs is cut off within a second.
-        </p>`;
+          (${usd(used.cost)}). ${ends}
+        </p>`
+      : // What runs is counted when it ends.
+        (key.last_used_at ?? 0) * 1000 >= fromMs
+        ? html`<p><strong>It was used in the last hour</strong>, ${lastUse}, and requests may run. ${ends}</p>`
+        : html`<p>Nothing has used it in the last hour. Last use: ${lastUse}.</p>`;
   const body = html`<div class="confirm">
     <p>
       The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) ends for good: there is no way

@@ -20,6 +20,13 @@ export function modelStatus({ status }: ModelAnswer): Html {
 }
 
 /** How long the first request may wait; null where nothing has to start. */
+const startNotes: Readonly<Record<ModelAnswer['status'], string>> = {
+  ready: 'it runs',
+  starting: 'what comes now waits',
+  cold: 'the first request waits',
+  failed: 'once it can be started',
+};
+
 function coldStart({ status, expected_cold_start_seconds: seconds }: ModelAnswer): string | null {
   if (seconds === null || status === 'ready') return null;
   return seconds < 90 ? `within ${Math.ceil(seconds)} s` : `within ${Math.ceil(seconds / 60)} min`;
@@ -111,7 +118,7 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
       {
         label: 'Expected start',
         value: coldStart(model) ?? 'none',
-        note: model.status === 'ready' ? 'it runs' : 'the first request waits',
+        note: startNotes[model.status],
       },
       { label: 'Context', value: count(model.context_length), note: 'tokens' },
       { label: 'Input', value: amount(own?.input_per_million), note: 'per million tokens' },

@@ -44,6 +44,7 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
   const [seen, troubles] = await Promise.all([read(visit, parts), engineTroubles(visit)]);
+  const warning = balance(visit, seen);
   const live = html`<div
     id="live"
     hx-get="/"
@@ -52,11 +53,13 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
     hx-swap="outerHTML"
     hx-headers='{"X-Poll":"1"}'
   >
-    ${troubles} ${balance(visit, seen)} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
+    ${troubles} ${warning} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
   </div>`;
-  // Whoever has asked nothing yet came for the steps, and the rest is empty.
+  // Whoever has asked nothing yet came for the steps, and the rest is empty; without credit the first step would fail.
   const body =
-    seen.requests?.length === 0 ? html`${firstSteps(visit, seen)} ${live}` : html`${live} ${firstSteps(visit, seen)}`;
+    seen.requests?.length === 0 && warning === null
+      ? html`${firstSteps(visit, seen)} ${live}`
+      : html`${live} ${firstSteps(visit, seen)}`;
   return page(visit, { title: 'Overview', body });
 }
 

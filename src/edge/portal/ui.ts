@@ -88,7 +88,7 @@ const shortCharsMax = 12;
 
 /** A text of any length: people and programs choose names without a space. */
 function cellOf(cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml {
-  if (typeof cell !== 'string' || isNumber) return cell;
+  if (typeof cell !== 'string' || cell === '' || isNumber) return cell;
   if (cell.length > unbrokenCharsMax) return html`<span class="wrap">${cell}</span>`;
   return cell.length <= shortCharsMax ? html`<span class="unbroken">${cell}</span>` : cell;
 }

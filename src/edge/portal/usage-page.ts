@@ -185,7 +185,17 @@ function choices(what: string, known: readonly Choice[], chosen: string): readon
 function dateField(name: string, label: string, value: string): Html {
   return html`<div class="field">
     <label for="${name}">${label}</label>
-    <input type="date" id="${name}" name="${name}" value="${value}" />
+    <input type="date" id="${name}" name="${name}" value="${value}" data-instead="range" />
+  </div>`;
+}
+
+function rangeField(shown: Range['name']): Html {
+  return html`<div class="field">
+    <label for="range">Range</label>
+    <select id="range" name="range" data-instead="from until" data-otherwise="dates">
+      ${ranges.map(({ value, label }) => html`<option value="${value}" ${value === shown ? html`selected` : null}>${label}</option>`)}
+    </select>
+    <input type="hidden" name="shown" value="${shown}" />
   </div>`;
 }
 
@@ -204,11 +214,12 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
     hx-target="#results"
     hx-select="#results"
     hx-swap="outerHTML"
+    hx-sync="this:replace"
     hx-trigger="change"
     hx-push-url="true"
   >
     ${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
-    ${select('range', 'Range', ranges, range.name)} ${dateField('from', 'From (UTC)', range.from)}
+    ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
     ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'By', dimensions, filters.by)}
     ${select('measure', 'Show', measures, filters.measure)}
     ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}

@@ -48,12 +48,14 @@ function dateMs(text: string): number | null {
 
 /**
  * The span that a page's query names; what makes no sense is the last 30 days. Days that are named count whole, and it
- * ends today: of days to come there is nothing.
+ * ends today: of days to come there is nothing. `shown` is the range that the form began with: whoever left it as it was
+ * and typed days beside it means the days.
  */
 export function rangeOf({ context }: Visit, nowMs: number): Range {
   const asked = queryOf(context, 'range').trim();
-  const name = ranges.find(({ value }) => value === asked)?.value ?? '30';
   const [from, until] = [queryOf(context, 'from').trim(), queryOf(context, 'until').trim()];
+  const areTyped = `${from}${until}` !== '' && asked === queryOf(context, 'shown');
+  const name = areTyped ? 'dates' : (ranges.find(({ value }) => value === asked)?.value ?? '30');
   if (name !== 'dates') return { name, ...spanOf(name, nowMs), from: '', until: '' };
   const [fromMs, untilMs] = [dateMs(from), dateMs(until)];
   const today = startOfDay(nowMs);

@@ -228,6 +228,14 @@ describe('headgate engines', () => {
       'start',
       [
         { ...off, phase: 'starting' },
+        { ...off, phase: 'failed', cause: 'It ended.', causeDetail: 'ValueError: no', retryAtMs: 1_800_000_000_000 },
+      ],
+      { code: 1, out: 'plain: failed, It ended; ValueError: no; what it printed: headgate engines logs plain\n' },
+    ],
+    [
+      'start',
+      [
+        { ...off, phase: 'starting' },
         { ...off, phase: 'held' },
       ],
       { code: 1, out: 'plain: held, stopped by a command; to start it: headgate engines start plain\n' },

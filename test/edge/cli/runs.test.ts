@@ -108,6 +108,7 @@ describe('headgate runs, refused', () => {
     for (const field of ['inputs.colour: is not known', 'inputs.count_of: is missing']) {
       expect(wrong.stderr).toContain(field);
     }
+    expect(wrong.stderr).toContain('"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE"');
     const { secret } = await ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key: mine.key });
     const env = { HEADGATE_API_KEY: secret };
     expect((await headgate(['runs', 'apply', 'words', '--cluster', clusterId], { env })).stderr).toContain(

@@ -25,8 +25,10 @@ const textOf = ({ text }: Shown): string =>
     .replaceAll(/\s+/g, ' ');
 
 /** An administrator of an organization of its own, signed in. */
-async function openOwned(): Promise<{ readonly id: string; readonly key: string; readonly owner: Visitor }> {
-  const organization = await openOrganization(bench.gateway, '1');
+async function openOwned(
+  usd: string | null = '1',
+): Promise<{ readonly id: string; readonly key: string; readonly owner: Visitor }> {
+  const organization = await openOrganization(bench.gateway, usd);
   const { email } = await makePerson(bench.gateway, { role: 'admin' }, organization.key);
   return { ...organization, owner: await signInPerson(bench.gateway, email) };
 }
@@ -138,6 +140,13 @@ describe('the overview', () => {
     await (await bench.chat({}, { key })).text();
     await eventually(async () => !isFirst(await owner.get('/')));
     expect((await owner.get('/')).text).toContain('href="/portal/playground"');
+  });
+
+  it('says before the first steps that there is no credit for them', async () => {
+    const { owner } = await openOwned(null);
+    const { text } = await owner.get('/');
+    expect(text.indexOf('The balance pays for nothing more')).toBeGreaterThan(0);
+    expect(text.indexOf('The balance pays for nothing more')).toBeLessThan(text.indexOf('steps-title'));
   });
 
   it('has no message of a link read as HTML, and none that has no end', async () => {

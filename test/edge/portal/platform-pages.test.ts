@@ -113,6 +113,17 @@ describe('a page of the platform', () => {
     expect((await admin.get('/portal/costs?month=never')).text).toContain('must be a month such as 2026-03');
   });
 
+  it('of costs is of what was chosen last, days or a month', async () => {
+    const days = 'from=2026-03-03&to=2026-03-05';
+    const shownOf = async (query: string): Promise<string | undefined> =>
+      /\d{4}-\d\d-\d\d 00:00 until \d{4}-\d\d-\d\d/.exec(
+        (await admin.get(`/portal/costs?${query}`)).text.replaceAll(/<[^>]*>/g, '').replaceAll(/\s+/g, ' '),
+      )?.[0];
+    expect(await shownOf(`month=2026-02&shown=month&${days}`)).toBe('2026-03-03 00:00 until 2026-03-05');
+    expect(await shownOf(`month=2026-02&shown=days&${days}`)).toBe('2026-02-01 00:00 until 2026-03-01');
+    expect(await shownOf(`month=2026-02&${days}`)).toBe('2026-03-03 00:00 until 2026-03-05');
+  });
+
   it('says where hours begin, where there are none', async () => {
     const { text } = await admin.get('/portal/costs?month=2020-01');
     expect(text).toContain('No hours in this time');

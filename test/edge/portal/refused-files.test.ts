@@ -33,6 +33,8 @@ it('files that were refused are said to be, with what is wrong and that the old 
   for (const { text } of [refused, await admin.get('/portal/engines'), await admin.get('/portal/engines')]) {
     expect(text).toContain('The engine files were refused');
     expect(text).toContain('Engines go on by the files as they were');
+    expect(text).toContain('Nothing has changed since the start');
+    expect(text).not.toContain('Nobody has had the files read again');
     expect(text).toMatch(/chat\.yaml:\d+: context_length: /);
     expect(text).not.toContain('<b>many');
     expect(text.match(/role="alert"/g)).toHaveLength(1);

@@ -167,6 +167,17 @@ describe('usage', () => {
     }
   });
 
+  it('is of days that are typed beside the range that the form began with, and of another range that is chosen', async () => {
+    const { id } = await ask();
+    const january = 'from=2026-01-01&until=2026-01-02';
+    const typed = await admin.get(`/portal/usage?range=30&shown=30&${january}`);
+    expect(idsIn(typed)).toEqual([]);
+    expect(typed.text).toMatch(/<option value="dates" selected/);
+    const chosen = await admin.get(`/portal/usage?range=30&shown=dates&${january}`);
+    expect(idsIn(chosen)).toContain(id);
+    expect(chosen.text).not.toContain('2026-01-01');
+  });
+
   it('has no bars of days to come, nor thousands of empty ones: no span that is asked for stops the gateway', async () => {
     await ask();
     for (const days of ['from=1970-01-01&until=9999-12-30', 'from=1970-01-01']) {

@@ -130,6 +130,25 @@ describe('keys, by hand', () => {
     expect((await models(secret)).status).toBe(200);
     await deleteKey('busy');
     expect((await models(secret)).status).toBe(401);
+  });
+
+  it('a delete says of a key that its first request runs, and never that nothing uses it', async () => {
+    const { page } = person;
+    const secret = await makeKey('streams');
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const standin = { tpot_ms: 200, output_tokens: 500 };
+    const body = { model: 'standin-chat', stream: true, messages, standin };
+    const answer = await gateway.request('/v1/chat/completions', { key: secret, body });
+    await expect
+      .poll(async () => {
+        await goto('/portal/keys');
+        await page.getByRole('link', { name: 'Delete streams' }).click();
+        return (await page.locator('main').innerText()).includes('It was used in the last hour');
+      })
+      .toBe(true);
+    expect(await page.locator('main').innerText()).not.toContain('Nothing has used it');
+    await page.getByRole('button', { name: 'Delete streams' }).click();
+    expect(await answer.text()).toContain('This API key was revoked.');
     expect(await keyNamed('busy')).toMatchObject({ status: 'revoked' });
   });
 

@@ -53,6 +53,22 @@ describe('usage and wallet, by hand', () => {
     await page.getByText('No request matches').waitFor();
   });
 
+  it('shows the days that are typed, whatever range was chosen before, and a range that is chosen after them', async () => {
+    const { page } = person;
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const body = { model: 'standin-chat', max_tokens: 8, messages };
+    await (await gateway.request('/v1/chat/completions', { body })).text();
+    await goto('/portal/usage');
+    await rows().first().waitFor();
+    await page.getByLabel('From (UTC)').fill('2020-01-01');
+    await page.getByLabel('Until (UTC)').fill('2020-01-02');
+    await page.waitForURL(/range=dates.*from=2020-01-01.*until=2020-01-02/);
+    await rows().first().waitFor({ state: 'detached' });
+    await page.getByLabel('Range').selectOption('Last 7 days');
+    await rows().first().waitFor();
+    expect(await page.getByLabel('From (UTC)').inputValue()).toBe('');
+  });
+
   it('has what each request cost in sight on a narrow screen, without scrolling sideways', async () => {
     const id = await ask('on the phone');
     const narrow = await browsers.open({ viewport: { width: 360, height: 740 } });

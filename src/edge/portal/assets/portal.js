@@ -64,6 +64,23 @@
     if (button instanceof HTMLButtonElement) void copy(button);
   });
 
+  // Of fields that say the same in two ways the one that was changed last counts: the others are put back. They are named
+  // by `data-instead`; `data-otherwise` is what a field says when it is another that counts.
+  /** @param {EventTarget | null} target @returns {target is HTMLInputElement | HTMLSelectElement} */
+  const isField = (target) => target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
+  document.addEventListener(
+    'change',
+    ({ target }) => {
+      if (!isField(target) || target.value === (target.dataset['otherwise'] ?? '')) return;
+      for (const name of target.dataset['instead']?.split(' ') ?? []) {
+        const other = target.form?.elements.namedItem(name) ?? null;
+        if (isField(other)) other.value = other.dataset['otherwise'] ?? '';
+      }
+    },
+    // Before the form is sent by the same change.
+    true,
+  );
+
   // A second press of a button sends nothing twice; what never got an answer can be sent again in a while.
   document.addEventListener('submit', (event) => {
     const form = event.target;

@@ -87,6 +87,7 @@ function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], 
     hx-target="#results"
     hx-select="#results"
     hx-swap="outerHTML"
+    hx-sync="this:replace"
     hx-trigger="change"
     hx-push-url="true"
   >

@@ -25,9 +25,12 @@ interface Shown {
 export function askedWindow({ context }: Visit, nowMs: number): Asked {
   const text = (name: string): string => queryOf(context, name).trim();
   const [from, to, month] = [text('from'), text('to'), text('month')];
-  const isRange = from !== '' || to !== '';
+  const more = { tz: text('tz'), org: text('org') };
+  // The form began with days: the month beside them is new.
+  const isMonth = month !== '' && text('shown') === 'days';
+  if (!isMonth && (from !== '' || to !== '')) return { from, to, month: '', ...more };
   const now = new Date(nowMs).toISOString().slice(0, 'YYYY-MM'.length);
-  return { from, to, month: isRange ? '' : month === '' ? now : month, tz: text('tz'), org: text('org') };
+  return { from: '', to: '', month: month === '' ? now : month, ...more };
 }
 
 /** As the API takes it. */
@@ -46,16 +49,18 @@ interface WindowField {
   readonly name: 'month' | 'from' | 'to' | 'tz';
   readonly label: string;
   readonly type: 'month' | 'date' | 'text';
+  /** The fields that do not count once this one is changed. */
+  readonly instead?: string;
 }
 
 const fields: readonly WindowField[] = [
-  { name: 'month', label: 'Month', type: 'month' },
-  { name: 'from', label: 'Or from', type: 'date' },
-  { name: 'to', label: 'until before', type: 'date' },
+  { name: 'month', label: 'Month', type: 'month', instead: 'from to' },
+  { name: 'from', label: 'Or from', type: 'date', instead: 'month' },
+  { name: 'to', label: 'until before', type: 'date', instead: 'month' },
   { name: 'tz', label: 'Time zone', type: 'text' },
 ];
 
-function input({ name, label, type }: WindowField, value: string, refusal: Refusal | null): Html {
+function input({ name, label, type, instead }: WindowField, value: string, refusal: Refusal | null): Html {
   const problem = problemOf(refusal, name, label);
   return html`<div class="field">
     <label for="${name}">${label}</label>
@@ -64,6 +69,7 @@ function input({ name, label, type }: WindowField, value: string, refusal: Refus
       id="${name}"
       name="${name}"
       value="${value}"
+      ${instead === undefined ? null : html`data-instead="${instead}"`}
       ${name === 'tz' ? html`list="zones" placeholder="UTC" autocomplete="off"` : null}
       ${problem === null ? null : html`aria-invalid="true" aria-describedby="${name}-problem"`}
     />
@@ -72,6 +78,7 @@ function input({ name, label, type }: WindowField, value: string, refusal: Refus
 }
 
 export function windowForm(path: string, asked: Asked, refusal: Refusal | null, more: MaybeHtml = null): Html {
-  return html`${filterForm(path, [html`${fields.map((one) => input(one, asked[one.name], refusal))}${more}`])}
+  const shown = html`<input type="hidden" name="shown" value="${asked.month === '' ? 'days' : 'month'}" />`;
+  return html`${filterForm(path, [html`${fields.map((one) => input(one, asked[one.name], refusal))}${shown}${more}`])}
     <datalist id="zones">${zones.map((zone) => html`<option value="${zone}"></option>`)}</datalist>`;
 }

@@ -102,7 +102,7 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
 function warning({ code, from, to, hardware_profile: profile }: CostWarningAnswer): Html {
   const texts: Readonly<Record<CostWarningAnswer['code'], string>> = {
     CONVERSION_RATE_MISSING: `There is no rate from ${from ?? ''} to ${to ?? ''}: these costs are shown as they are, in ${from ?? ''}, and marked below. An administrator of the platform adds one under Rates; nothing is guessed.`,
-    RATE_CARD_MISSING: `No rate card prices the hours of ${profile ?? ''}: they count as unrated. An administrator of the platform adds one under Rates.`,
+    RATE_CARD_MISSING: `No rate card prices hours of ${profile ?? ''} that are in this time: they count as unrated. An administrator of the platform adds one under Rates, which holds from the first of these hours on.`,
     AMBIGUOUS_RATE: `Several rate cards price the hours of ${profile ?? ''} in different currencies: they count as unrated until one of them is ended, or the organization has a billing currency.`,
     GPU_PRICE_MISSING: `The rate card of ${profile ?? ''} has no price for GPU-hours: they count as unrated.`,
   };

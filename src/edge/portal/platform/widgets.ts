@@ -140,6 +140,7 @@ export function filterForm(path: string, fields: MaybeHtml): Html {
     hx-target="#results"
     hx-select="#results"
     hx-swap="outerHTML"
+    hx-sync="this:replace"
     hx-trigger="change, submit"
     hx-push-url="true"
   >
