@@ -14,7 +14,9 @@ function openGateway(failed: string, clock: Clock): () => Promise<void> {
   const views = [engine(failed, 'failed', 'The GPU is full.'), engine('embed', 'ready', null)];
   const { accounts, alerts } = api();
   const part = createEngineAlertsPart({ fleet: { list: () => views }, accounts, raising: alerts, clock });
-  return async () => void (await part.jobs?.[0]?.run());
+  return async () => {
+    await part.jobs?.[0]?.run();
+  };
 }
 
 const told = (failed: string) => api().db.sql`

@@ -66,7 +66,7 @@
 
   // Of fields that say the same in two ways the one that was changed last counts: the others are put back. They are named
   // by `data-instead`; `data-otherwise` is what a field says when it is another that counts.
-  /** @param {EventTarget | null} target @returns {target is HTMLInputElement | HTMLSelectElement} */
+  /** @param {unknown} target @returns {target is HTMLInputElement | HTMLSelectElement} */
   const isField = (target) => target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
   document.addEventListener(
     'change',
