@@ -51,13 +51,13 @@ export interface EndpointListing {
   readonly before: string | null;
 }
 
-/** Where organizations want their events sent to. */
 export interface EndpointRotation {
   readonly graceMs: number;
   /** Seconds since the Unix epoch at which it was rotated last, as who asks knows it; absent where that does not matter. */
   readonly rotatedAt?: number | null | undefined;
 }
 
+/** Where organizations want their events sent to. */
 export interface Endpoints {
   /** Newest first. */
   list(listing: EndpointListing): Promise<{ readonly endpoints: readonly Endpoint[]; readonly more: boolean }>;
