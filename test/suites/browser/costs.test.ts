@@ -87,7 +87,7 @@ it('the report shows what it costs by organization, cluster and line, and what w
   await page.goto(`${gateway.url}/portal/costs?${window}&tz=America/Lima`);
   await page.getByText(new RegExp(`^\\s*${day(Date.now() - 2 * dayMs)} 00:00 until .*of America/Lima`)).waitFor();
   await page.getByText('There is no rate from USD to EUR').waitFor();
-  await page.getByText('No rate card prices the hours of h100-8x').waitFor();
+  await page.getByText('No rate card prices hours of h100-8x').waitFor();
   // 8 GPUs for 2 hours and what has gone by since, at 2.50 USD.
   const figures = ((await page.locator('.figures').textContent()) ?? '').replaceAll(/\s+/g, ' ');
   expect(figures).toMatch(/Grand total ?USD 4\d\.\d\d/);
