@@ -60,37 +60,50 @@ export function installFallbacks(
   });
 }
 
-/** What clients may do instead of what OpenAI or Anthropic have at a path. */
-const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
-  [
-    /^\/v1\/messages\/batches(?:\/|$)/,
-    "There is nothing at this path: POST /v1/batches takes batches, in OpenAI's form.",
-  ],
-  // None can be read, canceled or deleted by its id.
-  [
-    /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/,
-    'Responses are not stored here: send the conversation in "input" of the next request.',
-  ],
-  [/^\/v1\/conversations(?:\/|$)/, 'Conversations are not stored here: send all of one in "input" of each request.'],
+interface Instead {
+  readonly path: RegExp;
+  readonly code: 'not_found' | 'not_implemented';
+  readonly message: string;
+}
+
+/** What clients may do instead of what OpenAI or Anthropic have at a path; the first that fits. */
+const instead: readonly Instead[] = [
+  {
+    path: /^\/v1\/responses\/compact$/,
+    code: 'not_implemented',
+    message:
+      'No engine here makes a conversation shorter: send what is to be known of it in "input" of the next request.',
+  },
+  {
+    path: /^\/v1\/responses\/input_tokens$/,
+    code: 'not_implemented',
+    message: 'No engine here counts the tokens of "input" beforehand; /v1/tokenize counts those of "messages".',
+  },
+  {
+    path: /^\/v1\/messages\/batches(?:\/|$)/,
+    code: 'not_found',
+    message: "There is nothing at this path: POST /v1/batches takes batches, in OpenAI's form.",
+  },
+  {
+    // None can be read, canceled or deleted by its id.
+    path: /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/,
+    code: 'not_found',
+    message: 'Responses are not stored here: send the conversation in "input" of the next request.',
+  },
+  {
+    path: /^\/v1\/conversations(?:\/|$)/,
+    code: 'not_found',
+    message: 'Conversations are not stored here: send all of one in "input" of each request.',
+  },
 ];
 
 /** Behind a base URL that says too much: `/v1` of clients that add it, or a whole route. */
 const knownEnd = /^\/.+?(\/(?:chat\/completions|completions|responses|embeddings|messages|models))$/;
 
-/** What the SDKs of OpenAI ask about responses beside these, and no engine here does. */
-const ofResponses: Readonly<Record<string, string>> = {
-  '/v1/responses/compact':
-    'No engine here makes a conversation shorter: send what is to be known of it in "input" of the next request.',
-  '/v1/responses/input_tokens':
-    'No engine here counts the tokens of "input" beforehand; /v1/tokenize counts those of "messages".',
-};
-
 /** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
 function nothingAt(path: string, routes: Routes): AppError {
-  const unserved = Object.hasOwn(ofResponses, path) ? ofResponses[path] : undefined;
-  if (unserved !== undefined) return new AppError('not_implemented', { message: unserved, lasting: true });
-  const sentence = instead.find(([pattern]) => pattern.test(path))?.[1];
-  if (sentence !== undefined) return new AppError('not_found', { message: sentence });
+  const said = instead.find((one) => one.path.test(path));
+  if (said !== undefined) return new AppError(said.code, { message: said.message });
   const [, end] = knownEnd.exec(path) ?? [];
   if (end !== undefined && routes.methodsAt(`/v1${path}`).length === 0) {
     return new AppError('not_found', { message: `There is nothing at this path; ${end} is at /v1${end}.` });

@@ -64,19 +64,13 @@ const sentTwice: Refusal = {
 export async function rotateKey(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
   const before = await visit.get<KeyAnswer>(pathOf(id));
   const grace = form.text('grace_seconds');
-  // A second secret out of one form would end the first before anybody has kept it.
-  if (form.text('last4') !== before.last4) return formPage(visit, before, grace, sentTwice);
   const seconds = /^\d{1,9}$/.test(grace) ? Number(grace) : null;
-  const body = { grace_seconds: seconds, last4: before.last4 };
+  // A second secret out of one form would end the first before anybody has kept it.
+  const body = { grace_seconds: seconds, last4: form.text('last4') };
   const made = await visit.send<CreatedKeyAnswer>('POST', `${pathOf(id)}/rotate`, body);
   if (made.ok) return rotatedPage(visit, parts, { before, key: made.body, seconds: seconds ?? 0 });
-  const isTwice = made.refusal.problems.has('last4');
-  return formPage(
-    visit,
-    isTwice ? await visit.get<KeyAnswer>(pathOf(id)) : before,
-    grace,
-    isTwice ? sentTwice : made.refusal,
-  );
+  if (!made.refusal.problems.has('last4')) return formPage(visit, before, grace, made.refusal);
+  return formPage(visit, await visit.get<KeyAnswer>(pathOf(id)), grace, sentTwice);
 }
 
 interface Rotated {

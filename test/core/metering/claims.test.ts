@@ -1,63 +1,23 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { systemAuthor } from '#core/audit/audit.ts';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { createWriter, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { createIdempotency } from '#core/requests/requests.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { costPicoUsd, creditPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
 import { recordOf } from './recorded-usage.ts';
 import { openTestBooks, type TestBooks } from './test-books.ts';
 
 /** Requests with an Idempotency-Key: the books charge one of each key, whoever runs them and however they come. */
 
-const creditPicoUsd = 1_000_000_000n;
-const costPicoUsd = 3_000_000n;
-
-let database: TestDatabase;
-let db: Db;
-let proxy: DatabaseProxy;
-let books: TestBooks;
+const bench = useBooksBehindProxy();
+/** Of another gateway, past the proxy. */
 let other: TestBooks;
-let dataDir: string;
-
 beforeAll(async () => {
-  database = await createTestDatabase();
-  db = connectDb(database.url);
-  proxy = await startDatabaseProxy(database.url);
-  dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs: 2000 });
-  other = await openTestBooks({ db, databaseUrl: database.url });
+  other = await openTestBooks({ db: bench.db, databaseUrl: bench.database.url });
 });
-afterEach(() => proxy.restore());
-afterAll(async () => {
-  await books.close();
-  await other.close();
-  await proxy.close();
-  await db.close();
-  await database.drop();
-  await rm(dataDir, { recursive: true });
-});
-
-interface Organization {
-  readonly id: string;
-  readonly keyId: string;
-  readonly projectId: string;
-}
-
-async function openOrganization(): Promise<Organization> {
-  const id = uuidv7();
-  await db.orm.transaction((tx) => books.wallet.open(tx, id));
-  const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
-  await books.wallet.credit({ ...booking, author: systemAuthor });
-  return { id, keyId: uuidv7(), projectId: uuidv7() };
-}
+afterAll(() => other.close());
 
 /** A completed request of an Idempotency-Key. */
 function claiming(
@@ -73,7 +33,7 @@ function claiming(
 }
 
 async function rowOf({ keyId }: Organization, idempotencyKey: string) {
-  const [row] = await db.sql`select request_id::text, state, encode(answer, 'hex') as answer from idempotency_keys
+  const [row] = await bench.db.sql`select request_id::text, state, encode(answer, 'hex') as answer from idempotency_keys
     where key_id = ${keyId} and idempotency_key = ${idempotencyKey}`;
   return row;
 }
@@ -81,7 +41,9 @@ async function rowOf({ keyId }: Organization, idempotencyKey: string) {
 /** What was charged of records, in their order; null where there is none. */
 async function chargedOf(organization: Organization, records: readonly UsageRecord[]) {
   const all = await Promise.all(
-    records.map(({ id }) => books.metering.reports.readRecord({ organizationId: organization.id, keyId: null, id })),
+    records.map(({ id }) =>
+      bench.books.metering.reports.readRecord({ organizationId: organization.id, keyId: null, id }),
+    ),
   );
   return all.map((found) =>
     found === null ? null : [found.record.costPicoUsd, found.record.writtenOffPicoUsd, found.record.reason],
@@ -92,17 +54,17 @@ const charged = [costPicoUsd, 0n, null];
 const repeated = [0n, costPicoUsd, 'repeated_idempotency_key'];
 
 async function expectCharged(organization: Organization, requests: number): Promise<void> {
-  expect(await books.wallet.balance(organization.id)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
-  expect(await books.wallet.verify(organization.id)).toMatchObject({ balanced: true, entriesBroken: 0 });
-  const proof = await verifyBooks(db);
+  expect(await bench.books.wallet.balance(organization.id)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
+  expect(await bench.books.wallet.verify(organization.id)).toMatchObject({ balanced: true, entriesBroken: 0 });
+  const proof = await verifyBooks(bench.db);
   expect(proof.findings).toEqual([]);
 }
 
 describe('a request with an Idempotency-Key', () => {
   it('is charged and has its answer kept at once, and a repeated write changes neither', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const record = claiming(organization, 'a', Buffer.from('answer'));
-    for (let round = 0; round < 2; round += 1) expect(await books.metering.settle(record)).toBe('booked');
+    for (let round = 0; round < 2; round += 1) expect(await bench.books.metering.settle(record)).toBe('booked');
     const answer = Buffer.from('answer').toString('hex');
     expect(await rowOf(organization, 'a')).toEqual({ request_id: record.id, state: 'done', answer });
     expect(await chargedOf(organization, [record])).toEqual([charged]);
@@ -110,24 +72,24 @@ describe('a request with an Idempotency-Key', () => {
   });
 
   it('is not charged where another one of its key was, by this gateway or by another, and says so', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const [first, second, third] = ['1', '2', '3'].map((text) => claiming(organization, 'a', Buffer.from(text)));
     if (first === undefined || second === undefined || third === undefined) throw new Error('there are three');
     await other.metering.settle(first);
-    await Promise.all([books.metering.settle(second), books.metering.settle(third)]);
+    await Promise.all([bench.books.metering.settle(second), bench.books.metering.settle(third)]);
     expect(await chargedOf(organization, [first, second, third])).toEqual([charged, repeated, repeated]);
     expect(await rowOf(organization, 'a')).toMatchObject({ request_id: first.id, answer: '31' });
-    expect(books.metering.booked(second)).toMatchObject({ chargedPicoUsd: 0n });
+    expect(bench.books.metering.booked(second)).toMatchObject({ chargedPicoUsd: 0n });
     expect(other.metering.booked(first)).toMatchObject({ chargedPicoUsd: costPicoUsd });
     await expectCharged(organization, 1);
   });
 
   it('is charged once of many that settle at the same moment on two gateways', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const records = Array.from({ length: 40 }, (_, index) =>
       claiming(organization, String(index % 4), Buffer.from(String(index))),
     );
-    await Promise.all(records.map((record, index) => (index % 3 === 0 ? other : books).metering.settle(record)));
+    await Promise.all(records.map((record, index) => (index % 3 === 0 ? other : bench.books).metering.settle(record)));
     const amounts = await chargedOf(organization, records);
     expect(amounts.filter((amount) => amount?.[0] === costPicoUsd)).toHaveLength(4);
     for (const index of [0, 1, 2, 3]) {
@@ -138,13 +100,13 @@ describe('a request with an Idempotency-Key', () => {
   });
 
   it('that failed midway is not charged where another one of its key was answered', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const [done, failed, alone] = ['a', 'a', 'b'].map((key) => claiming(organization, key, null));
     if (done?.claim === undefined || failed?.claim === undefined || alone?.claim === undefined) throw new Error('none');
-    await books.metering.settle(done);
+    await bench.books.metering.settle(done);
     const how = { outcome: 'failed', reason: 'upstream_error' } as const;
-    await books.metering.settle({ ...failed, ...how, claim: { ...failed.claim, keeps: false } });
-    await books.metering.settle({ ...alone, ...how, claim: { ...alone.claim, keeps: false } });
+    await bench.books.metering.settle({ ...failed, ...how, claim: { ...failed.claim, keeps: false } });
+    await bench.books.metering.settle({ ...alone, ...how, claim: { ...alone.claim, keeps: false } });
     const [, loser, own] = await chargedOf(organization, [done, failed, alone]);
     expect([loser, own]).toEqual([
       [0n, costPicoUsd, 'upstream_error'],
@@ -155,33 +117,33 @@ describe('a request with an Idempotency-Key', () => {
   });
 
   it('is charged, and takes nothing away, where its key has expired meanwhile', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const [first, late] = ['1', '2'].map((text) => claiming(organization, 'a', Buffer.from(text)));
     if (first?.claim === undefined || late?.claim === undefined) throw new Error('there are two');
-    await books.metering.settle(first);
-    await books.metering.settle({ ...late, claim: { ...late.claim, expiresAt: new Date(0).toISOString() } });
+    await bench.books.metering.settle(first);
+    await bench.books.metering.settle({ ...late, claim: { ...late.claim, expiresAt: new Date(0).toISOString() } });
     expect(await rowOf(organization, 'a')).toMatchObject({ request_id: first.id, answer: '31' });
     await expectCharged(organization, 2);
   });
 
   it('is cut to what the wallet holds, and keeps its answer', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const record = claiming(organization, 'a', Buffer.from('x'), { costPicoUsd: creditPicoUsd + 5n });
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     expect(await chargedOf(organization, [record])).toEqual([[creditPicoUsd, 5n, null]]);
     expect(await rowOf(organization, 'a')).toMatchObject({ request_id: record.id, state: 'done' });
   });
 });
 
 describe('what a wallet holds', () => {
-  const own = () => createWriter({ db, clock: systemClock, wallet: books.wallet });
+  const own = () => createWriter({ db: bench.db, clock: systemClock, wallet: bench.books.wallet });
   /** One after the other in the order of their ids. */
   const at = (index: number, picoUsd: bigint) => ({ id: uuidv7(Date.now() + index), costPicoUsd: picoUsd });
 
   it("is not kept from others by a request whose Idempotency-Key is another one's", async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const done = claiming(organization, 'a', null);
-    await books.metering.settle(done);
+    await bench.books.metering.settle(done);
     const left = creditPicoUsd - costPicoUsd;
     const batch = [
       claiming(organization, 'a', null, at(1, left)),
@@ -200,12 +162,12 @@ describe('what a wallet holds', () => {
       [0n, 5n],
     ]);
     expect(new Set(writtenOff.values())).toEqual(new Set([2n, 5n, left]));
-    expect(await books.wallet.balance(organization.id)).toBe(0n);
-    expect((await verifyBooks(db)).findings).toEqual([]);
+    expect(await bench.books.wallet.balance(organization.id)).toBe(0n);
+    expect((await verifyBooks(bench.db)).findings).toEqual([]);
   });
 
   it('is not kept from others by one that failed, and whose key is answered by the same batch', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const failed = claiming(organization, 'a', null, { ...at(1, creditPicoUsd), outcome: 'failed', reason: 'timeout' });
     if (failed.claim === undefined) throw new Error('it has one');
     const batch = [
@@ -220,7 +182,7 @@ describe('what a wallet holds', () => {
       [creditPicoUsd, 0n],
       [0n, 1n],
     ]);
-    expect((await verifyBooks(db)).findings).toEqual([]);
+    expect((await verifyBooks(bench.db)).findings).toEqual([]);
   });
 });
 
@@ -236,11 +198,12 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
 
   /** As if so many hours had passed since the key was written. */
   const pass = ({ keyId }: Organization, hours: number) =>
-    db.sql`update idempotency_keys set expires_at = expires_at - make_interval(hours => ${hours}) where key_id = ${keyId}`;
+    bench.db
+      .sql`update idempotency_keys set expires_at = expires_at - make_interval(hours => ${hours}) where key_id = ${keyId}`;
 
   const sweep = () =>
     createIdempotency({
-      db,
+      db: bench.db,
       clock: systemClock,
       log: createLog('silent'),
       gatewayId: uuidv7(),
@@ -253,26 +216,26 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     ['whole', true, repeated],
     ['broken off', false, [0n, costPicoUsd, 'upstream_error']],
   ])('is not charged where another one was, of the same time (%s)', async (_what, keeps, expected) => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const done = claimingUntil(organization, 24);
-    await books.metering.settle(done);
+    await bench.books.metering.settle(done);
     await pass(organization, 25);
     await sweep();
     const late = claimingUntil(organization, -1.5);
     const ending = keeps ? {} : ({ outcome: 'failed', reason: 'upstream_error' } as const);
-    await books.metering.settle({ ...late, ...ending, claim: { ...late.claim, keeps } });
+    await bench.books.metering.settle({ ...late, ...ending, claim: { ...late.claim, keeps } });
     expect(await chargedOf(organization, [done, late])).toEqual([charged, expected]);
     expect(await rowOf(organization, 'a')).toEqual({ request_id: done.id, state: 'done', answer: null });
     await expectCharged(organization, 1);
   });
 
   it('is not charged beside another one that is booked as late', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const records = [-30, -29, -28].map((hours) => claimingUntil(organization, hours));
-    await Promise.all(records.map((record, index) => (index === 0 ? other : books).metering.settle(record)));
+    await Promise.all(records.map((record, index) => (index === 0 ? other : bench.books).metering.settle(record)));
     await sweep();
     const later = claimingUntil(organization, -27);
-    await books.metering.settle(later);
+    await bench.books.metering.settle(later);
     const amounts = await chargedOf(organization, [...records, later]);
     expect(amounts.filter((amount) => amount?.[0] === costPicoUsd)).toHaveLength(1);
     expect(await rowOf(organization, 'a')).toMatchObject({ state: 'done', answer: null });
@@ -280,23 +243,23 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
   });
 
   it('is charged where the key has stood for another request since, and takes it from none that runs', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const running = uuidv7();
-    await db.sql`insert into idempotency_keys
+    await bench.db.sql`insert into idempotency_keys
       (key_id, idempotency_key, body_hash, request_id, gateway_id, state, lease_until, expires_at)
       values (${organization.keyId}, 'a', ${Buffer.alloc(32, 1)}, ${running}, ${uuidv7()}, 'running', now(),
         now() + interval '23.5 hours')`;
-    await books.metering.settle(claimingUntil(organization, -1));
+    await bench.books.metering.settle(claimingUntil(organization, -1));
     expect(await rowOf(organization, 'a')).toEqual({ request_id: running, state: 'running', answer: null });
     await expectCharged(organization, 1);
   });
 
   it('is charged beside one of another time that is written with it, which keeps its answer', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const records = [-1, 23.5, -1.5, -50].map((hours, i) =>
       claimingUntil(organization, hours, { id: uuidv7(Date.now() + i) }),
     );
-    await createWriter({ db, clock: systemClock, wallet: books.wallet }).write(records);
+    await createWriter({ db: bench.db, clock: systemClock, wallet: bench.books.wallet }).write(records);
     expect(await chargedOf(organization, records)).toEqual([charged, charged, repeated, charged]);
     const answer = Buffer.from('answer').toString('hex');
     expect(await rowOf(organization, 'a')).toEqual({ request_id: records[1]?.id, state: 'done', answer });
@@ -304,8 +267,8 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
   });
 
   it('finds that for a week, and no row longer than that', async () => {
-    const organization = await openOrganization();
-    await books.metering.settle(claimingUntil(organization, 24));
+    const organization = await bench.openOrganization();
+    await bench.books.metering.settle(claimingUntil(organization, 24));
     await sweep();
     expect(await rowOf(organization, 'a')).toMatchObject({ answer: Buffer.from('answer').toString('hex') });
     await pass(organization, 24 * 8 - 1);
@@ -314,8 +277,8 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     await pass(organization, 1);
     await sweep();
     expect(await rowOf(organization, 'a')).toBeUndefined();
-    await books.metering.settle(claimingUntil(organization, 24));
-    await db.sql`update idempotency_keys set state = 'running' where key_id = ${organization.keyId}`;
+    await bench.books.metering.settle(claimingUntil(organization, 24));
+    await bench.db.sql`update idempotency_keys set state = 'running' where key_id = ${organization.keyId}`;
     await pass(organization, 25);
     await sweep();
     expect(await rowOf(organization, 'a')).toBeUndefined();
@@ -324,11 +287,11 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
 
 describe('an answer', () => {
   it('of 8 MB is kept with its charge, and does not take that of another one', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const large = randomBytes(8_000_000);
     const [first, second] = [large, randomBytes(1_000_000)].map((answer) => claiming(organization, 'a', answer));
     if (first === undefined || second === undefined) throw new Error('there are two');
-    await Promise.all([first, claiming(organization, 'b', null)].map((record) => books.metering.settle(record)));
+    await Promise.all([first, claiming(organization, 'b', null)].map((record) => bench.books.metering.settle(record)));
     await other.metering.settle(second);
     const row = await rowOf(organization, 'a');
     expect(row).toMatchObject({ request_id: first.id, state: 'done' });
@@ -341,16 +304,16 @@ describe('an answer', () => {
     ['is booked from the spool with its charge, once', 100_000, true],
     ['that is too large for the spool is left out, and billed once all the same', 5_000_000, false],
   ])('%s', async (_what, bytes, isKept) => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const answer = randomBytes(bytes);
     const record = claiming(organization, 'a', answer);
     const loser = claiming(organization, 'b', answer);
-    proxy.refuse();
-    for (const one of [record, loser]) expect(await books.metering.settle(one)).toBe('spooled');
+    bench.proxy.refuse();
+    for (const one of [record, loser]) expect(await bench.books.metering.settle(one)).toBe('spooled');
     const winner = claiming(organization, 'b', Buffer.from('w'));
     await other.metering.settle(winner);
-    proxy.restore();
-    await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+    bench.proxy.restore();
+    await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
     const row = await rowOf(organization, 'a');
     expect(row).toMatchObject({ request_id: record.id, state: 'done' });
     expect(row?.['answer'] === (isKept ? answer.toString('hex') : null)).toBe(true);

@@ -1,67 +1,23 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { systemAuthor } from '#core/audit/audit.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { createIdempotency, type IdempotentTurn } from '#core/requests/requests.ts';
-import { type DatabaseProxy, startDatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { costPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
 import { recordOf } from './recorded-usage.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
 
 /** Requests of batches, by their Idempotency-Keys: what is charged of them has its answer until the batch is ended. */
 
-const creditPicoUsd = 1_000_000_000n;
-const costPicoUsd = 3_000_000n;
 const hourMs = 3_600_000;
 const line = '§batch_x/0';
-
-let database: TestDatabase;
-let db: Db;
-let proxy: DatabaseProxy;
-let books: TestBooks;
-let dataDir: string;
-
-beforeAll(async () => {
-  database = await createTestDatabase();
-  db = connectDb(database.url);
-  proxy = await startDatabaseProxy(database.url);
-  dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs: 2000 });
-});
-afterEach(() => proxy.restore());
-afterAll(async () => {
-  await books.close();
-  await proxy.close();
-  await db.close();
-  await database.drop();
-  await rm(dataDir, { recursive: true });
-});
-
-interface Organization {
-  readonly id: string;
-  readonly keyId: string;
-  readonly projectId: string;
-}
-
-async function openOrganization(): Promise<Organization> {
-  const id = uuidv7();
-  await db.orm.transaction((tx) => books.wallet.open(tx, id));
-  const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
-  await books.wallet.credit({ ...booking, author: systemAuthor });
-  return { id, keyId: uuidv7(), projectId: uuidv7() };
-}
+const bench = useBooksBehindProxy();
 
 /** What a gateway knows of Idempotency-Keys; each is another one. */
 const gateway = () =>
   createIdempotency({
-    db,
+    db: bench.db,
     clock: systemClock,
     log: createLog('silent'),
     gatewayId: uuidv7(),
@@ -98,14 +54,15 @@ function recordFor(
 
 /** As if so many hours had passed since. */
 const pass = ({ keyId }: Organization, hours: number) =>
-  db.sql`update idempotency_keys set expires_at = expires_at - make_interval(hours => ${hours}) where key_id = ${keyId}`;
+  bench.db
+    .sql`update idempotency_keys set expires_at = expires_at - make_interval(hours => ${hours}) where key_id = ${keyId}`;
 
 /** As where the gateway is known to be gone that runs it. */
 const lapse = ({ keyId }: Organization) =>
-  db.sql`update idempotency_keys set lease_until = '-infinity' where key_id = ${keyId} and state = 'running'`;
+  bench.db.sql`update idempotency_keys set lease_until = '-infinity' where key_id = ${keyId} and state = 'running'`;
 
 async function rowOf({ keyId }: Organization) {
-  const [row] = await db.sql<{ request_id: string; state: string; answer: Buffer | null }[]>`
+  const [row] = await bench.db.sql<{ request_id: string; state: string; answer: Buffer | null }[]>`
     select request_id::text, state, answer from idempotency_keys where key_id = ${keyId}`;
   return row;
 }
@@ -113,9 +70,9 @@ async function rowOf({ keyId }: Organization) {
 /** What was charged of records, in their order, by books that are right; null where there is none. */
 async function chargedOf({ id: organizationId }: Organization, records: readonly UsageRecord[]) {
   const all = await Promise.all(
-    records.map(({ id }) => books.metering.reports.readRecord({ organizationId, keyId: null, id })),
+    records.map(({ id }) => bench.books.metering.reports.readRecord({ organizationId, keyId: null, id })),
   );
-  expect((await verifyBooks(db)).findings).toEqual([]);
+  expect((await verifyBooks(bench.db)).findings).toEqual([]);
   return all.map((found) => found?.record.costPicoUsd ?? null);
 }
 
@@ -124,10 +81,10 @@ const conclude = ({ keyId }: Organization) => gateway().conclude(keyId, [line]);
 
 describe('an answer to a line that was charged', () => {
   it('is kept for two days more than the day of its batch, and its charge for a week after that', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     const record = recordFor(organization, asked, Buffer.from('answer'));
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     await pass(organization, 71);
     await gateway().deleteOld();
     expect(await conclude(organization)).toEqual([line]);
@@ -142,52 +99,52 @@ describe('an answer to a line that was charged', () => {
   });
 
   it('is kept where it is booked from the spool as late', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await pass(organization, 47);
     await gateway().deleteOld();
-    await books.metering.settle(recordFor(organization, asked, Buffer.from('answer'), 47));
+    await bench.books.metering.settle(recordFor(organization, asked, Buffer.from('answer'), 47));
     expect(await conclude(organization)).toEqual([line]);
     expect(await kept(organization)).toEqual({ requestId: asked.requestId, answer: Buffer.from('answer') });
   });
 
   it('is found as long as nobody has swept it, whatever its age, as in a database that was restored', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
-    await books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
+    await bench.books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
     await pass(organization, 100);
     expect(await conclude(organization)).toEqual([line]);
     expect(await kept(organization)).toEqual({ requestId: asked.requestId, answer: Buffer.from('answer') });
   });
 
   it('is dropped when it is not needed any more, and its line is not charged again', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const [former, next] = [await ask(organization), uuidv7()];
     const record = recordFor(organization, former, Buffer.from('answer'));
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     await gateway().forget(organization.keyId, [line, '§batch_x/1']);
     expect(await rowOf(organization)).toEqual({ request_id: record.id, state: 'done', answer: null });
     const late = recordFor(organization, { ...former, requestId: next }, Buffer.from('late'), -23);
-    await books.metering.settle(late);
+    await bench.books.metering.settle(late);
     expect(await chargedOf(organization, [record, late])).toEqual([costPicoUsd, 0n]);
     expect(await rowOf(organization)).toMatchObject({ request_id: record.id, answer: null });
   });
 
   it('is not dropped of a request that runs, nor of another line', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(Buffer.from('kept'));
     await gateway().forget(organization.keyId, [line]);
     expect(await rowOf(organization)).toMatchObject({ state: 'running', answer: Buffer.from('kept') });
-    await books.metering.settle(recordFor(organization, asked, null));
+    await bench.books.metering.settle(recordFor(organization, asked, null));
     await gateway().forget(organization.keyId, ['§batch_x/1']);
     expect(await rowOf(organization)).toMatchObject({ state: 'done', answer: Buffer.from('kept') });
   });
 
   it("goes after a day where it is a client's", async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization, gateway(), 'batch_x/0');
-    await books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
+    await bench.books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
     await pass(organization, 25);
     await gateway().deleteOld();
     expect(await rowOf(organization)).toEqual({ request_id: asked.requestId, state: 'done', answer: null });
@@ -196,25 +153,25 @@ describe('an answer to a line that was charged', () => {
 
 describe('a line', () => {
   it('is charged once in all the time that its answer is kept, also where both are written at once', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     const records = [0, 30, 60].map((hours, at) =>
       recordFor(organization, { ...asked, requestId: uuidv7(Date.now() + at) }, Buffer.from(String(at)), hours),
     );
-    await Promise.all(records.map((record) => books.metering.settle(record)));
+    await Promise.all(records.map((record) => bench.books.metering.settle(record)));
     const amounts = await chargedOf(organization, records);
     expect(amounts.filter((amount) => amount === costPicoUsd)).toHaveLength(1);
     expect(amounts.filter((amount) => amount === 0n)).toHaveLength(2);
   });
 
   it('is not charged once its batch has ended, however late its gateway books it', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await pass(organization, 60);
     await gateway().deleteOld();
     expect(await conclude(organization)).toEqual([]);
     const late = recordFor(organization, asked, Buffer.from('late'), 60);
-    await books.metering.settle(late);
+    await bench.books.metering.settle(late);
     expect(await chargedOf(organization, [late])).toEqual([0n]);
     expect(await rowOf(organization)).toMatchObject({ state: 'done', answer: null });
   });
@@ -224,27 +181,27 @@ describe('an answer that is kept ahead of its charge', () => {
   const large = randomBytes(5_000_000);
 
   it('is the one of its line once that is charged, and of no use before', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);
     expect(await kept(organization)).toBeNull();
-    await books.metering.settle(recordFor(organization, asked, null));
+    await bench.books.metering.settle(recordFor(organization, asked, null));
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
   it('is there where the charge waited on disk, which does not carry it', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);
-    proxy.refuse();
-    expect(await books.metering.settle(recordFor(organization, asked, null))).toBe('spooled');
-    proxy.restore();
-    await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+    bench.proxy.refuse();
+    expect(await bench.books.metering.settle(recordFor(organization, asked, null))).toBe('spooled');
+    bench.proxy.restore();
+    await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
   it('stays with the line where another gateway has it, which fails, and the first one is charged late', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const former = await ask(organization);
     await former.turn.keep(large);
     await lapse(organization);
@@ -253,14 +210,14 @@ describe('an answer that is kept ahead of its charge', () => {
     next.turn.end({ kind: 'none' }, null);
     await other.close();
     const record = recordFor(organization, former, null);
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     expect(await chargedOf(organization, [record])).toEqual([costPicoUsd]);
     expect(await kept(organization)).toMatchObject({ requestId: record.id });
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
   it('leaves its line to the next one where nothing was charged', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const one = gateway();
     const former = await ask(organization, one);
     await former.turn.keep(large);
@@ -268,32 +225,32 @@ describe('an answer that is kept ahead of its charge', () => {
     await one.close();
     const next = await ask(organization);
     const record = recordFor(organization, next, Buffer.from('next'));
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     expect(await kept(organization)).toEqual({ requestId: record.id, answer: Buffer.from('next') });
   });
 
   it('is refused where another one was charged meanwhile, and that one has its own', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const former = await ask(organization);
     await former.turn.keep(large);
     await lapse(organization);
     const next = await ask(organization);
     const records = [recordFor(organization, former, null), recordFor(organization, next, null)] as const;
-    await books.metering.settle(records[0]);
+    await bench.books.metering.settle(records[0]);
     await expect(next.turn.keep(Buffer.from('next'))).rejects.toMatchObject({ code: 'billing_unavailable' });
-    await books.metering.settle(records[1]);
+    await bench.books.metering.settle(records[1]);
     expect(await chargedOf(organization, records)).toEqual([costPicoUsd, 0n]);
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
   it('is refused once the batch has ended', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);
     expect(await conclude(organization)).toEqual([]);
     await expect(asked.turn.keep(large)).rejects.toMatchObject({ code: 'billing_unavailable' });
     const record = recordFor(organization, asked, null);
-    await books.metering.settle(record);
+    await bench.books.metering.settle(record);
     expect(await chargedOf(organization, [record])).toEqual([0n]);
     expect(await rowOf(organization)).toMatchObject({ state: 'done', answer: null });
   });

@@ -2,94 +2,59 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openBooks } from '#app/books.ts';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createQuarantineReview, type UsageRecord } from '#core/metering/metering.ts';
 import { recordJson } from '#core/metering/spooled-record.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import {
+  costPicoUsd,
+  creditPicoUsd,
+  spoolAfterMs,
+  type Organization,
+  useBooksBehindProxy,
+} from './books-behind-proxy.ts';
 import { recordOf } from './recorded-usage.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { openTestBooks } from './test-books.ts';
 
-// More than a commit takes on a busy machine, so that none is spooled by chance.
-const spoolAfterMs = 2000;
-const creditPicoUsd = 1_000_000_000n;
-const costPicoUsd = 3_000_000n;
+const bench = useBooksBehindProxy();
 
-interface Organization {
-  readonly id: string;
-  readonly keyId: string;
-  readonly projectId: string;
-}
-
-let database: TestDatabase;
-/** What no outage touches. */
-let db: Db;
-let proxy: DatabaseProxy;
-let books: TestBooks;
-let dataDir: string;
-
-beforeAll(async () => {
-  database = await createTestDatabase();
-  db = connectDb(database.url);
-  proxy = await startDatabaseProxy(database.url);
-  dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs });
-});
-afterEach(() => proxy.restore());
-afterAll(async () => {
-  await books.close();
-  await proxy.close();
-  await db.close();
-  await database.drop();
-  await rm(dataDir, { recursive: true });
-});
-
-async function openOrganization(): Promise<Organization> {
-  const id = uuidv7();
-  await db.orm.transaction((tx) => books.wallet.open(tx, id));
-  const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
-  await books.wallet.credit({ ...booking, author: systemAuthor });
-  return { id, keyId: uuidv7(), projectId: uuidv7() };
-}
-
-const settle = (organization: Organization) => books.metering.settle(recordOf(organization, Date.now()));
+const settle = (organization: Organization) => bench.books.metering.settle(recordOf(organization, Date.now()));
 
 /** Until nothing is in the spool any more. */
 async function replayed(): Promise<void> {
-  await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+  await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
 }
 
 async function expectBooked({ id: organizationId }: Organization, requests: number): Promise<void> {
-  const { history } = books;
+  const { history } = bench.books;
   const all = { organizationId, keyId: null, projectId: null, model: null, outcome: null, fromMs: null, toMs: null };
   const { records } = await history.listRecords({ ...all, before: null, limit: 100 });
   const day = { organizationId, keyId: null, fromMs: Date.now() - 86_400_000, toMs: Date.now() + 3_600_000 };
   const summary = await history.summarize({ ...day, groupBy: [], groupsMax: 10 });
   expect(records).toHaveLength(requests);
   expect(summary).toMatchObject({ totals: { requests } });
-  expect(await books.wallet.balance(organizationId)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
-  expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, entriesBroken: 0 });
+  expect(await bench.books.wallet.balance(organizationId)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
+  expect(await bench.books.wallet.verify(organizationId)).toMatchObject({ balanced: true, entriesBroken: 0 });
 }
 
 describe('while the database is away', () => {
   it.each(['refuse', 'reset', 'close', 'silence'] as const)(
     'by %s, what is settled is durable, and booked once when it is back',
     async (way) => {
-      const organization = await openOrganization();
+      const organization = await bench.openOrganization();
       expect(await settle(organization)).toBe('booked');
-      if (way === 'refuse') proxy.refuse();
-      else proxy.answerWith(way);
+      if (way === 'refuse') bench.proxy.refuse();
+      else bench.proxy.answerWith(way);
       const settled = await Promise.all(Array.from({ length: 20 }, () => settle(organization)));
       expect(settled.every((durable) => durable === 'spooled')).toBe(true);
-      expect(books.metering.healthy).toBe(true);
+      expect(bench.books.metering.healthy).toBe(true);
       await expectBooked(organization, 1);
-      proxy.restore();
+      bench.proxy.restore();
       await replayed();
       await expectBooked(organization, 21);
       // A file of the spool whose entries are all booked may still be on its way out: until then what comes goes there.
@@ -98,29 +63,29 @@ describe('while the database is away', () => {
   );
 
   it('what is settled has kept which model was asked for, where another one answered', async () => {
-    const organization = await openOrganization();
-    proxy.refuse();
+    const organization = await bench.openOrganization();
+    bench.proxy.refuse();
     const record = recordOf(organization, Date.now(), { fallbackFor: 'asked' });
-    expect(await books.metering.settle(record)).toBe('spooled');
-    proxy.restore();
+    expect(await bench.books.metering.settle(record)).toBe('spooled');
+    bench.proxy.restore();
     await replayed();
     const ref = { organizationId: organization.id, id: record.id, keyId: null };
-    const found = await books.metering.reports.readRecord(ref);
+    const found = await bench.books.metering.reports.readRecord(ref);
     expect(found?.record).toMatchObject({ model: 'small', fallbackFor: 'asked' });
   });
 
   it('and the gateway is killed, the next one on its data folder books what it left', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const folder = await mkdtemp(join(tmpdir(), 'hg-'));
-    const first = await openTestBooks({ db, databaseUrl: proxy.url, dataDir: folder, spoolAfterMs });
-    proxy.refuse();
+    const first = await openTestBooks({ db: bench.db, databaseUrl: bench.proxy.url, dataDir: folder, spoolAfterMs });
+    bench.proxy.refuse();
     for (let index = 0; index < 5; index += 1) await first.metering.settle(recordOf(organization, Date.now()));
     await first.metering.close(0);
-    proxy.restore();
+    bench.proxy.restore();
     const told: string[] = [];
     const second = await openTestBooks({
-      db,
-      databaseUrl: proxy.url,
+      db: bench.db,
+      databaseUrl: bench.proxy.url,
       dataDir: folder,
       onUnspooled: (records) => void told.push(...records.map(({ id }) => id)),
     });
@@ -134,17 +99,17 @@ describe('while the database is away', () => {
 
 describe('a commit whose answer is lost', () => {
   it('is booked once, and taken for done', async () => {
-    const organization = await openOrganization();
-    proxy.loseNextAnswer();
+    const organization = await bench.openOrganization();
+    bench.proxy.loseNextAnswer();
     expect(await settle(organization)).toBe('spooled');
     await replayed();
-    expect(proxy.lost).toBe(1);
+    expect(bench.proxy.lost).toBe(1);
     await expectBooked(organization, 1);
   });
 
   it('or is slow keeps no answer waiting', async () => {
-    const organization = await openOrganization();
-    const release = proxy.holdAnswers();
+    const organization = await bench.openOrganization();
+    const release = bench.proxy.holdAnswers();
     const settled = await Promise.all(Array.from({ length: 10 }, () => settle(organization)));
     expect(settled).toEqual(Array.from({ length: 10 }, () => 'spooled'));
     release();
@@ -155,19 +120,19 @@ describe('a commit whose answer is lost', () => {
 
 describe('a wallet that somebody has locked', () => {
   it('holds up its own organization, whose answers leave all the same, and nobody else', async () => {
-    const [locked, free] = [await openOrganization(), await openOrganization()];
-    const blocker = connectDb(database.url, { poolMax: 1 });
+    const [locked, free] = [await bench.openOrganization(), await bench.openOrganization()];
+    const blocker = connectDb(bench.database.url, { poolMax: 1 });
     try {
       await blocker.sql.begin(async (sql) => {
         await sql`select 1 from wallets where organization_id = ${locked.id} for update`;
         await Promise.all([settle(locked), settle(free), settle(locked), settle(free)]);
-        await expect.poll(() => books.wallet.balance(free.id)).toBe(creditPicoUsd - 2n * costPicoUsd);
+        await expect.poll(() => bench.books.wallet.balance(free.id)).toBe(creditPicoUsd - 2n * costPicoUsd);
         await expectBooked(free, 2);
         await settle(free);
-        await expect.poll(() => books.wallet.balance(free.id)).toBe(creditPicoUsd - 3n * costPicoUsd);
+        await expect.poll(() => bench.books.wallet.balance(free.id)).toBe(creditPicoUsd - 3n * costPicoUsd);
         // One that is free is spooled too where its commit is slow, and leaves the spool a moment after it is booked.
-        await expect.poll(() => books.metering.spooled).toBe(2);
-        expect(books.metering.healthy).toBe(true);
+        await expect.poll(() => bench.books.metering.spooled).toBe(2);
+        expect(bench.books.metering.healthy).toBe(true);
       });
     } finally {
       await blocker.close();
@@ -185,20 +150,20 @@ describe('a record that an operator gave up while it was on disk', () => {
 
   /** Books of their own, whose spool has two records: one that is in quarantine as well, and another one. */
   async function spoolTwo(more: Partial<UsageRecord> = {}) {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const folder = await mkdtemp(join(tmpdir(), 'hg-'));
     const told: Told[] = [];
     const own = await openTestBooks({
-      db,
-      databaseUrl: proxy.url,
+      db: bench.db,
+      databaseUrl: bench.proxy.url,
       dataDir: folder,
       spoolAfterMs,
       onUnspooled: (records, isBooked) => void told.push(...records.map(({ id }) => ({ id, isBooked }))),
     });
-    proxy.refuse();
+    bench.proxy.refuse();
     const [given, other] = [recordOf(organization, Date.now(), more), recordOf(organization, Date.now())];
     for (const record of [given, other]) expect(await own.metering.settle(record)).toBe('spooled');
-    await db.sql`insert into usage_quarantine (id, organization_id, record, error, created_at)
+    await bench.db.sql`insert into usage_quarantine (id, organization_id, record, error, created_at)
       values (${given.id}, ${organization.id}, ${recordJson(given)}, 'a test of ours', now())`;
     const replayed = async (): Promise<void> => {
       await expect.poll(() => own.metering.spooled, { timeout: 30_000 }).toBe(0);
@@ -210,7 +175,12 @@ describe('a record that an operator gave up while it was on disk', () => {
 
   async function discard({ id, organizationId }: UsageRecord): Promise<void> {
     const clock = systemClock;
-    const review = createQuarantineReview({ db, clock, wallet: books.wallet, audit: createAudit({ clock }) });
+    const review = createQuarantineReview({
+      db: bench.db,
+      clock,
+      wallet: bench.books.wallet,
+      audit: createAudit({ clock }),
+    });
     expect(await review.discard({ id, author: systemAuthor, organizationId }, 'a test of ours')).toBe('discarded');
     expect(await review.read(id)).toBeNull();
     expect((await review.list(100, null)).map((listed) => listed.id)).not.toContain(id);
@@ -222,7 +192,7 @@ describe('a record that an operator gave up while it was on disk', () => {
   it('is not booked from there, and who waits for it is told so', async () => {
     const { organization, given, other, told, replayed: ownReplayed } = await spoolTwo();
     await discard(given);
-    proxy.restore();
+    bench.proxy.restore();
     await ownReplayed();
     await expectBooked(organization, 1);
     expect(told).toContainEqual({ id: given.id, isBooked: false });
@@ -244,22 +214,22 @@ describe('a record that an operator gave up while it was on disk', () => {
         claim: { keyId, idempotencyKey: 'given-up', ...kept },
       });
       await discard(given);
-      proxy.restore();
+      bench.proxy.restore();
       await ownReplayed();
       await expectBooked(organization, 1);
-      expect(await db.sql`select request_id from idempotency_keys where key_id = ${keyId}`).toEqual([]);
+      expect(await bench.db.sql`select request_id from idempotency_keys where key_id = ${keyId}`).toEqual([]);
     },
   );
 
   it('has used nothing for who sweeps its hold, waiting or given up, until it is booked', async () => {
     const { organization, given, other, replayed: ownReplayed } = await spoolTwo();
-    const { reports } = books.metering;
+    const { reports } = bench.books.metering;
     const nothing = new Map([[given.id, { chargedPicoUsd: 0n, tokens: 0 }]]);
     expect(await reports.findSettled(organization.id, [given.id])).toEqual(nothing);
     await discard(given);
     expect(await reports.findSettled(organization.id, [given.id])).toEqual(nothing);
     expect(await reports.findSettled(uuidv7(), [given.id])).toEqual(new Map());
-    proxy.restore();
+    bench.proxy.restore();
     await ownReplayed();
     expect(await reports.findSettled(organization.id, [given.id, other.id])).toEqual(
       new Map([...nothing, [other.id, { chargedPicoUsd: costPicoUsd, tokens: 15 }]]),
@@ -268,13 +238,14 @@ describe('a record that an operator gave up while it was on disk', () => {
 
   it('is not booked by who came to it in the same moment', async () => {
     const { organization, given, replayed: ownReplayed } = await spoolTwo();
-    await db.sql.begin(async (sql) => {
+    await bench.db.sql.begin(async (sql) => {
       await sql`select 1 from usage_quarantine where id = ${given.id} for update`;
       await sql`update usage_quarantine set discarded_at = now() where id = ${given.id}`;
-      proxy.restore();
+      bench.proxy.restore();
       const waiting = async () =>
         (
-          await db.sql`select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
+          await bench.db
+            .sql`select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
           and query like '%in_quarantine%'`
         ).length;
       await expect.poll(waiting, { timeout: 30_000, interval: 20 }).toBeGreaterThan(0);
@@ -286,10 +257,10 @@ describe('a record that an operator gave up while it was on disk', () => {
 
 describe('a record that the books refuse', () => {
   it('is kept in quarantine with its error, and charged to nobody', async () => {
-    const organization = await openOrganization();
+    const organization = await bench.openOrganization();
     const record = { ...recordOf(organization, Date.now()), clientRequestId: 'a\0b' };
-    await expect(books.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
-    const [kept] = await books.metering.listQuarantined(1);
+    await expect(bench.books.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
+    const [kept] = await bench.books.metering.listQuarantined(1);
     expect(kept).toMatchObject({ id: record.id, organizationId: organization.id });
     expect(kept?.sqlState).toMatch(/^22/);
     expect(JSON.parse(kept?.record ?? '')).toMatchObject({ id: record.id, costPicoUsd: costPicoUsd.toString() });
@@ -300,12 +271,12 @@ describe('a record that the books refuse', () => {
 describe('an entry of the spool that is no record', () => {
   it('is one in quarantine, however many starts read it', async () => {
     const data = Buffer.from(`no record ${randomBytes(8).toString('hex')}`);
-    const find = () => db.sql<{ id: string }[]>`
+    const find = () => bench.db.sql<{ id: string }[]>`
       select id::text from usage_quarantine where record = ${data.toString('base64')}`;
     const ids: string[][] = [];
     for (let start = 0; start < 2; start += 1) {
       const ownDir = await mkdtemp(join(tmpdir(), 'hg-'));
-      const place = { db, databaseUrl: database.url, dataDir: ownDir };
+      const place = { db: bench.db, databaseUrl: bench.database.url, dataDir: ownDir };
       const left = await openBooks({ ...place, slot: 0, slots: 1, log: createLog('silent') });
       await left.spool.append([data]);
       await left.spool.close();
