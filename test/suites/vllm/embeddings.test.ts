@@ -1,28 +1,11 @@
 import { expect, it } from 'vitest';
 import { reconcileAtRest } from '../../core/reconcile/mixed-traffic.ts';
 import { askEngine, type Body, errorOf, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { vllmFile } from './vllm-file.ts';
 
-const bench = useInference(() => ({ engines: { embed: vllmFile() } }));
-
-function vllmFile(): string {
-  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
-  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '64', '--enforce-eager'];
-  const pooling = ['--runner', 'pooling', '--convert', 'embed'];
-  return [
-    'version: 1',
-    'id: embed',
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: embedding',
-    'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0 }',
-    'driver: process',
-    'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size, ...pooling])}`,
-    'start_timeout_seconds: 900',
-    '',
-  ].join('\n');
-}
+const flags = ['--runner', 'pooling', '--convert', 'embed'];
+const file = { id: 'embed', taskType: 'embedding', maxSequences: 64, flags } as const;
+const bench = useInference(() => ({ engines: { embed: vllmFile(file) } }));
 
 const embed = (fields: object): Promise<Response> => bench.post('/v1/embeddings', { model: 'embed', ...fields });
 const counted = (): Promise<number> => readMetric(bench.socketOf('embed'), 'vllm:prompt_tokens_total');

@@ -1,34 +1,16 @@
 import { expect, it } from 'vitest';
 import { reconcileAtRest } from '../../core/reconcile/mixed-traffic.ts';
 import { type Body, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { vllmFile } from './vllm-file.ts';
 
 /** A real vLLM that judges pairs: what two words of a chat model's vocabulary are worth behind them. */
-const bench = useInference(() => ({ engines: { sorter: sorterFile() } }));
-
-function sorterFile(): string {
-  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
-  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
-  const head = {
-    architectures: ['LlamaForSequenceClassification'],
-    classifier_from_token: ['0', '1'],
-    method: 'from_2_way_softmax',
-  };
-  const pooling = ['--runner', 'pooling', '--hf-overrides', JSON.stringify(head)];
-  return [
-    'version: 1',
-    'id: sorter',
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: rerank',
-    'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0 }',
-    'driver: process',
-    'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size, ...pooling])}`,
-    'start_timeout_seconds: 900',
-    '',
-  ].join('\n');
-}
+const head = {
+  architectures: ['LlamaForSequenceClassification'],
+  classifier_from_token: ['0', '1'],
+  method: 'from_2_way_softmax',
+};
+const flags = ['--runner', 'pooling', '--hf-overrides', JSON.stringify(head)];
+const bench = useInference(() => ({ engines: { sorter: vllmFile({ id: 'sorter', taskType: 'rerank', flags }) } }));
 
 const documents = ['the sea is deep', 'bread and butter', 'deep blue sea '.repeat(40)];
 const counted = (): Promise<number> => readMetric(bench.socketOf('sorter'), 'vllm:prompt_tokens_total');

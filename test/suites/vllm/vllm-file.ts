@@ -1,6 +1,10 @@
-const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
+const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--enforce-eager'];
 
 export interface VllmFileOptions {
+  readonly id?: string;
+  /** What makes no text has no price of output. */
+  readonly taskType?: 'chat' | 'embedding' | 'rerank';
+  readonly maxSequences?: number;
   /** Further arguments of `vllm serve`. */
   readonly flags?: readonly string[];
   /** Further lines, such as `idle_seconds: 8`. */
@@ -8,19 +12,20 @@ export interface VllmFileOptions {
 }
 
 /** The engine file of the vLLM that `VLLM_BIN` names, with the small model of `VLLM_MODEL`. */
-export function vllmFile({ flags = [], lines = [] }: VllmFileOptions = {}): string {
+export function vllmFile(options: VllmFileOptions = {}): string {
+  const { id = 'chat', taskType = 'chat', maxSequences = 8, flags = [], lines = [] } = options;
   const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
   return [
     'version: 1',
-    'id: chat',
+    `id: ${id}`,
     'name: SmolLM2 135M Instruct',
     'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
-    'task_type: chat',
+    `task_type: ${taskType}`,
     'context_length: 2048',
-    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
+    `pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: ${taskType === 'chat' ? '0.40' : '0'} }`,
     'driver: process',
     'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size, ...flags])}`,
+    `command: ${JSON.stringify([program, 'serve', model, ...size, '--max-num-seqs', String(maxSequences), ...flags])}`,
     'start_timeout_seconds: 900',
     ...lines,
     '',
