@@ -10,6 +10,8 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly stream: boolean;
   /** The answer is made token by token. */
   readonly generates: boolean;
+  /** The request itself was refused, and no engine failed. */
+  readonly isAtFault: boolean;
   /** Whoever asked gives nothing on but a complete answer: what was made of another one is written off. */
   readonly isWholeOrFree: boolean;
   readonly price: PriceVersion;
@@ -20,23 +22,27 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
 export type Bill = Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'>;
 
 /**
- * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made;
- * nothing is billed before the first token, nor for a JSON answer that could not be given. What goes beyond the hold
- * is written off, and so is what was made of an answer that is given whole or not at all.
+ * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
+ * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at,
+ * or that is given whole or not at all, is on the record and in limits, and written off; so is what goes beyond the
+ * hold. An engine that makes tokens has counted nothing before the first.
  */
 export function billOf(served: Served): Bill {
-  const { usage, usageSource } = usageBilled(served);
+  const { usage, usageSource } = usageCounted(served);
   const fullPicoUsd = costOf(usage, served.price);
-  const mostPicoUsd = served.isWholeOrFree && served.outcome !== 'completed' ? 0n : served.heldPicoUsd;
+  const mostPicoUsd = isWrittenOff(served) ? 0n : served.heldPicoUsd;
   const costPicoUsd = fullPicoUsd < mostPicoUsd ? fullPicoUsd : mostPicoUsd;
   return { usage, usageSource, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
 
-function usageBilled(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'> {
-  const { outcome, usage, usageSource, stream, generates } = served;
-  const isUndelivered = outcome === 'failed' && !stream;
-  const isNothingMade = outcome !== 'completed' && generates && usage.outputTokens === 0;
-  if (!isUndelivered && !isNothingMade) return served;
+function isWrittenOff({ outcome, stream, isAtFault, isWholeOrFree }: Served): boolean {
+  if (isWholeOrFree) return outcome !== 'completed';
+  return outcome === 'failed' && !stream && !isAtFault;
+}
+
+function usageCounted(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'> {
+  const { outcome, usage, usageSource, generates } = served;
+  if (outcome === 'completed' || !generates || usage.outputTokens > 0) return served;
   return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
 }
 

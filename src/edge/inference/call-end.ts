@@ -41,6 +41,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     usageSource: outcome.usageSource,
     stream,
     generates: endpoint.generates,
+    isAtFault: outcome.error !== null && outcome.error.status < 500,
     isWholeOrFree: terms.isWholeOrFree,
     price,
     heldPicoUsd: grant === null ? 0n : heldPicoUsd(grant),

@@ -1,5 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import type { Grant } from '#core/admission/admission.ts';
+import type { Model } from '#core/catalog/catalog.ts';
 import { noUsage, type Usage } from '#core/metering/metering.ts';
 import { toAppError } from '#edge/http/http.ts';
 import { type Call, type CallPart, type CallTimings, type InferenceRequest, timingsFrom } from './call.ts';
@@ -12,7 +13,7 @@ import { relay, termsOf } from './relay.ts';
 import { routePart } from './route.ts';
 import type { InputPart, SplitInput } from './split-input.ts';
 import { type Stop, StopControl } from './stop.ts';
-import { noteUndeliveredPart } from './unbilled.ts';
+import { noteCutOff } from './unbilled.ts';
 import { joinAnswers } from './whole-answer.ts';
 
 /** While one part is computed, the next one is tokenized and the answer to the one before is written. */
@@ -101,6 +102,8 @@ class PartsRelay {
   readonly #sent: SentPart[] = [];
   /** Parts in the order in which they are sent. */
   readonly #order: readonly InputPart[];
+  /** The first so many go one after the other: see `tellingParts`. */
+  readonly #telling: number;
   #running = 0;
   /** Why it ends before all parts are answered. */
   #ended: Outcome | null = null;
@@ -108,7 +111,9 @@ class PartsRelay {
 
   constructor(parts: PathParts, job: Job) {
     this.#job = job;
-    this.#order = inOrder(job.split);
+    const telling = tellingParts(job.split, job.request.model);
+    this.#telling = telling.length;
+    this.#order = [...new Set([...telling, ...job.split.parts])];
     this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
     this.#parts = { ...parts, answerRoom: this.#room };
     this.#sinceMs = parts.clock.monotonicMs();
@@ -145,13 +150,10 @@ class PartsRelay {
     this.#conclude(failedBy(error));
   }
 
-  /**
-   * A request of the tier `flex` has waited for one place at the engine, and takes no other. The part that tells of a
-   * token id that the model does not have goes alone: nothing is computed for a request that is refused for that.
-   */
+  /** A request of the tier `flex` has waited for one place at the engine, and takes no other. */
   #atOnce(): number {
     const { model, fields } = this.#job.request;
-    const isTelling = this.#job.split.telling !== null && this.#sent.length < 2 && this.#sent[0]?.isAnswered !== true;
+    const isTelling = this.#sent.slice(0, this.#telling).filter(({ isAnswered }) => isAnswered).length < this.#telling;
     if (fields.serviceTier === 'flex' || isTelling) return 1;
     return Math.min(partsAtOnceMax, partsPerReplica * Math.max(1, this.#parts.routing.replicas(model)));
   }
@@ -233,21 +235,15 @@ class PartsRelay {
     return outcomeOf({ kind: 'completed', error: null, last, usage, usageSource: isCounted ? 'engine' : 'last_seen' });
   }
 
-  /** What the engines have counted is paid by who has left or was ended, and by nobody where it failed. */
+  /** What the engines have counted stays on the record, however the request has ended: `billOf` says who pays for it. */
   #breakOff(ended: Outcome): Outcome {
     const counted = this.#sent.filter(({ isCounted }) => isCounted);
     const cutOff = this.#sent.filter(({ isCutOff }) => isCutOff);
-    const isPaid = ended.kind !== 'failed';
     // The record of one whose client has left says itself that it may lack something.
-    if (ended.kind !== 'aborted') this.#noteUnpaid(isPaid ? cutOff : [...counted, ...cutOff]);
-    if (!isPaid || counted.length === 0) return ended;
+    if (ended.kind !== 'aborted') for (const { call } of cutOff) noteCutOff(this.#parts, call, this.#job.request);
+    if (counted.length === 0) return ended;
     const usage = counted.map(({ outcome }) => outcome?.usage ?? noUsage).reduce(plusUsage);
     return { ...ended, usage, usageSource: cutOff.length === 0 ? 'engine' : 'last_seen' };
-  }
-
-  #noteUnpaid(unpaid: readonly SentPart[]): void {
-    const { request } = this.#job;
-    for (const { call, outcome } of unpaid) noteUndeliveredPart(this.#parts, call, request, outcome);
   }
 
   /** Waits of parts are side by side: the longest counts. */
@@ -264,9 +260,14 @@ class PartsRelay {
   }
 }
 
-function inOrder({ parts, telling }: SplitInput): readonly InputPart[] {
-  const first = telling === null ? undefined : parts[telling];
-  return first === undefined ? parts : [first, ...parts.filter((part) => part !== first)];
+/**
+ * The parts that an engine may refuse, where all others are sure to be accepted: those with the largest token id and with
+ * the longest text, if that may be longer than the context. Each goes alone, before anything else of the request is computed.
+ */
+function tellingParts({ parts, largestId }: SplitInput, { contextLength }: Model): readonly InputPart[] {
+  const longest = parts.reduce((most, part) => (part.longest > most.longest ? part : most));
+  const telling = longest.longest > contextLength ? [longest] : [];
+  return [...new Set(largestId === null ? telling : [largestId, ...telling])];
 }
 
 function tooLarge(key: string): AppError {

@@ -4,12 +4,11 @@ import { recordOf, statusOf, summaryOf } from './call-end.ts';
 import { type Call, type InferenceRequest, isBooked } from './call.ts';
 import { chargedBefore, type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
-import { noteUndelivered } from './unbilled.ts';
 import { leaveUnderWay } from './under-way.ts';
 
 type FinishParts = Pick<
   PathParts,
-  'admission' | 'metering' | 'engineRequests' | 'underWay' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
+  'admission' | 'metering' | 'underWay' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
 >;
 
 /**
@@ -25,7 +24,6 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   let record: UsageRecord | null = null;
   if (found.request !== null && isBooked(found)) {
     record = await coveredRecord(parts, call, found.request, outcome);
-    noteUndelivered(parts, call, outcome, record);
     reported = await settle(parts, call, outcome, record);
   } else countRefusal(parts, call, outcome);
   held.leave?.();

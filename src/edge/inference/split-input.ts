@@ -9,6 +9,8 @@ export interface InputPart {
   /** Place of its first item in the whole list, counted from 0. */
   readonly first: number;
   readonly count: number;
+  /** Bounds the tokens of its longest item: bytes of a text with its quotes, or ids of a list of token ids. */
+  readonly longest: number;
 }
 
 /** A list of inputs that is sent in parts. */
@@ -19,10 +21,8 @@ export interface SplitInput {
   readonly start: number;
   readonly end: number;
   readonly parts: readonly InputPart[];
-  /**
-   * The place of the part that has the largest token id: where its engine knows that one, it knows all. Null for texts.
-   */
-  readonly telling: number | null;
+  /** The part that has the largest token id: a model that knows this id knows all of them. Null for texts. */
+  readonly largestId: InputPart | null;
   /** In words: the first item that is of another kind than those before it; null where all are alike. */
   readonly odd: OddInput | null;
 }
@@ -97,33 +97,50 @@ export function isLong({ starts, ends }: ListItems): boolean {
  * @throws AppError invalid_value for an item that is neither, the item in `param`, and for much beside the list
  */
 export function splitInput({ text }: BodyReader, key: string, at: number, items: ListItems): SplitInput | null {
-  const parts = cut(items);
+  const areTokens = text.charAt(items.starts[0] ?? 0) === '[';
+  const sizes = items.starts.map((start, index) => {
+    const end = items.ends[index] ?? start;
+    return areTokens ? readIds(text, start, end) : { tokensMax: end - start, largestId: 0 };
+  });
+  const parts = cut(items, sizes);
   if (parts.length < 2) return null;
   const start = at + 1;
   const end = skipSpace(text, items.ends.at(-1) ?? at);
   requireLittleBeside(key, text.length - (end - start));
   const odd = findOdd(text, key, items);
-  return { key, start, end, parts, telling: findTelling(text, items, parts), odd };
+  return { key, start, end, parts, largestId: areTokens ? findLargestId(parts, sizes) : null, odd };
 }
 
-function findTelling(text: string, { starts }: ListItems, parts: readonly InputPart[]): number | null {
-  if (text.charAt(starts[0] ?? 0) !== '[') return null;
-  const ids = parts.map(({ start, end }) => largestNumber(text, start, end));
-  return ids.indexOf(ids.reduce((most, id) => Math.max(most, id), 0));
+interface ItemSize {
+  readonly tokensMax: number;
+  /** 0 for a text. */
+  readonly largestId: number;
+}
+
+function findLargestId(parts: readonly InputPart[], sizes: readonly ItemSize[]): InputPart | null {
+  const most = sizes.reduce((largest, { largestId }) => Math.max(largest, largestId), 0);
+  const place = sizes.findIndex(({ largestId }) => largestId === most);
+  return parts.find(({ first, count }) => first + count > place) ?? null;
 }
 
 const digitZero = 0x30;
 
-/** Of whole numbers; 0 where there is none. */
-function largestNumber(text: string, start: number, end: number): number {
-  let most = 0;
-  let number = 0;
+/** Reads a list of whole numbers. */
+function readIds(text: string, start: number, end: number): ItemSize {
+  let tokensMax = 0;
+  let largestId = 0;
+  let number = -1;
   for (let at = start; at < end; at += 1) {
     const digit = text.charCodeAt(at) - digitZero;
-    number = digit >= 0 && digit <= 9 ? number * 10 + digit : 0;
-    if (number > most) most = number;
+    if (digit < 0 || digit > 9) {
+      number = -1;
+      continue;
+    }
+    if (number === -1) tokensMax += 1;
+    number = Math.max(0, number) * 10 + digit;
+    if (number > largestId) largestId = number;
   }
-  return most;
+  return { tokensMax, largestId };
 }
 
 function requireLittleBeside(key: string, bytes: number): void {
@@ -132,7 +149,7 @@ function requireLittleBeside(key: string, bytes: number): void {
   throw invalidValue(key, `"${key}": ${most}. Send fewer inputs at once, or less beside them.`);
 }
 
-function cut({ starts, ends }: ListItems): InputPart[] {
+function cut({ starts, ends }: ListItems, sizes: readonly ItemSize[]): InputPart[] {
   const itemsMax = Math.ceil(starts.length / Math.ceil(starts.length / partItemsMax));
   const parts: InputPart[] = [];
   let first = 0;
@@ -140,7 +157,8 @@ function cut({ starts, ends }: ListItems): InputPart[] {
     const start = starts[first] ?? 0;
     const isFull = next - first === itemsMax || (ends[next] ?? Infinity) - start > partBytesMax;
     if (!isFull) continue;
-    parts.push({ start, end: ends[next - 1] ?? start, first, count: next - first });
+    const longest = sizes.slice(first, next).reduce((most, { tokensMax }) => Math.max(most, tokensMax), 0);
+    parts.push({ start, end: ends[next - 1] ?? start, first, count: next - first, longest });
     first = next;
   }
   return parts;

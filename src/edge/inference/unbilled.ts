@@ -1,6 +1,5 @@
 import { uuidTimeMs } from '#base/id.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
-import { noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { countedMax } from './counted-max.ts';
 import type { Outcome } from './outcome.ts';
@@ -36,48 +35,18 @@ export function noteRetried(
   });
 }
 
-/** Notes what an engine may have counted of a part of a request of which nothing else is billed. */
-export function noteUndeliveredPart(
-  { engineRequests }: UnbilledParts,
-  call: Call,
-  request: InferenceRequest,
-  outcome: Outcome | null,
-): void {
+/** Notes a part that was ended before its engine said what it had counted. */
+export function noteCutOff({ engineRequests }: UnbilledParts, call: Call, request: InferenceRequest): void {
   const { requestId, held } = call;
-  const { model } = request;
   if (held.lease === null) return;
-  const { inputTokens, outputTokens } = outcome?.usage ?? noUsage;
   engineRequests.note({
     kind: 'undelivered',
-    model: model.id,
+    model: request.model.id,
     replicaId: held.lease.replica.id,
     startedMs: uuidTimeMs(requestId),
-    promptTokens: inputTokens,
-    completionTokens: outputTokens,
-    uncounted: outcome?.usageSource !== 'engine',
+    promptTokens: 0,
+    completionTokens: 0,
+    uncounted: true,
     uncountedMax: countedMax(call, request),
-  });
-}
-
-/** Notes what an engine counted of an answer that could not be given: the record has nothing of it. */
-export function noteUndelivered(
-  { engineRequests }: UnbilledParts,
-  { held, endpoint }: Call,
-  { usage }: Outcome,
-  record: UsageRecord,
-): void {
-  const inputTokens = usage.inputTokens - record.usage.inputTokens;
-  const outputTokens = usage.outputTokens - record.usage.outputTokens;
-  // Before the first token an engine that makes some has counted nothing, whatever it says of the prompt.
-  if (held.lease === null || (endpoint.generates ? outputTokens : inputTokens) <= 0) return;
-  engineRequests.note({
-    kind: 'undelivered',
-    model: record.model,
-    replicaId: held.lease.replica.id,
-    startedMs: uuidTimeMs(record.id),
-    promptTokens: inputTokens * (record.choices ?? 1),
-    completionTokens: outputTokens,
-    uncounted: false,
-    uncountedMax: null,
   });
 }

@@ -22,15 +22,18 @@ const complete: Served = {
   usageSource: 'engine',
   stream: true,
   generates: true,
+  isAtFault: false,
   isWholeOrFree: false,
   price,
   heldPicoUsd: full,
 };
+/** An engine failed after some of it was computed. */
+const embedding: Partial<Served> = { outcome: 'failed', stream: false, generates: false };
 const nothing = { usage: noUsage, costPicoUsd: 0n, writtenOffPicoUsd: 0n };
 
 describe('the bill of a request', () => {
   it.each<[string, Partial<Served>]>([
-    ['a JSON answer that failed', { outcome: 'failed', stream: false }],
+    ['a JSON answer that failed', { outcome: 'failed', stream: false, usage: noUsage }],
     ['a client that left before the first token', { outcome: 'aborted', usage: { ...usage, outputTokens: 0 } }],
     ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
     ['a key that was revoked before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
@@ -45,6 +48,7 @@ describe('the bill of a request', () => {
     ['a stream that failed midway', { outcome: 'failed' }],
     ['a stream that was ended midway', { outcome: 'ended', usageSource: 'last_seen' }],
     ['an embedding whose client left', { outcome: 'aborted', stream: false, generates: false }],
+    ['a request refused after parts of it were computed', { ...embedding, isAtFault: true }],
   ])('is what was made for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
   });
@@ -57,6 +61,13 @@ describe('the bill of a request', () => {
   ])('writes off what was made of an answer that is given whole or not at all, and %s', (_, served) => {
     const bill = billOf({ ...complete, ...served, isWholeOrFree: true });
     expect(bill).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
+  });
+
+  it.each<[string, Partial<Served>]>([
+    ['one that makes tokens', { outcome: 'failed', stream: false }],
+    ['an embedding', embedding],
+  ])('writes off what was made of a JSON answer that an engine failed at: %s', (_, served) => {
+    expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
   });
 
   it('of an answer that is given whole or not at all is that of every other where it is whole', () => {
@@ -72,6 +83,7 @@ describe('the bill of a request', () => {
       usageSource: fc.constantFrom<UsageSource>('engine', 'last_seen', 'none'),
       stream: fc.boolean(),
       generates: fc.boolean(),
+      isAtFault: fc.boolean(),
       isWholeOrFree: fc.boolean(),
       heldPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
     });

@@ -70,12 +70,18 @@ describe('a JSON answer that breaks', () => {
     ['by a cut', { cut_after: 3 }, 502],
     ['by a cut in its body', { cut_after: 3, cut_mid_frame: true }, 502],
     ['by garbage', { garbage_after: 3 }, 502],
-    ['by an abort that nobody asked for', { abort_after: 3 }, 502],
     ['by silence', { hang: 'after_tokens', hang_after: 3 }, 504],
   ])('%s is an upstream_error and costs nothing', async (_, standin, status) => {
     const { error, record } = await askFailing({ stream: false, max_tokens: 40, standin });
     expect(error).toMatchObject(failed(status));
     expect(record).toMatchObject(freeRecord(status));
+  });
+
+  it('by an abort that nobody asked for is an upstream_error, and what the engine counted is written off', async () => {
+    const { error, record } = await askFailing({ stream: false, max_tokens: 40, standin: { abort_after: 3 } });
+    expect(error).toMatchObject(failed(502));
+    expect(record).toMatchObject({ ...freeRecord(502), output_tokens: 3, usage_source: 'engine' });
+    expect(Number(record.written_off)).toBeGreaterThan(0);
   });
 });
 

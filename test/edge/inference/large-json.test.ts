@@ -96,7 +96,8 @@ describe('a JSON answer of megabytes', () => {
       const response = await bench.post(path, { model: 'chat', input: 'x', max_tokens: 9, ...fresh() });
       expect(response.status).toBe(isBroken ? 502 : 200);
       const record = await bench.recordOf(response);
-      expect([record.outcome, record.output_tokens]).toEqual(isBroken ? ['failed', 0] : ['completed', 5]);
+      const expected = isBroken ? ['failed', 5, true] : ['completed', 5, false];
+      expect([record.outcome, record.output_tokens, record.cost === '0']).toEqual(expected);
     }
   });
 

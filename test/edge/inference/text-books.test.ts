@@ -41,7 +41,7 @@ describe('the books of many texts', () => {
     expect(ledger.data.filter(({ amount }: Body) => Number(amount) < 0)).toHaveLength(1);
   });
 
-  it('have nothing of a request of which a part fails, and the others are ended at once', async () => {
+  it('charge the computed parts of a request that an engine refuses for another part, and end the others', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.servers.onAsked = (one) => {
       if (one.numbers[0] === 0) one.answer();
@@ -56,17 +56,51 @@ describe('the books of many texts', () => {
     expect(error.message).toContain(`one of "input[${numbers[0]}]" to "input[${numbers.at(-1)}]"`);
     await expect.poll(() => others.every(({ left }) => left)).toBe(true);
     expect(bench.servers.asked).toHaveLength(7);
-    expect(await bench.wallet(key)).toMatchObject({ balance: '1', held: '0' });
     const record = await bench.recordOf(await answer, key);
-    expect(record).toMatchObject({ outcome: 'failed', status: 400, cost: '0', input_tokens: 0 });
+    const tokens = 125 * tokensPerText;
+    expect(record).toMatchObject({ outcome: 'failed', status: 400, input_tokens: tokens, usage_source: 'last_seen' });
+    expect(Number(record.cost)).toBeCloseTo(costOf(tokens), 12);
+    expect(Number((await bench.wallet(key)).balance)).toBeCloseTo(1 - costOf(tokens), 12);
+    expect(await bench.wallet(key)).toMatchObject({ held: '0' });
     const noted = () =>
       bench.gateway.db.sql`select prompt_tokens::int as tokens, requests::int, uncounted::int from engine_requests
         where model = 'three' and kind = 'undelivered' order by replica`;
-    await expect.poll(async () => sumOf(await noted(), ({ requests }) => requests)).toBe(6);
-    // One part was answered, and how much of the other five was computed nobody knows.
-    expect(sumOf(await noted(), ({ tokens }) => tokens)).toBe(tokensPerText * 125);
-    expect(sumOf(await noted(), ({ uncounted }) => uncounted)).toBe(5);
+    // How much of these five was computed nobody knows.
+    await expect.poll(async () => sumOf(await noted(), ({ uncounted }) => uncounted)).toBe(5);
+    expect(sumOf(await noted(), ({ tokens: known }) => known)).toBe(0);
   });
+
+  it('write off what was computed of a request that an engine fails at', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    bench.single.onAsked = (one) => {
+      if (one.numbers.includes(299)) one.send(200, '{"data":[]}');
+      else one.answer();
+    };
+    const answer = await bench.embed({ model: 'one', input: textsOf(300) }, { key });
+    expect(await errorOf(answer)).toMatchObject({ status: 502 });
+    const record = await bench.recordOf(answer, key);
+    const tokens = 200 * tokensPerText;
+    expect(record).toMatchObject({ outcome: 'failed', cost: '0', input_tokens: tokens });
+    expect(Number(record.written_off)).toBeCloseTo(costOf(tokens), 12);
+    expect(await bench.wallet(key)).toMatchObject({ balance: '1', held: '0' });
+  });
+
+  it.each<[string, number, string]>([
+    ['refuses', 400, '{"error":{"message":"made up","code":400}}'],
+    ['fails at', 502, '{}'],
+  ])(
+    'count what was computed of a request that an engine %s against the tokens of its key',
+    async (_, status, text) => {
+      const { key } = await openOrganization(bench.gateway, '1');
+      const limited = await makeKey(bench, key, { tokens_per_minute: 4000 });
+      bench.single.onAsked = (one) => {
+        if (one.numbers.includes(1279)) one.send(status === 400 ? 400 : 500, text);
+        else one.answer();
+      };
+      const ask = (): Promise<Response> => bench.embed({ model: 'one', input: textsOf(1280) }, { key: limited.secret });
+      expect([(await ask()).status, (await ask()).status]).toEqual([status, 429]);
+    },
+  );
 
   it('have what was answered of a request whose client leaves, and the rest is ended at once', async () => {
     const { key } = await openOrganization(bench.gateway, '1');

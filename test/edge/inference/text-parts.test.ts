@@ -310,6 +310,26 @@ describe('what is wrong with one of many texts', () => {
     expect(bench.servers.asked).toHaveLength(40);
   });
 
+  it.each<[string, unknown[], unknown]>([
+    ['a text', textsOf(4000), `${'long '.repeat(2000)}3999`],
+    ['a list of token ids', textsOf(4000).map((_, index) => [index % 1000, 7]), Array.from({ length: 8193 }, () => 5)],
+  ])('is nothing that was computed where it may be longer than the context: %s', async (_, input, long) => {
+    bench.servers.onAsked = (one) => {
+      const isLong = one.body.input.some((item: string | unknown[]) => item.length > 8192);
+      if (isLong) one.send(400, context(8192, 'at least 8193'));
+      else one.answer();
+    };
+    const error = await errorOf(await bench.embed({ input: input.with(3999, long) }));
+    expect(error).toMatchObject({ status: 400, code: 'context_length_exceeded', param: 'input[3999]' });
+    const isToken = Array.isArray(long);
+    // The part with the largest token id goes before it.
+    expect(bench.servers.asked).toHaveLength(isToken ? 2 : 1);
+    expect(bench.servers.asked.at(-1)?.body.input.at(-1)).toEqual(long);
+    bench.servers.reset();
+    const answer = await bench.embed({ input: textsOf(4000).with(3999, `${'long '.repeat(2000)}3999`) });
+    expectWhole(await answer.json(), 4000);
+  });
+
   it('is told with the texts that it may be where the engine does not say which', async () => {
     const long = `${'long '.repeat(30)}`;
     refuse(444, context(100, 'at least 101'));

@@ -188,7 +188,7 @@ it('four that come in parts, at once, are given and billed, and take the memory 
   expect(peak - before).toBeLessThan(600);
 });
 
-it('one that would be larger than any may be is refused once a part of it has shown that, and costs nothing', async () => {
+it('one that would be larger than any may be is refused once a part of it has shown that, and pays for the parts that were computed', async () => {
   const { key, managementKey } = victim().attacker;
   const input = Array.from({ length: 4000 }, () => 'whole');
   const body = JSON.stringify({ model: 'large', input });
@@ -199,7 +199,10 @@ it('one that would be larger than any may be is refused once a part of it has sh
   expect(error.message).toContain('base64');
   const id = answer.headers.get('x-request-id');
   const record: Body = await victim().api(`/v1/usage/requests/${id}`, { key: managementKey });
-  expect(record).toMatchObject({ outcome: 'failed', cost: '0' });
+  expect(record).toMatchObject({ outcome: 'failed', usage_source: expect.stringMatching(/engine|last_seen/) });
+  expect(record.input_tokens).toBeGreaterThan(0);
+  expect(record.input_tokens).toBeLessThan(4000);
+  expect(Number(record.cost)).toBeGreaterThan(0);
 });
 
 it('one alone is given as well', async () => {
