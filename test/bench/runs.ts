@@ -105,7 +105,7 @@ async function follow({ id }: Run, since: number): Promise<Followed> {
   for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
     const events = (rest + part).split('\n\n');
     rest = events.pop() ?? '';
-    const found = events.filter((event) => event.startsWith('id: ')).length;
+    const found = events.filter((event) => /^id: /m.test(event)).length;
     if (count === 0 && found > 0) firstMs = performance.now() - since;
     count += found;
     const last = events.find((event) => event.startsWith('event: status')) ?? '';

@@ -137,7 +137,9 @@ function wrongServed({ status, headers, body }: Answer, request: JsonRequest): s
   if (status !== 200) return null;
   const text = Buffer.from(body, 'latin1').toString('utf8');
   if ((headers.get('content-type') ?? '').startsWith('text/event-stream')) {
-    const frames = text.split('\n\n').flatMap((frame) => /^(?:event: \S+\n)?(data: .*)$/s.exec(frame)?.[1] ?? []);
+    const frames = text
+      .split('\n\n')
+      .flatMap((frame) => /^(?::.*\n)*(?:event: \S+\n)?(data: .*)$/.exec(frame)?.[1] ?? []);
     const isEnd =
       request.path === responsesPath
         ? frames.at(-1)?.endsWith('"type":"response.completed"}') === true

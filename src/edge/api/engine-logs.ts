@@ -16,7 +16,7 @@ export function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): 
       next ??= iterator.next();
       const result = await within(next, aliveEveryMs);
       if (result === null) {
-        controller.enqueue(encoder.encode(':\n\n'));
+        controller.enqueue(encoder.encode(':\n'));
         return;
       }
       next = null;

@@ -130,7 +130,7 @@ function followLog(runs: Runs, look: () => Promise<Run>, after: number): Readabl
           return;
         }
         if (waitedMs >= aliveEveryMs) {
-          controller.enqueue(encoder.encode(':\n\n'));
+          controller.enqueue(encoder.encode(':\n'));
           return;
         }
         await new Promise((resolve) => setTimeout(resolve, lookEveryMs));

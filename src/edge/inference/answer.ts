@@ -46,7 +46,8 @@ export interface Answer {
 
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
-const comment = ': waiting for the model\n\n';
+/** One line break: some SDKs (openai-go 3.42) take every empty line for an event, and find none before it. */
+const comment = ': waiting for the model\n';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache',
@@ -202,7 +203,7 @@ class ResponseAnswer implements Answer {
     this.#stopComments();
     const isLate = this.headSent;
     this.#sendHead();
-    if (isLate && this.#remark !== '') this.#outgoing.write(`: ${this.#remark}\n\n`, 'latin1');
+    if (isLate && this.#remark !== '') this.#outgoing.write(`: ${this.#remark}\n`, 'latin1');
     this.#remark = '';
   }
 

@@ -163,7 +163,7 @@ function headOf({ statusCode = 0, headers }: IncomingMessage): Partial<Seen> {
 }
 
 function streamOf(text: string): Partial<Seen> {
-  const frames = text.split('\n\n').filter((frame) => frame.startsWith('data: {'));
+  const frames = text.split('\n').filter((line) => line.startsWith('data: {'));
   const parsed = frames.map(parseFrame);
   const code = parsed.find((frame) => frame?.error !== undefined)?.error?.code ?? null;
   const usage: Body = parsed.findLast((frame) => typeof frame?.usage?.completion_tokens === 'number')?.usage ?? null;

@@ -62,7 +62,7 @@ describe.concurrent('a model that is cold', () => {
     expect(silentMs).toBeGreaterThan(4900);
     const reader = first?.body?.getReader();
     const opening = Buffer.from((await reader?.read())?.value ?? []).toString();
-    expect(opening).toMatch(/^: [\x20-\x7e]+\n\n$/);
+    expect(opening).toMatch(/^: [\x20-\x7e]+\n$/);
     let rest = '';
     for (let read = await reader?.read(); read?.done === false; read = await reader?.read())
       rest += Buffer.from(read.value).toString();
@@ -85,6 +85,22 @@ describe.concurrent('a model that is cold', () => {
     const warm = await bench.chat({ model: 'slow' });
     expect(warm.headers.get('x-headgate-start')).toBe('warm');
     await warm.text();
+  });
+
+  it.each([
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 }],
+    ['/v1/completions', { prompt: 'Hello', max_tokens: 8 }],
+    ['/v1/messages', { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 }],
+    ['/v1/responses', { input: 'Hello', max_output_tokens: 8 }],
+  ])('streams %s without an empty line that follows no data', async (path, fields) => {
+    const answer = await bench.post(path, { model: 'slow', stream: true, ...fields });
+    const text = await answer.text();
+    expect(text.startsWith(': ')).toBe(true);
+    const events = text.split('\n\n');
+    expect(events.pop()).toBe('');
+    // openai-go 3.42 takes each empty line for an event.
+    expect(events.filter((event) => !/^data: ./m.test(event))).toEqual([]);
+    expect(events.length).toBeGreaterThan(3);
   });
 
   it('and that its client does not wait for is no failure, and free', async () => {

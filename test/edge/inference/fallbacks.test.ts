@@ -264,11 +264,11 @@ describe('a stream that has shown signs of life', () => {
     const answer = await ask({ model: 'late', stream: true });
     expect([answer.status, headerOf(answer)]).toEqual([200, null]);
     const text = await answer.text();
-    const parts = text.split('\n\n');
-    const named = parts.indexOf(': x-headgate-fallback: spare');
+    const lines = text.split('\n');
+    const named = lines.indexOf(': x-headgate-fallback: spare');
     expect(named).toBeGreaterThan(0);
-    expect(parts.slice(0, named).every((part) => part.startsWith(': '))).toBe(true);
-    expect(parts[named + 1]).toMatch(/^data: .*"model":"spare"/);
+    expect(lines.slice(0, named).every((line) => line.startsWith(': '))).toBe(true);
+    expect(lines[named + 1]).toMatch(/^data: .*"model":"spare"/);
     expect(framesOf(text).at(-1)).toBe('[DONE]');
     expect(await bench.recordOf(answer)).toMatchObject({ model: 'spare', fallback_for: 'late' });
   });

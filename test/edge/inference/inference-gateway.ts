@@ -152,10 +152,16 @@ export async function errorOf(response: Response): Promise<Body> {
   return { status: response.status, ...body.error };
 }
 
+/** The frames of a stream as text, without comments. */
+export const frameTexts = (text: string): readonly string[] =>
+  text
+    .replaceAll(/^:.*\n/gm, '')
+    .split('\n\n')
+    .filter((frame) => frame !== '');
+
 /** The `data:` frames of a stream: parsed, `[DONE]` as it is. Comments are left out. */
 export function framesOf(text: string): Body[] {
-  const frames = text.split('\n\n').filter((frame) => frame !== '' && !frame.startsWith(':'));
-  return frames.map((frame) => {
+  return frameTexts(text).map((frame) => {
     const data = frame.replace(/^data: /, '');
     return data === '[DONE]' ? data : JSON.parse(data);
   });

@@ -1,19 +1,16 @@
 import { expect } from 'vitest';
-import type { Body } from './inference-gateway.ts';
+import { type Body, frameTexts } from './inference-gateway.ts';
 
-/** What clients of Anthropic's protocol read and send. */
+/** What clients of Anthropic's protocol read and send, and what OpenAI's responses have in common with it. */
 
 /** The events of a stream, each under the name that its frame has. */
 export function eventsOf(text: string): Body[] {
-  return text
-    .split('\n\n')
-    .filter((frame) => frame !== '' && !frame.startsWith(':'))
-    .map((frame) => {
-      const [, name, data = ''] = /^event: (\S+)\ndata: (.*)$/s.exec(frame) ?? [];
-      const event: Body = JSON.parse(data);
-      expect(event.type).toBe(name);
-      return event;
-    });
+  return frameTexts(text).map((frame) => {
+    const [, name, data = ''] = /^event: (\S+)\ndata: (.*)$/s.exec(frame) ?? [];
+    const event: Body = JSON.parse(data);
+    expect(event.type).toBe(name);
+    return event;
+  });
 }
 
 /** An error in Anthropic's shape, with the status it came with. */

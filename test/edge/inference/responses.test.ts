@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Body, errorOf, eventually, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import { eventsOf } from './messages-client.ts';
 import { enginePath, type ResponsesEngine, type Script, startResponsesEngine, usageOf } from './responses-engine.ts';
 
 /** POST /v1/responses through a gateway to an engine that answers as the request says. */
@@ -25,19 +26,6 @@ const ask = (script: Script, fields: object = {}, options: object = {}): Promise
   bench.post(path, { model: 'team/chat', input: 'Hi', ...fields, script }, options);
 const streamed = { stream: true };
 const sent = (): Body => JSON.parse(engine.bodies.at(-1) ?? '{}');
-
-/** The events of a stream, each under the name that its frame has. */
-function eventsOf(text: string): Body[] {
-  return text
-    .split('\n\n')
-    .filter((frame) => frame !== '' && !frame.startsWith(':'))
-    .map((frame) => {
-      const [, name, data = ''] = /^event: (\S+)\ndata: (.*)$/s.exec(frame) ?? [];
-      const event: Body = JSON.parse(data);
-      expect(event.type).toBe(name);
-      return event;
-    });
-}
 
 const complete = { endpoint: path, outcome: 'completed', usage_source: 'engine' };
 const prompt = { input_tokens: 21, input_cached_tokens: 16 };

@@ -228,7 +228,7 @@ function indented(json) {
 }
 
 /**
- * The events of a stream (WHATWG HTML, server-sent events), without the comments that say that it still waits.
+ * The data of a stream's events. The gateway writes each on one line, and comments while a model starts.
  * @param {ReadableStream<Uint8Array>} body
  */
 async function* eventsOf(body) {
@@ -236,9 +236,9 @@ async function* eventsOf(body) {
   const decoder = new TextDecoder();
   let rest = '';
   for (let read = await reader.read(); !read.done; read = await reader.read()) {
-    const events = (rest + decoder.decode(read.value, { stream: true })).split('\n\n');
-    rest = events.pop() ?? '';
-    for (const event of events) if (event.startsWith('data: ')) yield event.slice(6);
+    const lines = (rest + decoder.decode(read.value, { stream: true })).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) if (line.startsWith('data: ')) yield line.slice(6);
   }
 }
 
