@@ -60,12 +60,14 @@ export function createDockerCalls(connection: DockerConnection): DockerCalls {
   const docker = (): Promise<Docker> => (loading ??= loadDocker(connection));
   const call: Call = async (name, timeoutMs, make) => {
     try {
+      const client = await docker();
       const abortSignal = AbortSignal.timeout(timeoutMs);
-      // Not every call of dockerode minds the signal.
+      const made = make(client, { abortSignal });
+      // Not every call of dockerode minds the signal. Made last: nobody would handle its rejection where those above throw.
       const late = once(abortSignal, 'abort').then(() =>
         Promise.reject(new DockerError(name, null, 'no answer in time')),
       );
-      return await Promise.race([make(await docker(), { abortSignal }), late]);
+      return await Promise.race([made, late]);
     } catch (error) {
       throw dockerError(name, error);
     }

@@ -1,4 +1,5 @@
 import type { Clock } from '#base/clock.ts';
+import { isLate } from '#base/is-late.ts';
 
 export interface BooksWatchOptions {
   readonly clock: Clock;
@@ -84,14 +85,9 @@ export class BooksWatch {
 
   /** Waits for an answer as long as is bearable where something is known. */
   async orKnown(answer: Promise<unknown>): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const enough = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, patienceMs);
-    });
-    try {
-      await Promise.race([answer.catch(() => undefined), enough]);
-    } finally {
-      clearTimeout(timer);
-    }
+    await isLate(
+      answer.catch(() => undefined),
+      patienceMs,
+    );
   }
 }

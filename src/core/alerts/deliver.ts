@@ -2,6 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Letters } from '#core/accounts/accounts.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
@@ -105,10 +106,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
       isEnding = true;
       // What it has taken already begins.
       await looking?.catch(() => undefined);
-      const { promise: late, resolve } = Promise.withResolvers<void>();
-      const timer = setTimeout(resolve, graceMs);
-      await Promise.race([Promise.all(underWay.values()), late]);
-      clearTimeout(timer);
+      await isLate(Promise.all(underWay.values()), graceMs);
       closing.abort();
       await Promise.all(underWay.values());
     },

@@ -1,6 +1,7 @@
 import { eq, and, inArray, ne, max } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import type { Asking, BatchKey } from './asking.ts';
@@ -110,7 +111,7 @@ class Worker implements BatchWorker {
 
   async close(timeoutMs: number): Promise<void> {
     const all = Promise.all([...this.#works].map(({ ended }) => ended));
-    await Promise.race([all, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
+    await isLate(all, timeoutMs);
     clearInterval(this.#renewing);
   }
 

@@ -1,6 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
 import type { Db, DedicatedDb } from '#base/db.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { Spool } from '#base/spool.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
@@ -205,7 +206,7 @@ export function createMetering(options: MeteringOptions): Metering {
     async start() {
       await beginPartitions({ db, clock });
       commits.begin();
-      await within(replayMsMax, commits.idle());
+      await isLate(commits.idle(), replayMsMax);
     },
     ensurePartitions: () => ensurePartitions({ db, clock }),
     packPartitions: () => packPartitions({ db, clock }),
@@ -217,7 +218,7 @@ export function createMetering(options: MeteringOptions): Metering {
       const written = commits.idle().then(() => refusals.flush());
       // What is on disk need not wait for a Postgres that is away: the next start books it.
       const ended = new AbortController();
-      await within(timeoutMs, Promise.race([written, untilAllSpooled(commits, ended.signal)]));
+      await isLate(Promise.race([written, untilAllSpooled(commits, ended.signal)]), timeoutMs);
       ended.abort();
       await commits.stop();
     },
@@ -252,12 +253,6 @@ async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortS
   while (!signal.aborted && (commits.pending > 0 || commits.awayMs < retryDelayMsMax)) {
     await setTimeout(retryDelayMs, undefined, { ref: false });
   }
-}
-
-async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> {
-  const late = new AbortController();
-  await Promise.race([task, setTimeout(timeoutMs, undefined, { signal: late.signal }).catch(() => undefined)]);
-  late.abort();
 }
 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';

@@ -1,3 +1,5 @@
+import { isLate } from '#base/is-late.ts';
+
 /** Whether a store is there, as it was found last. */
 export interface Probe {
   readonly isUp: boolean;
@@ -29,13 +31,7 @@ export function createProbe(question: () => Promise<unknown>, timeoutMs: number)
         .finally(() => {
           pending = null;
         });
-      const running = pending;
-      let late: NodeJS.Timeout | undefined;
-      const isLate = new Promise<true>((resolve) => {
-        late = setTimeout(() => resolve(true), timeoutMs).unref();
-      });
-      if ((await Promise.race([running, isLate])) === true) isUp = false;
-      clearTimeout(late);
+      if (await isLate(pending, timeoutMs)) isUp = false;
     },
   };
 }

@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { expect, it } from 'vitest';
 import { createDockerApi } from '#base/docker/api.ts';
+import { createDockerCalls } from '#base/docker/call.ts';
+import { unhandledIn } from '../unhandled.ts';
 
 it('calls of a Docker engine do not print its open connections, which takes milliseconds for each', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-docker-call-'));
@@ -28,4 +30,16 @@ it('calls of a Docker engine do not print its open connections, which takes mill
     engine.close();
     rmSync(folder, { recursive: true, force: true });
   }
+});
+
+it('fails a call whose keys cannot be read once, and raises no unhandled rejection when its time is over', async () => {
+  const tls = (): never => {
+    throw new Error('ENOENT: ca.pem');
+  };
+  const { call } = createDockerCalls({ host: '127.0.0.1', port: 1, tls });
+  const left = await unhandledIn(async () => {
+    await expect(call('info', 1, () => Promise.resolve())).rejects.toThrow('ENOENT: ca.pem');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  });
+  expect(left).toEqual([]);
 });

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { explainExit, type ObservedReplica, type Replica } from '#core/fleet/drivers/drivers.ts';
 import { type EngineCounters, type EngineReading, readEngine } from '#core/fleet/serving/serving.ts';
@@ -145,10 +146,10 @@ class LeaderRuns implements ReplicaRuns {
   }
 
   async close(): Promise<void> {
-    const late = new Promise<void>((resolve) => {
-      setTimeout(resolve, closeMsMax).unref();
-    });
-    await Promise.race([this.readNow().then(() => this.#flush()), late]);
+    await isLate(
+      this.readNow().then(() => this.#flush()),
+      closeMsMax,
+    );
     this.#closed = true;
   }
 

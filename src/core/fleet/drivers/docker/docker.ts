@@ -1,4 +1,5 @@
 import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { createSerial } from '#base/serial.ts';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
@@ -28,7 +29,6 @@ import { launch, type Launch } from './start.ts';
 export { containerLog, droppedCapabilities, mountsOf } from './container.ts';
 export { apiKeyOf, containerName, labels, labelsOf, type Marks, networkName, readMarks } from './labels.ts';
 export { joinNetworks } from './network.ts';
-export { isLate } from './observed-host.ts';
 export { refusedStart, startErrorCode } from './start-error-code.ts';
 
 export interface DockerDriverOptions {
@@ -107,10 +107,7 @@ class DockerDriver implements EngineDriver {
   async open(specs: readonly EngineSpec[]): Promise<void> {
     this.setSpecs(specs);
     const first = Promise.all([...this.#hosts.values()].map((host) => host.observe()));
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise((resolve) => (timer = setTimeout(resolve, openWaitMs)));
-    await Promise.race([first, late]);
-    clearTimeout(timer);
+    await isLate(first, openWaitMs);
   }
 
   setSpecs(specs: readonly EngineSpec[]): void {

@@ -1,4 +1,5 @@
 import { connectHost, type DockerApi, type HostConnection } from '#base/docker/docker.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { DockerHostSettings, GpuAccess } from '#core/catalog/catalog.ts';
 import type { Gpu, HostReport } from '#core/fleet/drivers/driver.ts';
@@ -150,17 +151,6 @@ function refusalOf({ state, namesake }: Context): string | null {
 }
 
 class NamedTwice extends Error {}
-
-/** Whether work takes longer than that; it goes on. */
-export function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(true), waitMs);
-    void work.finally(() => {
-      clearTimeout(timer);
-      resolve(false);
-    });
-  });
-}
 
 async function readHost(context: Context): Promise<void> {
   const { state, connection, settings } = context;

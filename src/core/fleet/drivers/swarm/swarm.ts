@@ -7,10 +7,11 @@ import {
   type RegistryLogins,
   type SwarmService,
 } from '#base/docker/docker.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { createSerial } from '#base/serial.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
-import { isLate, joinNetworks, labels } from '#core/fleet/drivers/docker/docker.ts';
+import { joinNetworks, labels } from '#core/fleet/drivers/docker/docker.ts';
 import type {
   EngineDriver,
   EngineSpec,

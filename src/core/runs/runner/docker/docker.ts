@@ -1,9 +1,9 @@
 import { connectHost, DockerError, type HostAddress, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { ContainerRunners, Runner } from '#core/runs/runner/types.ts';
 import type { ContainerSettings } from './bodies.ts';
 import { createDockerRunner } from './docker-runner.ts';
-import { isLate } from './is-late.ts';
 import { createSwarmNodes, type SwarmGates, type SwarmNodes } from './swarm-nodes.ts';
 
 export type { ContainerSettings } from './bodies.ts';

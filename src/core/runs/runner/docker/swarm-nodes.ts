@@ -1,5 +1,5 @@
+import { isLate } from '#base/is-late.ts';
 import { Resolver } from 'node:dns/promises';
-import { isLate } from './is-late.ts';
 
 /** Where the docker-gates of a swarm's nodes are: one name for all of them, `tasks.SERVICE` as Docker tells it. */
 export interface SwarmGates {
