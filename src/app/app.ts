@@ -34,8 +34,11 @@ export interface AppOptions extends EngineFiles {
   readonly db: Db;
   /** Of the same database, for connections of one purpose. */
   readonly databaseUrl: string;
+  /** What all gateways of an installation share there. */
   readonly dataDir: string;
-  /** Its place among several gateways of one data folder; absent when it has that for itself. */
+  /** The folder of this gateway in the data folder: the first one is the data folder itself. */
+  readonly gatewayDir: string;
+  /** Its place among the workers of the gateway folder; absent when it has that for itself. */
   readonly slot?: WorkerSlot;
 }
 

@@ -1,9 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { ConfigError } from '#base/config.ts';
+import { listGatewayDirs, lockLeftDir } from '#base/data-dir.ts';
 import { connectDedicated, type Db, type DedicatedDb } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import { openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
+import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { booksLimits } from '#core/metering/metering.ts';
 
@@ -11,13 +12,20 @@ import { booksLimits } from '#core/metering/metering.ts';
 export interface BooksPlace {
   readonly books: DedicatedDb;
   readonly spool: Spool;
+  /**
+   * Moves to the spool what gateways of the data folder that are gone left in theirs, and workers that this gateway has
+   * no more. One call at a time. Never rejects: a folder that cannot be read is logged.
+   */
+  readonly takeOverLeft: () => Promise<void>;
 }
 
 export interface BooksPlaceOptions {
   readonly db: Db;
   readonly databaseUrl: string;
   readonly dataDir: string;
-  /** Which of the gateways of this data folder opens them, and how many there are. */
+  /** The folder of this gateway in the data folder. */
+  readonly gatewayDir: string;
+  /** Which of the workers of this gateway folder opens them, and how many there are. */
   readonly slot: number;
   readonly slots: number;
   readonly log: Log;
@@ -31,41 +39,58 @@ const connections = 2;
  * @throws ConfigError naming HEADGATE_DATA_DIR when the spool cannot be opened
  */
 export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace> {
-  const { db, databaseUrl, dataDir, log } = options;
-  const folder = spoolFolderOf(dataDir, await readNamespace(db));
+  const { db, databaseUrl, gatewayDir, log, slot } = options;
+  const database = await readNamespace(db);
+  const folder = spoolFolderOf(gatewayDir, database);
   try {
-    const spool = await openOwn(folder, options);
-    if (options.slot === 0) await warnOfOthers(join(dataDir, 'spool'), basename(folder), log);
+    const spool = await openSpool({ folder: join(folder, String(slot)), log });
+    if (slot === 0) await warnOfOthers(join(gatewayDir, 'spool'), basename(folder), log);
     const limits = { purpose: 'books', poolMax: connections, limits: booksLimits };
-    return { books: connectDedicated(databaseUrl, limits), spool };
+    return {
+      books: connectDedicated(databaseUrl, limits),
+      spool,
+      // Of several workers the first does it for all.
+      takeOverLeft: async () => (slot === 0 ? takeOverLeft(spool, database, options) : undefined),
+    };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new ConfigError(`HEADGATE_DATA_DIR: the spool in ${folder} cannot be opened (${reason}).`, error);
   }
 }
 
+async function takeOverLeft(
+  spool: Spool,
+  database: string,
+  { dataDir, gatewayDir, slots, log }: BooksPlaceOptions,
+): Promise<void> {
+  for (const dir of listGatewayDirs(dataDir)) {
+    const folder = spoolFolderOf(dir, database);
+    const isLeft = (worker: string): boolean => dir !== gatewayDir || Number(worker) >= slots;
+    try {
+      if ((await listSpooled(folder)).length === 0) continue;
+      const release = dir === gatewayDir ? (): void => undefined : lockLeftDir(dir);
+      if (release !== null) await takeOverFrom(folder, isLeft, spool).finally(release);
+    } catch (error) {
+      log.error({ err: error, path: folder }, 'usage that another gateway left cannot be read; trying again');
+    }
+  }
+}
+
+async function takeOverFrom(folder: string, isLeft: (worker: string) => boolean, spool: Spool): Promise<void> {
+  for (const worker of await namesIn(folder)) if (isLeft(worker)) await spool.takeOver(join(folder, worker));
+}
+
 async function warnOfOthers(parent: string, own: string, log: Log): Promise<void> {
   for (const name of await namesIn(parent)) {
     if (name === own) continue;
-    const slots = await namesIn(join(parent, name));
-    const files = (await Promise.all(slots.map((slot) => namesIn(join(parent, name, slot))))).flat();
     const path = join(parent, name);
+    const files = await listSpooled(path);
     if (files.length > 0)
       log.warn(
         { path, files: files.length },
         'usage of another database is in the spool; it is booked when a gateway of that database starts on this data folder',
       );
   }
-}
-
-async function openOwn(parent: string, { slot, slots, log }: BooksPlaceOptions): Promise<Spool> {
-  // What more gateways than there are now have left is taken over by the first one.
-  const abandoned = slot === 0 ? (await namesIn(parent)).filter((name) => Number(name) >= slots) : [];
-  return openSpool({
-    folder: join(parent, String(slot)),
-    abandoned: abandoned.map((name) => join(parent, name)),
-    log,
-  });
 }
 
 async function namesIn(folder: string): Promise<string[]> {

@@ -51,7 +51,7 @@ export interface CoordinationParts extends SharedStore {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
+  readonly gatewayDir: string;
   /** Which of the gateways that share the data folder this one is. */
   readonly slot: number;
   readonly keys: Keys;

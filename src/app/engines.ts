@@ -23,7 +23,7 @@ import {
   type FleetIdentity,
   type SharingMode,
 } from '#core/fleet/fleet.ts';
-import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
+import { readGatewayDirId, type Gateways } from '#core/gateways/gateways.ts';
 import type { EngineClient } from '#core/proxy/proxy.ts';
 
 /** Where containers may run. */
@@ -67,7 +67,8 @@ export interface EnginesParts extends EnginesPlace {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
+  /** The folder of this gateway in the data folder: its processes are of this machine alone. */
+  readonly gatewayDir: string;
   /** Where engine processes run. */
   readonly workingDirectory: string;
   readonly engineClient: Pick<EngineClient, 'giveUp'>;
@@ -75,7 +76,7 @@ export interface EnginesParts extends EnginesPlace {
 }
 
 /**
- * The engines of this gateway: processes of its own or of the data folder that it shares with others, and containers
+ * The engines of this gateway: processes of its own or of the workers of its gateway folder, and containers
  * that all gateways of the database share. Where several share, one of them starts and stops.
  */
 export function createEngines(parts: EnginesParts): Fleet {
@@ -87,7 +88,7 @@ export function createEngines(parts: EnginesParts): Fleet {
     db,
     clock,
     log,
-    dataDir,
+    gatewayDir,
     workingDirectory,
     hosts,
     identity,
@@ -95,14 +96,14 @@ export function createEngines(parts: EnginesParts): Fleet {
   const { sharing } = parts.slot;
   const logins = createRegistryLogins({ folder: parts.docker.configDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
-  const machine = `machine:${readDataDirId(dataDir)}`;
+  const machine = `machine:${readGatewayDirId(gatewayDir)}`;
   const storeOf = (scope: string) => createDbStore({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   const runsOf = (scope: string) => createReplicaRuns({ db, scope, clock, log });
   return createFleet({
     runs: { shared: runsOf('containers'), machine: runsOf(machine) },
     engineRequests: parts.engineRequests,
     engines,
-    dataDir,
+    dataDir: gatewayDir,
     workingDirectory,
     env,
     clock,

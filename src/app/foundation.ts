@@ -62,7 +62,9 @@ export interface FoundationOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
-  /** Which of the gateways that share the data folder this one is. */
+  /** The folder of this gateway in the data folder. */
+  readonly gatewayDir: string;
+  /** Which of the workers that share the gateway folder this one is. */
   readonly slot: number;
 }
 

@@ -113,7 +113,7 @@ export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOp
   readonly databaseUrl: string;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
+  readonly gatewayDir: string;
 }
 
 /** 10 USD, so that the first request can be paid. */
@@ -122,6 +122,7 @@ const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
 const partitionsMs = 3_600_000;
 const refusalsMs = 1000;
+const takeOverMs = 10_000;
 const engineRequestsMs = 1000;
 /** How long a stop waits for what must still be written. */
 const booksTimeoutMs = 10_000;
@@ -212,15 +213,26 @@ function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'ba
   return createReconciler({ ...options, contextLengthOf, bases: () => catalog.bases() });
 }
 
-function meteringPart(metering: Metering, { books }: BooksPlace): Part {
+function meteringPart(metering: Metering, { books, takeOverLeft }: BooksPlace): Part {
+  let isStarted = false;
+  const takeOver = async (): Promise<void> => {
+    if (!isStarted) return;
+    await takeOverLeft();
+    metering.replaySpool();
+  };
   return {
     name: 'books of usage',
     jobs: [
       { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
+      { name: 'take over usage of gateways that are gone', everyMs: takeOverMs, where: 'every', run: takeOver },
       { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
       { name: 'pack partitions', everyMs: partitionsMs, where: 'one', run: () => metering.packPartitions() },
     ],
-    start: () => metering.start(),
+    async start() {
+      await takeOverLeft();
+      await metering.start();
+      isStarted = true;
+    },
     async stop() {
       await metering.close(booksTimeoutMs);
       await books.close();

@@ -46,7 +46,7 @@ export interface PlatformOptions extends EnginesPlace {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
+  readonly gatewayDir: string;
 }
 
 const lookEveryMs = 60_000;

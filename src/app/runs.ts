@@ -41,7 +41,7 @@ export interface RunsWingOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
+  readonly gatewayDir: string;
   /** This gateway, by what stays the same when it is started again. */
   readonly holder: string;
 }
@@ -53,9 +53,9 @@ export interface RunsDocker extends EnginesPlace {
 
 /** Runs, with what they need of the rooms beside them. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
-  const { config, clusters, accounts, keys, db, secrets, log, dataDir } = options;
+  const { config, clusters, accounts, keys, db, secrets, log, gatewayDir } = options;
   const { providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
-  const search = runnerSearchOf(config.platform, dataDir);
+  const search = runnerSearchOf(config.platform, gatewayDir);
   const runner = createRunnerLook(search, log);
   const containers = containersOf(options);
   const runs = createRuns({
@@ -119,12 +119,12 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
 }
 
 /** What a gateway with this configuration looks for on its own machine. */
-export function runnerSearchOf(platform: Config['platform'], dataDir: string): RunnerSearch {
+export function runnerSearchOf(platform: Config['platform'], gatewayDir: string): RunnerSearch {
   return {
     ...platform.localRuns,
     terraformBin: platform.terraformBin,
     mirror: platform.providerMirror,
-    runsDir: platform.runsDir ?? join(dataDir, 'runs'),
+    runsDir: platform.runsDir ?? join(gatewayDir, 'runs'),
     allowUnsandboxed: platform.allowUnsandboxedRuns,
     isRoot: process.getuid?.() === 0,
   };

@@ -4,6 +4,7 @@ import {
   constants,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   statSync,
   writeFileSync,
@@ -69,17 +70,74 @@ function makeWithParents(path: string, mode: number): void {
  */
 export function lockDataDir(dir: string): () => void {
   const path = makeDataDir(dir);
-  const pidFile = join(path, 'gateway.pid');
-  const database = takeLock(path, pidFile);
+  const release = lockForGateway(path);
+  if (release !== null) return release;
+  throw new ConfigError(
+    `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(path)}; stop it or name another folder.`,
+  );
+}
+
+/** Gateways of one data folder. File systems without locks report every folder as taken: the search must end. */
+const gatewaysMax = 100;
+
+const gatewayDirOf = (dataDir: string, number: number): string =>
+  number === 0 ? dataDir : join(dataDir, 'gateways', String(number));
+
+/** A folder that one gateway has for itself. */
+export interface GatewayDir {
+  readonly path: string;
+  readonly release: () => void;
+}
+
+/**
+ * Locks the first free gateway folder of a data folder: the data folder itself, `gateways/1`, `gateways/2` and so on.
+ * A copy that was started again takes the folder that it left, unless another gateway was faster.
+ * @throws ConfigError naming HEADGATE_DATA_DIR when a folder cannot be locked, or 100 gateways use the data folder
+ */
+export function lockGatewayDir(dataDir: string): GatewayDir {
+  for (let number = 0; number < gatewaysMax; number += 1) {
+    const path = makeDataDir(gatewayDirOf(dataDir, number));
+    const release = lockForGateway(path);
+    if (release !== null) return { path, release };
+  }
+  throw new ConfigError(
+    `HEADGATE_DATA_DIR: ${gatewaysMax} gateways use the folder ${dataDir}, or its file system has no locks; name another folder.`,
+  );
+}
+
+/** Lists the gateway folders that exist in a data folder, in use or not: the data folder itself first. */
+export function listGatewayDirs(dataDir: string): string[] {
+  const numbers = existsSync(join(dataDir, 'gateways')) ? readdirSync(join(dataDir, 'gateways')) : [];
+  return [dataDir, ...numbers.filter((name) => /^\d+$/.test(name)).map((name) => join(dataDir, 'gateways', name))];
+}
+
+/**
+ * Locks a gateway folder that no gateway uses, to take over what lies there.
+ * @returns the function that releases it; null where a gateway uses the folder
+ * @throws ConfigError naming HEADGATE_DATA_DIR when the folder cannot be locked
+ */
+export function lockLeftDir(path: string): (() => void) | null {
+  const database = takeLock(path);
+  return database === null ? null : holdLock(database);
+}
+
+function lockForGateway(path: string): (() => void) | null {
+  const release = lockLeftDir(path);
+  if (release !== null) writeFileSync(pidFileOf(path), `${process.pid}\n`, { mode: 0o600 });
+  return release;
+}
+
+const pidFileOf = (path: string): string => join(path, 'gateway.pid');
+
+/** A database that nobody refers to is closed when memory is tidied up, and its lock would go with it. */
+const heldLocks = new Set<DatabaseSync>();
+
+function holdLock(database: DatabaseSync): () => void {
   heldLocks.add(database);
-  writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 });
   return () => {
     if (heldLocks.delete(database)) database.close();
   };
 }
-
-/** A database that nobody refers to is closed when memory is tidied up, and its lock would go with it. */
-const heldLocks = new Set<DatabaseSync>();
 
 const addressFile = (dir: string): string => join(dir, 'gateway.url');
 
@@ -102,7 +160,8 @@ export function readAddress(dir: string): string | null {
   }
 }
 
-function takeLock(path: string, pidFile: string): DatabaseSync {
+/** @returns null while another process has the lock */
+function takeLock(path: string): DatabaseSync | null {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');
   try {
@@ -115,11 +174,7 @@ function takeLock(path: string, pidFile: string): DatabaseSync {
     return database;
   } catch (error) {
     database?.close();
-    if (isBusy(error)) {
-      throw new ConfigError(
-        `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(pidFile)}; stop it or name another folder.`,
-      );
-    }
+    if (isBusy(error)) return null;
     throw new ConfigError(`HEADGATE_DATA_DIR: the folder ${path} cannot be locked (${reasonOf(error)}).`);
   }
 }
@@ -130,9 +185,9 @@ function isBusy(error: unknown): boolean {
 }
 
 /** The number is for the reader only: the file may be older than the lock. */
-function holderOf(pidFile: string): string {
+function holderOf(path: string): string {
   try {
-    const pid = readFileSync(pidFile, 'utf8').trim();
+    const pid = readFileSync(pidFileOf(path), 'utf8').trim();
     return /^\d+$/.test(pid) ? ` (process ${pid})` : '';
   } catch {
     return '';

@@ -1,6 +1,7 @@
 import { type FileHandle, mkdir, open, readdir, readFile, rename, truncate, unlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
+import { listGatewayDirs } from './data-dir.ts';
 import { uuidv7 } from './id.ts';
 import type { Log } from './log.ts';
 
@@ -22,6 +23,12 @@ export interface Spool {
   read(max: number): Promise<SpoolEntry[]>;
   /** An entry that need not be read again, ever. Deletes its file with the last one of it. */
   done(entry: SpoolEntry): Promise<void>;
+  /**
+   * Moves the segments of another folder of the same kind, which nobody has open, to this spool: their entries are read
+   * after those that are here. One call at a time.
+   * @throws the file system's error; what was moved until then is read
+   */
+  takeOver(folder: string): Promise<void>;
   /** Whether every entry was read; what is being appended counts once it is on disk. */
   readonly isRead: boolean;
   /** Entries that are not done. */
@@ -47,21 +54,23 @@ interface Segment {
 
 export interface SpoolOptions {
   readonly folder: string;
-  /** Other folders of the same kind, which nobody else has open: their segments are taken over. */
-  readonly abandoned: readonly string[];
   readonly log: Log;
   /** A segment that has reached it is followed by a new one. */
   readonly segmentBytesMax?: number;
 }
 
-/** Where the spools of one database lie in a data folder, one folder for each gateway of it. */
-export const spoolFolderOf = (dataDir: string, database: string): string =>
-  join(dataDir, 'spool', database.replaceAll(/[^\w.]/g, '-'));
+/** Where the spools of one database lie in a gateway folder, one folder for each worker. */
+export const spoolFolderOf = (gatewayDir: string, database: string): string =>
+  join(gatewayDir, 'spool', database.replaceAll(/[^\w.]/g, '-'));
 
-/** Paths of all segments of such a folder: what is done has no segment. */
+/** The same of all gateways of a data folder. */
+export const spoolFoldersOf = (dataDir: string, database: string): string[] =>
+  listGatewayDirs(dataDir).map((gatewayDir) => spoolFolderOf(gatewayDir, database));
+
+/** Paths of all segments of a folder of `spoolFolderOf`: what is done has no segment. */
 export async function listSpooled(folder: string): Promise<string[]> {
   const slots = await readdir(folder, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return [];
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return [];
     throw error;
   });
   const folders = slots.filter((slot) => slot.isDirectory()).map(({ name }) => join(folder, name));
@@ -95,11 +104,8 @@ const extension = '.spool';
 
 /** Opens a spool, and makes its folder where there is none. @throws the file system's error */
 export async function openSpool(options: SpoolOptions): Promise<Spool> {
-  const { folder, abandoned, log } = options;
+  const { folder, log } = options;
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  for (const other of abandoned) {
-    for (const path of await listSegments(other)) await rename(path, join(folder, basename(path)));
-  }
   await syncFolder(folder);
   const segments: Segment[] = [];
   for (const path of await listSegments(folder)) segments.push(...(await openLeft(path, log)));
@@ -109,13 +115,15 @@ export async function openSpool(options: SpoolOptions): Promise<Spool> {
 class SegmentSpool implements Spool {
   readonly #folder: string;
   readonly #segmentBytesMax: number;
-  /** Oldest first; the last one is appended to while `#writer` is there. */
+  readonly #log: Log;
+  /** In the order in which they are read; `#writer` appends to its own. */
   readonly #segments: Segment[];
   #writer: { readonly file: FileHandle; readonly segment: Segment } | null = null;
   #isAppending = false;
 
-  constructor({ folder, segmentBytesMax = 16_777_216 }: SpoolOptions, segments: Segment[]) {
+  constructor({ folder, log, segmentBytesMax = 16_777_216 }: SpoolOptions, segments: Segment[]) {
     this.#folder = folder;
+    this.#log = log;
     this.#segmentBytesMax = segmentBytesMax;
     this.#segments = segments;
   }
@@ -184,6 +192,15 @@ class SegmentSpool implements Spool {
       await file?.close();
     }
     await unlink(segment.path);
+  }
+
+  async takeOver(folder: string): Promise<void> {
+    for (const path of await listSegments(folder)) {
+      const own = join(this.#folder, basename(path));
+      await rename(path, own);
+      await syncFolder(this.#folder);
+      this.#segments.push(...(await openLeft(own, this.#log)));
+    }
   }
 
   async close(): Promise<void> {

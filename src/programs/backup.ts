@@ -1,5 +1,6 @@
+import { dirname } from 'node:path';
 import { BackupError, writeBackup } from '#base/backup/backup.ts';
-import { listSpooled, spoolFolderOf } from '#base/spool.ts';
+import { listSpooled, spoolFoldersOf } from '#base/spool.ts';
 import { linkTables } from '#core/accounts/accounts.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { countActiveRuns } from '#core/runs/runs.ts';
@@ -26,8 +27,7 @@ export const backupCommand: Command = {
       await withBooksDatabase({ whileRunning: true }, async ({ db, dataDir }) => {
         const origin = await readNamespace(db);
         const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
-        const folder = spoolFolderOf(dataDir, origin);
-        const spooled = (await listSpooled(folder)).length;
+        const spooled = (await Promise.all(spoolFoldersOf(dataDir, origin).map(listSpooled))).flat();
         const running = await countActiveRuns(db);
         if (context.json) {
           const { bytes, rows, tables } = made;
@@ -37,7 +37,7 @@ export const backupCommand: Command = {
             bytes,
             rows,
             tables,
-            spooled_files: spooled,
+            spooled_files: spooled.length,
             running_runs: running,
           };
           context.out(`${JSON.stringify(body, null, 2)}\n`);
@@ -47,7 +47,7 @@ export const backupCommand: Command = {
           `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
             `headgate restore --check ${path}\n`,
         );
-        if (spooled > 0) context.err(spooledNote(folder, spooled));
+        if (spooled.length > 0) context.err(spooledNote(spooled));
         if (running > 0) context.err(runningNote(running));
       });
       return exitCodes.ok;
@@ -72,9 +72,10 @@ function runningNote(runs: number): string {
   );
 }
 
-function spooledNote(folder: string, files: number): string {
+function spooledNote(files: readonly string[]): string {
+  const folders = [...new Set(files.map((file) => dirname(dirname(file))))].join(' and ');
   return (
-    `headgate: ${files} files of usage in ${folder} are not in it, because PostgreSQL has not taken them yet. A gateway ` +
+    `headgate: ${files.length} files of usage in ${folders} are not in it, because PostgreSQL has not taken them yet. A gateway ` +
     'on this folder books them. Before this database is given up for its copy, let one run until ' +
     'headgate_books_spooled_records is 0, stop it, and make the backup then.\n'
   );

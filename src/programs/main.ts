@@ -12,7 +12,14 @@ import {
   type WorkerSlot,
 } from '#app/app.ts';
 import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
-import { defaultDataDir, lockDataDir, makeDataDir, noteAddress } from '#base/data-dir.ts';
+import {
+  defaultDataDir,
+  type GatewayDir,
+  lockDataDir,
+  lockGatewayDir,
+  makeDataDir,
+  noteAddress,
+} from '#base/data-dir.ts';
 import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
@@ -122,6 +129,12 @@ function readFiles(config: Config): Files {
   };
 }
 
+/** Takes a folder for this gateway. The built-in PostgreSQL has one user: its gateway has the data folder itself. */
+function lockFolder({ database }: Config, dataDir: string): GatewayDir {
+  if (database.url !== null) return lockGatewayDir(dataDir);
+  return { path: dataDir, release: lockDataDir(dataDir) };
+}
+
 /** Starts what all gateways of this machine need, then the one gateway, or several. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, stopRequested } = life;
@@ -130,13 +143,13 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
   const dataDir = makeDataDir(config.process.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
-  const release = lockDataDir(dataDir);
+  const { path: gatewayDir, release } = lockFolder(config, dataDir);
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
   stopRequested.signal.throwIfAborted();
   const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config));
   await unlessStopRequested(life, migrated);
-  const place = { config, log, dataDir, databaseUrl };
+  const place = { config, log, dataDir, gatewayDir, databaseUrl };
   const started =
     config.process.workers > 1
       ? await startWorkers(place, files, life)
@@ -152,6 +165,7 @@ interface Place {
   readonly config: Config;
   readonly log: Log;
   readonly dataDir: string;
+  readonly gatewayDir: string;
   readonly databaseUrl: string;
   readonly slot?: WorkerSlot;
 }
@@ -184,10 +198,14 @@ function textOf({ url, secret, welcome }: Started, engines: readonly EngineDefin
   return secret === null ? `${startText(url)}${link}` : `${firstStartText(url, secret, engines)}${link}`;
 }
 
-async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files: Files, life: Life): Promise<Started> {
+async function startWorkers(
+  { config, log, gatewayDir, databaseUrl }: Place,
+  files: Files,
+  life: Life,
+): Promise<Started> {
   const { workingDirectory } = files;
-  life.stops.push(() => endProcesses({ dataDir, workingDirectory, env: config.environment, log }));
-  const workers = createWorkers({ count: config.process.workers, databaseUrl, log });
+  life.stops.push(() => endProcesses({ dataDir: gatewayDir, workingDirectory, env: config.environment, log }));
+  const workers = createWorkers({ count: config.process.workers, databaseUrl, gatewayDir, log });
   life.stops.push(() => workers.stop(life.forceStop.signal));
   life.reload = () => workers.reload();
   workers.onGivenUp(() => {
@@ -199,14 +217,14 @@ async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files:
 
 /** Starts one of several gateways: what they share is there already. */
 async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
-  const { databaseUrl, ...slot } = await takeSlot({
+  const { databaseUrl, gatewayDir, ...slot } = await takeSlot({
     reload: () => life.reload(),
     stop: () => life.stopRequested.abort(),
     forceStop: () => life.forceStop.abort(),
   });
   const dataDir = makeDataDir(config.process.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const own = { ...config, metrics: metricsOf(config.metrics, slot.number) };
-  const place = { config: own, log: log.child({ worker: slot.number }), dataDir, databaseUrl, slot };
+  const place = { config: own, log: log.child({ worker: slot.number }), dataDir, gatewayDir, databaseUrl, slot };
   tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
 

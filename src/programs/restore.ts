@@ -1,6 +1,6 @@
 import type { ISql } from 'postgres';
 import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup.ts';
-import { listSpooled, moveSpooled, spoolFolderOf } from '#base/spool.ts';
+import { listSpooled, moveSpooled, spoolFolderOf, spoolFoldersOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
@@ -73,8 +73,9 @@ async function prepareSpool(
   { head }: BackupContent,
   choice: SpoolChoice,
 ): Promise<() => Promise<void>> {
-  const own = spoolFolderOf(dataDir, await readNamespace(db));
-  const folders = [...new Set([own, spoolFolderOf(dataDir, head.origin)])];
+  const database = await readNamespace(db);
+  const own = spoolFolderOf(dataDir, database);
+  const folders = [...new Set([database, head.origin])].flatMap((name) => spoolFoldersOf(dataDir, name));
   const files = (await Promise.all(folders.map(listSpooled))).flat();
   if (files.length === 0 || choice === 'leave') return async () => undefined;
   if (choice === 'book') {

@@ -26,9 +26,10 @@ export interface Started {
   readonly welcome: string | null;
 }
 
-/** The slot of a gateway, and the database that all of them use. */
+/** The slot of a gateway, and the database and the gateway folder that all of them use. */
 export interface AssignedSlot extends WorkerSlot {
   readonly databaseUrl: string;
+  readonly gatewayDir: string;
 }
 
 type ToWorker =
@@ -47,6 +48,7 @@ export const storeAwayExitCode = 75;
 export interface WorkersOptions {
   readonly count: number;
   readonly databaseUrl: string;
+  readonly gatewayDir: string;
   readonly log: Log;
 }
 
@@ -100,11 +102,11 @@ class ClusterWorkers implements Workers {
   }
 
   #fork(slot: WorkerSlot): Promise<Started> {
-    const { databaseUrl } = this.#options;
+    const { databaseUrl, gatewayDir } = this.#options;
     const worker = cluster.fork();
     this.#slots.set(worker, slot.number);
     return new Promise((resolve, reject) => {
-      worker.once('online', () => send(worker, { kind: 'slot', slot: { ...slot, databaseUrl } }));
+      worker.once('online', () => send(worker, { kind: 'slot', slot: { ...slot, databaseUrl, gatewayDir } }));
       worker.on('message', ({ kind, ...started }: FromWorker) => {
         if (kind === 'ready') resolve(started);
       });

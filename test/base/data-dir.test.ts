@@ -4,7 +4,14 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
+import {
+  defaultDataDir,
+  listGatewayDirs,
+  lockDataDir,
+  lockGatewayDir,
+  lockLeftDir,
+  makeDataDir,
+} from '#base/data-dir.ts';
 
 let dir = '';
 beforeEach(() => {
@@ -63,6 +70,40 @@ describe('the lock of a data folder', () => {
     const release = lockDataDir(join(dir, 'a'));
     expect(() => lockDataDir(join(dir, 'b'))()).not.toThrow();
     release();
+  });
+});
+
+describe('the folders of several gateways', () => {
+  it('gives the first gateway the data folder itself, and each next one the first free folder below it', () => {
+    const [first, second, third] = [lockGatewayDir(dir), lockGatewayDir(dir), lockGatewayDir(dir)];
+    expect([first.path, second.path, third.path]).toEqual([
+      dir,
+      join(dir, 'gateways', '1'),
+      join(dir, 'gateways', '2'),
+    ]);
+    second.release();
+    const again = lockGatewayDir(dir);
+    expect(again.path).toBe(second.path);
+    for (const { release } of [first, again, third]) release();
+  });
+
+  it('lists them whether they are in use or not, and nothing else', () => {
+    expect(listGatewayDirs(dir)).toEqual([dir]);
+    const held = lockGatewayDir(dir);
+    lockGatewayDir(dir).release();
+    writeFileSync(join(dir, 'gateways', 'notes.txt'), '');
+    expect(listGatewayDirs(dir)).toEqual([dir, join(dir, 'gateways', '1')]);
+    held.release();
+  });
+
+  it('locks a folder that was left, and none that a gateway uses', () => {
+    const held = lockGatewayDir(dir);
+    expect(lockLeftDir(dir)).toBeNull();
+    held.release();
+    const release = lockLeftDir(dir);
+    expect(release).not.toBeNull();
+    expect(() => lockDataDir(dir)).toThrow('is in use by another gateway');
+    release?.();
   });
 });
 

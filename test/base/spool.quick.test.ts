@@ -22,7 +22,7 @@ afterEach(async () => {
 });
 
 async function openHere(more: Partial<SpoolOptions> = {}): Promise<Spool> {
-  const spool = await openSpool({ folder, abandoned: [], log, ...more });
+  const spool = await openSpool({ folder, log, ...more });
   opened.push(spool);
   return spool;
 }
@@ -149,14 +149,20 @@ describe('a spool', () => {
     expect(await readAll(spool, 1)).toEqual(texts);
   });
 
-  it('takes the files of folders over that nobody has any more', async () => {
+  it('takes over the files of another folder while it is open, and reads them after its own', async () => {
     const other = join(folder, 'other');
     const left = await openHere({ folder: other });
     await left.append(buffers('left'));
     await left.close();
-    const spool = await openHere({ folder: join(folder, 'own'), abandoned: [other, join(folder, 'none')] });
-    expect(await readAll(spool)).toEqual(['left']);
-    expect(await readdir(other)).toEqual([]);
+    const own = join(folder, 'own');
+    const spool = await openHere({ folder: own });
+    await spool.append(buffers('before'));
+    await spool.takeOver(other);
+    await spool.takeOver(join(folder, 'none'));
+    await spool.append(buffers('after'));
+    expect([spool.count, await readdir(other)]).toEqual([3, []]);
+    expect(await readAll(await openHere({ folder: own }))).toEqual(expect.arrayContaining(['left', 'before', 'after']));
+    expect(await readAll(spool)).toEqual(['before', 'after', 'left']);
   });
 
   it('gives an entry that is larger than one reading', async () => {

@@ -101,7 +101,15 @@ describe('a start is refused with one sentence that names the variable, and make
     const db = connectDb(databaseUrl);
     const hosts = { hosts: [], areHostsNamed: true, swarm: null };
     const files = { engines: [], readEngineFiles: () => ({ ok: true, engines: [] }) as const, hosts };
-    const parts = { log: createLog('silent'), db, databaseUrl, dataDir, ...files, workingDirectory: dir };
+    const parts = {
+      log: createLog('silent'),
+      db,
+      databaseUrl,
+      dataDir,
+      gatewayDir: dataDir,
+      ...files,
+      workingDirectory: dir,
+    };
     await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
     const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
     expect(counts).toEqual({ organizations: 0 });
@@ -222,11 +230,11 @@ describe('a database that cannot be used is refused with one sentence that does 
 });
 
 describe('a data folder', () => {
-  it('that another gateway uses is refused, by its process; that gateway is not disturbed', async () => {
+  it('with the built-in PostgreSQL that another gateway uses is refused, by its process; that gateway is not disturbed', async () => {
     const home = processes.home();
-    const first = processes.run({ home, databaseUrl: await processes.database() });
+    const first = processes.run({ home, databaseUrl: null });
     const url = await first.url();
-    expect(await refusalOf({ home, databaseUrl: await processes.database() })).toMatch(
+    expect(await refusalOf({ home, databaseUrl: null })).toMatch(
       new RegExp(`^HEADGATE_DATA_DIR: the folder \\S+ is in use by another gateway \\(process ${first.pid}\\)`),
     );
     expect((await fetch(`${url}/v1/pricing`)).status).toBe(200);

@@ -23,7 +23,7 @@ export type { CountedMost, UnderWay } from './under-way.ts';
  */
 export interface Gateways {
   readonly id: string;
-  /** Of its slot in the data folder, the same after every start: no other gateway that lives has it. */
+  /** Of its slot in the gateway folder, the same after every start: no other gateway that lives has it. */
   readonly placeId: string;
   /**
    * Takes its place among the others.
@@ -53,8 +53,9 @@ export interface GatewaysOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly dataDir: string;
-  /** Which of the gateways that share the data folder this one is; 0 when absent. */
+  /** The folder of this gateway in the data folder. */
+  readonly gatewayDir: string;
+  /** Which of the workers that share the gateway folder this one is; 0 when absent. */
   readonly slot?: number;
   /** Null for a gateway that shares nothing. */
   readonly store: RedisStore | null;
@@ -102,11 +103,11 @@ class DatabaseGateways implements Gateways {
   #liveLast: ReadonlySet<string> | null = null;
 
   constructor(options: GatewaysOptions) {
-    const { store, prefix, db, log, dataDir, slot = 0 } = options;
+    const { store, prefix, db, log, gatewayDir, slot = 0 } = options;
     this.#options = options;
     this.underWay = createUnderWay({ db, log, id: this.id });
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
-    this.placeId = placeOf(dataDir, slot);
+    this.placeId = placeOf(gatewayDir, slot);
   }
 
   async start(): Promise<readonly string[]> {
@@ -248,17 +249,17 @@ class DatabaseGateways implements Gateways {
   }
 }
 
-/** The id of a data folder, the same for all gateways that work on it. */
-export function readDataDirId(dataDir: string): string {
-  return placeOf(dataDir, 0);
+/** The id of a gateway folder, the same for all workers of it. */
+export function readGatewayDirId(gatewayDir: string): string {
+  return placeOf(gatewayDir, 0);
 }
 
 /**
- * The id of a worker slot in a data folder, kept in a file there and made when there is none. One process at a time
+ * The id of a worker slot in a gateway folder, kept in a file there and made when there is none. One process at a time
  * has the slot.
  */
-function placeOf(dataDir: string, slot: number): string {
-  const path = join(dataDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);
+function placeOf(gatewayDir: string, slot: number): string {
+  const path = join(gatewayDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);
   try {
     const kept = readFileSync(path, 'utf8').trim();
     if (isUuid(kept)) return kept;

@@ -11,7 +11,7 @@ export type Durable = 'booked' | 'spooled';
  * and from there to the store once it is back. The store sees an item maybe more than once.
  */
 export interface GroupCommit<Item> {
-  /** Begins to write what an earlier process left in the spool. */
+  /** Begins to write what other processes left in the spool; to be called again when more of it was moved there. */
   begin(): void;
   /** Resolves when the item is durable; rejects only when the store will never take this very item. */
   add(item: Item): Promise<Durable>;
@@ -78,7 +78,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   begin(): void {
-    if (this.#isSpooling) this.#start();
+    if (this.#options.spool.isRead) return;
+    // What comes meanwhile goes over the disk: it does not wait until all that was left is written.
+    this.#spool();
+    this.#start();
   }
 
   get pending(): number {

@@ -52,6 +52,8 @@ export interface Metering {
   readonly spending: SpendingReports;
   /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
   start(): Promise<void>;
+  /** Writes what was moved to the spool since the start. */
+  replaySpool(): void;
   /** Makes next months' partitions, and those of months that records came for without one; to be called daily. */
   ensurePartitions(): Promise<void>;
   /** Builds the indexes of months that have ended anew, which takes a fifth off their records; to be called daily. */
@@ -208,6 +210,7 @@ export function createMetering(options: MeteringOptions): Metering {
       commits.begin();
       await isLate(commits.idle(), replayMsMax);
     },
+    replaySpool: () => commits.begin(),
     ensurePartitions: () => ensurePartitions({ db, clock }),
     packPartitions: () => packPartitions({ db, clock }),
     dropOldPartitions: (days) => dropOldPartitions({ db, clock }, days),

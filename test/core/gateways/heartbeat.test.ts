@@ -24,7 +24,14 @@ afterAll(async () => {
 function openGateways(): Gateways {
   const dataDir = mkdtempSync(join(tmpdir(), 'hg-place-'));
   folders.push(dataDir);
-  return createGateways({ db, clock: systemClock, log: createLog('silent'), dataDir, store: null, prefix: '' });
+  return createGateways({
+    db,
+    clock: systemClock,
+    log: createLog('silent'),
+    gatewayDir: dataDir,
+    store: null,
+    prefix: '',
+  });
 }
 
 const count = async (): Promise<number> => (await db.sql`select 1 from gateways`).length;
@@ -63,7 +70,7 @@ it('a run that nobody ended is marked unclean by the next start in its place', a
   const dataDir = mkdtempSync(join(tmpdir(), 'hg-place-'));
   folders.push(dataDir);
   const inPlace = () =>
-    createGateways({ db, clock: systemClock, log: createLog('silent'), dataDir, store: null, prefix: '' });
+    createGateways({ db, clock: systemClock, log: createLog('silent'), gatewayDir: dataDir, store: null, prefix: '' });
   const killed = inPlace();
   await killed.start();
   const next = inPlace();

@@ -47,7 +47,7 @@ afterEach(async () => {
 /** Items are texts; the group is what comes before a colon. */
 async function createStore(own: { batchMax?: number; spoolAfterMs?: number; stallMs?: number } = {}): Promise<Store> {
   let waiting: (() => void)[] = [];
-  const spool = await openSpool({ folder, abandoned: [], log: createLog('silent') });
+  const spool = await openSpool({ folder, log: createLog('silent') });
   const store: Omit<Store, 'commits'> = {
     spool,
     tries: [],

@@ -276,7 +276,7 @@ describe('an entry of the spool that is no record', () => {
     const ids: string[][] = [];
     for (let start = 0; start < 2; start += 1) {
       const ownDir = await mkdtemp(join(tmpdir(), 'hg-'));
-      const place = { db: bench.db, databaseUrl: bench.database.url, dataDir: ownDir };
+      const place = { db: bench.db, databaseUrl: bench.database.url, dataDir: ownDir, gatewayDir: ownDir };
       const left = await openBooks({ ...place, slot: 0, slots: 1, log: createLog('silent') });
       await left.spool.append([data]);
       await left.spool.close();

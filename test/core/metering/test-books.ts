@@ -47,7 +47,7 @@ export async function openTestBooks({
 }: TestBooksOptions): Promise<TestBooks> {
   const log = createLog('silent');
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'hg-books-')));
-  const place = await openBooks({ db, databaseUrl, dataDir, slot: 0, slots: 1, log });
+  const place = await openBooks({ db, databaseUrl, dataDir, gatewayDir: dataDir, slot: 0, slots: 1, log });
   const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
   const metering = createMetering({
     db,

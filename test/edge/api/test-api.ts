@@ -104,7 +104,15 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const db = connectDb(databaseUrl, { poolMax: 8 });
   const clock = createTurnableClock();
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  const place = await openBooks({ db, databaseUrl, dataDir, slot: 0, slots: 1, log: createLog('silent') });
+  const place = await openBooks({
+    db,
+    databaseUrl,
+    dataDir,
+    gatewayDir: dataDir,
+    slot: 0,
+    slots: 1,
+    log: createLog('silent'),
+  });
   const rooms = createRooms(db, place, clock, { ...options, dataDir });
   const bootstrap = await rooms.organizations.bootstrap({ email: null, password: null, key: null });
   await rooms.keys.start();

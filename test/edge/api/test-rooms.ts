@@ -160,7 +160,7 @@ export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: Ro
     db,
     clock,
     log,
-    dataDir: options.dataDir,
+    gatewayDir: options.dataDir,
     holder: uuidv7(),
   };
   const billing = {
