@@ -48,6 +48,12 @@ const errorTable = {
   internal_error: entry(500, 'server_error', 'Something went wrong on our side.'),
   not_implemented: entry(501, 'not_implemented', 'This is not implemented yet.'),
   upstream_error: entry(502, 'upstream_error', 'The model could not answer this request.'),
+  database_unavailable: entry(503, 'server_error', 'The database cannot be reached at the moment. Try again.'),
+  outcome_unknown: entry(
+    503,
+    'server_error',
+    'The outcome is unknown: the database did not confirm this change in time, and it may have been made. Look for it before you send the request again, or repeat the request with the same Idempotency-Key.',
+  ),
   billing_unavailable: entry(503, 'server_error', 'Billing cannot be reached at the moment; nothing was charged.'),
   pricing_unavailable: entry(503, 'server_error', 'This model has no price yet; nothing was charged.'),
   queue_full: invalid(409, 'As many runs as may wait are waiting for this cluster.'),

@@ -18,9 +18,14 @@ export interface DatabaseProxy {
   readonly taken: number;
   /** Lets the next insertion be committed, and breaks the connection before its answer comes back. */
   loseNextAnswer(): void;
+  /**
+   * The same for a COMMIT: the next one, or the one after `skip` others.
+   * @param options `thenCut` breaks every connection with it, and every new one until `restore`
+   */
+  loseCommit(options?: { readonly skip?: number; readonly thenCut?: boolean }): void;
   /** Lets insertions be committed, and keeps their answers back until the returned function is called. */
   holdAnswers(): () => void;
-  /** Committed insertions whose answer was lost. */
+  /** Committed insertions and transactions whose answer was lost. */
   readonly lost: number;
   close(): Promise<void>;
 }
@@ -39,7 +44,9 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
   const sockets = new Set<Socket>();
   let away: 'cut' | Answer | null = null;
   let taken = 0;
-  let losing = false;
+  let losing: 'INSERT 0 ' | 'COMMIT\0' | null = null;
+  let skipped = 0;
+  let cutsThen = false;
   let lost = 0;
   let holding = false;
   const heldBack: (() => void)[] = [];
@@ -71,12 +78,15 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
     });
     database.on('data', (bytes: Buffer) => {
       // Complete, and the server is ready for the next: it is committed, and nobody hears of it.
-      const isCommitted = bytes.includes('INSERT 0 ') && bytes.toString('latin1').endsWith('Z\0\0\0\x05I');
-      if (losing && isCommitted) {
-        losing = false;
+      const isReady = bytes.toString('latin1').endsWith('Z\0\0\0\x05I');
+      const isMeant = losing !== null && isReady && bytes.includes(losing);
+      if (isMeant) skipped -= 1;
+      if (isMeant && skipped < 0) {
+        losing = null;
         lost += 1;
-        client.destroy();
-      } else if (holding && isCommitted) {
+        if (cutsThen) away = 'cut';
+        for (const socket of cutsThen ? sockets : [client]) socket.destroy();
+      } else if (holding && isReady && bytes.includes('INSERT 0 ')) {
         heldBack.push(() => client.write(bytes));
       } else client.write(bytes);
     });
@@ -113,7 +123,13 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
       if (!server.listening) server.listen(port, '127.0.0.1');
     },
     loseNextAnswer() {
-      losing = true;
+      losing = 'INSERT 0 ';
+      skipped = 0;
+    },
+    loseCommit({ skip = 0, thenCut = false } = {}) {
+      losing = 'COMMIT\0';
+      skipped = skip;
+      cutsThen = thenCut;
     },
     holdAnswers() {
       holding = true;

@@ -90,7 +90,7 @@ export interface Accounts {
   /**
    * A project of an organization, null when that organization has none of this id. Answers at once when the project
    * is known; known ones keep their answer while Postgres is away, for `staleMs`.
-   * @throws AppError billing_unavailable for a project that is not known yet while Postgres is away, and then for all
+   * @throws AppError database_unavailable for a project that is not known yet while Postgres is away, and then for all
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
   /**

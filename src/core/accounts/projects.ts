@@ -149,7 +149,7 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
       return row === undefined ? null : toProject(row);
     } catch (error) {
       // Whatever went wrong, it says nothing about the project.
-      throw new AppError('billing_unavailable', { cause: error });
+      throw new AppError('database_unavailable', { cause: error });
     }
   };
   const cache = createRefreshingCache<Project>({

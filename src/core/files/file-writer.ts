@@ -74,6 +74,16 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
     pending = rest.length > 0 ? [Buffer.from(rest)] : [];
     pendingBytes = rest.length;
   };
+  const completeIn = async (tx: Transaction, { filename, expiresAtMs }: FileEnd): Promise<StoredFile> => {
+    const set = { filename, bytes, writtenUntil: null };
+    const [row] = await tx
+      .update(files)
+      .set(expiresAtMs === undefined ? set : { ...set, expiresAt: new Date(expiresAtMs) })
+      .where(isBeingWritten)
+      .returning();
+    if (row === undefined) throw takenForDead();
+    return toStoredFile(row);
+  };
   return {
     id,
     createdAtMs,
@@ -91,15 +101,8 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
     },
     renew: () => renew(db.orm),
     flush: () => flush(0),
-    async complete({ filename, expiresAtMs }, tx) {
-      const set = { filename, bytes, writtenUntil: null };
-      const [row] = await (tx ?? db.orm)
-        .update(files)
-        .set(expiresAtMs === undefined ? set : { ...set, expiresAt: new Date(expiresAtMs) })
-        .where(isBeingWritten)
-        .returning();
-      if (row === undefined) throw takenForDead();
-      return toStoredFile(row);
+    complete(end, tx) {
+      return tx === undefined ? db.orm.transaction((own) => completeIn(own, end)) : completeIn(tx, end);
     },
     async abort() {
       try {

@@ -71,7 +71,7 @@ export interface Keys {
    * key keeps its answer while Postgres is away, for `staleMs`.
    * A revocation reaches listeners of `onRevoked` that are registered when it commits: who starts something that
    * must end with the key registers it before the next await.
-   * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away, and then for all
+   * @throws AppError database_unavailable for a key that is not known yet while Postgres is away, and then for all
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
   /** As `verify`, for a key that the gateway holds. */

@@ -151,7 +151,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     } catch (error) {
       if (error instanceof TooManyWaitError) throw new AppError('overloaded');
       // Whatever went wrong, it says nothing about the key.
-      throw new AppError('billing_unavailable', { cause: error });
+      throw new AppError('database_unavailable', { cause: error });
     }
   };
   const cache = createRefreshingCache<KnownKey>({

@@ -13,18 +13,15 @@ export interface AnswerTime {
 
 /**
  * A change is answered in time also where PostgreSQL says nothing: nobody knows then whether it was made.
- * @throws AppError billing_unavailable when it is late; what runs on is left alone
+ * @throws AppError outcome_unknown when it is late; what runs on is left alone
  */
 export async function answerInTime(change: (time: AnswerTime) => Promise<void>): Promise<void> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const message =
-    'This was not answered in time, as where PostgreSQL does not answer. Whether this was done is not known: look ' +
-    'before it is sent once more.';
   let timer: NodeJS.Timeout | undefined;
   const pause = (): void => clearTimeout(timer);
   const start = (ms = answerMsMax): void => {
     pause();
-    timer = setTimeout(() => reject(new AppError('billing_unavailable', { message })), ms);
+    timer = setTimeout(() => reject(new AppError('outcome_unknown')), ms);
   };
   start();
   try {

@@ -1,4 +1,5 @@
 import type { MiddlewareHandler, Next } from 'hono';
+import { duringChange } from '#base/commits.ts';
 import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
 import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from '#core/accounts/accounts.ts';
@@ -160,11 +161,14 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
   /** Of the changes that run. */
   const times = new WeakMap<HttpContext, AnswerTime>();
   /** Every change is bounded, that of a route which nobody thought of too. */
-  const changeInTime = (context: HttpContext, next: Next): Promise<void> =>
-    answerInTime((time) => {
+  const changeInTime = (context: HttpContext, next: Next): Promise<void> => {
+    const change = { isCommitted: false };
+    context.set('change', change);
+    return answerInTime((time) => {
       times.set(context, time);
-      return next();
+      return duringChange(change, next);
     });
+  };
   const guard =
     (action: Action, least: 'own' | 'organization' = 'organization'): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {

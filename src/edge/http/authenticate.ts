@@ -11,7 +11,7 @@ export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
    * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project of the organization;
-   *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
+   *   database_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
   authenticate(request: RawRequest): C | Promise<C>;

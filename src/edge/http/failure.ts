@@ -1,5 +1,6 @@
 import { HTTPException } from 'hono/http-exception';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
+import { type Change, CommitUnknownError } from '#base/commits.ts';
 import { isDatabaseUnavailable } from '#base/db.ts';
 import { anthropicEnvelope, AppError, type ErrorCode, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
@@ -43,7 +44,8 @@ export function toAppError(error: unknown): AppError {
       reason: 'waiting_requests',
     });
   }
-  if (isDatabaseUnavailable(error)) return new AppError('billing_unavailable', { cause: error });
+  if (error instanceof CommitUnknownError) return new AppError('outcome_unknown', { cause: error });
+  if (isDatabaseUnavailable(error)) return new AppError('database_unavailable', { cause: error });
   return new AppError('internal_error', { cause: error });
 }
 
@@ -52,6 +54,7 @@ const genericCodesOfTheirOwn: Readonly<Partial<Record<ErrorCode, string>>> = {
   package_too_large: 'PACKAGE_TOO_LARGE',
   package_invalid: 'PACKAGE_INVALID',
   queue_full: 'QUEUE_FULL',
+  outcome_unknown: 'OUTCOME_UNKNOWN',
   runner_unavailable: 'RUNNER_UNAVAILABLE',
   secrets_unavailable: 'SECRETS_UNAVAILABLE',
 };
@@ -93,7 +96,7 @@ const envelopes: Readonly<Record<ErrorShape, (error: AppError) => object>> = {
 /** The one translation of errors into answers; what is our fault is logged with the request's id. */
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
-    const failure = toAppError(error);
+    const failure = inRequest(toAppError(error), context);
     context.set('failureCode', failure.code);
     context.set('failureParam', failure.param);
     context.set('failureReason', failure.reason);
@@ -106,6 +109,18 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
     const { errorShape } = groupOf(context.req.path);
     return context.json(envelopes[errorShape](failure), statusOf(failure));
   };
+}
+
+/**
+ * An error as it is for this request: what fails after something was committed is no failure of all of it. SDKs repeat
+ * what is 503, which would make a second one of what may be there: not without an Idempotency-Key.
+ */
+function inRequest(failure: AppError, context: HttpContext): AppError {
+  const change = context.get('change') as Change | undefined;
+  const isHalfDone = failure.code === 'database_unavailable' && change?.isCommitted === true;
+  if (!isHalfDone && failure.code !== 'outcome_unknown') return failure;
+  const lasting = context.req.method === 'POST' && context.req.header('idempotency-key') === undefined;
+  return new AppError('outcome_unknown', { lasting, cause: failure.cause });
 }
 
 /** Every status of the error table allows a body, which Hono's types want to know. */

@@ -1,5 +1,6 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
+import type { Change } from '#base/commits.ts';
 import type { AppError, ErrorCode } from '#base/errors.ts';
 import type { Extent, Principal } from '#core/accounts/accounts.ts';
 import type { Author, SystemActor, UserActor } from '#core/audit/audit.ts';
@@ -25,6 +26,8 @@ export interface HttpEnv {
     caller: Caller;
     /** Of what the caller may do what the route does. */
     extent: Extent;
+    /** There on routes that change something. */
+    change: Change;
     /** Code of the error that is being answered, once there is one. */
     failureCode: ErrorCode;
     failureParam: string | null;

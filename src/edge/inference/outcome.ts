@@ -51,10 +51,17 @@ export const stoppedBy = ({ kind, error }: Stop): Outcome => outcomeOf({ kind, e
 
 export const failedBy = (error: AppError): Outcome => outcomeOf({ kind: 'failed', error });
 
+/** What any thrown value means to who asks a model: without the books nothing is answered, and nothing is charged. */
+export function toInferenceError(error: unknown): AppError {
+  const failure = toAppError(error);
+  if (failure.code !== 'database_unavailable') return failure;
+  return new AppError('billing_unavailable', { cause: failure.cause });
+}
+
 /** What an error means that a step has thrown. */
 export function thrownBy({ reason }: { readonly reason: Stop | null }, error: unknown): Outcome {
   if (reason !== null) return stoppedBy(reason);
-  return error instanceof ClientGoneError ? stoppedBy(clientLeft) : failedBy(toAppError(error));
+  return error instanceof ClientGoneError ? stoppedBy(clientLeft) : failedBy(toInferenceError(error));
 }
 
 /** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */

@@ -2,10 +2,9 @@ import { AppError } from '#base/errors.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import { noUsage, type Usage } from '#core/metering/metering.ts';
-import { toAppError } from '#edge/http/http.ts';
 import { type Call, type CallPart, type CallTimings, type InferenceRequest, timingsFrom } from './call.ts';
 import { answerBytesMax } from './large-answer.ts';
-import { failedBy, type Outcome, outcomeOf, stoppedBy, thrownBy } from './outcome.ts';
+import { failedBy, type Outcome, outcomeOf, stoppedBy, thrownBy, toInferenceError } from './outcome.ts';
 import { PartAnswer, type WholeBytes } from './part-answer.ts';
 import { PartsRoom } from './parts-room.ts';
 import type { PathParts } from './path-parts.ts';
@@ -141,7 +140,7 @@ class PartsRelay {
       this.#running += 1;
       this.#send(part)
         .then((outcome) => this.#over(part, outcome))
-        .catch((error: unknown) => this.#broke(toAppError(error)));
+        .catch((error: unknown) => this.#broke(toInferenceError(error)));
     }
   }
 

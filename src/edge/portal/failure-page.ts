@@ -19,6 +19,10 @@ const ofRoles = 'Your role in this organization does not allow this: ask one of 
 
 const forPeople: ReadonlyMap<string, string> = new Map([
   [ofKeys, ofRoles],
+  [
+    new AppError('outcome_unknown').message,
+    'The outcome is unknown: the database did not confirm this change in time, and it may have been made. Look for it before you send the form again.',
+  ],
   [needsPlatformAdmin, 'This is for administrators of the platform: your role in this organization does not allow it.'],
 ]);
 

@@ -86,7 +86,7 @@ describe('while PostgreSQL is away', () => {
       const answer = await api.ask('/v1/keys', { key: known.secret });
       expect([answer.status, answer.body.error.code, answer.body.error.type]).toEqual([
         503,
-        'billing_unavailable',
+        'database_unavailable',
         'server_error',
       ]);
       api.turnClock(60_000);
@@ -95,11 +95,11 @@ describe('while PostgreSQL is away', () => {
     api.turnClock(60_000);
     for (const { secret } of [known, unknown]) {
       const refused = await api.ask('/v1/keys', { key: secret });
-      expect([refused.status, refused.body.error.code]).toEqual([503, 'billing_unavailable']);
+      expect([refused.status, refused.body.error.code]).toEqual([503, 'database_unavailable']);
       expect(refused.headers.get('retry-after')).toBe('1');
       expect(refused.body.error.message).not.toMatch(/ECONN|CONNECT|127\.0\.0\.1|select/);
     }
-    expect(() => api.keys.verify(known.secret)).toThrow('Billing cannot be reached');
+    expect(() => api.keys.verify(known.secret)).toThrow('The database cannot be reached');
     const projects = await api.ask('/v1/projects', { key: known.secret });
     expect([projects.status, projects.body.error.code]).toEqual([503, 'UNAVAILABLE']);
     expect((await api.ask('/v1/keys', { key: `${known.secret.slice(0, -1)}!` })).status).toBe(401);
