@@ -59,7 +59,7 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { nodeSilenceMs } = config.platform;
   const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns };
   const clusters = createClusters({ ...clusterParts, nodeSilenceMs });
-  const stacks = createStacks({ db, audit, clock, log });
+  const stacks = createStacks({ db, audit, clock, log, terraform: () => runs.terraform() });
   const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
   const { runs, part } = createRunsWing({
     ...options,

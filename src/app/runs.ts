@@ -225,11 +225,16 @@ function sourcesOf({ clusters, stacks, accounts }: RunsWingOptions): RunSources 
     async stackPackage(versionId) {
       const open = await stacks.openVersion(versionId);
       if (open === null) return null;
-      const { root, inputs, variables: declared, web } = open.version.metadata;
+      const { root, inputs, variables: declared, ephemeral = [], web } = open.version.metadata;
       const announced =
         web === null || web.port === null ? null : { port: web.port, node: web.node, path: web.path ?? '/' };
-      const sensitive = new Set(inputs.filter((input) => input.sensitive).map(({ name }) => name));
-      const variables = declared.map((name) => ({ name, sensitive: sensitive.has(name) }));
+      const inputOf = new Map(inputs.map((input) => [input.name, input]));
+      const variables = declared.map((name) => ({
+        name,
+        sensitive: inputOf.get(name)?.sensitive === true,
+        default: inputOf.get(name)?.default ?? null,
+        ephemeral: ephemeral.includes(name),
+      }));
       const isGlobal = open.visibility === 'global';
       return { isGlobal, root, files: open.files, inputs: variables, web: announced };
     },

@@ -291,8 +291,10 @@ class Execution {
   }
 
   async #apply(): Promise<PhaseEnd> {
-    const { planArgument } = this.#layout;
-    const args = ['apply', '-input=false', '-json', planArgument];
+    const { planArgument, variablesArgument } = this.#layout;
+    // Programs that know no ephemeral variables refuse variables beside a plan.
+    const isEphemeral = this.#context.stack.inputs.some(({ ephemeral }) => ephemeral);
+    const args = ['apply', '-input=false', '-json', ...(isEphemeral ? [variablesArgument] : []), planArgument];
     const snapshot = async (): Promise<void> => {
       await this.#keepState().catch((error: unknown) =>
         this.#parts.log.warn(

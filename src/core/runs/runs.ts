@@ -23,7 +23,7 @@ import {
 import { releaseVersions } from './release-versions.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import { activeStatuses } from './run-status.ts';
-import { type ContainerRunners, type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
+import { type ContainerRunners, type FoundRunner, readMirror, type Terraform } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -77,6 +77,8 @@ export interface Runs extends Starts, Changes {
   webPorts(): Promise<readonly DeclaredWebPort[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
+  /** The program that applies stacks; null where there is none, or where nobody knows which. */
+  terraform(): Promise<Terraform | null>;
   /** Whether anything was ever applied, by whichever gateway of the database. */
   isUsed(): Promise<boolean>;
   /** Sources of providers that runs can have; null where they come from registries. */
@@ -162,6 +164,8 @@ export function createRuns(options: RunsOptions): Runs {
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
     problem: () => problemOf(options.containers ?? null, look),
+    // The images of Docker hosts may have any.
+    terraform: async () => ((options.containers ?? null) === null ? (await look()).terraform : null),
     async isUsed() {
       const [row] = await db.sql<{ used: boolean }[]>`select exists (select from installations) as used`;
       return row?.used === true;

@@ -27,6 +27,10 @@ export const stateContext = (installationId: string): string => `state ${install
 export interface StackInput {
   readonly name: string;
   readonly sensitive: boolean;
+  /** Terraform uses it where a run gives no value. Null where there is none. */
+  readonly default: unknown;
+  /** Its value is in no plan, so that apply needs it once more. */
+  readonly ephemeral: boolean;
 }
 
 /** A version of a stack, as it was uploaded. */

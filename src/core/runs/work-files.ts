@@ -114,7 +114,8 @@ export function secretsOf({
   privateKey,
   inputs,
 }: Pick<RunContext, 'stack' | 'privateKey' | 'inputs'>): string[] {
-  const sensitive = stack.inputs.filter((input) => input.sensitive).map(({ name }) => inputs[name]);
+  const hidden = stack.inputs.filter((input) => input.sensitive);
+  const sensitive = hidden.map(({ name, default: otherwise }) => inputs[name] ?? otherwise);
   return [privateKey, ...sensitive.flatMap(textsIn)];
 }
 

@@ -35,7 +35,7 @@ export async function syncBuiltins(db: Db, log: Log): Promise<void> {
   for (const name of builtinNames()) {
     const zip = await packBuiltin(name);
     if (await isThere(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
-    const found = await readPackage(zip, null, () => null);
+    const found = await readPackage(zip, null, null);
     const isTaken = await db.orm.transaction((tx) => syncIn(tx, name, zip, found));
     if (isTaken) log.warn({ stack: name }, 'a stack of somebody else has the name of one that comes with the product');
   }

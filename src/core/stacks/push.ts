@@ -136,6 +136,9 @@ export async function addVersion(
     await requireVersionRoom(tx, stack);
     currentVersionId = uuidv7(now.getTime());
     await insertVersion(tx, { id: currentVersionId, stackId: stack.id, zip, ...found, createdByUserId, now });
+  } else {
+    // A newer Headgate may read more from the same bytes.
+    await tx.update(stackVersions).set({ metadata: found.metadata }).where(eq(stackVersions.id, currentVersionId));
   }
   // A field that nobody says anything of stays as it is.
   const { title, description, category, icon } = fields;

@@ -5,11 +5,11 @@ import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import {
-  type CheckTerraform,
   packageBytesMax,
   type PackageFile,
   PackageRefusedError,
   readPackage,
+  type TerraformProgram,
   unpack,
 } from '#core/stacks/package/package.ts';
 import { syncBuiltins } from './builtin.ts';
@@ -109,14 +109,14 @@ export interface StacksOptions {
   readonly log: Log;
   /** Where packages may be fetched from; the internet, by port 443, where absent. */
   readonly downloads?: Partial<Downloads>;
-  /** Says what keeps a module from being run here; nobody knows where absent. */
-  readonly checkTerraform?: CheckTerraform;
+  /** Finds the program that applies stacks here; null, or absent, where that is not known. */
+  readonly terraform?: () => Promise<TerraformProgram | null>;
 }
 
 const downloadTimeoutMs = 30_000;
 
 export function createStacks(options: StacksOptions): Stacks {
-  const { db, audit, clock, log, checkTerraform = () => null } = options;
+  const { db, audit, clock, log, terraform = () => Promise.resolve(null) } = options;
   const downloads = { outbound: internet, ports: [443], timeoutMs: downloadTimeoutMs, ...options.downloads };
   const images = createIconImages(downloads, clock);
   const bringBuiltins = createBringBuiltins(db, log);
@@ -152,7 +152,7 @@ export function createStacks(options: StacksOptions): Stacks {
     async push(source, fields, by) {
       const zip = source.kind === 'zip' ? source.bytes : await download(source.url, downloads);
       if (zip.length > packageBytesMax) throw packageTooLarge();
-      const found = await readPackage(zip, fileNameOf(source), checkTerraform);
+      const found = await readPackage(zip, fileNameOf(source), await terraform());
       const { name: stated, ...rest } = found.stated;
       const name = fields.name ?? stated ?? found.derived.name;
       if (name === null) {

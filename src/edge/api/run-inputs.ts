@@ -1,12 +1,12 @@
 import { z } from '@hono/zod-openapi';
 import type { ClusterWithNodes } from '#core/clusters/clusters.ts';
 import { secretCharsMin } from '#core/runs/runs.ts';
-import { fits, type InputValue, type Stack } from '#core/stacks/stacks.ts';
+import { fits, type InputValue, type Stack, type StackInput } from '#core/stacks/stacks.ts';
 import type { Problem } from '#edge/http/http.ts';
 
 /** Everything that is wrong with what a stack is to be applied with. */
 export interface CheckedInputs {
-  /** With the defaults that the stack's manifest names. */
+  /** With the defaults of the stack's manifest. Terraform fills in those of the module by itself. */
   readonly inputs: Readonly<Record<string, InputValue>>;
   readonly problems: readonly Problem[];
 }
@@ -28,13 +28,13 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
     message: known === '' ? 'is not known: this stack has no inputs' : `is not known: this stack has ${known}`,
   }));
   const inputs = new Map<string, InputValue>();
-  for (const { name, type, required, default: otherwise, sensitive } of declared) {
+  for (const { name, type, required, default: otherwise, isModuleDefault = false, sensitive } of declared) {
     const value = (Object.hasOwn(given, name) ? given[name] : null) ?? null;
     const field = `inputs.${name}`;
-    if (value !== null && !fits(type, value)) problems.push({ field, message: `must be a ${type}` });
+    for (const message of valueProblems(type, value)) problems.push({ field, message });
     if (sensitive && isTooShort(value)) problems.push({ field, message: tooShort });
     if (value === null && required && otherwise === null) problems.push({ field, message: 'is missing' });
-    const used = value ?? otherwise;
+    const used = value ?? (isModuleDefault ? null : otherwise);
     if (used !== null) inputs.set(name, used);
   }
   return { inputs: Object.fromEntries(inputs), problems };
@@ -46,6 +46,19 @@ const tooShort = `is sensitive and has fewer than ${secretCharsMin} characters: 
 function isTooShort(value: InputValue): boolean {
   const text = typeof value === 'number' ? String(value) : value;
   return typeof text === 'string' && text.trim() !== '' && text.trim().length < secretCharsMin;
+}
+
+function valueProblems(type: StackInput['type'], value: InputValue): string[] {
+  if (value === null) return [];
+  return [...(fits(type, value) ? [] : [`must be a ${type}`]), ...(hasLostDigits(value) ? [lostDigits] : [])];
+}
+
+const lostDigits = 'has a number with more digits than JSON numbers keep: send that number as a string';
+
+/** Returns whether a value has a whole number that may not be the one that was sent. */
+function hasLostDigits(value: InputValue): boolean {
+  if (typeof value === 'number') return Number.isInteger(value) && !Number.isSafeInteger(value);
+  return typeof value === 'object' && value !== null && Object.values(value).some(hasLostDigits);
 }
 
 /** @param node a node's name; null: the whole cluster */

@@ -5,6 +5,7 @@ import {
   descriptionCharsMax,
   iconRule,
   inputTypes,
+  type StackInput,
   isIcon,
   type Stack,
   stackNamePattern,
@@ -30,6 +31,18 @@ const inputSchema = z
     sensitive: z.boolean(),
   })
   .openapi('StackInput');
+
+function toInput({
+  name,
+  type,
+  typeExpression,
+  description,
+  required,
+  sensitive,
+  ...input
+}: StackInput): z.infer<typeof inputSchema> {
+  return { name, type, type_expression: typeExpression, description, required, default: input.default, sensitive };
+}
 
 const versionSchema = z
   .object({
@@ -107,7 +120,7 @@ export function toStackAnswer(
     visibility: stack.visibility,
     builtin: stack.isBuiltin,
     owner_id: seesOwner ? formatId('user', ownerUserId) : null,
-    inputs: metadata.inputs.map(({ typeExpression, ...input }) => ({ ...input, type_expression: typeExpression })),
+    inputs: metadata.inputs.map(toInput),
     applicable_profiles: metadata.applicableProfiles === null ? null : [...metadata.applicableProfiles],
     web: metadata.web,
     required_versions: [...metadata.requiredVersions],

@@ -41,7 +41,9 @@ function readFile(path: string): Record<string, unknown> {
 function readValue(name: string, text: string, type: string | undefined): unknown {
   if (type === undefined || type === 'string') return text;
   try {
-    return JSON.parse(text) as unknown;
+    const value: unknown = JSON.parse(text);
+    // The digits of a long number are in its text only; the gateway takes numbers as texts.
+    return Number.isInteger(value) && !Number.isSafeInteger(value) ? text : value;
   } catch {
     const examples: Readonly<Record<string, string>> = { bool: 'true', list: '["a"]', map: '{"a": 1}' };
     throw new UsageError(`--input ${name}=…: must be a ${type}, such as ${examples[type] ?? '1'}`);

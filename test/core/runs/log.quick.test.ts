@@ -107,8 +107,8 @@ describe('a mask', () => {
   it('hides keys of sensitive maps as their values', () => {
     const inputs = { creds: { AKIASECRETUSER99: ['longsecretvalue77', { nested_key: 12_345_678 }] }, open: 'shown' };
     const declared = [
-      { name: 'creds', sensitive: true },
-      { name: 'open', sensitive: false },
+      { name: 'creds', sensitive: true, default: null, ephemeral: false },
+      { name: 'open', sensitive: false, default: null, ephemeral: false },
     ];
     const stack = { inputs: declared, isGlobal: true, root: '', files: [], web: null };
     const mask = createMask(secretsOf({ stack, privateKey: 'the private key', inputs }));

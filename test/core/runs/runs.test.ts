@@ -90,9 +90,9 @@ describe('a run', () => {
   it('ends APPLIED with its outputs, its changes and a log without secrets', async () => {
     const secret = randomBytes(12).toString('hex');
     const inputs = [
-      { name: 'password', sensitive: true },
-      { name: 'cluster_name', sensitive: false },
-      { name: 'ssh_private_key', sensitive: true },
+      { name: 'password', sensitive: true, default: null, ephemeral: false },
+      { name: 'cluster_name', sensitive: false, default: null, ephemeral: false },
+      { name: 'ssh_private_key', sensitive: true, default: null, ephemeral: false },
     ];
     const main = `
       variable "password" {}

@@ -266,7 +266,7 @@ const manifests: readonly HostilePackage[] = [
   manifest('an input twice', 'inputs: [{name: a}, {name: a}]', 'inputs.a', 'is there twice'),
   manifest(
     'an input whose default is of another type',
-    'inputs: [{name: a, type: number, default: "5"}]',
+    'inputs: [{name: a, type: number, default: "five"}]',
     'inputs.a',
     'no number',
   ),

@@ -5,7 +5,7 @@ import { hostilePackages } from './hostile-packages.ts';
 /** What a package is refused with; null where it was taken. */
 async function refusalOf(zip: Buffer): Promise<PackageRefusedError | null> {
   try {
-    await readPackage(zip, 'stack.zip', () => null);
+    await readPackage(zip, 'stack.zip', null);
     return null;
   } catch (error) {
     if (error instanceof PackageRefusedError) return error;

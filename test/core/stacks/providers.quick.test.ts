@@ -3,7 +3,7 @@ import { readPackage } from '#core/stacks/package/package.ts';
 import { packOf } from './raw-zip.ts';
 
 async function providersOf(files: Readonly<Record<string, string>>): Promise<string[]> {
-  const { metadata } = await readPackage(packOf(files), null, () => null);
+  const { metadata } = await readPackage(packOf(files), null, null);
   return (metadata.providers ?? []).map(({ source, version }) => `${source} ${version ?? '-'}`);
 }
 

@@ -5,6 +5,8 @@ import { crc32, deflateRawSync } from 'node:zlib';
 export interface RawEntry {
   readonly name: string | Buffer;
   readonly content?: string | Buffer;
+  /** System in the upper byte, as of "version made by"; Unix when absent. */
+  readonly madeBy?: number;
   /** Unix mode with type bits; a regular file's when absent. */
   readonly mode?: number;
   readonly deflate?: boolean;
@@ -67,10 +69,10 @@ function localPart(entry: RawEntry): Buffer {
 
 function directoryPart(entry: RawEntry, offset: number): Buffer {
   const { name, head, sizes } = fieldsOf(entry);
-  const { extra = Buffer.alloc(0), mode = 0o100_644, shift = 0 } = entry;
+  const { extra = Buffer.alloc(0), mode = 0o100_644, shift = 0, madeBy = 0x0314 } = entry;
   return Buffer.concat([
     u32(0x02014b50),
-    u16(0x0314),
+    u16(madeBy),
     head,
     sizes,
     u16(name.length, extra.length, 0, 0, 0),

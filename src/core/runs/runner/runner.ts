@@ -14,6 +14,7 @@ export {
   type FoundRunner,
   type Hold,
   type RunnerSearch,
+  type Terraform,
 } from './find-runner.ts';
 export {
   type ContainerSettings,

@@ -12,13 +12,15 @@ export type InputValue =
   | readonly InputValue[]
   | { readonly [key: string]: InputValue };
 
-/** Whether a value is of a type, as Terraform converts them: nothing is guessed of texts. */
+const numberText = /^-?\d+(\.\d+)?$/;
+
+/** Returns whether a value is of a type. A number may be a text, which keeps all its digits: Terraform converts it. */
 export function fits(type: InputType, value: InputValue): boolean {
   switch (type) {
     case 'string':
       return typeof value === 'string';
     case 'number':
-      return typeof value === 'number' && Number.isFinite(value);
+      return typeof value === 'string' ? numberText.test(value) : Number.isFinite(value);
     case 'bool':
       return typeof value === 'boolean';
     case 'list':

@@ -15,6 +15,8 @@ export interface StackInput {
   readonly required: boolean;
   /** Null where it has none. */
   readonly default: InputValue;
+  /** The default is the module's own, which Terraform fills in by itself. Absent: a run passes the default on. */
+  readonly isModuleDefault?: true;
   readonly sensitive: boolean;
 }
 
@@ -68,6 +70,7 @@ function derived(variable: ModuleVariable): StackInput {
     description: variable.description,
     required: !variable.hasDefault,
     default: variable.default,
+    ...(variable.hasDefault && { isModuleDefault: true }),
     sensitive: variable.isSensitive,
   };
 }
@@ -107,6 +110,7 @@ const undeclared: ModuleVariable = {
   hasDefault: false,
   default: null,
   isSensitive: false,
+  isEphemeral: false,
 };
 
 function contradictions(input: ManifestInput, variable: ModuleVariable): string[] {
@@ -134,6 +138,7 @@ function toInput(input: ManifestInput, variable: ModuleVariable): StackInput {
     description: input.description ?? variable.description,
     required: input.required ?? (input.default === null && !variable.hasDefault),
     default: input.default ?? variable.default,
+    ...(input.default === null && variable.hasDefault && { isModuleDefault: true }),
     // What the module hides is never shown because a manifest forgets it.
     sensitive: input.sensitive === true || variable.isSensitive,
   };

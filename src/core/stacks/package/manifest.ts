@@ -12,7 +12,7 @@ import {
 import { type InputType, type InputValue, inputTypes, jsonValue } from './input-types.ts';
 import { inputsMax, manifestBytesMax, sizeText } from './limits.ts';
 import type { PackageProblem } from './problem.ts';
-import type { PackageFile } from './read-files.ts';
+import { isAbove, type PackageFile } from './read-files.ts';
 
 export interface ManifestInput {
   readonly name: string;
@@ -54,9 +54,15 @@ const manifestNames = /^(manifest|stack)\.(ya?ml|json)$/i;
 
 const depthOf = (path: string): number => path.split('/').length;
 
-/** The one nearest to the top; of several there, the first by name. */
-function chooseManifest(files: readonly PackageFile[]): PackageFile | null {
-  const candidates = files.filter(({ path }) => manifestNames.test(path.split('/').at(-1) ?? ''));
+/**
+ * Chooses the manifest nearest to the top; of several there, the first by name. Docker and web applications have files
+ * of these names as well, so only `manifest.json` counts below the module.
+ */
+function chooseManifest(files: readonly PackageFile[], root: string): PackageFile | null {
+  const candidates = files.filter(({ path }) => {
+    const name = path.split('/').at(-1) ?? '';
+    return name === 'manifest.json' || (manifestNames.test(name) && isAbove(path, root));
+  });
   const inOrder = candidates.toSorted((a, b) => depthOf(a.path) - depthOf(b.path) || (a.path < b.path ? -1 : 1));
   return inOrder[0] ?? null;
 }
@@ -79,6 +85,10 @@ const paragraph = (charsMax: number) =>
 /** As Terraform takes them, but for letters beyond ASCII. */
 const variableName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_-]{0,99}$/, 'must be a name of a Terraform variable');
 
+/** A field that may be absent, or there without a value. */
+const maybe = <T extends z.ZodType>(schema: T) =>
+  z.preprocess((value) => (value === null ? undefined : value), schema.optional());
+
 const port = z.int().min(1).max(65_535);
 /** A name of a node is none of a host: what is behind an address is chosen by the cluster alone. */
 const nodeName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, 'must be the name of a node');
@@ -96,14 +106,13 @@ const typeNames: Readonly<Record<string, InputType>> = {
 
 const input = z.looseObject({
   name: variableName,
-  type: z.preprocess(
-    (value) => (typeof value === 'string' ? (typeNames[value] ?? value) : value),
-    z.enum(inputTypes).optional(),
+  type: maybe(
+    z.preprocess((value) => (typeof value === 'string' ? (typeNames[value] ?? value) : value), z.enum(inputTypes)),
   ),
-  description: paragraph(descriptionCharsMax).optional(),
-  required: z.boolean().optional(),
+  description: maybe(paragraph(descriptionCharsMax)),
+  required: maybe(z.boolean()),
   default: jsonValue.optional(),
-  sensitive: z.boolean().optional(),
+  sensitive: maybe(z.boolean()),
 });
 
 /** A list with names in it, or an object by name. */
@@ -111,29 +120,33 @@ const inputs = z.preprocess(
   (value) =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
       ? Object.entries(value).map(([name, rest]: [string, unknown]) =>
-          typeof rest === 'object' && rest !== null && !Array.isArray(rest) ? { ...rest, name } : rest,
+          typeof rest === 'object' && !Array.isArray(rest) ? { ...rest, name } : rest,
         )
       : value,
   z.array(input).max(inputsMax, `must have at most ${inputsMax}`),
 );
 
 const manifestFields = {
-  name: z.string().regex(stackNamePattern, stackNameRule).optional(),
-  title: line(titleCharsMax).optional(),
-  description: paragraph(descriptionCharsMax).optional(),
-  category: line(categoryCharsMax).optional(),
-  icon: z.string().refine(isIcon, iconRule).optional(),
-  inputs: inputs.optional(),
-  applicable_profiles: z.array(line(100)).max(100).nullish(),
-  web: z.strictObject({ port: port.optional(), node: nodeName.optional(), path: webPath.optional() }).optional(),
-  web_port: port.optional(),
+  name: maybe(z.string().regex(stackNamePattern, stackNameRule)),
+  title: maybe(line(titleCharsMax)),
+  description: maybe(paragraph(descriptionCharsMax)),
+  category: maybe(line(categoryCharsMax)),
+  icon: maybe(z.string().refine(isIcon, iconRule)),
+  inputs: maybe(inputs),
+  applicable_profiles: maybe(z.array(line(100)).max(100)),
+  web: maybe(z.strictObject({ port: maybe(port), node: maybe(nodeName), path: maybe(webPath) })),
+  web_port: maybe(port),
 };
 const manifestSchema = z.looseObject(manifestFields);
 const inputFields = new Set(Object.keys(input.shape));
 
-/** @param files of the whole package */
-export function readManifest(files: readonly PackageFile[]): ManifestRead {
-  const file = chooseManifest(files);
+/**
+ * Reads the manifest of a package. One that is empty says nothing, as does a field without a value.
+ * @param files of the whole package
+ * @param root folder in which Terraform runs
+ */
+export function readManifest(files: readonly PackageFile[], root: string): ManifestRead {
+  const file = chooseManifest(files, root);
   if (file === null) return { manifest: null, problems: [], warnings: [] };
   const wrong = (message: string): ManifestRead => ({
     manifest: null,
@@ -148,8 +161,11 @@ export function readManifest(files: readonly PackageFile[]): ManifestRead {
     const [first = ''] = (error instanceof Error ? error.message : '').split('\n', 1);
     return wrong(`cannot be parsed: ${error instanceof RangeError ? 'it is nested too deeply' : first}`);
   }
-  const parsed = manifestSchema.safeParse(content);
-  if (!parsed.success) return { manifest: null, problems: parsed.error.issues.flatMap(toProblem), warnings: [] };
+  const parsed = manifestSchema.safeParse(content ?? {});
+  if (!parsed.success) {
+    const problems = parsed.error.issues.flatMap(toProblem);
+    return { manifest: null, problems: problems.map((one) => inFile(one, file.path)), warnings: [] };
+  }
   return { manifest: toManifest(parsed.data), problems: [], warnings: unknownFields(file.path, parsed.data) };
 }
 
@@ -161,6 +177,11 @@ function parseText({ path, bytes }: PackageFile): unknown {
   if (error !== undefined) throw error;
   return document.toJS({ maxAliasCount: 20 });
 }
+
+const inFile = ({ field, message }: PackageProblem, path: string): PackageProblem => ({
+  field,
+  message: `${message} (in ${path})`,
+});
 
 function toProblem(issue: z.core.$ZodIssue): PackageProblem[] {
   const path = issue.path.map(String).join('.');

@@ -7,6 +7,7 @@ import { parseHcl } from './parse-hcl.ts';
 import type { PackageProblem } from './problem.ts';
 import { findProviders, joinProviders, type StackProvider } from './providers.ts';
 import type { PackageFile } from './read-files.ts';
+import { readsFile, type TerraformProgram, withoutReplaced } from './terraform.ts';
 
 /** A variable of the root module. */
 export interface ModuleVariable {
@@ -15,7 +16,10 @@ export interface ModuleVariable {
   readonly description: string;
   readonly hasDefault: boolean;
   readonly default: InputValue;
+  /** Declared as sensitive, or as ephemeral: neither may be shown. */
   readonly isSensitive: boolean;
+  /** Its value is in no plan, so that each command needs it: Terraform 1.10, OpenTofu 1.11. */
+  readonly isEphemeral: boolean;
 }
 
 /** What the files of the root folder say. */
@@ -30,8 +34,7 @@ export interface RootModule {
   readonly problems: readonly PackageProblem[];
 }
 
-/** Read by Terraform and OpenTofu. */
-const moduleFile = /\.(tf|tofu)(\.json)?$/;
+type Product = TerraformProgram['product'] | null;
 /** These change other files of the module, the platform's own too, and the last of them by name wins. */
 const overrideFile = /(^|_)override\.(tf|tofu)(\.json)?$/;
 /** Where the platform puts what a run needs. */
@@ -43,16 +46,22 @@ const folderOf = (path: string): string => {
 };
 const depthOf = (folder: string): number => (folder === '' ? 0 : folder.split('/').length);
 
-/** The folder of the shallowest `.tf`; of several, the first by name. Null where there is none. */
-export function findRoot(paths: readonly string[]): string | null {
-  const folders = paths.filter((path) => path.endsWith('.tf')).map(folderOf);
+/** Finds the shallowest folder with a file that Terraform reads; of several, the first by name. Null where there is none. */
+export function findRoot(paths: readonly string[], product: Product): string | null {
+  const folders = paths.filter((path) => readsFile(product, path)).map(folderOf);
   return folders.toSorted((a, b) => depthOf(a) - depthOf(b) || (a < b ? -1 : 1))[0] ?? null;
 }
 
 /** What the names of a package's files have against them, whatever is in them. */
-export function checkPaths(paths: readonly string[]): PackageProblem[] {
-  const root = findRoot(paths);
-  if (root === null) return [{ field: 'file', message: 'has no .tf file: a stack is a Terraform module' }];
+export function checkPaths(paths: readonly string[], product: Product): PackageProblem[] {
+  const root = findRoot(paths, product);
+  if (root === null) {
+    const isForTofu = findRoot(paths, 'OpenTofu') !== null;
+    const message = isForTofu
+      ? 'has .tofu files only, which OpenTofu reads: Terraform applies stacks here'
+      : 'has no .tf file: a stack is a Terraform module';
+    return [{ field: 'file', message }];
+  }
   const platform = `${root === '' ? '' : `${root}/`}${platformFolder}/`.toLowerCase();
   return paths.flatMap((path): PackageProblem[] => {
     if (folderOf(path) === root && overrideFile.test(path)) {
@@ -67,8 +76,9 @@ export function checkPaths(paths: readonly string[]): PackageProblem[] {
  * Reads the root module of a package.
  * @throws PackageRefusedError where its files take too long to parse
  */
-export async function readModule(files: readonly PackageFile[], folder: string): Promise<RootModule> {
-  const inRoot = files.filter(({ path }) => folderOf(path) === folder && moduleFile.test(path));
+export async function readModule(files: readonly PackageFile[], folder: string, product: Product): Promise<RootModule> {
+  const read = new Set(withoutReplaced(files.map(({ path }) => path).filter((path) => readsFile(product, path))));
+  const inRoot = files.filter(({ path }) => folderOf(path) === folder && read.has(path));
   const problems = fileProblems(inRoot);
   const found = new Found();
   if (problems.length === 0) {
@@ -79,7 +89,7 @@ export async function readModule(files: readonly PackageFile[], folder: string):
     }
   }
   const all = [...problems, ...found.problems];
-  const below = all.length === 0 ? await readCalled(files, folder, found.contents) : [];
+  const below = all.length === 0 ? await readCalled(files, folder, found.contents, read) : [];
   const providers = joinProviders([found.contents, ...below].map(findProviders));
   return { ...found.toModule(), folder, providers, problems: all };
 }
@@ -95,15 +105,16 @@ async function readCalled(
   files: readonly PackageFile[],
   root: string,
   contents: readonly unknown[],
+  read: ReadonlySet<string>,
 ): Promise<readonly (readonly unknown[])[]> {
   const seen = new Set([root]);
-  const read: (readonly unknown[])[] = [];
+  const found: (readonly unknown[])[] = [];
   let bytesLeft = hclBytesMax;
   for (let calls = callsOf(contents, root); calls.length > 0 && seen.size <= calledMax;) {
     const folders = [...new Set(calls)].filter((called) => !seen.has(called)).slice(0, calledMax);
     for (const called of folders) seen.add(called);
     const sources = files.filter(({ path, bytes }) => {
-      const isRead = folders.includes(folderOf(path)) && moduleFile.test(path) && bytes.length <= hclFileBytesMax;
+      const isRead = folders.includes(folderOf(path)) && read.has(path) && bytes.length <= hclFileBytesMax;
       if (isRead) bytesLeft -= bytes.length;
       return isRead && bytesLeft >= 0;
     });
@@ -119,9 +130,9 @@ async function readCalled(
         called,
       ),
     );
-    read.push(...[...byFolder.values()].map((ofFolder) => ofFolder.map(({ content }) => content)));
+    found.push(...[...byFolder.values()].map((ofFolder) => ofFolder.map(({ content }) => content)));
   }
-  return read;
+  return found;
 }
 
 const moduleCalls = z.looseObject({ module: z.record(z.string(), z.unknown()).optional() }).catch({});
@@ -158,6 +169,7 @@ const variable = z.looseObject({
   description: z.string().optional(),
   default: jsonValue.optional(),
   sensitive: bool.optional(),
+  ephemeral: bool.optional(),
 });
 /** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
 const blocks = <T extends z.ZodType>(body: T) =>
@@ -218,14 +230,32 @@ class Found {
       typeExpression: body.type === undefined ? null : expressionOf(body.type),
       description: (body.description ?? '').trim().replaceAll('\0', '').slice(0, descriptionCharsMax).toWellFormed(),
       hasDefault: isReserved || body.default !== undefined,
-      default: body.default ?? null,
-      isSensitive: body.sensitive ?? false,
+      default: shownDefault(path, body.default ?? null),
+      isSensitive: body.sensitive === true || body.ephemeral === true,
+      isEphemeral: body.ephemeral === true,
     });
   }
 
   #wrong(path: string, message: string): void {
     this.problems.push({ field: path, message });
   }
+}
+
+/** The parser keeps HCL's escapes: `$${HOME}` stands for `${HOME}`, `%%{` for `%{`. Expressions stay as they are. */
+function shownDefault(path: string, value: InputValue): InputValue {
+  return path.endsWith('.json') ? value : unescaped(value);
+}
+
+function unescaped(value: InputValue): InputValue {
+  if (typeof value === 'string') return unescapedText(value);
+  if (Array.isArray(value)) return value.map((one: InputValue) => unescaped(one));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [unescapedText(key), unescaped(one)]));
+}
+
+function unescapedText(value: string): string {
+  const isExpression = /(?<![$])(?:[$]{2})*[$]\{|(?<!%)(?:%%)*%\{/.test(value);
+  return isExpression ? value : value.replaceAll(/([$%])\1\{/g, '$1{');
 }
 
 const expressionCharsMax = 1000;

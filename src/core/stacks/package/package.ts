@@ -6,7 +6,8 @@ import { type Manifest, readManifest, type WebPort } from './manifest.ts';
 import { checkPaths, findRoot, readModule, type RootModule } from './module.ts';
 import { type PackageProblem, refuseProblems } from './problem.ts';
 import type { StackProvider } from './providers.ts';
-import { type PackageFile, readFiles } from './read-files.ts';
+import { isAbove, type PackageFile, readFiles } from './read-files.ts';
+import { type TerraformProgram, whatForbids } from './terraform.ts';
 
 /**
  * Reads a zip with a Terraform module that somebody sends: what is in it, and everything that is wrong with it. Nothing
@@ -19,6 +20,7 @@ export { packageBytesMax, sizeText } from './limits.ts';
 export type { WebPort } from './manifest.ts';
 export { type PackageProblem, PackageRefusedError } from './problem.ts';
 export type { PackageFile } from './read-files.ts';
+export type { TerraformProgram } from './terraform.ts';
 
 /** What a package says of itself; null where that is nothing. */
 export interface StatedMetadata {
@@ -37,6 +39,8 @@ export interface VersionMetadata {
   readonly inputs: readonly StackInput[];
   /** All variables that the module declares, those that a run fills in by itself too. */
   readonly variables: readonly string[];
+  /** Variables whose values are in no plan. Absent in versions that were uploaded before this was read. */
+  readonly ephemeral?: readonly string[];
   /** Hardware profiles that the stack is for; null is all of them. */
   readonly applicableProfiles: readonly string[] | null;
   readonly web: WebPort | null;
@@ -55,38 +59,38 @@ export interface ReadPackage {
   readonly metadata: VersionMetadata;
 }
 
-/** @returns what keeps a module of these constraints from being run here; null where nothing does, or nobody knows */
-export type CheckTerraform = (requiredVersions: readonly string[]) => string | null;
-
 const turns = new Turns({ atOnceMax: 1, waitingMax: 32, waitMsMax: 60_000 });
 
 /**
+ * Reads a package, and checks that it can be applied here.
  * @param fileName of the zip, as its sender calls it; null where that is not known
+ * @param terraform that will apply it; null where that is not known
  * @throws PackageRefusedError with every problem; TooManyWaitError
  */
 export function readPackage(
   zip: Buffer,
   fileName: string | null,
-  checkTerraform: CheckTerraform,
+  terraform: TerraformProgram | null,
 ): Promise<ReadPackage> {
-  return turns.during('packages', () => read(zip, fileName, checkTerraform));
+  return turns.during('packages', () => read(zip, fileName, terraform));
 }
 
-async function read(zip: Buffer, fileName: string | null, checkTerraform: CheckTerraform): Promise<ReadPackage> {
+async function read(zip: Buffer, fileName: string | null, terraform: TerraformProgram | null): Promise<ReadPackage> {
+  const product = terraform?.product ?? null;
   const { files, paths, problems, dropped } = await readFiles(zip);
-  const ofPaths = checkPaths(paths);
+  const ofPaths = checkPaths(paths, product);
   if (problems.length > 0) refuseProblems([...problems, ...ofPaths]);
-  const { manifest, ...ofManifest } = readManifest(files);
-  const root = findRoot(paths);
+  const root = findRoot(paths, product);
+  const { manifest, ...ofManifest } = readManifest(files, root ?? '');
   if (root === null) refuseProblems([...ofManifest.problems, ...ofPaths]);
-  const module = await readModule(files, root ?? '');
+  const module = await readModule(files, root ?? '', product);
   const inputs = findInputs(manifest, module.variables);
   refuseProblems([
     ...ofPaths,
     ...ofManifest.problems,
     ...module.problems,
     ...inputs.problems,
-    ...versionProblems(module, checkTerraform),
+    ...versionProblems(module, terraform),
   ]);
   const warnings = [...ofManifest.warnings, ...inputs.warnings, ...droppedWarning(dropped)];
   const found: ReadPackage = {
@@ -98,6 +102,7 @@ async function read(zip: Buffer, fileName: string | null, checkTerraform: CheckT
       files: files.length,
       inputs: inputs.inputs,
       variables: module.variables.map(({ name }) => name),
+      ephemeral: module.variables.filter(({ isEphemeral }) => isEphemeral).map(({ name }) => name),
       applicableProfiles: manifest?.applicableProfiles ?? null,
       web: manifest?.web ?? webOf(module),
       requiredVersions: module.requiredVersions,
@@ -137,9 +142,11 @@ function textProblems({ metadata }: ReadPackage): PackageProblem[] {
   return unstorable.test(text) ? [{ field: 'inputs', message: 'have text with NUL or half characters' }] : [];
 }
 
-function versionProblems({ requiredVersions }: RootModule, check: CheckTerraform): PackageProblem[] {
-  const message = requiredVersions.length === 0 ? null : check(requiredVersions);
-  return message === null ? [] : [{ field: 'required_version', message }];
+function versionProblems({ requiredVersions }: RootModule, terraform: TerraformProgram | null): PackageProblem[] {
+  const constraint = terraform === null ? null : whatForbids(requiredVersions, terraform);
+  if (terraform === null || constraint === null) return [];
+  const message = `is "${constraint}", and ${terraform.product} ${terraform.version} applies stacks here`;
+  return [{ field: 'required_version', message }];
 }
 
 const droppedShownMax = 5;
@@ -173,12 +180,6 @@ function describe(files: readonly PackageFile[], root: string): string {
   const paragraphs = text.split(/\n[ \t]*\n/).map((part) => part.replace(/^(#[^\n]*\n)+/, '').trim());
   const first = paragraphs.find((part) => part !== '' && !/^([#<|`>=*-]|!\[|\[!|\d+\.)/.test(part)) ?? '';
   return first.replaceAll(/\s+/g, ' ').slice(0, descriptionCharsMax).trim().toWellFormed();
-}
-
-/** Whether a file lies in a folder or above it. */
-function isAbove(path: string, folder: string): boolean {
-  const own = path.split('/').slice(0, -1).join('/');
-  return own === '' || own === folder || folder.startsWith(`${own}/`);
 }
 
 /** The files of a zip that was read before; Terraform runs in the root that its metadata name. */

@@ -11,6 +11,12 @@ export interface PackageFile {
   readonly isExecutable: boolean;
 }
 
+/** Returns whether a file lies in a folder or in one above it. */
+export function isAbove(path: string, folder: string): boolean {
+  const own = path.split('/').slice(0, -1).join('/');
+  return own === '' || own === folder || folder.startsWith(`${own}/`);
+}
+
 export interface PackageFiles {
   /** None where something is wrong with the zip. */
   readonly files: readonly PackageFile[];

@@ -87,15 +87,23 @@ async function readDirectory(bytes: Buffer): Promise<readonly Entry[]> {
 }
 
 /** UTF-8, whatever its flag says: archivers forget it. */
-const pathOf = (entry: Entry): string => entry.fileNameRaw.toString('utf8');
+const pathOf = (entry: Entry): string => asPath(entry.fileNameRaw.toString('utf8'), entry);
+
+/** Systems, by the upper byte of "version made by" (APPNOTE.TXT 4.4.2), whose archivers write "\\" between folders. */
+const backslashSystems = new Set([0, 10]);
+
+/** Reads `win\\main.tf` of Windows' Compress-Archive as `win/main.tf`. */
+function asPath(name: string, { versionMadeBy }: Entry): string {
+  return backslashSystems.has(versionMadeBy >>> 8) ? name.replaceAll('\\', '/') : name;
+}
 
 function nameProblems(path: string, entry: Entry): string[] {
   const problems: string[] = [];
   const { fileNameRaw: raw, extraFields, generalPurposeBitFlag: flags } = entry;
-  if (!Buffer.from(path).equals(raw)) problems.push('its name is not UTF-8');
+  if (!Buffer.from(raw.toString('utf8')).equals(raw)) problems.push('its name is not UTF-8');
   if (extraFields.some(({ id }) => id === unicodePathField)) {
     const other = yauzl.getFileNameLowLevel(flags, raw, extraFields, false);
-    if (other !== path) problems.push('has two names');
+    if (asPath(other, entry) !== path) problems.push('has two names');
   }
   const parts = path.replace(/\/$/, '').split('/');
   if (path === '') problems.push('has no name');

@@ -116,7 +116,13 @@ function toValue(input: InputAnswer, typed: string): unknown {
 
 /** The `inputs` of an apply. */
 export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<Record<string, unknown>> {
-  const values = inputs.map((input): [string, unknown] => [input.name, toValue(input, form.text(fieldName(input)))]);
+  // Sent back, a default would no longer be what Terraform makes of it.
+  const isDefault = (input: InputAnswer): boolean =>
+    !input.sensitive && form.text(fieldName(input)).replaceAll('\r\n', '\n') === shownText(input);
+  const values = inputs.map((input): [string, unknown] => [
+    input.name,
+    isDefault(input) ? undefined : toValue(input, form.text(fieldName(input))),
+  ]);
   return Object.fromEntries(values.filter(([, value]) => value !== undefined));
 }
 

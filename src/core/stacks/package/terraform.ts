@@ -1,0 +1,75 @@
+/** The program that applies stacks, as far as it decides which packages can be applied. */
+
+export interface TerraformProgram {
+  readonly product: 'OpenTofu' | 'Terraform';
+  /** As the program states it: "1.11.4". */
+  readonly version: string;
+}
+
+/** Files that a program reads as its module. Null stands for a program that is not known: all of both. */
+export function readsFile(product: TerraformProgram['product'] | null, path: string): boolean {
+  return product === 'Terraform' ? /\.tf(\.json)?$/.test(path) : /\.(tf|tofu)(\.json)?$/.test(path);
+}
+
+/**
+ * Leaves out the files that OpenTofu does not read beside others: `main.tofu` takes the place of `main.tf`.
+ * @see https://opentofu.org/docs/language/files/
+ */
+export function withoutReplaced(paths: readonly string[]): readonly string[] {
+  const all = new Set(paths);
+  return paths.filter((path) => !all.has(path.replace(/\.tf(\.json)?$/, '.tofu$1')) || !/\.tf(\.json)?$/.test(path));
+}
+
+/** Up to three numbers, and a pre-release behind a hyphen. */
+type Version = readonly [readonly number[], string];
+
+function parseVersion(text: string): Version | null {
+  const parts = /^v?(\d{1,9}(?:\.\d{1,9}){0,2})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?$/.exec(text.trim());
+  return parts === null ? null : [(parts[1] ?? '').split('.').map(Number), parts[2] ?? ''];
+}
+
+function compare([some]: Version, [others]: Version): number {
+  for (let place = 0; place < 3; place += 1) {
+    const difference = (some[place] ?? 0) - (others[place] ?? 0);
+    if (difference !== 0) return Math.sign(difference);
+  }
+  return 0;
+}
+
+/** `~> 1.4` allows 1.x from 1.4 on, `~> 1.4.2` allows 1.4.x from 1.4.2 on. */
+function isPessimistic(version: Version, bound: Version): boolean {
+  const fixed = bound[0].slice(0, Math.max(1, bound[0].length - 1));
+  return compare(version, bound) >= 0 && fixed.every((part, place) => part === (version[0][place] ?? 0));
+}
+
+const operators: Readonly<Record<string, (version: Version, bound: Version) => boolean>> = {
+  '': (version, bound) => compare(version, bound) === 0,
+  '=': (version, bound) => compare(version, bound) === 0,
+  '!=': (version, bound) => compare(version, bound) !== 0,
+  '>': (version, bound) => compare(version, bound) > 0,
+  '>=': (version, bound) => compare(version, bound) >= 0,
+  '<': (version, bound) => compare(version, bound) < 0,
+  '<=': (version, bound) => compare(version, bound) <= 0,
+  '~>': isPessimistic,
+};
+
+/**
+ * Checks a `required_version` such as ">= 1.4, < 2.0" as Terraform does.
+ * @returns true as well where a part of the constraint or the version is not understood: the program itself reports that
+ */
+function allows(constraint: string, version: Version): boolean {
+  return constraint.split(',').every((part) => {
+    const [, operator = '', text = ''] = /^\s*(=|!=|>=?|<=?|~>)?\s*(\S+)\s*$/.exec(part) ?? [];
+    const bound = parseVersion(text);
+    // A pre-release is compared by rules of its own.
+    if (bound === null || bound[1] !== '') return true;
+    return operators[operator]?.(version, bound) ?? true;
+  });
+}
+
+/** Returns the first constraint that keeps a program from applying a module; null where all allow it. */
+export function whatForbids(constraints: readonly string[], { version: text }: TerraformProgram): string | null {
+  const version = parseVersion(text);
+  if (version === null || version[1] !== '') return null;
+  return constraints.find((constraint) => !allows(constraint, version)) ?? null;
+}
