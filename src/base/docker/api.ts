@@ -66,6 +66,11 @@ export interface DockerApi {
   /** Networks that bear all of the labels. */
   networks(labels: readonly string[]): Promise<NetworkSummary[]>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
+  /**
+   * Ids of containers that joined a network, running or not, without tasks of a swarm. A stopped one cannot be started
+   * again once its network is removed.
+   */
+  joinedTo(network: string): Promise<string[]>;
   removeNetwork(name: string): Promise<void>;
   connect(network: string, container: string): Promise<void>;
   disconnect(network: string, container: string): Promise<void>;
@@ -237,6 +242,16 @@ function networkCalls(call: Call) {
     async inspectNetwork(name: string) {
       const found = await orNull(call('inspect network', callTimeoutMs, (api, o) => api.getNetwork(name).inspect(o)));
       return found === null ? null : read('inspect network', networkSchema, found);
+    },
+    async joinedTo(network: string) {
+      const options = { all: true, filters: { network: [network] } };
+      const found = read(
+        'list',
+        summariesSchema,
+        await call('list', callTimeoutMs, (api, o) => api.listContainers({ ...options, ...o })),
+      );
+      const isTask = ({ Labels: labels }: ContainerSummary): boolean => labels?.['com.docker.swarm.task'] !== undefined;
+      return found.filter((container) => !isTask(container)).map(({ Id: id }) => id);
     },
     async removeNetwork(name: string) {
       await unless(

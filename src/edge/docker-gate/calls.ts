@@ -75,7 +75,7 @@ const rules: readonly Rule[] = [
   { method: 'GET', path: /^\/version$/ },
   { method: 'GET', path: /^\/info$/ },
   { method: 'GET', path: /^\/events$/, filters: ['type'] },
-  { method: 'GET', path: /^\/containers\/json$/, query: { all: flag }, filters: [] },
+  { method: 'GET', path: /^\/containers\/json$/, query: { all: flag }, filters: ['network'] },
   { method: 'GET', path: new RegExp(`^/containers/${id}/json$`), targets: container(managedLabel, gatewayLabel) },
   {
     method: 'GET',
@@ -263,13 +263,22 @@ function readQuery(text: string, rule: Rule): { readonly params: URLSearchParams
     if (!known.test(value)) return { refusal: `The query has a value of ${name} that is not known.` };
   }
   if (rule.filters === undefined) return { params };
-  const filters = parseJson(filtersSchema, params.get('filters') ?? '{}');
-  if (filters === null) return { refusal: 'The filters are malformed.' };
-  const unknown = Object.keys(filters).find((name) => name !== 'label' && rule.filters?.includes(name) !== true);
-  if (unknown !== undefined) return { refusal: `The filters may not have ${unknown.slice(0, 50)}.` };
-  const label = [...(filters['label'] ?? []), managedLabel];
-  params.set('filters', JSON.stringify({ ...filters, label }));
+  const filters = readFilters(params.get('filters') ?? '{}', rule.filters);
+  if ('refusal' in filters) return filters;
+  params.set('filters', filters.text);
   return { params };
+}
+
+/** Filters with the label that the engine is to show only. */
+function readFilters(given: string, allowed: readonly string[]): { readonly text: string } | Refusal {
+  const filters = parseJson(filtersSchema, given);
+  if (filters === null) return { refusal: 'The filters are malformed.' };
+  const unknown = Object.keys(filters).find((name) => name !== 'label' && !allowed.includes(name));
+  if (unknown !== undefined) return { refusal: `The filters may not have ${unknown.slice(0, 50)}.` };
+  const { label = [], network: networks = [] } = filters;
+  if (!networks.every((name) => ownName.test(name))) return { refusal: 'The network must be one of an engine.' };
+  const own = networks.length > 0 ? gatewayLabel : managedLabel;
+  return { text: JSON.stringify({ ...filters, label: [...label, own] }) };
 }
 
 function readBody(policy: Policy, rule: Rule, text: string): { text: string | null; value: unknown } | Refusal {

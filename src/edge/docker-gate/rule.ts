@@ -58,7 +58,10 @@ export interface Rule {
   readonly path: RegExp;
   /** None when absent. */
   readonly query?: Query;
-  /** Has the engine show only what bears Headgate's label; beside labels it may be asked for these filters. */
+  /**
+   * Has the engine show only what bears Headgate's label; beside labels it may be asked for these filters. With
+   * `network`, the network of an engine, it shows the gateways that joined that network.
+   */
   readonly filters?: readonly string[];
   readonly targets?: Targets;
   /** @returns what is wrong */

@@ -103,6 +103,16 @@ describe('the door to the Docker socket: calls', () => {
     }
   });
 
+  it('shows the gateways that joined the network of an engine, and nothing that joined another network', () => {
+    const listOf = (networks: readonly string[]) =>
+      ask('GET', `/containers/json?all=1&filters=${encodeURIComponent(JSON.stringify({ network: networks }))}`);
+    const call = listOf([name]);
+    const query = new URLSearchParams('path' in call ? call.path.split('?')[1] : '');
+    expect(JSON.parse(query.get('filters') ?? '')).toEqual({ network: [name], label: ['headgate.gateway'] });
+    expect(listOf(['shop_default'])).toEqual(refusal);
+    expect(listOf([name, 'shop_default'])).toEqual(refusal);
+  });
+
   it('asks for our label before a call on a container or network is passed on', () => {
     expect(ask('POST', '/v1.41/containers/abc/stop?t=10')).toMatchObject({
       path: '/v1.41/containers/abc/stop?t=10',

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
+import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
 import { FenceLostError } from '#core/fleet/drivers/fence.ts';
+import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   ask,
@@ -16,6 +18,16 @@ import {
 } from './docker-drivers.ts';
 
 const lab = createLab();
+
+/** A docker-gate before the engine, and its address. */
+async function openGate(
+  socketPath: string,
+): Promise<{ address: DockerHostSettings['docker']; close: () => Promise<void> }> {
+  const none = { binds: [], volumes: [], allowsPorts: false, allowsSwarm: false, runImages: [], runNetworks: [] };
+  const policy = { images: [image], ...none };
+  const gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log: createLog('silent') });
+  return { address: { type: 'tcp', host: '127.0.0.1', port: gate.port, tls: null }, close: () => gate.close() };
+}
 
 describe.concurrent('a container that cannot be started', () => {
   it('is not made where the fence does not hold', async () => {
@@ -246,5 +258,38 @@ describe.concurrent('a container that runs', () => {
     await test.driver.forget(id, holding);
     expect(await joinedByGateway()).not.toContain(network?.Name);
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
+  });
+
+  it.each([
+    ['of a gateway on the Docker socket', false],
+    ['of a gateway behind docker-gate', true],
+  ])('is left by the stopped container %s, which can be started again', async (_, gated) => {
+    const gate = gated ? await openGate(lab.docker().socketPath) : null;
+    const host = localHost(lab.docker(), gate === null ? {} : { docker: gate.address });
+    const test = await lab.open([host]);
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    const [network] = await lab.networksOf(test.fleetId);
+    const outside = newId();
+    await lab.docker().call('POST', '/networks/create', { Name: outside, Driver: 'bridge' });
+    const gateway = (await lab.docker().call('POST', '/containers/create', {
+      Image: image,
+      Entrypoint: ['/usr/bin/node', '--eval', 'setInterval(() => {}, 1000)'],
+      Labels: { 'headgate.gateway': 'true', 'headgate.fleet': test.fleetId },
+      HostConfig: { NetworkMode: outside },
+    })) as { Id: string };
+    const own = `/containers/${gateway.Id}`;
+    await lab.docker().call('POST', `${own}/start`);
+    await lab.docker().call('POST', `/networks/${network?.Name}/connect`, { Container: gateway.Id });
+    await lab.docker().call('POST', `${own}/stop?t=0`);
+    await test.stop(id);
+    await test.untilIs(id, 'exited');
+    await test.driver.forget(id, holding);
+    expect(await lab.networksOf(test.fleetId)).toEqual([]);
+    await lab.docker().call('POST', `${own}/start`);
+    expect(await lab.docker().call('GET', `${own}/json`)).toMatchObject({ State: { Running: true } });
+    await lab.docker().call('DELETE', `${own}?force=1`);
+    await lab.docker().call('DELETE', `/networks/${outside}`);
+    await gate?.close();
   });
 });

@@ -61,14 +61,15 @@ async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[]
 }
 
 /**
- * Removes the network of an engine that has no container there any more; gateways that joined it leave.
+ * Removes the network of an engine that has no container there any more; gateways that joined it leave, those too whose
+ * containers are stopped.
  * @throws FenceLostError
  */
 export async function removeNetwork({ api, fleetId, engineId }: NetworkOptions, fence: Fence): Promise<void> {
   const name = networkName(fleetId, engineId);
   const network = await api.inspectNetwork(name);
   if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
-  for (const container of Object.keys(network.Containers ?? {})) {
+  for (const container of new Set([...Object.keys(network.Containers ?? {}), ...(await api.joinedTo(name))])) {
     await requireFence(fence);
     await api.disconnect(name, container);
   }

@@ -258,7 +258,8 @@ class SwarmDriver implements EngineDriver {
       try {
         const network = await this.#api.inspectNetwork(name);
         if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
-        for (const container of gatewaysIn(network.Containers)) {
+        const gateways = new Set([...gatewaysIn(network.Containers), ...(await this.#api.joinedTo(name))]);
+        for (const container of gateways) {
           await requireFence(fence);
           await this.#api.disconnect(name, container);
         }
