@@ -11,6 +11,7 @@ import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
+import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
 import { type BooksPlace, openBooks } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
@@ -115,14 +116,17 @@ async function startOn(
   });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
   const platform = createPlatform({ ...common, foundation, gateway, identity });
-  const edges = createEdges({ ...common, foundation, gateway, platform, observe });
+  const agreeing = createAgreementPart({ ...common, foundation, gateway });
+  const { agreement } = agreeing;
+  const edges = createEdges({ ...common, foundation, gateway, platform, observe, agreement });
   const bootstrap = createBootstrapPart(options, foundation, clock);
-  const operating = { gateway, coordination: foundation.coordination, log };
+  const operating = { gateway, coordination: foundation.coordination, agreement, log };
   const own = {
     bootstrap: bootstrap.part,
     reload: createReloadPart(operating),
     lowBalances: createLowBalancesPart({ ...common, foundation, gateway }),
     engineAlerts: createEngineAlertsPart({ ...foundation, ...gateway, raising: foundation.alerts, clock }),
+    agreement: agreeing.part,
   };
   const parts = listParts({ foundation, gateway, platform, edges }, own, options);
   edges.mount(parts);
@@ -150,6 +154,7 @@ interface OwnParts {
   readonly reload: Part;
   readonly lowBalances: Part;
   readonly engineAlerts: Part;
+  readonly agreement: Part;
 }
 
 /** Every part of the gateway: started from above, stopped from below. */
@@ -180,8 +185,8 @@ function listParts(
     foundation.parts.alerts,
     own.lowBalances,
     own.engineAlerts,
+    own.agreement,
     gateway.parts.budgetAlerts,
-    gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,
     platform.parts.exposures,
@@ -191,6 +196,8 @@ function listParts(
     gateway.parts.engineClient,
     gateway.parts.engineRequests,
     gateway.parts.engines,
+    // A gateway that cannot run its engines has written no price.
+    gateway.parts.catalog,
     edges.parts.health,
     edges.parts.inference,
     edges.parts.api,

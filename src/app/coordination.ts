@@ -33,7 +33,10 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
 
 /** This gateway among those of its database, and what they tell each other. Alone it tells nobody anything. */
 export interface Coordination {
-  readonly gateways: Pick<Gateways, 'id' | 'underWay' | 'placeId' | 'live' | 'tell' | 'uncleanRuns'>;
+  readonly gateways: Pick<
+    Gateways,
+    'id' | 'underWay' | 'placeId' | 'live' | 'tell' | 'uncleanRuns' | 'publishes' | 'published' | 'publish' | 'readLive'
+  >;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
   /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */

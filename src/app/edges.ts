@@ -6,6 +6,7 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
+import type { Agreement } from '#core/gateways/gateways.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { absentOf, type ApiOptions, createApi } from '#edge/api/api.ts';
@@ -76,6 +77,7 @@ export interface EdgesOptions {
   readonly platform: Platform;
   readonly shared: SharedStore;
   readonly observe: Observe;
+  readonly agreement: Agreement;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -222,8 +224,8 @@ interface ApiPartOptions extends GuardedOptions {
 }
 
 function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEnv> } {
-  const { config, foundation, gateway, platform, guards, onBehalf, db, clock, log } = options;
-  const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
+  const { config, foundation, gateway, platform, guards, onBehalf, agreement, db, clock, log } = options;
+  const operations = createEngineOperations({ gateway, coordination: foundation.coordination, agreement, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
   const { audit } = foundation;
@@ -313,13 +315,17 @@ function webPart({ config, foundation: { keys, sessions }, platform, guards, clo
   };
 }
 
-function watch({ config, gateway, shared: { store }, observe, db }: EdgesOptions, inference: Inference): Watching {
+function watch(
+  { config, gateway, shared: { store }, observe, agreement, db }: EdgesOptions,
+  inference: Inference,
+): Watching {
   const { fleet, metering, fleetRuns } = gateway;
   return observe.watch({
     address: config.metrics,
     answerStallTimeoutMs: config.http.answerStallTimeoutMs,
     fleet,
     metering,
+    agreement,
     fleetRuns,
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,

@@ -2,13 +2,15 @@ import type { Log } from '#base/log.ts';
 import type { EngineDefinition, EngineReloadResult } from '#core/catalog/catalog.ts';
 import { type LogSource, readLogs } from '#core/fleet/fleet.ts';
 import type { EngineOperations } from '#edge/api/api.ts';
+import type { Agreement } from '#core/gateways/gateways.ts';
 import type { Coordination } from './coordination.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
 export interface EngineOperationsParts {
-  readonly gateway: Pick<Gateway, 'fleet' | 'engineFiles'>;
+  readonly gateway: Pick<Gateway, 'catalog' | 'fleet' | 'engineFiles'>;
   readonly coordination: Pick<Coordination, 'gateways' | 'onMessage'>;
+  readonly agreement: Pick<Agreement, 'compare' | 'differences'>;
   readonly log: Log;
 }
 
@@ -16,6 +18,7 @@ export interface EngineOperationsParts {
 export function createEngineOperations({
   gateway,
   coordination,
+  agreement,
   log,
 }: EngineOperationsParts): EngineOperations & { reload(): Promise<EngineReloadResult> } {
   const { fleet, engineFiles } = gateway;
@@ -23,6 +26,8 @@ export function createEngineOperations({
   return {
     definitions: (): readonly EngineDefinition[] => engineFiles.engines(),
     files: () => engineFiles.state(),
+    differences: () => agreement.differences(),
+    pendingPrices: () => gateway.catalog.pending(),
     list: () => fleet.list(),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),
@@ -30,6 +35,8 @@ export function createEngineOperations({
     async reload() {
       const result = await engineFiles.reload();
       if (result.ok) await tellReload(coordination, log);
+      // The others have read their files by now, and a price that all of them have is written.
+      if (result.ok) await Promise.all([gateway.catalog.refresh(), agreement.compare()]);
       return result;
     },
   };
@@ -45,7 +52,7 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
 
 /** Reads the files again when another gateway says so. */
 export function createReloadPart({ gateway, coordination, log }: EngineOperationsParts): Part {
-  const reload = (): void => void reloadQuietly(() => gateway.engineFiles.reload(), log);
+  const reload = (): Promise<void> => reloadQuietly(() => gateway.engineFiles.reload(), log);
   return { name: 'reload of engine files', start: () => coordination.onMessage('engine files', reload) };
 }
 

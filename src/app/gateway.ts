@@ -7,7 +7,6 @@ import type { Batches } from '#core/batches/batches.ts';
 import type { Budgets, BudgetWatch } from '#core/budgets/budgets.ts';
 import {
   type Catalog,
-  createCatalog,
   createEngineReload,
   type EngineDefinition,
   type EngineFilesResult,
@@ -39,6 +38,7 @@ import type { Foundation } from './foundation.ts';
 import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
+import { createPrices } from './prices.ts';
 import { createRetention, type Retention } from './retention.ts';
 
 /** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
@@ -131,7 +131,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
   const { audit, accounts, keys, coordination } = foundation;
   const { gateways } = coordination;
-  const { leaseMs } = config.process;
+  const { leaseMs, rolloutMs } = config.process;
   const wallet = createWallet({ db, clock, audit });
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
   const metering = createMetering({ ...options, ...config.database, wallet });
@@ -142,7 +142,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const bounds = openBounds({ db, clock, log, audit }, coordination);
   const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, ...bounds.books });
   settleUnspooled(metering, holds.admission);
-  const catalog = createCatalog({ db, clock, engines });
+  const { catalog, part: prices } = createPrices({ db, clock, engines, foundation, rolloutMs });
   const engineClient = createEngineClient({
     ...config.upstream,
     idleSocketMs,
@@ -174,7 +174,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleetRuns: enginesLife.runs,
     engineRequests,
     reconciler: openReconciler({ db, clock, metering, fleet, gateways, limits: config.limits }, catalog),
-    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, clock, log }),
+    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, gateways, clock, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
     engineClient,
@@ -190,7 +190,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       claims: retention.claims,
       metering: meteringPart(metering, options),
       history: past.part,
-      catalog: { name: 'catalog', start: () => catalog.sync() },
+      catalog: prices,
       engineClient: { name: 'connections to engines', stop: () => engineClient.close() },
       engineRequests: engineRequestsPart(engineRequests),
       engines: enginesLife.part,

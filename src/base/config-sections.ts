@@ -61,6 +61,8 @@ export interface ProcessConfig {
   readonly leaseMs: number;
   /** How long a start waits for a PostgreSQL or Redis that is not there yet. */
   readonly startWaitMs: number;
+  /** How long gateways of one database may differ before an alert is raised: a rollout takes no longer. */
+  readonly rolloutMs: number;
 }
 
 export const gatewayProcess = section(
@@ -70,6 +72,7 @@ export const gatewayProcess = section(
     HEADGATE_DATA_DIR: text.optional(),
     HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
     HEADGATE_START_WAIT_SECONDS: whole(0, 3600, 60),
+    HEADGATE_ROLLOUT_SECONDS: whole(1, 86_400, 600),
   },
   (read): ProcessConfig => ({
     workers: read.HEADGATE_WORKERS,
@@ -77,6 +80,7 @@ export const gatewayProcess = section(
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
     startWaitMs: read.HEADGATE_START_WAIT_SECONDS * 1000,
+    rolloutMs: secondsMs(read.HEADGATE_ROLLOUT_SECONDS),
   }),
 );
 

@@ -30,6 +30,7 @@ export type {
   StorageConfig,
   UpstreamConfig,
 } from './config-sections.ts';
+export { ownSettings, settingsInCommon } from './config-common.ts';
 export { ConfigError } from './config-values.ts';
 
 /** The configuration of a gateway; a room gets its own section, or values of it. */

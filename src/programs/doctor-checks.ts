@@ -301,16 +301,3 @@ export function checkPlatformKey(config: Config): Finding {
     );
   }
 }
-
-/** Whether one answers where this environment's gateway listens. */
-export async function checkGateway({ http: { host, port } }: Config): Promise<Finding> {
-  const name = ['0.0.0.0', '::'].includes(host) ? '127.0.0.1' : host;
-  const url = `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
-  try {
-    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5000) });
-    if (response.ok) return ok(`runs at ${url}`);
-    return note(`at ${url} something answers with ${response.status}`, 'its log says why it is not ready');
-  } catch {
-    return note(`none answers at ${url}; "npm start" starts one`);
-  }
-}

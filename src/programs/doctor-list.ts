@@ -5,7 +5,6 @@ import {
   checkDataDir,
   checkDisk,
   checkEngineFiles,
-  checkGateway,
   checkGpus,
   checkNode,
   checkPlatformKey,
@@ -14,6 +13,7 @@ import {
   type Finding,
 } from './doctor-checks.ts';
 import { checkDocker } from './doctor-docker.ts';
+import { checkAgreement, checkGateway } from './doctor-gateways.ts';
 
 interface Check {
   readonly name: string;
@@ -40,4 +40,5 @@ export const checks: readonly Check[] = [
   look('terraform', checkRunner),
   look('platform key', checkPlatformKey),
   look('gateway', checkGateway),
+  look('gateways', checkAgreement),
 ];

@@ -5,7 +5,7 @@ export const doctorCommand: Command = {
   usage: '',
   summary:
     'Say what a gateway of this environment lacks, and what to do: looks at configuration, PostgreSQL, Redis, Docker, ' +
-    'GPUs, engine files, clock, disk, terraform and platform key as it would use them; changes nothing.',
+    'GPUs, engine files, clock, disk, terraform, platform key and gateways as it would use them; changes nothing.',
   words: { min: 0, max: 0 },
   options: {},
   // All of a gateway is loaded to look at it: other commands need not wait for that.

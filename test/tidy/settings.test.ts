@@ -1,9 +1,16 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { ownSettings, parseConfig, settingsInCommon } from '#base/config.ts';
 import { chaptersOf, listPages } from './chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');
+/** Those of a gateway alone. */
+const gatewaySettings = new Set(
+  ['sections', 'batches', 'platform', 'runs', 'sign-in', 'alerts'].flatMap((name) =>
+    namesIn(read(`src/base/config-${name}.ts`)),
+  ),
+);
 const settingsPage = 'compose/settings.md';
 
 /** Settings that a gateway, the door to the Docker socket or the command reads. */
@@ -31,6 +38,12 @@ describe('settings', () => {
     }
     const rich = ['README.md', settingsPage, 'compose/README.md', 'compose/compose.yaml', 'compose/env.example'];
     for (const path of rich) expect(namesIn(read(path)).length, path).toBeGreaterThan(0);
+  });
+
+  it('are each either the same on all gateways, and compared, or a gateway\u2019s own', () => {
+    expect(gatewaySettings.size).toBeGreaterThan(50);
+    const common = Object.keys(settingsInCommon(parseConfig({})));
+    expect([...common, ...ownSettings].toSorted()).toEqual([...gatewaySettings].toSorted());
   });
 
   it('stand in the chapter of settings, those of the door to the Docker socket in the files of compose', () => {

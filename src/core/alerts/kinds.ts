@@ -90,6 +90,11 @@ export const alertKinds = {
     false,
     z.strictObject({ engine: z.string(), cause: z.string().nullable() }),
   ),
+  'gateways.differ': kind(
+    "Gateways of one database have different engine files, prices, settings, keys or versions, for longer than a rollout takes; for the platform's own organization alone. `count`; `differences`: the first 20, as text",
+    true,
+    z.strictObject({ count: z.int(), differences: z.array(z.string()) }),
+  ),
   'webhook.disabled': kind(
     'A webhook was switched off: nothing arrived for days, or its receiver said 410. `webhook_id`, `origin`, `reason`: failing or gone',
     true,

@@ -20,6 +20,8 @@ interface Words {
   readonly of: string;
   /** A field of the data; empty where it has none. */
   readonly text: (field: string) => string;
+  /** A field that is a list. */
+  readonly texts: (field: string) => readonly string[];
 }
 
 const ofKey =
@@ -105,6 +107,14 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     paragraphs: [`The engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`],
     page: { text: 'The engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },
   }),
+  'gateways.differ': ({ text, texts }) => ({
+    subject: 'The gateways differ',
+    paragraphs: [
+      `The gateways of one database must have the same files, settings and keys. They differ in ${text('count')} points for longer than a rollout takes:`,
+      ...texts('differences'),
+    ],
+    page: { text: 'The engines', path: '/portal/engines' },
+  }),
   'webhook.disabled': ({ name, of, text }) => ({
     subject: `A webhook of ${name} was switched off`,
     paragraphs: [
@@ -121,14 +131,19 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
 const isWritten = (type: string): type is AlertType => Object.hasOwn(letters, type);
 
 export function letterOf({ type, data, organizationName: name }: Told): Written {
-  const text = (field: string): string => {
+  const text = (field: string): string => lineOf(data[field]);
+  const texts = (field: string): readonly string[] => {
     const value = data[field];
-    // On one line, whoever wrote it: paragraphs are the letter's own.
-    const isText = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
-    return isText ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';
+    return Array.isArray(value) ? value.map(lineOf) : [];
   };
   // Written by a version that knew more kinds.
   if (!isWritten(type))
     return { subject: `An alert of ${name}`, paragraphs: [`It is of the kind ${type}.`], page: null };
-  return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text });
+  return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
+}
+
+/** On one line, whoever wrote it: paragraphs are the letter's own. */
+function lineOf(value: unknown): string {
+  const isText = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
+  return isText ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';
 }

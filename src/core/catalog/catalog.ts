@@ -1,9 +1,19 @@
-import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
 import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
 import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 import type { Model, PriceVersion } from './model.ts';
-import { type PriceTable, readPriceVersion, syncModels } from './sync.ts';
+import { offerText } from './offers.ts';
+import {
+  type Priced,
+  pricedModels,
+  pricingOf,
+  readPriceVersion,
+  readVersions,
+  readVersionsMark,
+  type SyncOptions,
+  syncModels,
+  versionKey,
+  type Versions,
+} from './sync.ts';
 
 export type { AdapterBases } from './adapter-bases.ts';
 export { findFlag, fillReferences } from './process-command-checks.ts';
@@ -55,17 +65,31 @@ export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
+export { engineFingerprints, priceText } from './offers.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
+export type { PriceChange } from './sync.ts';
 export { readYaml, type YamlOptions } from './yaml-source.ts';
 
 export interface Catalog {
-  /** Writes models and prices to the database; a new price version only where prices differ from the newest. */
+  /** Takes the files of the start: makes their models known, and their prices where no other gateway differs. */
   sync(): Promise<void>;
   /**
-   * Writes models and prices of files that were read again, as `sync` does.
+   * Makes the models of files that were read again known to the database, with the prices of those that had none.
    * @returns makes these files the catalog's, all at once; until then it knows the ones before
    */
   prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
+  /**
+   * Writes prices and bases of the files that differ from those that apply, each as a new version, unless a live
+   * gateway has other files of that model. To be called after `prepare`, once this gateway has published its files.
+   * @returns whether any was written
+   */
+  settle(): Promise<boolean>;
+  /** Reads what other gateways have written. */
+  refresh(): Promise<void>;
+  /** Ids of models whose file has another price or base than the one that applies. */
+  pending(): readonly string[];
+  /** The prices and bases of the files by model, as text for operators: what gateways compare. */
+  offers(): Readonly<Record<string, string>>;
   /** By catalog id, display name, alias or Hugging Face id, without regard to case; disabled models too. */
   find(name: string): Model | undefined;
   /** Every model of the files, disabled ones too, in the order of their ids. */
@@ -74,49 +98,82 @@ export interface Catalog {
   byTask(taskType: TaskType): readonly Model[];
   /** Which models LoRA adapters were served with, of all that files ever named. */
   bases(): AdapterBases;
-  /** The price in force for a tier, `default` when absent; undefined when the engine's file has none. */
+  /** The newest version for a tier, `default` when absent, on every gateway; undefined when the file here has none. */
   price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
   /** A price that is or was in force, by the id that records have of it; null for none. */
   priceVersion(id: string): Promise<PriceVersion | null>;
 }
 
-export interface CatalogOptions {
-  readonly db: Db;
-  readonly clock: Clock;
+export interface CatalogOptions extends SyncOptions {
   readonly engines: readonly EngineDefinition[];
+  /** Reads which gateways live. @returns whether one of them has other files of a model; none where absent */
+  readonly readContested?: () => Promise<(modelId: string) => boolean>;
 }
 
 /** The models of a set of engine files. Until `sync` has run once, creation times are now and nothing has a price. */
-export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
+export function createCatalog(options: CatalogOptions): Catalog {
+  const { db, clock, readContested = () => Promise.resolve(() => false) } = options;
   const startedAt = Math.floor(clock.now() / 1000);
-  let models: readonly Model[] = toModels(engines, () => startedAt);
-  let byName = indexByName(models);
-  let prices: PriceTable = new Map();
-  let bases = createAdapterBases([]);
+  let models: readonly Model[] = [];
+  let byName: ReadonlyMap<string, Model> = new Map();
+  let priced: ReadonlyMap<string, Priced> = new Map();
+  let versions: Versions = { prices: new Map(), bases: createAdapterBases([]) };
+  let pending: readonly string[] = [];
+  let mark = '';
+  take(options.engines, () => startedAt);
+
+  function take(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): void {
+    models = toModels(engines, createdAtOf);
+    byName = indexByName(models);
+    priced = new Map(pricedModels(engines).map((model) => [model.id, model]));
+  }
 
   async function prepare(next: readonly EngineDefinition[]): Promise<() => void> {
-    const synced = await syncModels(db, clock, next);
-    const made = toModels(next, (id) => synced.createdAt.get(id) ?? startedAt);
-    const names = indexByName(made);
+    const synced = await syncModels(options, pricedModels(next), () => true);
     return () => {
-      models = made;
-      byName = names;
-      prices = synced.prices;
-      bases = synced.bases;
+      take(next, (id) => synced.createdAt.get(id) ?? startedAt);
+      versions = synced;
+      pending = synced.pending;
     };
+  }
+
+  async function settle(): Promise<boolean> {
+    if (pending.length === 0) return false;
+    const before = pending.length;
+    const of = priced;
+    const synced = await syncModels(options, [...of.values()], await readContested());
+    // Other files were read meanwhile: theirs is another round.
+    if (of !== priced) return false;
+    versions = synced;
+    pending = synced.pending;
+    return pending.length < before;
   }
 
   return {
     prepare,
+    settle,
     async sync() {
-      const apply = await prepare(engines);
+      const apply = await prepare(options.engines);
       apply();
+      await settle();
     },
+    async refresh() {
+      const now = await readVersionsMark(db);
+      if (now === mark) return;
+      versions = await readVersions(db);
+      mark = now;
+    },
+    pending: () => pending,
+    offers: () => Object.fromEntries([...priced.values()].map((model) => [model.id, offerText(model)])),
     find: (name) => byName.get(name.toLowerCase()),
     list: () => models,
     byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
-    bases: () => bases,
-    price: (modelId, tier = 'default') => prices.get(modelId)?.[tier],
+    bases: () => versions.bases,
+    price(modelId, tier = 'default') {
+      const model = priced.get(modelId);
+      if (model === undefined || pricingOf(model, tier) === null) return undefined;
+      return versions.prices.get(versionKey(modelId, tier));
+    },
     priceVersion: (id) => readPriceVersion(db, id),
   };
 }

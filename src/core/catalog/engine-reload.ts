@@ -29,9 +29,15 @@ export interface EngineReloadParts {
   readonly engines: readonly EngineDefinition[];
   readonly readFiles: () => EngineFilesResult;
   /** Writes models and prices of the new engines to the database. @returns what puts them in place of the old ones */
-  readonly catalog: { prepare(engines: readonly EngineDefinition[]): Promise<() => void> };
+  readonly catalog: {
+    prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
+    /** Writes the prices that no other gateway contests. */
+    settle(): Promise<boolean>;
+  };
   /** Writes nothing. @returns the same for what runs. @throws when one of them cannot be run here */
   readonly fleet: { prepare(engines: readonly EngineDefinition[]): () => void };
+  /** Lets other gateways see which files this one has now. */
+  readonly gateways: { publish(): Promise<void> };
   readonly clock: Pick<Clock, 'now'>;
   readonly log: Log;
 }
@@ -47,7 +53,7 @@ export interface EngineReload {
 }
 
 export function createEngineReload(parts: EngineReloadParts): EngineReload {
-  const { readFiles, catalog, fleet, clock, log } = parts;
+  const { readFiles, catalog, fleet, gateways, clock, log } = parts;
   let state: EngineFilesState = { readAtMs: clock.now(), refused: null };
   let engines = parts.engines;
   let last: Promise<unknown> = Promise.resolve();
@@ -77,7 +83,21 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     engines = read.engines;
     state = { readAtMs: clock.now(), refused: null };
     log.info(changes, 'the engine files were read again');
+    await agree();
     return { ok: true, ...changes };
+  }
+
+  /** The files are in use by now: what fails here is repeated by the jobs of this gateway. */
+  async function agree(): Promise<void> {
+    try {
+      await gateways.publish();
+      await catalog.settle();
+    } catch (error) {
+      log.warn(
+        { err: error },
+        'changed prices of the engine files do not apply yet; reload the engine files once more',
+      );
+    }
   }
 
   return {

@@ -7,33 +7,61 @@ import { serviceTiers, type EngineDefinition, type EnginePricing, type ServiceTi
 import type { PriceVersion } from './model.ts';
 import { adapterBases, models, priceVersions } from './schema.ts';
 
-/** The newest versions by model id, for the tiers that its file has prices of. */
-export type PriceTable = ReadonlyMap<string, Readonly<Partial<Record<ServiceTier, PriceVersion>>>>;
-
-export interface SyncedModels {
-  /** Unix seconds by model id. */
-  readonly createdAt: ReadonlyMap<string, number>;
-  readonly prices: PriceTable;
+/** What the database knows of prices and bases: the versions that apply on every gateway. */
+export interface Versions {
+  /** The newest version of each model and tier, by `versionKey`. */
+  readonly prices: ReadonlyMap<string, PriceVersion>;
   /** Of all adapters that files ever named. */
   readonly bases: AdapterBases;
 }
 
-/** A model of the files as it is priced. */
-type Priced = Pick<EngineDefinition, 'id' | 'pricing' | 'flexPricing'> & { readonly baseId: string | null };
+export interface SyncedModels extends Versions {
+  /** Unix seconds by model id. */
+  readonly createdAt: ReadonlyMap<string, number>;
+  /** Ids of models whose file has another price or base than the one that applies. */
+  readonly pending: readonly string[];
+}
 
-function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
+/** A model of the files as it is priced. */
+export type Priced = Pick<EngineDefinition, 'id' | 'file' | 'pricing' | 'flexPricing'> & {
+  /** Null for an engine's own model. */
+  readonly baseId: string | null;
+};
+
+/** A price that followed another one. */
+export interface PriceChange {
+  readonly old: PriceVersion;
+  readonly new: PriceVersion;
+  /** The engine file that has it. */
+  readonly file: string;
+}
+
+export interface SyncOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  /** Runs in the transaction that writes the new version. */
+  readonly onPriceChanged?: (tx: Transaction, change: PriceChange) => Promise<void>;
+}
+
+export function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
   return engines.flatMap((engine) => [
     { ...engine, baseId: null },
-    ...engine.lora.map((adapter) => ({ ...adapter, baseId: engine.id })),
+    ...engine.lora.map((adapter) => ({ ...adapter, file: engine.file, baseId: engine.id })),
   ]);
 }
 
 /**
- * Makes the database know the models of the files, and adds a version for each price that changed and each adapter that
- * has another base.
+ * Makes the database know the models of the files. A first price or base is written at once. One that differs from the
+ * version that applies is written where no live gateway has a third: else two gateways with different files would
+ * bill one model differently, or take turns in changing it back.
+ * @param isContested whether a live gateway has other files of this model
  */
-export async function syncModels(db: Db, clock: Clock, engines: readonly EngineDefinition[]): Promise<SyncedModels> {
-  const priced = pricedModels(engines);
+export async function syncModels(
+  options: SyncOptions,
+  priced: readonly Priced[],
+  isContested: (modelId: string) => boolean,
+): Promise<SyncedModels> {
+  const { db, clock } = options;
   return db.orm.transaction(async (tx) => {
     const named = priced.toSorted((a, b) => (a.id < b.id ? -1 : 1));
     const ids = named.map(({ id }) => id);
@@ -46,35 +74,85 @@ export async function syncModels(db: Db, clock: Clock, engines: readonly EngineD
     }
     // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
-    const newest = await newestPrices(tx, ids);
-    const added = priced.flatMap((model) => {
-      return serviceTiers.flatMap((tier) => {
-        const pricing = pricingOf(model, tier);
-        const old = newest.get(nameOf(model.id, tier));
-        if (pricing === null || (old !== undefined && samePrice(old, pricing))) return [];
-        return [newVersion({ modelId: model.id, tier, pricing, old }, clock)];
-      });
-    });
-    if (added.length > 0) await tx.insert(priceVersions).values(added);
-    for (const version of added) newest.set(nameOf(version.modelId, version.tier), version);
+    const pending = new Set<string>();
+    const prices = await keepPrices(tx, { priced, isContested, pending }, options);
+    const known = { priced, rows, now: firstSeenAt, isContested, pending };
     return {
       createdAt: new Map(rows.map((row) => [row.id, Math.floor(row.firstSeenAt.getTime() / 1000)])),
-      prices: priceTable(priced, newest),
-      bases: createAdapterBases(await keepBases(tx, { priced, rows, now: firstSeenAt })),
+      prices,
+      bases: createAdapterBases(await keepBases(tx, known)),
+      pending: [...pending],
     };
   });
 }
 
-interface KnownModels {
+/** Reads the versions that apply. */
+export async function readVersions({ orm }: Db): Promise<Versions> {
+  return { prices: await newestPrices(orm), bases: createAdapterBases(await readBases(orm)) };
+}
+
+/** A text that changes whenever a version is added or lost. */
+export async function readVersionsMark({ sql }: Db): Promise<string> {
+  const [row] = await sql<{ mark: string }[]>`select concat_ws(' ',
+    (select count(*) || ' ' || max(effective_from) from price_versions),
+    (select count(*) || ' ' || max(effective_from) from adapter_bases)) as mark`;
+  return row?.mark ?? '';
+}
+
+interface KnownPrices {
   readonly priced: readonly Priced[];
+  readonly isContested: (modelId: string) => boolean;
+  /** Gets the ids of models whose price or base is not written yet. */
+  readonly pending: Set<string>;
+}
+
+/** Adds what is new of the prices. @returns the versions that apply then */
+async function keepPrices(
+  tx: Transaction,
+  { priced, isContested, pending }: KnownPrices,
+  { clock, onPriceChanged }: SyncOptions,
+): Promise<ReadonlyMap<string, PriceVersion>> {
+  const prices = await newestPrices(tx);
+  const changes = priced.flatMap((model) => priceChanges(model, prices, clock));
+  const isWritten = ({ old, new: { modelId } }: NewPrice): boolean => old === undefined || !isContested(modelId);
+  const written = changes.filter(isWritten);
+  for (const change of changes) if (!isWritten(change)) pending.add(change.new.modelId);
+  if (written.length > 0) await tx.insert(priceVersions).values(written.map((change) => change.new));
+  for (const { old, new: version, file } of written) {
+    prices.set(versionKey(version.modelId, version.tier), version);
+    if (old !== undefined) await onPriceChanged?.(tx, { old, new: version, file });
+  }
+  return prices;
+}
+
+interface NewPrice {
+  readonly old: PriceVersion | undefined;
+  readonly new: PriceVersion;
+  readonly file: string;
+}
+
+function priceChanges(model: Priced, prices: ReadonlyMap<string, PriceVersion>, clock: Clock): NewPrice[] {
+  return serviceTiers.flatMap((tier): NewPrice[] => {
+    const pricing = pricingOf(model, tier);
+    const old = prices.get(versionKey(model.id, tier));
+    if (pricing === null || (old !== undefined && samePrice(old, pricing))) return [];
+    return [{ old, new: newVersion({ modelId: model.id, tier, pricing, old }, clock), file: model.file }];
+  });
+}
+
+interface KnownModels extends KnownPrices {
   readonly rows: readonly (typeof models.$inferSelect)[];
   /** When those were first seen that no file named before. */
   readonly now: Date;
 }
 
+async function readBases(orm: Reads): Promise<readonly DatedBase[]> {
+  return orm.select().from(adapterBases).orderBy(adapterBases.adapterId, adapterBases.effectiveFrom);
+}
+
 /** Adds what is new of the bases. @returns all of them, oldest first */
-async function keepBases(tx: Transaction, { priced, rows, now }: KnownModels): Promise<readonly DatedBase[]> {
-  const known = await tx.select().from(adapterBases).orderBy(adapterBases.adapterId, adapterBases.effectiveFrom);
+async function keepBases(tx: Transaction, { priced, rows, now, isContested, pending }: KnownModels) {
+  const known = await readBases(tx);
   const newest = new Map(known.map((version) => [version.adapterId, version]));
   const firstSeen = new Map(rows.map(({ id, firstSeenAt }) => [id, firstSeenAt]));
   const added = priced.flatMap(({ id: adapterId, baseId }): DatedBase[] => {
@@ -84,6 +162,10 @@ async function keepBases(tx: Transaction, { priced, rows, now }: KnownModels): P
     const before = last ?? own;
     // What the files name for the first time was never served otherwise.
     if (last === undefined && own.effectiveFrom >= now) return [{ ...own, baseId }];
+    if (isContested(adapterId)) {
+      pending.add(adapterId);
+      return [];
+    }
     const effectiveFrom = new Date(Math.max(now.getTime(), before.effectiveFrom.getTime() + 1));
     const version = { adapterId, baseId, effectiveFrom };
     return last === undefined ? [own, version] : [version];
@@ -92,30 +174,22 @@ async function keepBases(tx: Transaction, { priced, rows, now }: KnownModels): P
   return [...known, ...added];
 }
 
-const nameOf = (modelId: string, tier: ServiceTier): string => `${tier} ${modelId}`;
+export const versionKey = (modelId: string, tier: ServiceTier): string => `${tier} ${modelId}`;
 
-function pricingOf({ pricing, flexPricing }: Priced, tier: ServiceTier): EnginePricing | null {
+type Reads = Pick<Transaction, 'select' | 'selectDistinctOn'>;
+
+export function pricingOf({ pricing, flexPricing }: Priced, tier: ServiceTier): EnginePricing | null {
   return tier === 'flex' ? flexPricing : pricing;
 }
 
-function priceTable(priced: readonly Priced[], newest: ReadonlyMap<string, PriceVersion>): PriceTable {
-  return new Map(
-    priced.map((model) => {
-      const offered = serviceTiers.filter((tier) => pricingOf(model, tier) !== null);
-      return [model.id, Object.fromEntries(offered.map((tier) => [tier, newest.get(nameOf(model.id, tier))]))];
-    }),
-  );
-}
-
-/** By tier and model. */
-async function newestPrices(tx: Transaction, ids: readonly string[]): Promise<Map<string, PriceVersion>> {
+/** By `versionKey`. */
+async function newestPrices(orm: Reads): Promise<Map<string, PriceVersion>> {
   const { modelId, tier, effectiveFrom, id } = priceVersions;
-  const rows = await tx
+  const rows = await orm
     .selectDistinctOn([modelId, tier])
     .from(priceVersions)
-    .where(inArray(modelId, [...ids]))
     .orderBy(modelId, tier, desc(effectiveFrom), desc(id));
-  return new Map(rows.map((row) => [nameOf(row.modelId, row.tier), { ...row, currency: 'USD' }]));
+  return new Map(rows.map((row) => [versionKey(row.modelId, row.tier), { ...row, currency: 'USD' }]));
 }
 
 /** Null where there is no such version. */
@@ -132,14 +206,14 @@ function samePrice(a: EnginePricing, b: EnginePricing): boolean {
   );
 }
 
-interface NewPrice {
+interface VersionFields {
   readonly modelId: string;
   readonly tier: ServiceTier;
   readonly pricing: EnginePricing;
   readonly old: PriceVersion | undefined;
 }
 
-function newVersion({ modelId, tier, pricing, old }: NewPrice, clock: Clock): PriceVersion {
+function newVersion({ modelId, tier, pricing, old }: VersionFields, clock: Clock): PriceVersion {
   // A clock that stepped back must not make the new version older than the one it follows.
   const effectiveFromMs = Math.max(clock.now(), (old?.effectiveFrom.getTime() ?? 0) + 1);
   return { id: uuidv7(), modelId, tier, ...pricing, currency: 'USD', effectiveFrom: new Date(effectiveFromMs) };

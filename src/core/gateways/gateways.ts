@@ -11,10 +11,21 @@ import type { RedisStore } from '#base/redis.ts';
 import { readVersion } from '#base/version.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
+import { bounded, goneAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
 import { createUnderWay, type UnderWay } from './under-way.ts';
 
+export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
 export type { Message } from './bus.ts';
 export type { GatewayRun } from './gateway-runs.ts';
+export {
+  type Difference,
+  findDifferences,
+  fingerprint,
+  isContested,
+  type LiveGateway,
+  type Published,
+  readLiveGateways,
+} from './published.ts';
 export type { CountedMost, UnderWay } from './under-way.ts';
 
 /**
@@ -36,6 +47,14 @@ export interface Gateways {
   readonly underWay: UnderWay;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
+  /** Adds a kind of things that all gateways must have in common, before the start. No value may be a secret. */
+  publishes(kind: string, read: () => Readonly<Record<string, string>>): void;
+  /** Everything that this gateway publishes, as it is now. */
+  published(): Published;
+  /** Writes what this gateway publishes; to be called after each change. It is written at the start, too. */
+  publish(): Promise<void>;
+  /** Reads the gateways that live with what they publish. */
+  readLive(): Promise<readonly LiveGateway[]>;
   /** Runs that ended uncleanly in a span of time, in milliseconds since the Unix epoch; `toMs` is not in it. */
   uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]>;
   /** Sets what carries out the others' messages. */
@@ -64,8 +83,6 @@ export interface GatewaysOptions {
 }
 
 export const heartbeatMs = 2000;
-/** A gateway that was not seen for this long is gone. */
-const goneAfterMs = 15_000;
 const acknowledgeMs = 1000;
 const helloMs = 500;
 const retryAfterMs = 250;
@@ -101,6 +118,7 @@ class DatabaseGateways implements Gateways {
   /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
   #liveLast: ReadonlySet<string> | null = null;
+  readonly #publishing = new Map<string, () => Readonly<Record<string, string>>>();
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, db, log, gatewayDir, slot = 0 } = options;
@@ -168,6 +186,23 @@ class DatabaseGateways implements Gateways {
     return this.#liveLast;
   }
 
+  publishes(kind: string, read: () => Readonly<Record<string, string>>): void {
+    this.#publishing.set(kind, read);
+  }
+
+  published(): Published {
+    return Object.fromEntries([...this.#publishing].map(([kind, read]) => [kind, bounded(read())]));
+  }
+
+  async publish(): Promise<void> {
+    const { sql } = this.#options.db;
+    await sql`update gateways set published = ${JSON.stringify(this.published())}::text::jsonb where id = ${this.id}`;
+  }
+
+  readLive(): Promise<readonly LiveGateway[]> {
+    return readLiveGateways(this.#options.db);
+  }
+
   onMessage(handle: MessageHandler): void {
     this.#bus?.onMessage(handle);
   }
@@ -227,8 +262,9 @@ class DatabaseGateways implements Gateways {
       await tx`update gateway_runs set ended_at = last_seen_at, ended = 'unclean' where ended_at is null
         and (place_id = ${this.placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms')`;
       await tx`${this.#insertRun()}`;
-      await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
-        values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null})`;
+      await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares, published)
+        values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null},
+          ${JSON.stringify(this.published())}::text::jsonb)`;
       return { notSharing, gone };
     });
   }

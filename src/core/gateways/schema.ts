@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import type { Published } from './published.ts';
 import type { CountedMost } from './under-way.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
@@ -13,6 +14,8 @@ export const gateways = pgTable('gateways', {
   lastSeenAt: moment('last_seen_at').notNull(),
   /** Whether it shares its limits with others through Redis. */
   shares: boolean('shares').notNull(),
+  /** What it must have in common with the others; null of a version that publishes nothing. */
+  published: jsonb('published').$type<Published>(),
 });
 
 /** Every run of a gateway, for ever: one that ended uncleanly may have had requests that no book knows. */

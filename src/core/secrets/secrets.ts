@@ -27,6 +27,8 @@ export interface Secrets {
    * @throws AppError secrets_unavailable
    */
   keyInUse(): Promise<string | null>;
+  /** The fingerprint of this gateway's first platform key, for comparison; "none" without one, "unreadable" for a bad file. */
+  fingerprint(): string;
   /** Says in the log what is wrong with the key, once for each trouble. Never rejects. */
   check(): Promise<void>;
 }
@@ -72,6 +74,14 @@ export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secre
       return decrypt(key, purpose, bytes);
     },
     keyInUse,
+    fingerprint() {
+      try {
+        return ring.read()[0]?.id ?? 'none';
+      } catch (error) {
+        if (error instanceof KeyFileError) return 'unreadable';
+        throw error;
+      }
+    },
     async check() {
       let found: string | null = null;
       try {

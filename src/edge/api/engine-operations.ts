@@ -74,11 +74,25 @@ export interface OperatedOrphan {
   readonly endedBy: string;
 }
 
+/** Something that the gateways of the database have in several values; null: these gateways do not have it. */
+export interface OperatedDifference {
+  readonly kind: string;
+  readonly name: string;
+  readonly values: readonly { readonly value: string | null; readonly gateways: readonly string[] }[];
+  readonly forMs: number;
+  /** For longer than a rollout takes. */
+  readonly isOverdue: boolean;
+}
+
 export interface EngineOperations {
   /** What the files say, disabled engines too. */
   definitions(): readonly EngineDefinition[];
   /** Which files those are. */
   files(): EngineFilesState;
+  /** What differs between the gateways that live. */
+  differences(): readonly OperatedDifference[];
+  /** Ids of models whose price in the file here does not apply, since another gateway's file has another. */
+  pendingPrices(): readonly string[];
   /** The enabled ones, as they are. */
   list(): readonly OperatedEngine[];
   /** Of one replica, or of all where it is null. */

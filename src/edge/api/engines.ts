@@ -11,7 +11,7 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
-import type { EngineOperations, OperatedEngine } from './engine-operations.ts';
+import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
 import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
 import { bearerSecurity, jsonAnswer, toUnixSeconds, unixSeconds } from './schemas.ts';
 
@@ -56,6 +56,23 @@ const engineListSchema = z
           .openapi({ description: 'A later reading that was refused: the engines are as they were; null for none' }),
       })
       .openapi({ description: 'When the files were read that this gateway goes by' }),
+    differences: z
+      .array(
+        z.object({
+          kind: z.string().openapi({ example: 'engine file' }),
+          name: z.string().openapi({ example: 'llama-70b' }),
+          seconds: z.int().openapi({ description: 'For how long this gateway has seen the difference' }),
+          overdue: z.boolean().openapi({ description: 'For longer than HEADGATE_ROLLOUT_SECONDS' }),
+          values: z.array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) })),
+        }),
+      )
+      .openapi({
+        description: 'What the gateways of this database must have in common and have not; [] with one gateway',
+      }),
+    pending_prices: z.array(z.string()).openapi({
+      description:
+        'Models whose price in the file of this gateway does not apply: another gateway has another price for them',
+    }),
   })
   .openapi('EngineList');
 
@@ -119,7 +136,14 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
       .definitions()
       .map((definition) => toEngineAnswer(definition, engines.get(definition.id) ?? null))
       .toSorted((a, b) => (a.id < b.id ? -1 : 1));
-    return context.json({ object: 'list' as const, data, files: toFilesAnswer(operations.files()) }, 200);
+    const answer = {
+      object: 'list' as const,
+      data,
+      files: toFilesAnswer(operations.files()),
+      differences: operations.differences().map(toDifferenceAnswer),
+      pending_prices: [...operations.pendingPrices()],
+    };
+    return context.json(answer, 200);
   });
   const get = createRoute({
     method: 'get',
@@ -270,6 +294,14 @@ function shownOf(problems: readonly EngineFileProblem[]): string[] {
 const toFilesAnswer = ({ readAtMs, refused: last }: EngineFilesState) => ({
   read_at: toUnixSeconds(readAtMs),
   refused: last === null ? null : { at: toUnixSeconds(last.atMs), problems: shownOf(last.problems) },
+});
+
+const toDifferenceAnswer = ({ kind, name, forMs, isOverdue, values }: OperatedDifference) => ({
+  kind,
+  name,
+  seconds: Math.floor(forMs / 1000),
+  overdue: isOverdue,
+  values: values.map(({ value, gateways }) => ({ value, gateways: [...gateways] })),
 });
 
 function refused(problems: readonly EngineFileProblem[]): AppError {

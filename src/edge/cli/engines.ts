@@ -14,6 +14,17 @@ const engineList = z.object({
   files: z
     .looseObject({ refused: z.looseObject({ at: z.number(), problems: z.array(z.string()) }).nullish() })
     .nullish(),
+  differences: z
+    .array(
+      z.looseObject({
+        kind: z.string(),
+        name: z.string(),
+        overdue: z.boolean(),
+        values: z.array(z.looseObject({ value: z.string().nullable(), gateways: z.array(z.string()) })),
+      }),
+    )
+    .nullish(),
+  pending_prices: z.array(z.string()).nullish(),
 });
 const reloaded = z.object({
   added: z.array(z.string()),
@@ -41,7 +52,7 @@ const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
 async function list({ api, json, out, err, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
-  const { data, files } = parseAnswer(engineList, answer);
+  const { data, files, differences, pending_prices: pending } = parseAnswer(engineList, answer);
   out(json ? jsonText(answer) : renderTable(headings, data.map(row), terminal.columns));
   const refused = files?.refused ?? null;
   if (refused !== null && !json) {
@@ -49,7 +60,24 @@ async function list({ api, json, out, err, terminal }: CommandContext): Promise<
     const problems = refused.problems.map((problem) => `  ${cleanLine(problem)}\n`).join('');
     err(`The engine files were refused at ${when}; the engines go on by those before:\n${problems}`);
   }
+  if (!json && (differences ?? []).length > 0) err(differencesText(differences ?? []));
+  if (!json && (pending ?? []).length > 0) {
+    const models = (pending ?? []).map(cleanLine).join(', ');
+    err(`Prices in the files of this gateway that do not apply, since other gateways have others: ${models}\n`);
+  }
   return exitCodes.ok;
+}
+
+type Differences = NonNullable<z.output<typeof engineList>['differences']>;
+
+function differencesText(differences: Differences): string {
+  const isLate = differences.some(({ overdue }) => overdue);
+  const head = `The gateways differ${isLate ? ' for longer than a rollout takes' : ''}; give all the same:`;
+  const lines = differences.map(({ kind, name, values }) => {
+    const texts = values.map(({ value, gateways }) => `${value ?? 'not there'} on ${gateways.join(', ')}`);
+    return cleanLine(`${kind} ${name}: ${texts.join('; ')}`);
+  });
+  return `${head}\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
 const show = (context: CommandContext): Promise<number> => printOne(context, enginePath(context.words[0]), engine);

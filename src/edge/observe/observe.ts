@@ -1,7 +1,7 @@
 import type { Hono, MiddlewareHandler } from 'hono';
 import type { MetricsConfig } from '#base/config.ts';
 import type { Log } from '#base/log.ts';
-import { createMetrics } from '#base/metrics.ts';
+import { createMetrics, type Metrics } from '#base/metrics.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
@@ -48,6 +48,8 @@ export interface WatchedParts {
     Metering,
     'pending' | 'oldestPendingMs' | 'healthy' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'
   >;
+  /** What the gateways of the database have in several values. */
+  readonly agreement: { differences(): readonly { readonly kind: string }[] };
   /** Without Postgres traffic is taken for so long. */
   readonly staleMs: number;
   /** The fleet runs: its engines were taken over, and can be started. */
@@ -104,6 +106,7 @@ export function createObserve(log: Log): Observe {
     metrics.gauge({ name: 'headgate_requests_in_flight', help: 'Inference requests that are running' }, (set) =>
       set(parts.inFlight()),
     );
+    addAgreementGauge(metrics, parts.agreement);
     return {
       health,
       routes: createHealthRoutes(health),
@@ -124,4 +127,21 @@ export function createObserve(log: Log): Observe {
 
   const otherRequests = createOtherRequests(requestMetrics, log);
   return { requests, otherRequests, onCommit: createCommitMetrics(metrics), watch };
+}
+
+/** What gateways compare with each other; each kind has a series, so that an alert sees it end. */
+const comparedKinds = ['version', 'engine file', 'price', 'setting', 'key'];
+
+function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement']): void {
+  metrics.gauge(
+    {
+      name: 'headgate_gateways_differences',
+      help: 'Things of a kind that live gateways of this database have in several values, as this gateway sees them',
+      labelNames: ['kind'],
+    },
+    (set) => {
+      const differences = agreement.differences();
+      for (const kind of comparedKinds) set(differences.filter((one) => one.kind === kind).length, kind);
+    },
+  );
 }

@@ -66,6 +66,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'engine.restart_ordered': 'restarted the engine',
   'engine.reset_ordered': 'forgot the failures of the engine',
   'engines.reloaded': 'read the engine files again',
+  'price.changed': 'changed, by an engine file, the price of the model',
   'cluster.created': 'made the cluster',
   'cluster.changed': 'changed the cluster',
   'cluster.archived': 'archived the cluster',

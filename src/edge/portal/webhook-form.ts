@@ -25,6 +25,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'api_key.reported': 'A secret was reported as leaked',
   'api_key.expiring': 'A key expires soon',
   'engine.failed': 'An engine failed (of the platform alone)',
+  'gateways.differ': 'Gateways differ (of the platform alone)',
   'webhook.disabled': 'A webhook was switched off',
 };
 

@@ -260,6 +260,7 @@ describe('files that were read again', () => {
     const free = { ...pricing, inputPerMTokMicroUsd: 1n };
     const apply = await catalog.prepare([engine('kept', { pricing: free }), engine('fresh', { enabled: false })]);
     apply();
+    expect(await catalog.settle()).toBe(true);
     expect(catalog.list().map(({ id, enabled }) => [id, enabled])).toEqual([
       ['fresh', false],
       ['kept', true],

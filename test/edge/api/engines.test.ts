@@ -33,6 +33,13 @@ class TestOperations implements ScriptedOperations {
     return { readAtMs: 0, refused: null };
   }
 
+  differing: ReturnType<EngineOperations['differences']> = [];
+  differences() {
+    return this.differing;
+  }
+  pendingPrices() {
+    return this.differing.length === 0 ? [] : ['plain'];
+  }
   list() {
     return this.engines;
   }

@@ -20,6 +20,8 @@ const authenticator: Authenticator = {
 const operations: ScriptedOperations = {
   definitions: () => [engineDefinition({}, { id: 'plain' })],
   files: () => ({ readAtMs: 0, refused: null }),
+  differences: () => [],
+  pendingPrices: () => [],
   list: () => [
     {
       engineId: 'plain',

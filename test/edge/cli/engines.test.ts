@@ -26,6 +26,14 @@ class ScriptedFleet implements ScriptedOperations {
     return { readAtMs: 0, refused: null };
   }
 
+  differing: ReturnType<EngineOperations['differences']> = [];
+  differences() {
+    return this.differing;
+  }
+  pendingPrices() {
+    return this.differing.length === 0 ? [] : ['plain'];
+  }
+
   list(): OperatedEngine[] {
     const scripted = this.ordered.length === 0 ? undefined : this.script[0];
     if (this.ordered.length > 0 && this.script.length > 1) this.script.shift();
@@ -168,6 +176,29 @@ describe('headgate engines', () => {
     fleet.over = {};
     expect(stdout.split('\n')[2]).toMatch(/^plain /);
     expect(stdout.split('\n')[2]?.endsWith(` ${text}`), stdout).toBe(true);
+  });
+
+  it('lists what differs between the gateways, and prices that therefore do not apply', async () => {
+    const values = [
+      { value: '3f2a', gateways: ['a (1)', 'b (2)'] },
+      { value: null, gateways: ['c (3)'] },
+    ];
+    fleet.differing = [{ kind: 'engine file', name: 'plain', values, forMs: 61_900, isOverdue: false }];
+    const { stderr } = await headgate(['engines', 'ls']);
+    expect(stderr).toBe(
+      'The gateways differ; give all the same:\n' +
+        '  engine file plain: 3f2a on a (1), b (2); not there on c (3)\n' +
+        'Prices in the files of this gateway that do not apply, since other gateways have others: plain\n',
+    );
+    fleet.differing = fleet.differing.map((one) => ({ ...one, isOverdue: true }));
+    expect((await headgate(['engines', 'ls'])).stderr).toContain('differ for longer than a rollout takes');
+    const { stdout } = await headgate(['--json', 'engines', 'ls']);
+    expect(JSON.parse(stdout)).toMatchObject({
+      differences: [{ kind: 'engine file', name: 'plain', seconds: 61, overdue: true, values }],
+      pending_prices: ['plain'],
+    });
+    fleet.differing = [];
+    expect((await headgate(['engines', 'ls'])).stderr).toBe('');
   });
 
   it('shows one engine, whatever its id is made of', async () => {

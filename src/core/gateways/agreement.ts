@@ -1,0 +1,95 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import { type Difference, findDifferences, type LiveGateway, type Published } from './published.ts';
+
+/** A difference between live gateways as this gateway sees it. */
+export interface StandingDifference extends Difference {
+  /** Milliseconds since this gateway saw it first. */
+  readonly forMs: number;
+  /** It stands for longer than a rollout takes. */
+  readonly isOverdue: boolean;
+}
+
+/** Compares this gateway with those that live beside it. */
+export interface Agreement {
+  /** Reads the others, writes what this gateway publishes where that has changed, and logs what differs; to be called every `compareMs`. */
+  compare(): Promise<void>;
+  /** Differences as of the last comparison. */
+  differences(): readonly StandingDifference[];
+}
+
+export interface AgreementOptions {
+  readonly gateways: {
+    readonly id: string;
+    published(): Published;
+    publish(): Promise<void>;
+    readLive(): Promise<readonly LiveGateway[]>;
+  };
+  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly log: Log;
+  /** Differences that stand for longer are reported. */
+  readonly rolloutMs: number;
+}
+
+export const compareMs = 5000;
+const loggedMax = 20;
+
+interface Known {
+  difference: Difference;
+  readonly sinceMs: number;
+  isLogged: boolean;
+}
+
+export function createAgreement({ gateways, clock, log, rolloutMs }: AgreementOptions): Agreement {
+  let known: ReadonlyMap<string, Known> = new Map();
+  const isOverdue = ({ sinceMs }: Known, nowMs: number): boolean => nowMs - sinceMs >= rolloutMs;
+
+  return {
+    async compare() {
+      const live = await gateways.readLive();
+      const own = live.find(({ id }) => id === gateways.id);
+      // A file of the platform key is read anew each time, so that what is published can change without a reload.
+      if (own !== undefined && !isDeepStrictEqual(own.published, gateways.published())) await gateways.publish();
+      const nowMs = clock.monotonicMs();
+      const next = new Map<string, Known>();
+      for (const difference of findDifferences(live)) {
+        const key = `${difference.kind} ${difference.name}`;
+        const before = known.get(key);
+        next.set(
+          key,
+          before === undefined ? { difference, sinceMs: nowMs, isLogged: false } : { ...before, difference },
+        );
+      }
+      if (known.size > 0 && next.size === 0) log.info('the gateways of this database agree again');
+      const added = [...next].filter(([key]) => !known.has(key)).map(([, one]) => one);
+      known = next;
+      if (added.length > 0) log.info(logged(added), 'the gateways of this database differ, as during a rollout');
+      const late = [...known.values()].filter((one) => isOverdue(one, nowMs) && !one.isLogged);
+      for (const one of late) one.isLogged = true;
+      if (late.length > 0) {
+        log.warn(
+          logged(late),
+          'the gateways of this database differ for longer than a rollout takes: HEADGATE_ROLLOUT_SECONDS',
+        );
+      }
+    },
+    differences() {
+      const nowMs = clock.monotonicMs();
+      return [...known.values()].map((one) => {
+        return { ...one.difference, forMs: nowMs - one.sinceMs, isOverdue: isOverdue(one, nowMs) };
+      });
+    },
+  };
+}
+
+const logged = (those: readonly Known[]): object => ({
+  count: those.length,
+  differences: those.slice(0, loggedMax).map(({ difference }) => differenceText(difference)),
+});
+
+/** "engine file chat: 3f2a… on a (0198…), not there on b (0199…)" */
+export function differenceText({ kind, name, values }: Difference): string {
+  const parts = values.map(({ value, gateways }) => `${value ?? 'not there'} on ${gateways.join(', ')}`);
+  return `${[kind, name].filter((word) => word !== '').join(' ')}: ${parts.join('; ')}`;
+}
