@@ -35,6 +35,8 @@ export interface Options {
   /** A file that takes a line for each token; null where none is kept. */
   journal: string | null;
   embeddingDimensions: number;
+  /** Tokens that the chat template puts before each conversation. */
+  preambleTokens: number;
   matryoshka: boolean;
   hideAdapters: boolean;
   startDelayMs: number;
@@ -96,6 +98,7 @@ const WITH_VALUE: Record<string, Setter> = {
   '--name': textSetter((o, v) => (o.name = v)),
   '--journal': textSetter((o, v) => (o.journal = v)),
   '--embedding-dimensions': numberSetter((o, v) => (o.embeddingDimensions = v)),
+  '--preamble-tokens': numberSetter((o, v) => (o.preambleTokens = v)),
   '--start-delay-ms': numberSetter((o, v) => (o.startDelayMs = v)),
   '--fail-start': (o, v) => {
     if (v !== 'oom' && v !== 'bad-model' && v !== 'error') return false;
@@ -204,6 +207,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     name: 'stand-in',
     journal: null,
     embeddingDimensions: 384,
+    preambleTokens: 0,
     matryoshka: false,
     hideAdapters: false,
     startDelayMs: 0,

@@ -81,7 +81,7 @@ function opening(context: Context, choices: readonly Choice[]): string[] {
   return choices.map((choice) => {
     const usage = params.usage === 'continuous' ? `,"usage":${runningUsage(style, choice.prompt.count, 0, 0)}` : '';
     const messages = Array.isArray(body.messages) ? body.messages : [];
-    const ids = params.returnTokenIds ? `[${encodeMessages(messages).join(',')}]` : 'null';
+    const ids = params.returnTokenIds ? `[${encodeMessages(messages, context.engine.options).join(',')}]` : 'null';
     return `data: ${context.head}{"index":${choice.index},"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]${usage},"prompt_token_ids":${ids},"prompt_text":null}\n\n`;
   });
 }
@@ -138,7 +138,7 @@ export function createPrinter(given: {
   };
   const promptIds = (): string => {
     const messages = Array.isArray(body.messages) ? body.messages : [];
-    return params.returnTokenIds ? `[${encodeMessages(messages).join(',')}]` : 'null';
+    return params.returnTokenIds ? `[${encodeMessages(messages, engine.options).join(',')}]` : 'null';
   };
   return {
     id,

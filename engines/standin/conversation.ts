@@ -1,3 +1,4 @@
+import type { Options } from './args.ts';
 import { badRequest, invalidBody, type Refused } from './errors.ts';
 import type { Body } from './params.ts';
 import type { Engine } from './run.ts';
@@ -42,8 +43,13 @@ function visitTurn(visit: Visit, role: string, content: string): void {
 }
 
 /** Walks through a conversation as the chat template prints it. */
-function visitMessages(messages: readonly unknown[], visit: Visit): { asked: string } | 'media' {
+function visitMessages(
+  messages: readonly unknown[],
+  visit: Visit,
+  { preambleTokens }: Options,
+): { asked: string } | 'media' {
   let asked = '';
+  for (let count = 0; count < preambleTokens; count += 1) visit.special(START);
   const [first] = messages;
   const hasSystem = typeof first === 'object' && first !== null && (first as Body).role === 'system';
   if (!hasSystem) visitTurn(visit, CHAT_DEFAULTS.system, SYSTEM);
@@ -79,14 +85,14 @@ export function readPrompt(messages: readonly unknown[], engine: Engine): ChatPr
     return invalidBody([{ type: 'missing', loc, msg: 'Field required', input: messages[broken] }]);
   }
   const scanner = createPromptScanner(engine.options.blockSize);
-  const seen = visitMessages(messages, scanner);
+  const seen = visitMessages(messages, scanner, engine.options);
   if (seen === 'media') return badRequest(`${engine.options.servedNames[0] ?? ''} is not a multimodal model`);
   return { scan: scanner.result(), asked: seen.asked };
 }
 
 /** Token ids of a conversation. */
-export function encodeMessages(messages: readonly unknown[]): number[] {
+export function encodeMessages(messages: readonly unknown[], options: Options): number[] {
   const ids: number[] = [];
-  visitMessages(messages, { text: (text) => ids.push(...encode(text)), special: (id) => ids.push(id) });
+  visitMessages(messages, { text: (text) => ids.push(...encode(text)), special: (id) => ids.push(id) }, options);
   return ids;
 }

@@ -244,7 +244,7 @@ export function answerCountTokens(engine: Engine, exchange: Exchange, body: Body
     exchange.json(404, refusedText(text));
   } else {
     const { messages } = chatRequest(body);
-    const tokens = encodeMessages(Array.isArray(messages) ? messages : []).length;
+    const tokens = encodeMessages(Array.isArray(messages) ? messages : [], engine.options).length;
     exchange.json(200, JSON.stringify({ input_tokens: tokens, context_management: { original_input_tokens: tokens } }));
   }
 }

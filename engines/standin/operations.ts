@@ -71,7 +71,7 @@ export function answerMetrics(engine: Engine, exchange: Exchange): void {
 export function answerTokenize(engine: Engine, exchange: Exchange, body: Body): void {
   let tokens: number[];
   if (typeof body.prompt === 'string') tokens = encode(body.prompt);
-  else if (Array.isArray(body.messages)) tokens = encodeMessages(body.messages);
+  else if (Array.isArray(body.messages)) tokens = encodeMessages(body.messages, engine.options);
   else {
     const refused = invalidBody([{ type: 'missing', loc: ['body', 'prompt'], msg: 'Field required', input: body }]);
     exchange.json(refused.status, refused.body);

@@ -53,10 +53,12 @@ export function slotsOf(bounds: readonly Bound[]): ReadonlyMap<string, CountedSl
 
 export function holdFor({ account, bounds }: Known, { wantedMicroUsd }: AdmitRequest): bigint {
   const available = leastLeft(availableMicroUsd(account), bounds);
-  return available < wantedMicroUsd ? available : wantedMicroUsd;
+  return wantedMicroUsd === 0n || available >= wantedMicroUsd ? wantedMicroUsd : available;
 }
 
+/** A request that costs nothing needs no money. */
 export function refuseByFunds(account: Account, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
+  if (neededMicroUsd === 0n) return null;
   const { balancePicoUsd, heldMicroUsd } = account;
   if (balancePicoUsd > 0n && availableMicroUsd(account) >= neededMicroUsd) return null;
   return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };

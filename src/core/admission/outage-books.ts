@@ -260,8 +260,9 @@ function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => b
   return sum;
 }
 
-/** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
+/** Whether the wallet is empty for all that is known, or only this gateway's part of it. A free request needs neither. */
 export function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
+  if (neededMicroUsd === 0n) return null;
   const { balancePicoUsd, leftMicroUsd } = share;
   if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
   const availableMicroUsd = share.availableMicroUsd - (share.givenMicroUsd - leftMicroUsd);

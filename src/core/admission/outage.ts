@@ -287,7 +287,7 @@ export class Outage {
     const refused = poor ?? this.#refuse(known, request, divided, nowMs);
     if (refused !== null) return refused;
     const left = leastOf(share.leftMicroUsd, parts.map(leftOfPart));
-    const heldMicroUsd = left < wantedMicroUsd ? left : wantedMicroUsd;
+    const heldMicroUsd = wantedMicroUsd === 0n || left >= wantedMicroUsd ? wantedMicroUsd : left;
     if (isDry) return { ok: true, heldMicroUsd, view: this.#viewOf(known, limits, divided, nowMs) };
     const { use, month } = key;
     countAdmitted(use, nowMs);

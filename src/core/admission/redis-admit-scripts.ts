@@ -97,10 +97,11 @@ const decideLua = (parts: Parts): string => `
 local function decide(id, needed, wanted, estimate, dry, of, by)
   local free = balance - held
   needed, estimate = tonumber(needed), tonumber(estimate)
-  if isEmpty or free < needed then
+  if needed > 0 and (isEmpty or free < needed) then
     return 'insufficient_funds ' .. wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
   end
 ${parts.refuse}
+  free = math.max(0, free)
   local why = refused(estimate)
   if why then return why .. ' ' .. used()${parts.met} end
 ${parts.refuseByProject}
