@@ -16,13 +16,13 @@ export { createHoldReview, type HoldReview } from './hold-review.ts';
 export type { LeftHold } from './left-holds.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
+export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
 export { type CapRefusal, estimatePromptTokens, estimateTokens, type RequestSize } from './request-cost.ts';
-export type { StreamHold } from './stream-hold.ts';
+export type { RequestHold } from './request-hold.ts';
 export {
   type Forecast,
   forecastHold,
   type Grant,
-  heldPicoUsd,
   type HoldDemand,
   type HoldRefusal,
   moveBack,

@@ -1,3 +1,4 @@
+import { ceilToMicroUsd } from '#base/money.ts';
 import {
   holdForJson,
   holdForStream,
@@ -7,23 +8,31 @@ import {
 } from '#core/wallet/wallet.ts';
 
 /**
- * What a request may cost at most and what it will likely cost, before anything of it is counted. Bounds decide about
- * money: a token is at least one byte of the body, but for what a chat template adds and for media, whose tokens are
- * not in the text; no prompt is longer than the model's context. Estimates decide about token limits and caps.
+ * Three views of what a request costs, before an engine has counted it.
+ *
+ * - The hold guesses high: a token is at least one byte of the body, plus what the chat template adds. Media have tokens
+ *   that are not in the text, so a prompt with media holds the context. The hold is extended once the count is known.
+ * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the context,
+ *   and nothing passes the caller's cap. It keeps out counts that cannot be true.
+ * - The estimate is what the request will likely use. Token limits reserve it, and caps are divided by it.
  */
 
 /** What of a request decides its cost. */
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
-  /** Pictures, sound or films are part of it. */
-  readonly hasMedia: boolean;
+  /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
+  readonly isBoundByBytes: boolean;
+  /** Tokens per prompt that the model is known to add to the text: see `PromptOverheads`. */
+  readonly overheadTokens: number;
   /**
    * What one of its prompts is: `prompts` share the bytes of the body; `pairs` have one text in common, which counts in
    * each; `texts` are many contexts in one prompt.
    */
   readonly inputs: 'prompts' | 'pairs' | 'texts';
   readonly prompts: number;
+  /** Inputs that each may fill the model's context. */
+  readonly contexts: number;
   /** Choices per prompt. */
   readonly choices: number;
   /** Output tokens per choice that it asks for; null where it names no limit. */
@@ -36,17 +45,25 @@ export interface RequestSize {
   readonly contextLength: number;
 }
 
-/** Tokens that chat templates add beside the text: a default system prompt, tool instructions, role marks. */
+/** Tokens that chat templates add beside the text, until the model's own overhead is known. */
 const templateTokens = 512;
 /** More than any wallet holds: asks what a request would want if money did not matter. */
 const unlimitedMicroUsd = 10n ** 30n;
 
-function promptTokensMax({ bodyBytes, hasMedia, inputs, prompts, contextLength }: RequestSize): number {
-  // The bytes bound all contexts together, and media in them have no tokens of their own.
-  if (inputs === 'texts') return bodyBytes + templateTokens;
-  const bytes = hasMedia ? Number.POSITIVE_INFINITY : bodyBytes + templateTokens;
-  if (inputs === 'pairs') return prompts * Math.min(bytes, contextLength);
-  return Math.min(bytes, prompts * contextLength);
+/** Tokens of all its prompts that a request can have at most. */
+function promptTokensMost({ contexts, contextLength }: RequestSize): number {
+  return contexts * contextLength;
+}
+
+/** Tokens of all its prompts that it holds for. */
+function promptTokensHeld(size: RequestSize): number {
+  const { bodyBytes, isBoundByBytes, overheadTokens, inputs, prompts, contexts, contextLength } = size;
+  const most = promptTokensMost(size);
+  if (!isBoundByBytes) return most;
+  if (inputs === 'pairs') {
+    return prompts * Math.min(bodyBytes + Math.max(templateTokens, overheadTokens), contextLength);
+  }
+  return Math.min(bodyBytes + Math.max(templateTokens, overheadTokens * contexts), most);
 }
 
 function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, contextLength }: RequestSize): number {
@@ -58,9 +75,14 @@ function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, 
 const outputTokensGuess = 256;
 const bytesPerToken = 4;
 
-/** The body's bytes over 4. */
+/** The body's bytes over 4, for a model that adds nothing to the text. */
 export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
   return Math.ceil(bodyBytes / bytesPerToken);
+}
+
+/** The same with what the model is known to add. */
+function likelyPromptTokens(size: RequestSize): number {
+  return estimatePromptTokens(size) + size.overheadTokens * size.contexts;
 }
 
 function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSize, perChoiceMax: number): number {
@@ -72,7 +94,7 @@ function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSi
  * @param perChoiceMax output tokens that it may have per choice
  */
 export function estimateTokens(size: RequestSize, perChoiceMax: number): number {
-  return estimatePromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
+  return likelyPromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
 }
 
 /** What a request costs if its estimate is right, in pico-dollars. */
@@ -83,7 +105,7 @@ export function estimateCost(size: RequestSize, price: TokenPrice, perChoiceMax:
 }
 
 function estimatedPromptCost(size: RequestSize, price: TokenPrice): bigint {
-  return BigInt(estimatePromptTokens(size)) * price.inputPerMTokMicroUsd;
+  return BigInt(likelyPromptTokens(size)) * price.inputPerMTokMicroUsd;
 }
 
 /** A cap on a request's cost that pays for too little of it, by estimate. */
@@ -96,6 +118,16 @@ export interface CapRefusal {
   readonly neededPicoUsd: bigint;
 }
 
+/** What the charge of one request is bounded by. */
+export interface CostCeiling {
+  /** Tokens of all its prompts. */
+  readonly promptTokens: bigint;
+  /** Over all choices. */
+  readonly outputTokens: bigint;
+  /** In pico-dollars; null without a cap. */
+  readonly capPicoUsd: bigint | null;
+}
+
 /** The bounds of one request. */
 export interface CostBounds {
   readonly ok: true;
@@ -104,8 +136,9 @@ export interface CostBounds {
   readonly outputTokens: number;
   /** `outputTokens` where the caller's cap limits them, else null. */
   readonly cappedTo: number | null;
-  /** The hold can follow the answer; otherwise it is the worst case, as for a JSON answer. */
+  /** The hold can follow the answer; otherwise it is for all that is asked for, as of a JSON answer. */
   readonly extends: boolean;
+  readonly ceiling: CostCeiling;
 }
 
 export interface CostTerms {
@@ -121,8 +154,19 @@ export function costBounds({ size, price, capPicoUsd, extends: follows }: CostTe
   const cappedTo = capPicoUsd === null ? null : capOutput(size, price, capPicoUsd, outputTokens);
   if (cappedTo !== null && typeof cappedTo === 'object') return cappedTo;
   const choices = BigInt(size.choices * size.prompts);
-  const request = { promptTokensMax: BigInt(promptTokensMax(size)), choices, price };
-  return { ok: true, request, outputTokens: cappedTo ?? outputTokens, cappedTo, extends: follows };
+  const ceiling = {
+    promptTokens: BigInt(promptTokensMost(size)),
+    outputTokens: choices * BigInt(outputTokens),
+    capPicoUsd,
+  };
+  const request = { promptTokensMax: BigInt(promptTokensHeld(size)), choices, price };
+  return { ok: true, request, outputTokens: cappedTo ?? outputTokens, cappedTo, extends: follows, ceiling };
+}
+
+/** What a request may be charged at most, in pico-dollars. */
+export function ceilingCost({ promptTokens, outputTokens, capPicoUsd }: CostCeiling, price: TokenPrice): bigint {
+  const most = promptTokens * promptTokenPrice(price) + outputTokens * price.outputPerMTokMicroUsd;
+  return capPicoUsd !== null && capPicoUsd < most ? capPicoUsd : most;
 }
 
 /** Output tokens per choice that a cap pays for beside the prompt's estimate; null where it pays for all of them. */
@@ -147,18 +191,28 @@ export function holdFor({ request, outputTokens, extends: follows }: CostBounds,
   return follows ? holdForStream(asked) : holdForJson(asked);
 }
 
-/** What a request would hold if money did not matter, and the least it needs: its prompt and one token per choice. */
+/**
+ * What a request would hold if money did not matter, and the least it needs: its prompt and one token per choice. The
+ * caller's cap bounds both.
+ */
 export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigint; readonly neededMicroUsd: bigint } {
   const wanted = holdFor(bounds, unlimitedMicroUsd);
   const least = holdFor({ ...bounds, outputTokens: Math.min(1, bounds.outputTokens) }, unlimitedMicroUsd);
+  const capped = belowCap(bounds.ceiling);
   return {
-    wantedMicroUsd: wanted.refused ? wanted.neededMicroUsd : wanted.holdMicroUsd,
-    neededMicroUsd: least.refused ? least.neededMicroUsd : least.holdMicroUsd,
+    wantedMicroUsd: capped(wanted.refused ? wanted.neededMicroUsd : wanted.holdMicroUsd),
+    neededMicroUsd: capped(least.refused ? least.neededMicroUsd : least.holdMicroUsd),
   };
 }
 
-/** What a request may cost at most, whatever the wallet has, in pico-dollars. */
-export function worstCost({ request, outputTokens }: CostBounds): bigint {
-  const { promptTokensMax: prompt, choices, price } = request;
-  return prompt * promptTokenPrice(price) + choices * BigInt(outputTokens) * price.outputPerMTokMicroUsd;
+function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
+  if (capPicoUsd === null) return (microUsd) => microUsd;
+  const most = ceilToMicroUsd(capPicoUsd);
+  return (microUsd) => (microUsd < most ? microUsd : most);
+}
+
+/** What a request that has the guessed prompt costs with all the output that it may have, in pico-dollars. */
+export function worstCost({ request, outputTokens, ceiling: { capPicoUsd } }: CostBounds): bigint {
+  const { promptTokensMax: promptTokens, choices, price } = request;
+  return ceilingCost({ promptTokens, outputTokens: choices * BigInt(outputTokens), capPicoUsd }, price);
 }

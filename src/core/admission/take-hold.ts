@@ -10,9 +10,10 @@ import {
   estimateTokens,
   holdBounds,
   holdFor,
+  type RequestSize,
   worstCost,
 } from './request-cost.ts';
-import { createStreamHold, type StreamHold } from './stream-hold.ts';
+import { createRequestHold, type RequestHold } from './request-hold.ts';
 
 /** A request that wants to run, and what it may cost. */
 export interface HoldDemand extends CostTerms {
@@ -32,8 +33,8 @@ export interface Grant {
   readonly view: LimitsView;
   /** Output tokens per choice that wallet and budgets or the caller's cap pay for; null where its own limit stands. */
   readonly outputTokensMax: number | null;
-  /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
-  readonly streamHold: StreamHold | null;
+  readonly hold: RequestHold;
+  readonly size: RequestSize;
 }
 
 /** What there is too little of. */
@@ -43,7 +44,7 @@ export type HoldRefusal = CapRefusal | Exclude<AdmitRefusal, Short> | (Short & {
 
 /**
  * Admits a request with the hold that its kind needs. A stream holds some output ahead and extends that while it runs;
- * what cannot be ended in time holds its worst case, and has its output limited to what the balance pays for.
+ * what cannot be ended in time holds all that it asks for, and has its output limited to what the balance pays for.
  */
 export function takeHold(admission: Admission, demand: HoldDemand): Grant | HoldRefusal | Promise<Grant | HoldRefusal> {
   const bounds = costBounds(demand);
@@ -73,39 +74,36 @@ function answerTo(asked: Asked, result: AdmitResult): Grant | HoldRefusal {
   return { ...result, neededMicroUsd: asked.request.neededMicroUsd };
 }
 
-function grantFor(
-  { admission, demand, bounds, request }: Asked,
-  { heldMicroUsd, view }: AdmitResult & { readonly ok: true },
-): Grant {
-  const limited = (tokens: number | null): number | null => belowAsked(demand.size, tokens);
-  const cappedTo = limited(bounds.cappedTo);
-  if (bounds.extends) {
-    const { prompts, choices } = demand.size;
-    const streamHold = createStreamHold({
-      admission,
-      requestId: demand.requestId,
-      heldMicroUsd,
-      price: demand.price,
-      promptTokensMax: bounds.request.promptTokensMax,
-      prompts,
-      choices: choices * prompts,
-      outputTokensMax: bounds.outputTokens * choices * prompts,
-    });
-    return { ok: true, heldMicroUsd, outputTokensMax: cappedTo, streamHold, view };
-  }
+function grantFor(asked: Asked, { heldMicroUsd, view }: AdmitResult & { readonly ok: true }): Grant {
+  const { size } = asked.demand;
+  const outputTokensMax = belowAsked(size, outputGranted(asked, heldMicroUsd));
+  return { ok: true, heldMicroUsd, outputTokensMax, hold: holdOf(asked, heldMicroUsd), size, view };
+}
+
+/** Output tokens per choice that an engine is limited to, by the caller's cap or by money; null: neither does. */
+function outputGranted({ bounds, request }: Asked, heldMicroUsd: bigint): number | null {
   // All that it wants pays for all that it asks.
-  if (heldMicroUsd === request.wantedMicroUsd) {
-    return { ok: true, heldMicroUsd, outputTokensMax: cappedTo, streamHold: null, view };
-  }
+  if (bounds.extends || heldMicroUsd === request.wantedMicroUsd) return bounds.cappedTo;
   const granted = holdFor(bounds, heldMicroUsd);
   const isCut = !granted.refused && 'cut' in granted && granted.cut;
-  return {
-    ok: true,
+  return isCut ? Number(granted.outputTokensMax) : bounds.cappedTo;
+}
+
+function holdOf(asked: Asked, heldMicroUsd: bigint): RequestHold {
+  const { admission, demand, bounds } = asked;
+  const { prompts, choices, isLimitKept } = demand.size;
+  const perChoice = isLimitKept ? outputGranted(asked, heldMicroUsd) : null;
+  return createRequestHold({
+    admission,
+    requestId: demand.requestId,
     heldMicroUsd,
-    outputTokensMax: isCut ? limited(Number(granted.outputTokensMax)) : cappedTo,
-    streamHold: null,
-    view,
-  };
+    price: demand.price,
+    promptTokens: bounds.request.promptTokensMax,
+    prompts,
+    choices: choices * prompts,
+    outputTokensMax: perChoice === null ? Number(bounds.ceiling.outputTokens) : perChoice * choices * prompts,
+    ceiling: bounds.ceiling,
+  });
 }
 
 /** More may be held than a request asks for: its own limit stands. */
@@ -134,10 +132,10 @@ export async function moveHold(
   const bounds = costBounds(demand);
   if (!bounds.ok) return { ok: false, heldMicroUsd: raisedTo };
   // An extension may be on its way.
-  await grant.streamHold?.cover(0n);
+  await grant.hold.cover(0n);
   const request = requestOf(demand, bounds);
   const { neededMicroUsd, wantedMicroUsd, requestId } = request;
-  const grantedMicroUsd = heldPicoUsd(grant) / PICO_PER_MICRO;
+  const grantedMicroUsd = grant.hold.heldPicoUsd / PICO_PER_MICRO;
   let heldMicroUsd = raisedTo > grantedMicroUsd ? raisedTo : grantedMicroUsd;
   if (heldMicroUsd < wantedMicroUsd) {
     const leastMicroUsd = neededMicroUsd > heldMicroUsd ? neededMicroUsd - heldMicroUsd : 0n;
@@ -157,11 +155,6 @@ export async function moveBack(admission: Admission, demand: HoldDemand): Promis
   if (!bounds.ok) return;
   const { requestId, model = '', estimatedTokens } = requestOf(demand, bounds);
   await admission.move(requestId, { model, estimatedTokens, isForced: true });
-}
-
-/** What a request holds now, in pico-dollars: it is charged no more. */
-export function heldPicoUsd({ streamHold, heldMicroUsd }: Grant): bigint {
-  return streamHold?.heldPicoUsd ?? heldMicroUsd * PICO_PER_MICRO;
 }
 
 /** What would come of a request, in pico-dollars. */

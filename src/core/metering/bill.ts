@@ -15,11 +15,14 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   /** Whoever asked gives nothing on but a complete answer: what was made of another one is written off. */
   readonly isWholeOrFree: boolean;
   readonly price: PriceVersion;
-  /** The most that is charged, in pico-dollars: what is held for it. What the response cache answers holds nothing. */
-  readonly heldPicoUsd: bigint;
+  /** The most that is charged, in pico-dollars: see `RequestHold`. What the response cache answers holds nothing. */
+  readonly chargeMaxPicoUsd: bigint;
 }
 
-export type Bill = Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'>;
+export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'> {
+  /** What is charged where the hold pays for it, in pico-dollars. */
+  readonly duePicoUsd: bigint;
+}
 
 /**
  * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
@@ -30,9 +33,9 @@ export type Bill = Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | '
 export function billOf(served: Served): Bill {
   const { usage, usageSource } = usageCounted(served);
   const fullPicoUsd = costOf(usage, served.price);
-  const mostPicoUsd = isWrittenOff(served) ? 0n : served.heldPicoUsd;
-  const costPicoUsd = fullPicoUsd < mostPicoUsd ? fullPicoUsd : mostPicoUsd;
-  return { usage, usageSource, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
+  const duePicoUsd = isWrittenOff(served) ? 0n : fullPicoUsd;
+  const costPicoUsd = duePicoUsd < served.chargeMaxPicoUsd ? duePicoUsd : served.chargeMaxPicoUsd;
+  return { usage, usageSource, duePicoUsd, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
 
 function isWrittenOff({ outcome, stream, isAtFault, isWholeOrFree }: Served): boolean {

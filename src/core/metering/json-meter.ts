@@ -1,4 +1,4 @@
-import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
+import { scanDocument, spliceText } from '#base/json-scan.ts';
 import { parseUsage, type Usage } from './usage.ts';
 import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
 
@@ -10,8 +10,6 @@ export interface BrokenSign {
 }
 
 export interface JsonMeterOptions {
-  /** Text of `usage.cost`, where the client asked for it. */
-  readonly costText: ((usage: Usage) => string) | null;
   /** The name that clients know, where the engine calls the model otherwise. */
   readonly rename: string | null;
   /** Reads the text of a `usage` object; OpenAI's where nothing is said. */
@@ -20,9 +18,19 @@ export interface JsonMeterOptions {
   readonly brokenSign?: BrokenSign;
 }
 
+/** What is known of a complete JSON answer. */
+export interface MeteredJson {
+  readonly ok: true;
+  readonly usage: Usage | null;
+  readonly aborted: boolean;
+}
+
+/** `write` gives the text that the client gets, with what it cost where the client asked for that. */
 export type JsonMeterResult =
-  | { readonly ok: true; readonly text: string; readonly usage: Usage | null; readonly aborted: boolean }
+  | (MeteredJson & { readonly write: (costText: string | null) => string })
   | { readonly ok: false };
+
+const OPEN_BRACE = 0x7b;
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
 export const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
@@ -53,7 +61,7 @@ function isAnswer(text: string): boolean {
 }
 
 /**
- * Reads a complete JSON answer: its usage, whether the engine broke it off, and the text that the client gets.
+ * Reads a complete JSON answer: its usage, and whether the engine broke it off.
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
@@ -64,15 +72,13 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   if (found.kind === 'broken') return { ok: false };
   const usage = found.kind === 'found' ? readUsage(text.slice(found.start, found.end)) : null;
   if (usage === null && !isAnswer(text)) return { ok: false };
-  const splices: Splice[] = [];
-  if (usage !== null && found.kind === 'found' && options.costText !== null) {
-    splices.push(costSplice(text, found, options.costText(usage)));
-  }
-  if (options.rename !== null) {
-    const renaming = modelSplices(text, 0, end, publicNameOf(options.rename));
-    if (renaming === null) return { ok: false };
-    splices.push(...renaming);
-  }
+  const renaming = options.rename === null ? [] : modelSplices(text, 0, end, publicNameOf(options.rename));
+  if (renaming === null) return { ok: false };
+  const range = found.kind === 'found' && text.charCodeAt(found.start) === OPEN_BRACE ? found : null;
+  const write = (costText: string | null): string => {
+    const cost = costText === null || range === null ? [] : [costSplice(text, range, costText)];
+    return spliceText(text, [...renaming, ...cost]);
+  };
   const aborted = isBrokenOff(text, options.brokenSign) || tellsError(text);
-  return { ok: true, text: spliceText(text, splices), usage, aborted };
+  return { ok: true, usage, aborted, write };
 }

@@ -1,9 +1,10 @@
-import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
+import { type JsonMember, scanDocument, spliceText } from '#base/json-scan.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
+import { HeldFrames, type UsageRange } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { TextCount, writtenChars } from './text-count.ts';
-import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
+import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
 
 /**
@@ -32,24 +33,21 @@ type Members = readonly JsonMember[];
 
 /** The state of one stream. */
 class MessagesMeter extends FrameMeter implements StreamMeter {
-  lastFrames = '';
   inputTokens = 0;
   readonly #counted = new TextCount();
-  readonly #costText: StreamMeterOptions['costText'];
   readonly #publicName: PublicName | null;
   /** The first event, held back until there is something to show: until then another replica can be asked. */
   #opening = '';
   #isStarted = false;
-  /** What comes from the final count on leaves once the books have it. */
-  #ending = '';
+  /** From the final count on. */
+  readonly #held = new HeldFrames();
   /** The `usage` of the first event, as its text. */
   #firstCount = '{}';
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
-  constructor({ costText, rename }: StreamMeterOptions) {
+  constructor({ rename }: StreamMeterOptions) {
     super();
-    this.#costText = costText;
     this.#publicName = rename === null ? null : publicNameOf(rename);
   }
 
@@ -78,6 +76,10 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     this.#abortExpected = true;
   }
 
+  lastFrames(costText: string | null): string {
+    return this.#held.write(costText);
+  }
+
   usage(): { usage: Usage; source: UsageSource } {
     if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
     if (this.outputTokens === 0) return { usage: noUsage, source: 'none' };
@@ -102,9 +104,9 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
 
   /** What the client gets of this frame, with what was held back before it. */
   #shown(text: string): string {
-    if (this.#ending !== '') {
-      this.#ending += text;
-      return this.#ending.length > endingCharsMax ? this.fail('garbage') : '';
+    if (!this.#held.isEmpty) {
+      this.#held.add(text);
+      return this.#held.chars > endingCharsMax ? this.fail('garbage') : '';
     }
     const out = this.#opening + text;
     this.#opening = '';
@@ -138,7 +140,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
 
   /** A text behind the final count is one that nobody has counted. */
   #token(text: string, chars: number): string {
-    if (this.#ending !== '') return this.fail('garbage');
+    if (!this.#held.isEmpty) return this.fail('garbage');
     this.#counted.add(chars);
     return this.#shown(text);
   }
@@ -179,22 +181,16 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     // vLLM has no reason for what it broke off.
     const reason = parseObject(valueOf(frame, members, 'delta'))['stop_reason'] ?? null;
     if (reason === null && !this.#abortExpected) return this.fail('engine_abort');
-    this.#ending = this.#shown(spliceText(frame.text, this.#costSplices(frame, members, usage))) || this.#ending;
+    this.#held.add(this.#opening);
+    this.#opening = '';
+    this.#held.add(frame.text, [], objectIn(frame, members, 'usage'));
     return '';
-  }
-
-  #costSplices(frame: Frame, members: Members, usage: Usage | null): Splice[] {
-    const member = members.find(({ key }) => key === 'usage');
-    if (usage === null || member === undefined || this.#costText === null) return [];
-    const range = { start: frame.start + member.valueStart, end: frame.start + member.valueEnd };
-    if (frame.text.charCodeAt(range.start) !== OPEN_BRACE) return [];
-    return [costSplice(frame.text, range, this.#costText(usage))];
   }
 
   #end(text: string): string {
     // An end without its count is none.
     if (this.#finalUsage === null) return this.fail('garbage');
-    this.lastFrames = this.#ending + text;
+    this.#held.add(text);
     this.done = true;
     return '';
   }
@@ -206,6 +202,13 @@ function tokenChars(delta: string | null): number {
   if (uncounted.has(String(type))) return 0;
   const lengths = Object.values(rest).map((value) => (typeof value === 'string' ? value.length : 1));
   return lengths.reduce((sum, length) => sum + length, 0);
+}
+
+/** Where a member of that object stands in the frame's text; null where it is no object. */
+function objectIn({ text, start }: Frame, members: Members, name: string): UsageRange | null {
+  const member = members.find(({ key }) => key === name);
+  if (member === undefined || text.charCodeAt(start + member.valueStart) !== OPEN_BRACE) return null;
+  return { start: start + member.valueStart, end: start + member.valueEnd };
 }
 
 /** The JSON of a member of the object that begins at the frame's start. */

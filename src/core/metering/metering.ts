@@ -275,7 +275,7 @@ export {
   type SummaryRow,
   type UsageSums,
 } from './summary.ts';
-export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
+export { meterJson, type JsonMeterOptions, type JsonMeterResult, type MeteredJson } from './json-meter.ts';
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
 export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
 export type { StreamFailure } from './frame-meter.ts';

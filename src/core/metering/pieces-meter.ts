@@ -1,7 +1,7 @@
 import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
 import type { Splice } from '#base/json-scan.ts';
-import { abortedPattern, type JsonMeterOptions } from './json-meter.ts';
-import { parseUsage, type Usage } from './usage.ts';
+import { abortedPattern, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
+import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
 /** Reads a large JSON answer while it comes: each byte once, and never all of it as one text. */
@@ -12,14 +12,9 @@ export interface PiecesMeter {
   end(): PiecesMeterResult;
 }
 
-/** As the result of `meterJson`; the splices make the text that the client gets. */
+/** As the result of `meterJson`; the splices, in their order, make the text that the client gets. */
 export type PiecesMeterResult =
-  | {
-      readonly ok: true;
-      readonly splices: readonly Splice[];
-      readonly usage: Usage | null;
-      readonly aborted: boolean;
-    }
+  | (MeteredJson & { readonly splices: (costText: string | null) => readonly Splice[] })
   | { readonly ok: false };
 
 const wanted = ['usage', 'model', 'error'];
@@ -52,7 +47,8 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
       if (usage === null && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
-      return { ok: true, splices: splicesOf(members, usage, options), usage, aborted: aborted || tellsError };
+      const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
+      return { ok: true, splices, usage, aborted: aborted || tellsError };
     },
   };
 }
@@ -63,13 +59,13 @@ function isWhole({ valueStart, valueEnd, text }: PieceMember): boolean {
 
 function splicesOf(
   members: ReadonlyMap<string, PieceMember>,
-  usage: Usage | null,
-  { costText, rename }: JsonMeterOptions,
+  costText: string | null,
+  { rename }: JsonMeterOptions,
 ): Splice[] {
   const splices: Splice[] = [];
   const member = members.get('usage');
-  if (member !== undefined && usage !== null && costText !== null) {
-    const { start, end, text } = costSplice(member.text, { start: 0, end: member.text.length }, costText(usage));
+  if (costText !== null && member?.text.startsWith('{') === true) {
+    const { start, end, text } = costSplice(member.text, { start: 0, end: member.text.length }, costText);
     splices.push({ start: member.valueStart + start, end: member.valueStart + end, text });
   }
   const model = members.get('model');

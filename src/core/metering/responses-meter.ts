@@ -1,9 +1,10 @@
 import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json-scan.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
+import { HeldFrames, type UsageRange } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { TextCount, writtenChars } from './text-count.ts';
-import { costSplice, modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
+import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
 
 /**
@@ -33,12 +34,20 @@ const OPEN_BRACE = 0x7b;
 
 type Members = readonly JsonMember[];
 
+/** What is changed of an event with a response, and where its count stands. */
+interface ReadResponse {
+  readonly splices: readonly Splice[];
+  readonly usage: UsageRange | null;
+}
+
+const unchanged: ReadResponse = { splices: [], usage: null };
+
 /** The state of one stream. */
 class EventMeter extends FrameMeter implements StreamMeter {
-  lastFrames = '';
   inputTokens = 0;
   readonly #counted = new TextCount();
-  readonly #costText: StreamMeterOptions['costText'];
+  /** The last event, which has the count. */
+  readonly #held = new HeldFrames();
   readonly #publicName: PublicName | null;
   /** Events that are held back until there is something to show: until then another replica can be asked. */
   #opening = '';
@@ -48,9 +57,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
-  constructor({ costText, rename }: StreamMeterOptions) {
+  constructor({ rename }: StreamMeterOptions) {
     super();
-    this.#costText = costText;
     this.#publicName = rename === null ? null : publicNameOf(rename);
   }
 
@@ -78,6 +86,10 @@ class EventMeter extends FrameMeter implements StreamMeter {
 
   expectAbort(): void {
     this.#abortExpected = true;
+  }
+
+  lastFrames(costText: string | null): string {
+    return this.#held.write(costText);
   }
 
   usage(): { usage: Usage; source: UsageSource } {
@@ -131,9 +143,10 @@ class EventMeter extends FrameMeter implements StreamMeter {
     const isEnd = ends.has(type);
     // An end without its response has no count.
     if (isEnd && !isObject) return this.fail('garbage');
-    const text = isObject ? this.#response(frame, response, isEnd) : frame.text;
-    if (text === null) return this.failure === null ? this.fail('garbage') : '';
-    if (isEnd) return this.#end(text);
+    const read = isObject ? this.#response(frame, response, isEnd) : unchanged;
+    if (read === null) return this.failure === null ? this.fail('garbage') : '';
+    if (isEnd) return this.#end(frame.text, read);
+    const text = spliceText(frame.text, read.splices);
     return openings.has(type) ? this.#opens(type, text) : this.#shown(text);
   }
 
@@ -145,8 +158,9 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return '';
   }
 
-  #end(text: string): string {
-    this.lastFrames = this.#shown(text);
+  #end(text: string, { splices, usage }: ReadResponse): string {
+    this.#held.add(this.#shown(''));
+    this.#held.add(text, splices, usage);
     this.done = true;
     return '';
   }
@@ -155,23 +169,19 @@ class EventMeter extends FrameMeter implements StreamMeter {
    * An event with the whole response: its count where it is the end, and the name that clients know.
    * @returns null where it is no good
    */
-  #response(frame: Frame, { valueStart, valueEnd }: JsonMember, isEnd: boolean): string | null {
+  #response(frame: Frame, { valueStart, valueEnd }: JsonMember, isEnd: boolean): ReadResponse | null {
     const start = frame.start + valueStart;
     const end = frame.start + valueEnd;
     const scan = scanDocument(frame.text.slice(start, end));
     if (!scan.ok) return null;
-    const splices: Splice[] = [];
-    if (isEnd) splices.push(...this.#count({ text: frame.text, start, end }, scan.members));
+    const usage = isEnd ? this.#count({ text: frame.text, start, end }, scan.members) : null;
     if (this.failure !== null) return null;
-    if (this.#publicName !== null) {
-      const renaming = modelSplices(frame.text, start, end, this.#publicName);
-      if (renaming === null) return null;
-      splices.push(...renaming);
-    }
-    return spliceText(frame.text, splices);
+    const splices = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
+    return splices === null ? null : { splices, usage };
   }
 
-  #count(response: Frame, members: Members): readonly Splice[] {
+  /** @returns where the count stands */
+  #count(response: Frame, members: Members): UsageRange | null {
     const json = valueOf(response, members, 'usage');
     const parse = this.outputTokens > 0 ? parseLastUsage : parseUsage;
     const usage = json === null ? null : parse(json);
@@ -182,9 +192,9 @@ class EventMeter extends FrameMeter implements StreamMeter {
     const status = valueOf(response, members, 'status') ?? '';
     if (brokenStatus.has(status) && !this.#abortExpected) this.fail('engine_abort');
     const member = members.find(({ key }) => key === 'usage');
-    if (usage === null || member === undefined || this.#costText === null) return [];
-    const range = { start: response.start + member.valueStart, end: response.start + member.valueEnd };
-    return [costSplice(response.text, range, this.#costText(usage))];
+    if (member === undefined || response.text.charCodeAt(response.start + member.valueStart) !== OPEN_BRACE)
+      return null;
+    return { start: response.start + member.valueStart, end: response.start + member.valueEnd };
   }
 }
 

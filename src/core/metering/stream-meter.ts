@@ -1,16 +1,10 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
+import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
 import { choiceTexts, TextCount } from './text-count.ts';
 import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
-import {
-  costSplice,
-  findUsage,
-  modelSplices,
-  publicNameOf,
-  type PublicName,
-  type UsageMember,
-} from './usage-member.ts';
+import { findUsage, modelSplices, publicNameOf, type PublicName, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -26,8 +20,8 @@ export interface StreamMeterOptions {
   readonly wantsUsage: boolean;
   /** The client asked for usage on every chunk. */
   readonly wantsRunningUsage: boolean;
-  /** Text of `usage.cost` for a final usage chunk, where the client asked for it. */
-  readonly costText: ((usage: Usage) => string) | null;
+  /** The client asked for `usage.cost` in the final usage chunk. */
+  readonly wantsCost: boolean;
   /** The name that clients know, where the engine calls the model otherwise. */
   readonly rename: string | null;
   /** Choices per prompt (`n`). */
@@ -46,8 +40,12 @@ export interface StreamMeter {
   feed(text: string): string;
   /** The end of the stream was seen: `[DONE]`, or what it has in its place. It is never part of what feed returns. */
   readonly done: boolean;
-  /** What the client gets of that, where it is more than an end mark; to be sent once the books have its usage. */
-  readonly lastFrames: string;
+  /**
+   * The frames that the client gets with the end, where they are more than an end mark; to be sent once the books have
+   * its usage.
+   * @param costText what the request cost, where the client asked for it
+   */
+  lastFrames(costText: string | null): string;
   /** All that came says that the engine has taken the request: the client got nothing of it, and it may yet wait. */
   readonly isOpening: boolean;
   /** What came last is the end without the empty line behind it, as some engines end their answers. */
@@ -68,6 +66,8 @@ export interface StreamMeter {
   usage(): { usage: Usage; source: UsageSource };
 }
 
+/** Frames that follow the final usage: what nobody thought of. */
+const heldCharsMax = 1_048_576;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const SPACE = 0x20;
@@ -81,13 +81,14 @@ export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
 
 /** The state of one stream. */
 class ChunkMeter extends FrameMeter implements StreamMeter {
-  readonly lastFrames = '';
   readonly isOpening = false;
   inputTokens = 0;
   /** As the engine counted them. */
   #engineTokens = 0;
   /** For as long as it has counted none. */
   readonly #texts = new TextCount();
+  /** From the chunk on that is to say the cost. */
+  readonly #held = new HeldFrames();
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
@@ -129,6 +130,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.#abortExpected = true;
   }
 
+  lastFrames(costText: string | null): string {
+    return this.#held.write(costText);
+  }
+
   usage(): { usage: Usage; source: UsageSource } {
     if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
     const usage = sumRunning(this.#running, this.#options.choices);
@@ -147,6 +152,13 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   protected override object(frame: Frame): string {
+    const out = this.#read(frame);
+    if (this.#held.isEmpty || out === '') return out;
+    this.#held.add(out);
+    return this.#held.chars > heldCharsMax ? this.fail('garbage') : '';
+  }
+
+  #read(frame: Frame): string {
     const mark = frame.text.indexOf(choicesMark, frame.start);
     if (mark === -1 || mark >= frame.end) return this.#oddFrame(frame);
     return this.#choices(frame, mark + choicesMark.length);
@@ -182,15 +194,18 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   #usageChunk(frame: Frame, start: number, end: number): string {
-    const { wantsUsage, costText } = this.#options;
+    const { wantsUsage, wantsCost } = this.#options;
     const json = frame.text.slice(start, end);
     const usage = this.outputTokens > 0 ? parseLastUsage(json) : parseUsage(json);
     if (usage === null && !isJson(json)) return this.fail('garbage');
     // A count that cannot be is told as it came, and counts for nothing.
     if (usage !== null) this.#count(usage);
     if (!wantsUsage) return '';
-    const cost = costText === null || usage === null ? [] : [costSplice(frame.text, { start, end }, costText(usage))];
-    return this.#renamed(frame, cost);
+    if (!wantsCost) return this.#renamed(frame, []);
+    const renaming = this.#renaming(frame);
+    if (renaming === null) return this.fail('garbage');
+    this.#held.add(frame.text, renaming, { start, end });
+    return '';
   }
 
   #count(usage: Usage): void {
@@ -216,11 +231,13 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   /** Applies the splices, and the model's public name where the engine uses another. */
   #renamed(frame: Frame, splices: Splice[]): string {
-    if (this.#publicName === null) return spliceText(frame.text, splices);
-    const renaming = modelSplices(frame.text, frame.start, frame.end, this.#publicName);
-    if (renaming === null) return this.fail('garbage');
-    splices.push(...renaming);
-    return spliceText(frame.text, splices);
+    const renaming = this.#renaming(frame);
+    return renaming === null ? this.fail('garbage') : spliceText(frame.text, [...splices, ...renaming]);
+  }
+
+  /** Null where the frame is no object. */
+  #renaming({ text, start, end }: Frame): readonly Splice[] | null {
+    return this.#publicName === null ? [] : modelSplices(text, start, end, this.#publicName);
   }
 
   /** @returns -1 for a choice that was not asked for */

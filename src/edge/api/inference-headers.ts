@@ -24,7 +24,7 @@ export const inferenceRequestHeaders = z.object({
         'with Retry-After, and 503 with Retry-After while that cannot be said',
     }),
   'x-headgate-max-cost': header(
-    'USD: the output is limited to what this pays for beside the prompt, estimated as body bytes / 4',
+    'USD: no request is charged more, and the output is limited to what this pays for beside the estimated prompt',
     '0.01',
   ),
   'x-headgate-allow-fallback': z

@@ -18,15 +18,17 @@ import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limit
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
-/** What of a request decides its cost. */
-export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequest, 'fields' | 'model'>): RequestSize {
+/** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt */
+function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overheadTokens: number): RequestSize {
   const isFree = endpoint.isFree === true;
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
-    hasMedia: fields.media.present,
+    isBoundByBytes: !fields.media.present && !fields.members.has('previous_response_id'),
+    overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,
     prompts: fields.prompts,
+    contexts: fields.texts,
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
     isLimitKept: isFree || fields.isLimitCommon || model.engine.kind === 'vllm',
@@ -42,14 +44,18 @@ function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { e
   return isAbsent && engine.kind === 'vllm' ? endpoint.outputTokensDefault : null;
 }
 
-export function demandOf({ requestId, endpoint }: Call, request: InferenceRequest): HoldDemand {
+export function demandOf(
+  { overheads }: Pick<PathParts, 'overheads'>,
+  { requestId, endpoint }: Call,
+  request: InferenceRequest,
+): HoldDemand {
   const { caller, fields, model, price, capPicoUsd, endUser } = request;
   return {
     requestId,
     key: keyRefOf(caller),
     spender: spenderOf(caller, endUser),
     model: model.id,
-    size: sizeOf(endpoint, request),
+    size: sizeOf(endpoint, request, overheads.of(model.id)),
     price,
     capPicoUsd,
     extends: fields.stream && !fields.countLags,
@@ -62,13 +68,13 @@ export function demandOf({ requestId, endpoint }: Call, request: InferenceReques
  *   does not pay for the prompt
  */
 export function admit(parts: AdmitParts, call: Call, request: InferenceRequest): Grant | Promise<Grant> {
-  const taken = takeHold(parts.admission, demandOf(call, request));
+  const taken = takeHold(parts.admission, demandOf(parts, call, request));
   return taken instanceof Promise
     ? taken.then((result) => keepGrant(parts, call, result))
     : keepGrant(parts, call, taken);
 }
 
-type AdmitParts = Pick<PathParts, 'admission' | 'budgets' | 'clock'>;
+type AdmitParts = Pick<PathParts, 'admission' | 'budgets' | 'clock' | 'overheads'>;
 
 function keepGrant({ budgets, clock }: AdmitParts, { answer, found, terms }: Call, result: Grant | HoldRefusal): Grant {
   if (!result.ok) {

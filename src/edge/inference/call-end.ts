@@ -1,6 +1,12 @@
-import { heldPicoUsd } from '#core/admission/admission.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
-import { billOf, noUsage, type RequestFacts, type UsageRecord, type UsageSource } from '#core/metering/metering.ts';
+import {
+  type Bill,
+  billOf,
+  noUsage,
+  type RequestFacts,
+  type UsageRecord,
+  type UsageSource,
+} from '#core/metering/metering.ts';
 import type { Call, CallTimings, InferenceRequest } from './call.ts';
 import { countedMax } from './counted-max.ts';
 import { settledClaim } from './idempotent.ts';
@@ -28,24 +34,29 @@ export interface EndMoment {
   readonly sinceEpochMs: number;
 }
 
-/** The record of a request for the books. */
-export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
-  const { requestId, endpoint, clientRequestId, found, timings, terms } = call;
-  const { grant, reuse } = found;
-  const { caller, fields, model, price, endUser } = request;
-  const { stream } = fields;
-  const claim = settledClaim(call);
-  const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOf({
+/** What a request is charged, as far as its hold pays for it by now. */
+export function billOfCall({ endpoint, found, terms }: Call, request: InferenceRequest, outcome: Outcome): Bill {
+  return billOf({
     outcome: outcome.kind,
     usage: outcome.usage,
     usageSource: outcome.usageSource,
-    stream,
+    stream: request.fields.stream,
     generates: endpoint.generates,
     isAtFault: outcome.error !== null && outcome.error.status < 500,
     isWholeOrFree: terms.isWholeOrFree,
-    price,
-    heldPicoUsd: grant === null ? 0n : heldPicoUsd(grant),
+    price: request.price,
+    chargeMaxPicoUsd: found.grant?.hold.chargeMaxPicoUsd ?? 0n,
   });
+}
+
+/** The record of a request for the books. */
+export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
+  const { requestId, endpoint, clientRequestId, found, timings } = call;
+  const { reuse } = found;
+  const { caller, fields, model, price, endUser } = request;
+  const { stream } = fields;
+  const claim = settledClaim(call);
+  const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOfCall(call, request, outcome);
   return {
     id: requestId,
     organizationId: caller.key.organizationId,

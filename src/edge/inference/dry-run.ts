@@ -20,7 +20,7 @@ export async function dryRun(
   request: InferenceRequest,
   allowsFallback: boolean,
 ): Promise<Outcome> {
-  const forecast = await forecastHold(parts.admission, demandOf(call, request));
+  const forecast = await forecastHold(parts.admission, demandOf(parts, call, request));
   if (!forecast.ok) throw forecast.code === 'cap_too_low' ? capError(forecast) : new AppError(forecast.code);
   if (call.terms.showsEachLimit && forecast.view !== null) setEachLimit(call.answer, forecast.view, parts.clock.now());
   const coldStartMs = parts.routing.coldStartMs(request.model);
@@ -49,7 +49,7 @@ async function withFallbacks(parts: PathParts, call: Call, asked: InferenceReque
   let mostPicoUsd = forecast.worstPicoUsd;
   for (const id of asked.model.fallbacks) {
     const request = requestTo(parts, call, asked, id);
-    const other = request === null ? null : await forecastHold(parts.admission, demandOf(call, request));
+    const other = request === null ? null : await forecastHold(parts.admission, demandOf(parts, call, request));
     // One that the cap does not pay for is passed over, as one that is not for the request.
     if (other?.ok !== true) continue;
     fallbacks.push({ model: id, ...costsOf(other) });

@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
-import type { StreamHold } from '#core/admission/admission.ts';
+import type { RequestHold } from '#core/admission/admission.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import { noUsage, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import { noUsage, type StreamMeter, type UsageSource } from '#core/metering/metering.ts';
 import type {
   Aborter,
   AnswerHeaders,
@@ -17,7 +17,13 @@ import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
 import type { SentRequest } from './sent-request.ts';
-import { answerBytesMax, type AnswerCollector, LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
+import {
+  answerBytesMax,
+  type AnswerCollector,
+  type AnswerText,
+  LargeAnswer,
+  type LargeAnswerResult,
+} from './large-answer.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { SlowReader } from './slow-reader.ts';
 import { clientLeft, outOfFunds, type Stop } from './stop.ts';
@@ -46,8 +52,9 @@ export interface RelayJob {
   readonly meter: StreamMeter | null;
   /** What takes in a part of a JSON answer, whatever its size; null for a whole answer. */
   readonly collect: (() => AnswerCollector) | null;
-  readonly hold: StreamHold | null;
-  readonly costText: ((usage: Usage) => string) | null;
+  readonly hold: RequestHold;
+  /** The client asked for `usage.cost`. */
+  readonly wantsCost: boolean;
   /** Headgate started the engine. */
   readonly isOurs: boolean;
   /** The catalog id where the engine calls the model otherwise. */
@@ -242,6 +249,11 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#onOver?.();
   }
 
+  #complete(write: (costText: string | null) => AnswerText, counted: Partial<Outcome> = {}): void {
+    const writeCost = this.#job.wantsCost ? write : null;
+    this.#finish({ kind: 'completed', error: null, last: write(null), writeCost, ...counted });
+  }
+
   #fail(error: AppError, more: Partial<Outcome> = {}): void {
     const stopped = this.#stopped;
     const isOpen = stopped === null && !this.#job.answer.frameSent;
@@ -268,12 +280,12 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #streamData(text: string, meter: StreamMeter): void {
-    const { answer, hold } = this.#job;
+    const { answer, hold, endpoint } = this.#job;
     const wasSent = answer.frameSent;
     const out = meter.feed(text);
     this.#noteFirstFrame(out, meter);
     // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
-    const isPaid = hold === null || hold.covers(meter.inputTokens, meter.likelyTokens);
+    const isPaid = hold.covers(meter.inputTokens, meter.likelyTokens);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
@@ -281,8 +293,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (meter.failure !== null)
       this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
-      if (stopped === null)
-        this.#finish({ kind: 'completed', error: null, last: meter.lastFrames + this.#job.endpoint.answers.streamEnd });
+      if (stopped === null) this.#complete((costText) => meter.lastFrames(costText) + endpoint.answers.streamEnd);
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds(hold));
   }
@@ -295,7 +306,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   /** What the engine makes while nothing of it is read is paid for beforehand, or is not made. */
   async #coverUnread(): Promise<void> {
     const { hold } = this.#job;
-    if (hold === null || (await hold.coverMost()) || this.#job.meter?.finished === true) return;
+    if ((await hold.coverMost()) || this.#job.meter?.finished === true) return;
     this.stop(outOfFunds(hold));
   }
 
@@ -310,8 +321,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #becomeLarge(): void {
-    const { costText, rename, endpoint } = this.#job;
-    const large = new LargeAnswer(endpoint.answers.meterPieces({ costText, rename }));
+    const { rename, endpoint } = this.#job;
+    const large = new LargeAnswer(endpoint.answers.meterPieces({ rename }));
     if (this.#stopped !== null) large.drop();
     large.add(this.#collected);
     this.#collected = '';
@@ -337,11 +348,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #meterJson(): LargeAnswerResult {
     if (this.#large !== null) return this.#large.end();
-    const { costText, rename, endpoint } = this.#job;
-    const metered = endpoint.answers.meterJson(this.#collected, { costText, rename });
-    if (!metered.ok) return metered;
-    const { text, usage, aborted } = metered;
-    return { ok: true, last: text, usage, aborted };
+    const { rename, endpoint } = this.#job;
+    return endpoint.answers.meterJson(this.#collected, { rename });
   }
 
   #jsonEnd(): void {
@@ -353,7 +361,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const usage = metered.usage ?? noUsage;
     const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
     if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
-    else this.#finish({ kind: 'completed', error: null, last: metered.last, usage, usageSource });
+    else this.#complete(metered.write, { usage, usageSource });
   }
 
   /** Whatever the engine has still to say of its count comes first, as long as that is waited for. */

@@ -58,7 +58,7 @@ export async function serveWithFallbacks(
       if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.gone) break;
       const request = requestTo(parts, call, asked, id);
       if (request === null) continue;
-      const moved = await moveHold(parts.admission, last.grant, demandOf(call, request), raisedTo);
+      const moved = await moveHold(parts.admission, last.grant, demandOf(parts, call, request), raisedTo);
       call.stop.throwIfStopped();
       raisedTo = moved.heldMicroUsd;
       if (!moved.ok) continue;
@@ -171,11 +171,11 @@ function putInPlace(call: Call, asked: InferenceRequest, served: Served): void {
   nameFallback(call.answer, served.request.model.id);
 }
 
-async function putBack({ admission }: PathParts, call: Call, served: Served): Promise<void> {
+async function putBack(parts: PathParts, call: Call, served: Served): Promise<void> {
   call.found.fallbackFor = null;
   serveAs(call, served);
   nameNoFallback(call.answer);
-  await moveBack(admission, demandOf(call, served.request));
+  await moveBack(parts.admission, demandOf(parts, call, served.request));
 }
 
 /** From now on it is this model's request, in the books as well. */

@@ -2,6 +2,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
+import { createPromptOverheads } from '#core/admission/admission.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
 import { knownQuery, requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
@@ -52,7 +53,7 @@ export type EndpointPath = (typeof endpoints)[number]['path'];
 /** A request of Node's and the response to it. */
 export type Exchange = Pick<CallOrigin, 'incoming' | 'outgoing'>;
 
-export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver' | 'answerRoom'> {
+export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver' | 'answerRoom' | 'overheads'> {
   readonly fleet: Fleet;
   readonly showLimits: ShowLimits;
   readonly limits: PathParts['limits'] & ReceiveParts['limits'] & { readonly bodiesBytesMax: number };
@@ -67,7 +68,8 @@ export function createInference(parts: InferenceParts): Inference {
   const largeBodies = createLargeBodies(parts.log);
   const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, largeBodies });
   const answerRoom = createAnswerRoom({ bytesMax: parts.limits.bodiesBytesMax });
-  const pathParts: PathParts = { ...parts, running, receiver, answerRoom };
+  const overheads = createPromptOverheads();
+  const pathParts: PathParts = { ...parts, running, receiver, answerRoom, overheads };
   const requests = new Hono<HttpEnv>();
 
   const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange, terms = commonTerms): Call => {

@@ -1,5 +1,5 @@
 import type { Splice } from '#base/json-scan.ts';
-import type { PiecesMeter, Usage } from '#core/metering/metering.ts';
+import type { MeteredJson, PiecesMeter } from '#core/metering/metering.ts';
 
 /** What is sent at the end of an answer: latin1, or the bytes of a large JSON answer in blocks. */
 export type AnswerText = string | readonly Buffer[];
@@ -20,8 +20,9 @@ export function bytesOf(blocks: readonly Buffer[]): number {
   return blocks.reduce((sum, { length }) => sum + length, 0);
 }
 
+/** `write` gives what the client gets, with what it cost where the client asked for that. */
 export type LargeAnswerResult =
-  | { readonly ok: true; readonly last: AnswerText; readonly usage: Usage | null; readonly aborted: boolean }
+  | (MeteredJson & { readonly write: (costText: string | null) => AnswerText })
   | { readonly ok: false };
 
 /** Takes in a JSON answer as it comes, which may be megabytes. */
@@ -103,7 +104,9 @@ export class LargeAnswer implements AnswerCollector {
   end(): LargeAnswerResult {
     const metered = this.#meter.end();
     if (!metered.ok) return metered;
-    return { ...metered, last: spliceBlocks(this.#blocks?.end() ?? [], metered.splices) };
+    const { usage, aborted, splices } = metered;
+    const blocks = this.#blocks?.end() ?? [];
+    return { ok: true, usage, aborted, write: (costText) => spliceBlocks(blocks, splices(costText)) };
   }
 }
 

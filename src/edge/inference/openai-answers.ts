@@ -65,7 +65,7 @@ export const openaiAnswers: AnswerFormat = {
   meterJson,
   meterPieces: createPiecesMeter,
   makeFrames,
-  mergeFrames: (text, { usage, choices }) => mergeFrames(text, usageBody(usage), choices),
+  mergeFrames: (text, { last, usage, choices }) => mergeFrames(text + last, usageBody(usage), choices),
   plainAnswer,
 };
 

@@ -11,6 +11,8 @@ export interface Outcome {
   readonly error: AppError | null;
   /** The last frames of a stream, or the whole JSON answer. */
   readonly last: AnswerText;
+  /** Writes `last` with what the request cost; null where the client did not ask for that. */
+  readonly writeCost: ((costText: string) => AnswerText) | null;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
   /** Nothing of an answer has come, so another replica may be asked. */
@@ -33,6 +35,7 @@ export function outcomeOf({
   kind,
   error,
   last = '',
+  writeCost = null,
   usage = noUsage,
   usageSource = 'none',
   retry = false,
@@ -41,7 +44,7 @@ export function outcomeOf({
   refusedWith = null,
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { kind, error, last, usage, usageSource, retry, unanswered, unreachable, refusedWith, isDoubtful };
+  return { kind, error, last, writeCost, usage, usageSource, retry, unanswered, unreachable, refusedWith, isDoubtful };
 }
 
 /** An answer that costs nothing and counts nothing. */

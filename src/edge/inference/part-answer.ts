@@ -59,10 +59,11 @@ export class PartAnswer implements AnswerCollector {
     const around = this.#pieces.end();
     if (around === null || around.elements !== part.count || around.largest >= part.count) return { ok: false };
     if (!isJson(around.text)) return { ok: false };
-    const metered = answers.meterJson(around.text, { costText: null, rename: null });
+    const metered = answers.meterJson(around.text, { rename: null });
     if (!metered.ok) return metered;
     this.around = around.text;
-    return { ok: true, last: this.#blocks?.end() ?? [], usage: metered.usage, aborted: metered.aborted };
+    const vectors = this.#blocks?.end() ?? [];
+    return { ok: true, write: () => vectors, usage: metered.usage, aborted: metered.aborted };
   }
 }
 

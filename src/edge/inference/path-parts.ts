@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { Admission, HardBudget } from '#core/admission/admission.ts';
+import type { Admission, HardBudget, PromptOverheads } from '#core/admission/admission.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
 import type { UnderWay } from '#core/gateways/gateways.ts';
@@ -18,6 +18,7 @@ import type { ReuseParts } from './reuse.ts';
 export interface PathParts extends RelayParts, ReuseParts {
   readonly authenticator: InferenceAuthenticator;
   readonly admission: Admission;
+  readonly overheads: PromptOverheads;
   readonly budgets: CountedUsers & {
     /** A hard budget refused a request. */
     refused(budget: HardBudget): void;

@@ -4,6 +4,7 @@ import { acceptCaller } from './accept-caller.ts';
 import { admit } from './admit.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
+import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
 import { endUserOf } from './end-user.ts';
 import { serveWithFallbacks } from './fall-back.ts';
@@ -74,6 +75,8 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     outcome = thrownBy(call.stop, error);
   }
   if (call.found.grant === null) await showLimits(parts, call);
+  const covered = coverCost(parts, call, outcome);
+  outcome = covered instanceof Promise ? await covered : covered;
   if (call.found.reuse !== null) outcome = await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();

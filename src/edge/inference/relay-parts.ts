@@ -8,7 +8,7 @@ import { failedBy, type Outcome, outcomeOf, stoppedBy, thrownBy, toInferenceErro
 import { PartAnswer, type WholeBytes } from './part-answer.ts';
 import { PartsRoom } from './parts-room.ts';
 import type { PathParts } from './path-parts.ts';
-import { relay, termsOf } from './relay.ts';
+import { relay, renameOf } from './relay.ts';
 import { routePart } from './route.ts';
 import type { InputPart, SplitInput } from './split-input.ts';
 import { type Stop, StopControl } from './stop.ts';
@@ -226,12 +226,14 @@ class PartsRelay {
       last: outcome?.last ?? '',
       around: answer?.around ?? '',
     }));
-    const joined = joinAnswers(answered, call.endpoint.answers, termsOf(request));
+    const joined = joinAnswers(answered, call.endpoint.answers, { rename: renameOf(request) });
     if (!joined.ok) return this.#breakOff(failedBy(new AppError('upstream_error', { reason: 'engine_answer' })));
-    const { last, usage } = joined;
+    const { write, usage } = joined;
+    const answer = { last: write(null), writeCost: request.fields.wantsCost ? write : null };
     const isCounted = this.#sent.every((part) => part.isCounted);
-    if (usage === null) return outcomeOf({ kind: 'completed', error: null, last });
-    return outcomeOf({ kind: 'completed', error: null, last, usage, usageSource: isCounted ? 'engine' : 'last_seen' });
+    if (usage === null) return outcomeOf({ kind: 'completed', error: null, ...answer });
+    const usageSource = isCounted ? 'engine' : 'last_seen';
+    return outcomeOf({ kind: 'completed', error: null, ...answer, usage, usageSource });
   }
 
   /** What the engines have counted stays on the record, however the request has ended: `billOf` says who pays for it. */

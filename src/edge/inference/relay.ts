@@ -1,8 +1,7 @@
-import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
-import { costOf, type StreamMeterOptions } from '#core/metering/metering.ts';
+import type { StreamMeterOptions } from '#core/metering/metering.ts';
 import type { ReplicaOutcome } from '#core/routing/routing.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
@@ -96,7 +95,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
   const { key } = caller;
   const { replica } = lease;
   const trace = call.trace.toEngine(model, replica.id);
-  const { costText, rename } = termsOf(request);
+  const rename = renameOf(request);
   return {
     requestId,
     endpoint,
@@ -116,12 +115,10 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     headerLines: engineHeaders(requestId, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     outlivesClient: stop.outlivesClient,
-    meter: fields.stream
-      ? endpoint.answers.meterStream({ ...meterOptions(call, request, replica), costText, rename })
-      : null,
+    meter: fields.stream ? endpoint.answers.meterStream({ ...meterOptions(call, request, replica), rename }) : null,
     collect: part === null ? null : () => part.collect(),
-    hold: grant.streamHold,
-    costText,
+    hold: grant.hold,
+    wantsCost: fields.wantsCost,
     isOurs: isOurs(model),
     rename,
     onFirstByte: () => {
@@ -147,14 +144,8 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
 /** Headgate started its engine. */
 const isOurs = ({ engine }: Model): boolean => engine.driver.type !== 'external';
 
-/** What a client reads otherwise in an answer than its engine wrote it. */
-export function termsOf({ fields, model, price }: InferenceRequest): Pick<RelayJob, 'costText' | 'rename'> {
-  return {
-    costText: fields.wantsCost ? (usage) => formatUsd(costOf(usage, price)) : null,
-    // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
-    rename: isOurs(model) ? null : model.id,
-  };
-}
+/** An external engine may name another model than the one that it was asked for, such as a path or a date. */
+export const renameOf = ({ model }: InferenceRequest): RelayJob['rename'] => (isOurs(model) ? null : model.id);
 
 /** An adapter has a name of its own beside that of its base. */
 const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): string =>
@@ -163,11 +154,11 @@ const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): st
 /** Written out: a copy of the fields would keep the body for as long as the stream runs. */
 function meterOptions(
   { endpoint }: Call,
-  { fields: { wantsUsage, wantsRunningUsage, choices, prompts } }: InferenceRequest,
+  { fields: { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts } }: InferenceRequest,
   { forcedUsage }: Replica,
-): Omit<StreamMeterOptions, 'costText' | 'rename'> {
+): Omit<StreamMeterOptions, 'rename'> {
   const mayCountOnFinish = !forcedUsage && endpoint.mayCountOnFinish;
-  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
+  return { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts, mayCountOnFinish };
 }
 
 /** Nothing is handed on of a client's own headers. */

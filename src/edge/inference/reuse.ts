@@ -105,8 +105,8 @@ function shapeAnswer(
   const costText = wantsCost ? formatUsd(0n) : null;
   if (stream) return answers.makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + answers.streamEnd;
   if (costText === null) return text;
-  const shaped = answers.meterJson(text, { costText: () => costText, rename: null });
-  return shaped.ok ? shaped.text : text;
+  const shaped = answers.meterJson(text, { rename: null });
+  return shaped.ok ? shaped.write(costText) : text;
 }
 
 /** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */

@@ -4,7 +4,6 @@ import { estimateTokens } from '#core/admission/admission.ts';
 import { findFlag, type Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Lease } from '#core/fleet/fleet.ts';
 import type { FlexRefusal, FlexRequest, Routing, WaitingRequest } from '#core/routing/routing.ts';
-import { sizeOf } from './admit.ts';
 import { affinityOf } from './affinity.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { upstreamBusy } from './engine-error.ts';
@@ -118,13 +117,15 @@ export async function waitForOther(
  */
 async function whileWaiting<T>(
   { observer, clock }: LeaseParts,
-  { endpoint, found, stop, timings, part }: Call,
+  { found, stop, timings, part }: Call,
   request: InferenceRequest,
   take: (waiting: WaitingRequest) => Promise<T>,
 ): Promise<T> {
   const { caller, model } = request;
-  const perChoiceMax = found.grant?.outputTokensMax ?? model.contextLength;
-  const size = sizeOf(endpoint, request);
+  const { grant } = found;
+  if (grant === null) throw new Error('a request that was not admitted waits for a replica');
+  const perChoiceMax = grant.outputTokensMax ?? model.contextLength;
+  const { size } = grant;
   const bodyBytes = part === null ? size.bodyBytes : part.input.end - part.input.start;
   const tokens = estimateTokens({ ...size, bodyBytes }, perChoiceMax);
   const sinceMs = clock.monotonicMs();

@@ -1,7 +1,7 @@
 import type { Settlement } from '#core/admission/admission.ts';
 import { nothingUsed, type UsageRecord, usedBy } from '#core/metering/metering.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
-import { type Call, type InferenceRequest, isBooked } from './call.ts';
+import { type Call, isBooked } from './call.ts';
 import { chargedBefore, type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { leaveUnderWay } from './under-way.ts';
@@ -23,7 +23,8 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   let reported = outcome;
   let record: UsageRecord | null = null;
   if (found.request !== null && isBooked(found)) {
-    record = await coveredRecord(parts, call, found.request, outcome);
+    const now = { monotonicMs: parts.clock.monotonicMs(), sinceEpochMs: parts.clock.now() };
+    record = recordOf(call, found.request, outcome, now);
     reported = await settle(parts, call, outcome, record);
   } else countRefusal(parts, call, outcome);
   held.leave?.();
@@ -33,23 +34,6 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   const summary = summaryOf(call, { reported, status, record }, parts.clock.monotonicMs());
   parts.observer.ended(summary, trace, reported.error?.cause);
   return reported;
-}
-
-/** What an answer costs beyond its hold is not charged: an extension on its way is waited for. */
-async function coveredRecord(
-  { clock }: FinishParts,
-  call: Call,
-  request: InferenceRequest,
-  outcome: Outcome,
-): Promise<UsageRecord> {
-  const make = (): UsageRecord =>
-    recordOf(call, request, outcome, { monotonicMs: clock.monotonicMs(), sinceEpochMs: clock.now() });
-  const record = make();
-  const streamHold = call.found.grant?.streamHold ?? null;
-  const covering = streamHold === null ? null : streamHold.cover(record.costPicoUsd + record.writtenOffPicoUsd);
-  if (covering === null) return record;
-  await covering;
-  return make();
 }
 
 function answer({ answer: client, found }: Call, { kind, error, last }: Outcome): void {

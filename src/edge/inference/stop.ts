@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import type { StreamHold } from '#core/admission/admission.ts';
+import type { RequestHold } from '#core/admission/admission.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import { budgetUsedUp } from './budget-error.ts';
 
@@ -74,12 +74,16 @@ export class StopControl {
 }
 
 /** Where nobody knows what wallet and budgets have, a stream ends with its hold all the same. */
-export function outOfFunds(hold: StreamHold | null): Stop {
-  if (hold?.isUnknown === true) {
+export function outOfFunds(hold: Pick<RequestHold, 'exhausted' | 'isCapped' | 'isUnknown'>): Stop {
+  if (hold.isCapped) {
+    const message = 'x-headgate-max-cost is used up; the answer ends here.';
+    return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'max_cost' }) };
+  }
+  if (hold.isUnknown) {
     const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
     return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
   }
-  if (hold !== null && hold.exhausted !== null) return { kind: 'ended', error: budgetUsedUp(hold.exhausted) };
+  if (hold.exhausted !== null) return { kind: 'ended', error: budgetUsedUp(hold.exhausted) };
   const message = 'The balance is used up; the answer ends here.';
   return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

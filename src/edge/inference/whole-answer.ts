@@ -10,7 +10,11 @@ export interface AnsweredPart {
 }
 
 export type WholeAnswer =
-  | { readonly ok: true; readonly last: readonly Buffer[]; readonly usage: Usage | null }
+  | {
+      readonly ok: true;
+      readonly usage: Usage | null;
+      readonly write: (costText: string | null) => readonly Buffer[];
+    }
   | { readonly ok: false };
 
 /**
@@ -21,17 +25,25 @@ export type WholeAnswer =
 export function joinAnswers(
   parts: readonly AnsweredPart[],
   answers: Pick<AnswerFormat, 'meterJson'>,
-  options: Pick<JsonMeterOptions, 'costText' | 'rename'>,
+  options: Pick<JsonMeterOptions, 'rename'>,
 ): WholeAnswer {
   const metered = answers.meterJson(withSum(parts), options);
   if (!metered.ok) return { ok: false };
-  const scan = scanDocument(metered.text);
-  const data = scan.ok ? scan.members.find(({ key }) => key === 'data') : undefined;
-  if (data === undefined) return { ok: false };
-  const head = Buffer.from(metered.text.slice(0, data.valueStart + 1), 'latin1');
-  const tail = Buffer.from(metered.text.slice(data.valueStart + 1), 'latin1');
+  if (dataAt(metered.write(null)) === null) return { ok: false };
   const vectors = parts.flatMap(({ last }) => (typeof last === 'string' ? [Buffer.from(last, 'latin1')] : last));
-  return { ok: true, last: [head, ...vectors, tail], usage: metered.usage };
+  const write = (costText: string | null): readonly Buffer[] => {
+    const text = metered.write(costText);
+    const at = dataAt(text) ?? text.length;
+    return [Buffer.from(text.slice(0, at), 'latin1'), ...vectors, Buffer.from(text.slice(at), 'latin1')];
+  };
+  return { ok: true, usage: metered.usage, write };
+}
+
+/** Offset behind the bracket that opens the list of vectors. */
+function dataAt(text: string): number | null {
+  const scan = scanDocument(text);
+  const data = scan.ok ? scan.members.find(({ key }) => key === 'data') : undefined;
+  return data === undefined ? null : data.valueStart + 1;
 }
 
 /** What the first engine wrote, with the usage of all. */

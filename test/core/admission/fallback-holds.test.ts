@@ -28,7 +28,9 @@ const demandFor = (requestId: string, model: string, perToken: bigint, follows: 
   model,
   size: {
     bodyBytes: 100,
-    hasMedia: false,
+    isBoundByBytes: true,
+    overheadTokens: 0,
+    contexts: 1,
     inputs: 'prompts',
     prompts: 1,
     choices: 1,

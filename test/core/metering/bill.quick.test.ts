@@ -25,7 +25,7 @@ const complete: Served = {
   isAtFault: false,
   isWholeOrFree: false,
   price,
-  heldPicoUsd: full,
+  chargeMaxPicoUsd: full,
 };
 /** An engine failed after some of it was computed. */
 const embedding: Partial<Served> = { outcome: 'failed', stream: false, generates: false };
@@ -37,7 +37,7 @@ describe('the bill of a request', () => {
     ['a client that left before the first token', { outcome: 'aborted', usage: { ...usage, outputTokens: 0 } }],
     ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
     ['a key that was revoked before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
-    ['an answer of the response cache', { usage: noUsage, heldPicoUsd: 0n }],
+    ['an answer of the response cache', { usage: noUsage, chargeMaxPicoUsd: 0n }],
   ])('is nothing for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject(nothing);
   });
@@ -85,14 +85,14 @@ describe('the bill of a request', () => {
       generates: fc.boolean(),
       isAtFault: fc.boolean(),
       isWholeOrFree: fc.boolean(),
-      heldPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
+      chargeMaxPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
     });
     fc.assert(
       fc.property(served, ({ usage: { inputTokens, outputTokens }, ...rest }) => {
         const counted = { inputTokens, cachedTokens: inputTokens >> 1, outputTokens, reasoningTokens: 0 };
         const bill = billOf({ ...rest, usage: counted, price });
         expect(bill.costPicoUsd).toBeGreaterThanOrEqual(0n);
-        expect(bill.costPicoUsd).toBeLessThanOrEqual(rest.heldPicoUsd);
+        expect(bill.costPicoUsd).toBeLessThanOrEqual(rest.chargeMaxPicoUsd);
         expect(bill.costPicoUsd + bill.writtenOffPicoUsd).toBe(costOf(bill.usage, price));
       }),
     );

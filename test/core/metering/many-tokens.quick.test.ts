@@ -6,7 +6,7 @@ import { createMessagesMeter, createResponsesMeter } from '#core/metering/meteri
 const options = {
   wantsUsage: true,
   wantsRunningUsage: false,
-  costText: null,
+  wantsCost: false,
   rename: null,
   choices: 1,
   prompts: 1,

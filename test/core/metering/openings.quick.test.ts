@@ -6,7 +6,7 @@ import { createMessagesMeter, createResponsesMeter } from '#core/metering/meteri
 const options = {
   wantsUsage: true,
   wantsRunningUsage: false,
-  costText: null,
+  wantsCost: false,
   rename: null,
   choices: 1,
   prompts: 1,
@@ -88,7 +88,7 @@ describe('of a message', () => {
     meter.feed(start + delta + count + ping);
     expect(meter.failure).toBeNull();
     meter.feed(stop);
-    expect(meter.lastFrames).toBe(count + ping + stop);
+    expect(meter.lastFrames(null)).toBe(count + ping + stop);
     const other = createMessagesMeter(options);
     other.feed(start + delta + count);
     for (let read = 0; read < 300 && other.failure === null; read += 1) other.feed(times(100, () => ping));

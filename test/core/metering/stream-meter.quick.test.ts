@@ -24,7 +24,7 @@ const streams = readdirSync(new URL('forced-usage/', folder))
 const silent = {
   wantsUsage: false,
   wantsRunningUsage: false,
-  costText: null,
+  wantsCost: false,
   rename: null,
   mayCountOnFinish: false,
   choices: 1,
@@ -126,9 +126,11 @@ describe('the meter of a stream', () => {
       ...silent,
       ...shapeOf(stream.body),
       wantsUsage: true,
-      costText: () => '0.00042',
+      wantsCost: true,
     });
-    const out = meter.feed(stream.text);
+    const begin = meter.feed(stream.text);
+    expect(begin).not.toContain('"usage"');
+    const out = begin + meter.lastFrames('0.00042');
     expect(finalUsage(out)).toEqual({ ...(finalUsage(stream.text) as object), cost: 0.00042 });
     expect(out.split('"usage"')).toHaveLength(2);
     expect(out.split('"cost":0.00042')).toHaveLength(2);
@@ -240,7 +242,7 @@ describe('the meter of a stream', () => {
     const usage = `{"prompt_tokens":3,"completion_tokens":${tokens}}`;
     const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":${usage}}\n\n`;
     const last = `data: {"choices":[],"usage":${usage}}\n\n`;
-    const meter = createStreamMeter({ ...silent, wantsUsage: true, costText: () => '0.5' });
+    const meter = createStreamMeter({ ...silent, wantsUsage: true });
     expect(meter.feed(`${chunk}${last}data: [DONE]\n\n`)).toBe(`${chunk.replace(`,"usage":${usage}`, '')}${last}`);
     expect(meter).toMatchObject({ done: true, failure: null, outputTokens: 0 });
     expect(meter.usage()).toEqual({
@@ -248,11 +250,9 @@ describe('the meter of a stream', () => {
       usage: { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 },
     });
     const json = `{"choices":[],"usage":${usage}}`;
-    expect(meterJson(json, { costText: () => '0.5', rename: null })).toMatchObject({
-      ok: true,
-      text: json,
-      usage: null,
-    });
+    const metered = meterJson(json, { rename: null });
+    expect(metered).toMatchObject({ ok: true, usage: null });
+    expect(metered.ok && metered.write(null)).toBe(json);
   });
 
   it('falls back on what an engine had counted before it counted what cannot be', () => {
@@ -266,8 +266,8 @@ describe('the meter of a stream', () => {
     const usage = { prompt_tokens: 3, completion_tokens: 2 };
     for (const error of [{ message: 'EngineCore died' }, 'it died']) {
       const text = JSON.stringify({ choices: [], error, usage });
-      expect(meterJson(text, { costText: null, rename: null })).toMatchObject({ ok: true, aborted: true });
-      const pieces = createPiecesMeter({ costText: null, rename: null });
+      expect(meterJson(text, { rename: null })).toMatchObject({ ok: true, aborted: true });
+      const pieces = createPiecesMeter({ rename: null });
       pieces.feed(text);
       expect(pieces.end()).toMatchObject({ ok: true, aborted: true });
     }
@@ -276,12 +276,13 @@ describe('the meter of a stream', () => {
       error: null,
       usage,
     });
-    expect(meterJson(fine, { costText: null, rename: null })).toMatchObject({ ok: true, aborted: false });
+    expect(meterJson(fine, { rename: null })).toMatchObject({ ok: true, aborted: false });
   });
 
   it('puts the cost in the place of one that the engine has put there', () => {
-    const meter = createStreamMeter({ ...silent, wantsUsage: true, costText: () => '0.5' });
-    const out = meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
+    const meter = createStreamMeter({ ...silent, wantsUsage: true, wantsCost: true });
+    meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
+    const out = meter.lastFrames('0.5');
     expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
   });
 

@@ -1,0 +1,208 @@
+import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
+import { promptTokenPrice, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
+import type { Admission, Extension, HardBudget } from './contract.ts';
+import { ceilingCost, type CostCeiling } from './request-cost.ts';
+
+/**
+ * The hold of a running request. It is a guess, and never the bill: it is extended while a stream runs, before what it
+ * pays for is used up, and at the end of each request to what that costs. A request is charged at most its hold, so the
+ * rest is written off only where wallet, budgets or the caller's cap have nothing more.
+ */
+export interface RequestHold {
+  /** In pico-dollars, extensions included. */
+  readonly heldPicoUsd: bigint;
+  /** What may be charged now, in pico-dollars: what is held, up to the ceiling of the request. */
+  readonly chargeMaxPicoUsd: bigint;
+  /** Takes the counts of a stream so far; false when the next token is not paid for. */
+  covers(inputTokens: number, outputTokens: number): boolean;
+  /** Nobody could say if the wallet has more, when it was asked last. */
+  readonly isUnknown: boolean;
+  /** The budget that had nothing more, when it was asked last; null where it was the wallet. */
+  readonly exhausted: HardBudget | null;
+  /** The caller's cap is used up, so that nobody was asked for more. */
+  readonly isCapped: boolean;
+  /**
+   * Holds what the whole answer costs, up to the ceiling of the request, as far as wallet and budgets have it.
+   * @returns null where nothing must be waited for
+   */
+  cover(costPicoUsd: bigint): Promise<void> | null;
+  /**
+   * Holds all that a stream will likely come to, for while nobody counts what its engine makes.
+   * @returns whether that is paid for
+   */
+  coverMost(): Promise<boolean>;
+}
+
+export interface RequestHoldOptions {
+  readonly admission: Admission;
+  readonly requestId: string;
+  readonly heldMicroUsd: bigint;
+  readonly price: TokenPrice;
+  /** Tokens of all its prompts that it holds for, until one is counted. */
+  readonly promptTokens: bigint;
+  readonly prompts: number;
+  /** Choices over all prompts. */
+  readonly choices: number;
+  /** Output tokens over all choices at which the engine stops by itself. */
+  readonly outputTokensMax: number;
+  readonly ceiling: CostCeiling;
+}
+
+/** Choices make one token each per step of the engine, and some steps pass while an extension is asked for. */
+const extendAheadTokens = 128;
+
+/** The money of a hold, and more of it on its way. */
+class HeldMoney {
+  microUsd: bigint;
+  /** Wallet or budget has nothing more. */
+  isExhausted = false;
+  /** It is this budget that has not. */
+  exhausted: HardBudget | null = null;
+  /** Nobody could say whether it has. */
+  isUnknown = false;
+  #extending: Promise<void> | null = null;
+  readonly #options: RequestHoldOptions;
+  readonly #onAdded: () => void;
+
+  constructor(options: RequestHoldOptions, onAdded: () => void) {
+    this.microUsd = options.heldMicroUsd;
+    this.#options = options;
+    this.#onAdded = onAdded;
+  }
+
+  get picoUsd(): bigint {
+    return this.microUsd * PICO_PER_MICRO;
+  }
+
+  get isExtending(): boolean {
+    return this.#extending !== null;
+  }
+
+  extend(picoUsd: bigint): void {
+    const { admission, requestId } = this.#options;
+    const answer = admission.extend(requestId, ceilToMicroUsd(picoUsd));
+    if (!(answer instanceof Promise)) return this.#added(answer);
+    this.#extending = answer.then(
+      (microUsd) => this.#added(microUsd),
+      () => this.#added(null),
+    );
+  }
+
+  /** Waits for what is on its way, and asks for what is missing then: what was used up may have been filled since. */
+  async cover(costPicoUsd: bigint): Promise<void> {
+    await this.#extending;
+    if (costPicoUsd > this.picoUsd) this.extend(costPicoUsd - this.picoUsd);
+    await this.#extending;
+  }
+
+  #added(microUsd: Extension): void {
+    this.#extending = null;
+    this.isUnknown = microUsd === null;
+    if (typeof microUsd === 'bigint') this.microUsd += microUsd;
+    else this.exhausted = microUsd;
+    if (microUsd === 0n || this.exhausted !== null) this.isExhausted = true;
+    this.#onAdded();
+  }
+}
+
+const lesser = (a: bigint, b: bigint): bigint => (a < b ? a : b);
+
+export function createRequestHold(options: RequestHoldOptions): RequestHold {
+  return new TokenHold(options);
+}
+
+/** A hold by the tokens that it pays for. */
+class TokenHold implements RequestHold {
+  readonly #options: RequestHoldOptions;
+  readonly #money: HeldMoney;
+  readonly #ceilingPicoUsd: bigint;
+  #promptTokens: bigint;
+  #promptKnown = false;
+  /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
+  #paidTokens: number;
+
+  constructor(options: RequestHoldOptions) {
+    this.#options = options;
+    this.#ceilingPicoUsd = ceilingCost(options.ceiling, options.price);
+    this.#promptTokens = options.promptTokens;
+    this.#money = new HeldMoney(options, () => {
+      this.#paidTokens = this.#countPaid();
+    });
+    this.#paidTokens = this.#countPaid();
+  }
+
+  get heldPicoUsd(): bigint {
+    return this.#money.picoUsd;
+  }
+
+  get chargeMaxPicoUsd(): bigint {
+    return lesser(this.#money.picoUsd, this.#ceilingPicoUsd);
+  }
+
+  get isUnknown(): boolean {
+    return this.#money.isUnknown;
+  }
+
+  get exhausted(): HardBudget | null {
+    return this.#money.exhausted;
+  }
+
+  get isCapped(): boolean {
+    const { capPicoUsd } = this.#options.ceiling;
+    return capPicoUsd !== null && this.#money.picoUsd >= capPicoUsd;
+  }
+
+  covers(inputTokens: number, outputTokens: number): boolean {
+    const money = this.#money;
+    // With several prompts, a running count is of one of them.
+    if (!this.#promptKnown && inputTokens > 0 && this.#options.prompts === 1) this.#notePrompt(inputTokens);
+    if (outputTokens + extendAheadTokens * this.#options.choices <= this.#paidTokens) return true;
+    if (!money.isExtending && !money.isExhausted) this.#extend(outputTokens);
+    // The last token that a cap pays for may be the last one that was asked for.
+    if (outputTokens < this.#paidTokens || (this.isCapped && outputTokens === this.#paidTokens)) return true;
+    // While the answer to an extension is on its way nothing says yet that the wallet cannot pay.
+    return money.isExtending && !money.isUnknown;
+  }
+
+  cover(costPicoUsd: bigint): Promise<void> | null {
+    const wanted = lesser(costPicoUsd, this.#ceilingPicoUsd);
+    return wanted <= this.#money.picoUsd && !this.#money.isExtending ? null : this.#money.cover(wanted);
+  }
+
+  async coverMost(): Promise<boolean> {
+    const most = this.#costWith(this.#options.outputTokensMax);
+    await this.cover(most);
+    return most <= this.#money.picoUsd;
+  }
+
+  #notePrompt(tokens: number): void {
+    this.#promptKnown = true;
+    this.#promptTokens = lesser(BigInt(tokens), this.#options.ceiling.promptTokens);
+    this.#paidTokens = this.#countPaid();
+  }
+
+  /** What it costs with so many output tokens, as far as it may be charged. */
+  #costWith(outputTokens: number): bigint {
+    const { price, outputTokensMax } = this.#options;
+    const output = BigInt(Math.min(outputTokens, outputTokensMax)) * price.outputPerMTokMicroUsd;
+    return lesser(this.#ceilingPicoUsd, this.#promptTokens * promptTokenPrice(price) + output);
+  }
+
+  #countPaid(): number {
+    const { price, outputTokensMax } = this.#options;
+    if (price.outputPerMTokMicroUsd === 0n) return Number.POSITIVE_INFINITY;
+    const left = this.chargeMaxPicoUsd - this.#promptTokens * promptTokenPrice(price);
+    const paid = left <= 0n ? 0 : Number(left / price.outputPerMTokMicroUsd);
+    return paid >= outputTokensMax ? Number.POSITIVE_INFINITY : paid;
+  }
+
+  /**
+   * To a step beyond what is made: one read of a fast engine's answer may bring more tokens than a step. A prompt that
+   * has more tokens than was held for is paid on the way.
+   */
+  #extend(outputTokens: number): void {
+    const stepTokens = this.#options.choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
+    const missing = this.#costWith(Math.max(outputTokens, this.#paidTokens) + stepTokens) - this.#money.picoUsd;
+    if (missing > 0n) this.#money.extend(missing);
+  }
+}

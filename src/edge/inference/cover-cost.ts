@@ -1,0 +1,35 @@
+import { formatUsd } from '#base/money.ts';
+import type { Grant } from '#core/admission/admission.ts';
+import { billOfCall } from './call-end.ts';
+import type { Call, InferenceRequest } from './call.ts';
+import type { Outcome } from './outcome.ts';
+import type { PathParts } from './path-parts.ts';
+
+type CoverParts = Pick<PathParts, 'overheads'>;
+
+/**
+ * Extends the hold of an admitted request to what its answer costs, as far as wallet, budgets and the caller's cap pay
+ * for that, and writes the charge into the answer where the client asked for it: client and record have one number.
+ */
+export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outcome | Promise<Outcome> {
+  const { request, grant } = call.found;
+  if (request === null || grant === null) return outcome;
+  learnOverhead(parts, request, grant, outcome);
+  const covering = grant.hold.cover(billOfCall(call, request, outcome).duePicoUsd);
+  const write = (): Outcome => withCost(call, request, outcome);
+  return covering === null ? write() : covering.then(write);
+}
+
+function withCost(call: Call, request: InferenceRequest, outcome: Outcome): Outcome {
+  if (outcome.writeCost === null) return outcome;
+  return { ...outcome, last: outcome.writeCost(formatUsd(billOfCall(call, request, outcome).costPicoUsd)) };
+}
+
+function learnOverhead(
+  { overheads }: CoverParts,
+  { model }: InferenceRequest,
+  { size }: Grant,
+  outcome: Outcome,
+): void {
+  if (outcome.usageSource === 'engine') overheads.learn(model.id, size, outcome.usage.inputTokens);
+}
