@@ -5,7 +5,7 @@ import { median } from './statistics.ts';
 
 /**
  * `npm run bench:costs -- --nodes 10000 --per-node 12`: fills the database of DATABASE_URL with nodes that were held for
- * a year, `--per-cluster` of them in each cluster, then measures over HTTP how long the cost reports take of the gateway of HEADGATE_URL, which is on that
+ * a year, `--per-cluster` of them in each cluster, at `--cards` dated rate cards of each of four profiles, then measures over HTTP how long the cost reports take of the gateway of HEADGATE_URL, which is on that
  * database, for the platform administrator whose management key is in HEADGATE_API_KEY. `--nodes 0` adds nothing.
  * `--tries` of each report are asked for one after the other, after one that does not count; meanwhile another request
  * is asked for again and again, and the longest that one of them took is what a report stands in the way.
@@ -16,6 +16,7 @@ const { values } = parseArgs({
     nodes: { type: 'string', default: '10000' },
     'per-node': { type: 'string', default: '12' },
     'per-cluster': { type: 'string', default: '50' },
+    cards: { type: 'string', default: '81' },
     tries: { type: 'string', default: '9' },
   },
 });
@@ -27,10 +28,11 @@ function whole(name: keyof typeof values, least: number): number {
   return number;
 }
 
-const [nodes, perNode, perCluster, tries] = [
+const [nodes, perNode, perCluster, cards, tries] = [
   whole('nodes', 0),
   whole('per-node', 1),
   whole('per-cluster', 1),
+  whole('cards', 1),
   whole('tries', 1),
 ];
 const base = process.env['HEADGATE_URL'] ?? 'http://127.0.0.1:8080';
@@ -42,7 +44,7 @@ const fromMs = toMs - 365 * dayMs;
 async function fill(url: string): Promise<void> {
   const db = connectDb(url, { poolMax: 1 });
   try {
-    if (nodes > 0) await seedCosts(db.sql, { nodes, perNode, perCluster, fromMs, toMs });
+    if (nodes > 0) await seedCosts(db.sql, { nodes, perNode, perCluster, cards, fromMs, toMs });
     const [held] = await db.sql<{ nodes: string; intervals: string }[]>`
       select count(distinct node_id)::text as nodes, count(*)::text as intervals from usage_intervals`;
     console.log(`${held?.nodes ?? ''} nodes in ${held?.intervals ?? ''} intervals`);

@@ -1,13 +1,15 @@
 import type { Sql } from 'postgres';
 import { uuidv7 } from '#base/id.ts';
 
-/** Nodes of several organizations that were held for a year, with gaps, at prices that changed each quarter. */
+/** Nodes of several organizations that were held for a year, with gaps, at prices that changed now and then. */
 export interface CostsPlan {
   readonly nodes: number;
   /** Intervals of each node. */
   readonly perNode: number;
   /** Nodes of each cluster. */
   readonly perCluster: number;
+  /** Dated rate cards of each profile, one after the other. */
+  readonly cards: number;
   /** Milliseconds since the Unix epoch. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -19,7 +21,10 @@ const clustersPerOrganization = 10;
 const profiles = ['h100-8x', 'a100-8x', 'l40s-4x', 'cpu'];
 
 /** Adds nodes, rate cards and conversion rates to whatever is there; the names of the profiles begin with `bench `. */
-export async function seedCosts(sql: Sql, { nodes, perNode, perCluster, fromMs, toMs }: CostsPlan): Promise<void> {
+export async function seedCosts(
+  sql: Sql,
+  { nodes, perNode, perCluster, cards, fromMs, toMs }: CostsPlan,
+): Promise<void> {
   const run = uuidv7();
   const clusters = Math.ceil(nodes / perCluster);
   const organizations = Array.from({ length: Math.ceil(clusters / clustersPerOrganization) }, () => uuidv7());
@@ -40,7 +45,8 @@ export async function seedCosts(sql: Sql, { nodes, perNode, perCluster, fromMs, 
     from json_to_recordset(${JSON.stringify(snapshots)}::text::json) as t(organization_id uuid, organization_name text,
       cluster_id text, cluster_name text, hardware_profile text)
     returning id, hardware_profile`;
-  await seedPrices(sql, [...new Set(snapshots.map(({ hardware_profile: profile }) => profile))], fromMs);
+  const used = [...new Set(snapshots.map(({ hardware_profile: profile }) => profile))];
+  await seedPrices(sql, used, { cards, fromMs, toMs });
   const ids = `{${made.map(({ id }) => id).join(',')}}`;
   for (let first = 0; first < nodes; first += nodesAtOnce) {
     const last = Math.min(nodes, first + nodesAtOnce) - 1;
@@ -56,16 +62,19 @@ export async function seedCosts(sql: Sql, { nodes, perNode, perCluster, fromMs, 
   await sql.unsafe('analyze usage_intervals, usage_snapshots');
 }
 
-const quarterMs = 91 * 86_400_000;
-
-async function seedPrices(sql: Sql, hardwareProfiles: readonly string[], fromMs: number): Promise<void> {
+async function seedPrices(
+  sql: Sql,
+  hardwareProfiles: readonly string[],
+  { cards: count, fromMs, toMs }: Pick<CostsPlan, 'cards' | 'fromMs' | 'toMs'>,
+): Promise<void> {
+  const begin = (card: number): string => new Date(fromMs + Math.floor(((toMs - fromMs) * card) / count)).toISOString();
   const cards = hardwareProfiles.flatMap((profile) =>
-    [0, 1, 2, 3].map((quarter) => ({
+    Array.from({ length: count }, (_, card) => ({
       id: uuidv7(),
       hardware_profile: profile,
-      gpu_hour: `2.${49 + quarter}99999999`,
-      effective_from: new Date(fromMs + quarter * quarterMs).toISOString(),
-      effective_to: quarter === 3 ? null : new Date(fromMs + (quarter + 1) * quarterMs).toISOString(),
+      gpu_hour: `2.${49 + (card % 50)}99999999`,
+      effective_from: begin(card),
+      effective_to: card === count - 1 ? null : begin(card + 1),
     })),
   );
   await sql`

@@ -18,6 +18,9 @@ export function emailProblem(email: string): string | null {
     return 'must not contain spaces or control characters';
   }
   const [local = '', domain = '', ...more] = key.split('@');
-  const isAddress = local !== '' && more.length === 0 && /^[^.]+(?:\.[^.]+)+$/.test(domain);
+  // RFC 5322, atext and dots: quoted names and comments are valid, and nobody has such an address.
+  const isLocal = /^[\p{L}\p{M}\p{N}!#$%&'*+/=?^_`{|}~.-]+$/u.test(local);
+  const isDomain = /^[\p{L}\p{M}\p{N}-]+(?:\.[\p{L}\p{M}\p{N}-]+)+$/u.test(domain);
+  const isAddress = isLocal && isDomain && more.length === 0;
   return isAddress ? null : 'must be an address such as ada@example.com';
 }

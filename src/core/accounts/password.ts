@@ -3,6 +3,8 @@ import { promisify } from 'node:util';
 import { AppError } from '#base/errors.ts';
 import { FairTurns, NoTurnError } from '#base/fair-turns.ts';
 import { TooManyWaitError } from '#base/turns.ts';
+import { isCommonPassword } from './common-passwords.ts';
+import { emailKeyOf } from './email.ts';
 
 /**
  * Passwords as argon2id, parameters in the text, in the PHC string format
@@ -52,13 +54,18 @@ export const decoyHash = phcOf(randomBytes(16), randomBytes(tagBytes));
 /** Characters of a new password; the first start takes longer ones. */
 export const passwordCharacters = { min: 8, max: 128 } as const;
 
-/** What is wrong with a new password, as it goes on after the field's name; null where nothing is. */
-export function passwordProblem(text: string): string | null {
+/**
+ * Finds what is wrong with a new password, as it goes on after the field's name; null where nothing is.
+ * @param email whose password it becomes; null where that is not known
+ */
+export function passwordProblem(text: string, email: string | null = null): string | null {
   const { length } = Array.from(text);
   const { min, max } = passwordCharacters;
   if (length < min || length > max) return `must have ${min} to ${max} characters`;
   if (text.includes('\0')) return 'must not contain NUL characters';
-  return text.isWellFormed() ? null : 'must be well-formed Unicode';
+  if (!text.isWellFormed()) return 'must be well-formed Unicode';
+  if (email !== null && emailKeyOf(text) === emailKeyOf(email)) return 'must not be the email address';
+  return isCommonPassword(text) ? 'is one of the most common passwords: choose another one' : null;
 }
 
 /**

@@ -206,9 +206,10 @@ function toCurrency(line: string, minorUnits: number): Currency {
 
 const byCode = new Map(currencies.map((currency) => [currency.code, currency]));
 
-/** @param code in any case. @returns null for what is no currency to bill in */
+/** Finds a currency by its code in any case. Null for what is no currency to bill in. */
 export function findCurrency(code: string): Currency | null {
-  return byCode.get(code.toUpperCase()) ?? null;
+  // Capitals of some other letters are ASCII: the dotless "ı" becomes "I".
+  return /^[A-Za-z]{3}$/.test(code) ? (byCode.get(code.toUpperCase()) ?? null) : null;
 }
 
 /** Decimal places of an amount. @throws Error for a code that is not in the table: rows of ours have been checked */

@@ -63,8 +63,10 @@ export async function* readEdgeSums(
   borders: readonly number[],
 ): AsyncGenerator<readonly EdgeSums[]> {
   const { fromMs, toMs, organizationIds, source } = scope;
-  const [from, to, segments] = [String(fromMs), String(toMs), `{${borders.join(',')}}`];
+  const [from, to] = [String(fromMs), String(toMs)];
   // Parameters are text, which Postgres casts: the driver would ask for types of arrays first.
+  // A subquery is evaluated once; the cast alone would parse the list again for every interval.
+  const segments = sql`(select ${`{${borders.join(',')}}`}::text::bigint[])`;
   const ofSource = source === null ? sql`` : sql`and source = ${source}`;
   const ofOrganizations =
     organizationIds === null
@@ -79,12 +81,12 @@ export async function* readEdgeSums(
     where started_ms < ${to}::text::bigint and (ended_ms is null or ended_ms > ${from}::text::bigint)
       ${ofSource} ${ofOrganizations}`;
   const cursor = sql<EdgeRow[]>`
-    select snapshot_id, width_bucket(s, ${segments}::text::bigint[]) - 1 as segment, true as is_start,
+    select snapshot_id, width_bucket(s, ${segments}) - 1 as segment, true as is_start,
       count(*) as intervals, sum(nodes) as nodes, sum(gpus) as gpus, sum(nodes * s) as node_times,
       sum(gpus * s) as gpu_times, min(started_ms) as outer_ms, max(started_ms) as last_start_ms, false as estimated
     from (${used}) as starts group by 1, 2
     union all
-    select snapshot_id, width_bucket(e - 1, ${segments}::text::bigint[]) - 1, false,
+    select snapshot_id, width_bucket(e - 1, ${segments}) - 1, false,
       count(*), sum(nodes), sum(gpus), sum(nodes * e),
       sum(gpus * e), nullif(max(coalesce(ended_ms, ${openEnd}::text::bigint)), ${openEnd}::text::bigint), null,
       bool_or(estimated and ended_ms <= ${to}::text::bigint)

@@ -52,10 +52,15 @@ export function parseWindow(query: WindowQuery): WindowResult {
   // By the zone's clock, so that a change of clocks makes no window too long.
   else if (zone.clockMs(toMs) - zone.clockMs(fromMs) > windowDaysMax * dayMs) {
     problems.push({ field, message: `must be at most ${windowDaysMax} days after from` });
+  } else if (!isWritable(fromMs) || !isWritable(toMs)) {
+    problems.push({ field, message: 'must lie within the years 1970 to 9999 in UTC' });
   }
   if (problems.length > 0) return { kind: 'problems', problems };
   return { kind: 'window', window: { fromMs, toMs, tz: zone.name } };
 }
+
+/** RFC 3339 has four digits for a year, and nothing was metered before 1970. */
+const isWritable = (momentMs: number): boolean => momentMs >= 0 && momentMs < Date.UTC(10_000, 0);
 
 const utc: Zone = { name: 'UTC', clockMs: (momentMs) => momentMs };
 

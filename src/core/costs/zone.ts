@@ -31,8 +31,10 @@ export function findZone(name: string): Zone | null {
     if (error instanceof RangeError) return null;
     throw error;
   }
+  const known = format.resolvedOptions().timeZone;
   return {
-    name: format.resolvedOptions().timeZone,
+    // Node knows some zones by a former name only: `Europe/Kyiv` as `Europe/Kiev`.
+    name: known.toLowerCase() === name.toLowerCase() ? known : name,
     clockMs(momentMs) {
       const shown: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {};
       for (const { type, value } of format.formatToParts(momentMs)) shown[type] = Number(value);

@@ -7,7 +7,7 @@ import { type ConversionRateRoutesParts, registerConversionRateRoutes } from './
 import { type CostRoutesParts, registerCostRoutes } from './costs.ts';
 import { type MarginRoutesParts, registerMarginRoutes } from './margins.ts';
 import { type RateCardRoutesParts, registerRateCardRoutes } from './rate-cards.ts';
-import { pageOf, pageQuery, toPage } from './pages.ts';
+import { pageOf, pageQuery, toPage, wholeListLimit } from './pages.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
 /** What nodes and GPUs cost: in the generic API's shape, with ISO times. */
@@ -52,7 +52,7 @@ function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'g
     summary: 'List the currencies that costs can be shown in',
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
-    request: { query: z.strictObject(pageQuery) },
+    request: { query: z.strictObject({ ...pageQuery, limit: wholeListLimit }) },
     responses: { 200: jsonAnswer(pageOf(currencySchema, 'Currencies'), 'Currencies') },
   });
   app.openapi(route, (context) => {

@@ -26,6 +26,14 @@ export const pageQuery = {
     }),
 };
 
+const wholeListMax = 1000;
+
+/** The `limit` of a short table that is read as a whole: all of it without one. */
+export const wholeListLimit = pageNumber
+  .default(wholeListMax)
+  .transform((limit) => Math.min(limit, wholeListMax))
+  .openapi({ type: 'integer', minimum: 1, default: wholeListMax, description: 'Without it the list comes as a whole' });
+
 export interface Sort<Field> {
   readonly by: Field;
   readonly descending: boolean;

@@ -49,6 +49,16 @@ const password = z
 
 const role = z.enum(roles);
 
+interface NewSignIn {
+  readonly email?: string | undefined;
+  readonly password?: string | undefined;
+}
+
+function refineSignIn({ email: address, password: text }: NewSignIn, context: z.RefinementCtx): void {
+  const problem = address === undefined || text === undefined ? null : passwordProblem(text, address);
+  if (problem !== null) context.addIssue({ code: 'custom', path: ['password'], message: problem });
+}
+
 export const createSchema = z
   .strictObject({
     name: nameText(100),
@@ -56,6 +66,7 @@ export const createSchema = z
     password,
     role: role.default('member').openapi({ description: 'In the organization; an owner is made by owners' }),
   })
+  .superRefine(refineSignIn)
   .openapi('CreateUser');
 
 export const putSchema = z
@@ -71,6 +82,7 @@ export const putSchema = z
       .openapi({ format: 'password', description: "For changing one's own address or password" }),
   })
   .refine(someFields, noFields)
+  .superRefine(refineSignIn)
   .openapi('PutUser');
 
 export function toAnswer(user: User): z.infer<typeof userSchema> {

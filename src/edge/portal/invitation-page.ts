@@ -79,10 +79,10 @@ function nameProblem(name: string): string | null {
   return /\p{Cc}/u.test(name) || !name.isWellFormed() ? 'must not contain control characters' : null;
 }
 
-function problemsOf(name: string, password: string): Refusal | null {
+function problemsOf(name: string, password: string, email: string): Refusal | null {
   const all: [string, string | null][] = [
     ['name', nameProblem(name)],
-    ['password', passwordProblem(password)],
+    ['password', passwordProblem(password, email)],
   ];
   const problems = all.flatMap(([field, problem]): [string, string][] => (problem === null ? [] : [[field, problem]]));
   return problems.length === 0 ? null : { status: 400, message: 'No account was made.', problems: new Map(problems) };
@@ -111,7 +111,7 @@ export function registerInvitation(app: Hono<HttpEnv>, parts: PortalParts, takeF
       return join(context, parts, { token, found, visitor });
     }
     const [name, password] = [form.text('name').trim(), form.text('password')];
-    const refusal = problemsOf(name, password);
+    const refusal = problemsOf(name, password, found.invitation.email);
     if (refusal !== null) return invitationPage(context, { token, found, visitor: null, name, refusal });
     try {
       const userId = await invitations.acceptAsNew(token, { name, password }, authorOf(context));

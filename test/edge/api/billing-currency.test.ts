@@ -30,6 +30,8 @@ describe('the billing currency of an organization', () => {
     expect((await api().ask(pathOf(id), { key, ...asked })).body).toEqual({ organization_id: id, currency: 'EUR' });
     // An operator may, too.
     expect((await api().ask(pathOf(id), { method: 'PATCH', body: { currency: 'jpy' } })).body.currency).toBe('JPY');
+    const dotless = await api().ask(pathOf(id), { method: 'PATCH', body: { currency: 'ıqd' } });
+    expect(dotless.status).toBe(400);
     expect((await api().ask(pathOf(id), { key: member })).body.currency).toBe('JPY');
     expect((await api().ask(pathOf(id), { key, method: 'PATCH', body: { currency: null } })).body.currency).toBeNull();
     const rows = await api().db.sql`

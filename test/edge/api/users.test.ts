@@ -47,6 +47,14 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     [{ password: 'x'.repeat(129) }, 'password'],
     [{ password: 'abcdefgh\0' }, 'password'],
     [{ password: null }, 'password'],
+    [{ email: '<a@x.org>' }, 'email'],
+    [{ email: '"a b"@x.org' }, 'email'],
+    [{ email: 'a,b@x.org' }, 'email'],
+    [{ email: 'a@x.org>' }, 'email'],
+    [{ email: 'mailto:a@x.org' }, 'email'],
+    [{ password: '12345678' }, 'password'],
+    [{ password: 'Password' }, 'password'],
+    [{ email: 'someone.else@example.com', password: 'Someone.Else@example.com' }, 'password'],
   ])('refuses %j', async (fields, field) => {
     const { key } = await api().organization();
     const sent = { ...anybody(), ...fields };
