@@ -33,10 +33,6 @@ describe('a window', () => {
     [{ month: '2026-03', from: '2026-03-01' }, { month: 'must not be given together with from or to' }],
     [{ month: '2026-13' }, { month: 'must be a month such as 2026-03' }],
     [{ month: '9999-12' }, { month: 'must lie within the years 1970 to 9999 in UTC' }],
-    [
-      { from: '0001-01-01', to: '0001-01-02', tz: 'Asia/Tokyo' },
-      { to: expect.stringContaining('1970 to 9999') as string },
-    ],
     [{ month: '2026-3' }, { month: 'must be a month such as 2026-03' }],
     [{ month: '2026-03-01' }, { month: 'must be a month such as 2026-03' }],
     [{ month: '2026-03', tz: 'Mars/Olympus' }, { tz: 'must be a time zone by its IANA name, such as Europe/Berlin' }],
