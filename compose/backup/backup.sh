@@ -2,7 +2,7 @@
 # Backups of Headgate's database, as the service "backup" of compose.yaml runs it.
 #   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing; of no empty database
 #   now      writes one now
-#   health   ends with 1, and a sentence, where the last good dump is older than 36 hours
+#   health   ends with 1, and a sentence, where the last try failed or the last good dump is older than 36 hours
 #   restore  FILE [DATABASE]: fills a database that is empty; FILE is a name in the folder, or "latest"
 # A file that is called headgate-….dump is whole: it gets that name when it was written, synced and read again.
 set -eu
@@ -11,7 +11,9 @@ folder=${BACKUP_FOLDER:-/backups}
 hour=${BACKUP_HOUR:-3}
 days=${BACKUP_DAYS:-14}
 late_seconds=129600
-retry_seconds=300
+retry_seconds=${BACKUP_RETRY_SECONDS:-300}
+# There while the last try of this container failed.
+failed=${BACKUP_FAILED_MARK:-/tmp/backup-failed}
 
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $*"; }
 refuse() {
@@ -26,11 +28,15 @@ is_whole "$days" && [ "$days" -ge 1 ] || refuse "BACKUP_DAYS: must be a whole nu
 hour=${hour#0}
 hour=${hour:-0}
 
-# For this process and its children alone: nothing of it stands in the settings of the container.
-if [ -r "${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres_password}" ]; then
-  PGPASSWORD=$(cat "${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres_password}")
-  export PGPASSWORD
-fi
+# Reads the password before each use, so that a new one needs no restart. Only this process and its children have it:
+# the settings of the container do not show it.
+read_password() {
+  if [ -r "${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres_password}" ]; then
+    PGPASSWORD=$(cat "${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres_password}")
+    export PGPASSWORD
+  fi
+}
+read_password
 
 # The newest good dump, or nothing: their names are in order of time.
 newest() {
@@ -49,8 +55,19 @@ count_tables() {
     where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast'${2:+, '$2'})"
 }
 
+# Leaves a mark where it fails, which health reports at once.
 dump() {
-  name=headgate-$(date -u +%Y-%m-%dT%H%M%SZ).dump
+  if write_dump; then
+    rm -f "$failed"
+  else
+    : >"$failed"
+    return 1
+  fi
+}
+
+write_dump() {
+  began=$(date -u +%s)
+  name=headgate-$(date -u -d "@$began" +%Y-%m-%dT%H%M%SZ).dump
   part=$folder/.$name.part
   if ! (umask 077 && : >"$part") 2>/dev/null; then
     say "Nothing can be written to the folder of the backups: give it to user $(id -u), or set BACKUP_USER." >&2
@@ -63,6 +80,7 @@ dump() {
     mv "$part" "$folder/$name"; then
     sync
     say "backup $name, $(wc -c <"$folder/$name") bytes"
+    record || say "The backup $name is good, but could not be recorded: headgate_backup_age_seconds counts from an older one." >&2
     remove_old
   else
     rm -f "$part"
@@ -70,6 +88,12 @@ dump() {
     say "The backup failed; the last good one is ${last:-none}." >&2
     return 1
   fi
+}
+
+# Gateways publish the age of the newest record as headgate_backup_age_seconds.
+record() {
+  psql --no-psqlrc --no-password --quiet --dbname="${PGDATABASE:-headgate}" \
+    --command="insert into backups (name, made_at) values ('$name', to_timestamp($began))"
 }
 
 # Only after a new one was made: where backups fail, none goes.
@@ -93,6 +117,7 @@ run() {
   while :; do
     pause=30
     if is_due; then
+      read_password
       # Before the first gateway has filled it, and in the midst of a restore, there is nothing to keep. The list of
       # migrations, in a schema of its own, is there before the tables are, which come all at once.
       if tables=$(count_tables "${PGDATABASE:-headgate}" drizzle) && [ "$tables" = 0 ]; then
@@ -110,6 +135,8 @@ run() {
 
 health() {
   last=$(newest)
+  [ ! -e "$failed" ] ||
+    refuse "The last try to make a backup failed; the last good one is ${last:-none}: docker compose logs backup says why."
   [ -n "$last" ] || refuse 'There is no good backup yet: docker compose logs backup says why.'
   age=$(($(date -u +%s) - $(made_at "$last")))
   [ "$age" -le "$late_seconds" ] ||

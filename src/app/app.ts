@@ -181,6 +181,7 @@ function listParts(
     gateway.parts.claims,
     gateway.parts.history,
     own.bootstrap,
+    foundation.parts.backups,
     foundation.parts.keys,
     foundation.parts.alerts,
     own.lowBalances,

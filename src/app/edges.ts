@@ -316,7 +316,7 @@ function webPart({ config, foundation: { keys, sessions }, platform, guards, clo
 }
 
 function watch(
-  { config, gateway, shared: { store }, observe, agreement, db }: EdgesOptions,
+  { config, foundation, gateway, shared: { store }, observe, agreement, db }: EdgesOptions,
   inference: Inference,
 ): Watching {
   const { fleet, metering, fleetRuns } = gateway;
@@ -326,6 +326,7 @@ function watch(
     fleet,
     metering,
     agreement,
+    backups: foundation.backups,
     fleetRuns,
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,

@@ -7,6 +7,7 @@ import type { Outbound } from '#base/outbound.ts';
 import { type Accounts, createAccounts, createLetters, type Letters } from '#core/accounts/accounts.ts';
 import { type Alerts, createRaising } from '#core/alerts/alerts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
+import { type Backups, createBackups, readEveryMs } from '#core/backups/backups.ts';
 import {
   changesLookMs,
   createKeys,
@@ -37,6 +38,7 @@ export interface Foundation {
   readonly letters: Letters;
   readonly secrets: Secrets;
   readonly alerts: Alerts;
+  readonly backups: Backups;
   readonly coordination: Coordination;
   readonly parts: {
     readonly alerts: Part;
@@ -44,6 +46,7 @@ export interface Foundation {
     readonly gateways: Part;
     readonly keyUses: Part;
     readonly keys: Part;
+    readonly backups: Part;
   };
 }
 
@@ -88,6 +91,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
   const coordination = createCoordination({ ...options, ...shared, keys });
   const letters = lettersOf(options);
   const secrets = createSecrets({ db, log, keys: options.platformKeys, dataDir: options.dataDir });
+  const backups = createBackups({ db, clock });
   const rooms = { ...options, audit, accounts, keys, secrets, letters, raising };
   const { alerts, part: alertsPart } = createAlertsWing({ ...rooms, settings: options.alerts });
   return {
@@ -102,6 +106,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
     letters,
     secrets,
     alerts,
+    backups,
     coordination,
     parts: {
       alerts: alertsPart,
@@ -134,6 +139,17 @@ export function createFoundation(options: FoundationOptions): Foundation {
         ],
         start: () => keys.start(),
       },
+      backups: backupsPart(backups, log),
     },
+  };
+}
+
+function backupsPart(backups: Backups, log: Log): Part {
+  return {
+    name: 'backups',
+    jobs: [{ name: 'read the newest backup', everyMs: readEveryMs, where: 'every', run: () => backups.read() }],
+    // Only a metric: the job reads again.
+    start: () =>
+      backups.read().catch((error: unknown) => log.warn({ err: error }, 'the newest backup could not be read')),
   };
 }

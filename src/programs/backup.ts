@@ -1,7 +1,8 @@
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { BackupError, writeBackup } from '#base/backup/backup.ts';
 import { listSpooled, spoolFoldersOf } from '#base/spool.ts';
 import { linkTables } from '#core/accounts/accounts.ts';
+import { recordBackup } from '#core/backups/backups.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { countActiveRuns } from '#core/runs/runs.ts';
 import { sessionTables } from '#core/sessions/sessions.ts';
@@ -27,6 +28,7 @@ export const backupCommand: Command = {
       await withBooksDatabase({ whileRunning: true }, async ({ db, dataDir }) => {
         const origin = await readNamespace(db);
         const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
+        await recordBackup(db.sql, basename(path), made.madeAt);
         const spooled = (await Promise.all(spoolFoldersOf(dataDir, origin).map(listSpooled))).flat();
         const running = await countActiveRuns(db);
         if (context.json) {

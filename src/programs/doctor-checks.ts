@@ -108,7 +108,7 @@ export function checkDisk(config: Config): Finding {
   return free < freeGood ? note(message, 'make room before it is less than 1 GiB') : ok(message);
 }
 
-const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
+export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
 const clockGoodMs = 1000;
 const versionMin = 150_000;
 

@@ -12,6 +12,7 @@ import {
   checkRunner,
   type Finding,
 } from './doctor-checks.ts';
+import { checkBackups } from './doctor-backups.ts';
 import { checkDocker } from './doctor-docker.ts';
 import { checkAgreement, checkGateway } from './doctor-gateways.ts';
 
@@ -32,6 +33,7 @@ export const checks: readonly Check[] = [
   look('data folder', checkDataDir),
   look('disk', checkDisk),
   look('postgresql', checkDatabase),
+  look('backups', checkBackups),
   look('redis', checkRedis),
   look('clock', checkClock),
   look('engine files', checkEngineFiles),

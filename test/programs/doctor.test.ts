@@ -2,6 +2,7 @@ import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { withServer } from '../support/database.ts';
 import { runCli, useFolders } from '../edge/cli/run-cli.ts';
 import { engineFile, useProcesses } from './gateway-process.ts';
 
@@ -126,6 +127,28 @@ describe('headgate doctor', () => {
     expect(refused).toMatchObject([
       { state: 'wrong', message: expect.stringContaining('HEADGATE_RUNS_REQUIRE asks for a bounded network of runs') },
     ]);
+  });
+
+  it('reports the age of the newest backup, and one that is overdue as wrong', async () => {
+    const database = await processes.database();
+    const look = async () => {
+      const { checks } = await examine({ DATABASE_URL: database, HEADGATE_ENGINES_DIR: folders() });
+      return checks.find(({ name }) => name === 'backups');
+    };
+    expect(await look()).toMatchObject({ state: 'note', message: 'no backup yet' });
+    const record = (age: string) =>
+      withServer(
+        database,
+        (sql) => sql`insert into backups (name, made_at) values ('a.dump', now() - ${age}::interval)`,
+      );
+    await record('40 hours');
+    expect(await look()).toMatchObject({
+      state: 'wrong',
+      message: 'the newest good one, a.dump, is 40 hours old; the limit is 36',
+      next: expect.stringContaining('docker compose logs backup'),
+    });
+    await record('2 hours');
+    expect(await look()).toMatchObject({ state: 'ok', message: 'the newest good one, a.dump, is 2 hours old' });
   });
 
   it('looks at the rest, where a setting is wrong, as far as that goes', async () => {

@@ -1,10 +1,11 @@
 import type { TestTagDefinition } from 'vitest/config';
-import { findProgram } from './compose.ts';
+import { findProgram, postgresBin } from './compose.ts';
 
 /** What single tests need that not every machine has; null where this one has it. A test says it by its tag. */
 const lacking: Readonly<Record<string, string | null>> = {
   root: process.geteuid?.() === 0 ? null : 'only root can run it',
   linux: process.platform === 'linux' ? null : 'only Linux can run it',
+  postgresql: postgresBin() === null ? 'there is no PostgreSQL server under /usr/lib/postgresql' : null,
   systemd: findProgram('systemd-analyze', process.env) === null ? 'there is no systemd-analyze on PATH' : null,
 };
 

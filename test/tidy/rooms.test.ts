@@ -9,6 +9,7 @@ const house: House = {
     'core/accounts': ['core/audit'],
     'core/alerts': ['core/accounts', 'core/audit', 'core/secrets'],
     'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
+    'core/backups': ['core/accounts'],
     'core/budgets': ['core/audit'],
     'core/rate-limits': ['core/audit'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
@@ -46,7 +47,7 @@ const house: House = {
   },
   /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
   wings: {
-    foundation: ['accounts', 'alerts', 'keys', 'audit', 'gateways', 'secrets', 'sessions'],
+    foundation: ['accounts', 'alerts', 'keys', 'audit', 'gateways', 'secrets', 'sessions', 'backups'],
     gateway: [
       'catalog',
       'fleet',

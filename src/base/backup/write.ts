@@ -18,6 +18,8 @@ export interface BackupMade {
   readonly bytes: number;
   readonly rows: number;
   readonly tables: number;
+  /** ISO 8601: the moment whose data it holds. */
+  readonly madeAt: string;
 }
 
 export interface WriteOptions {
@@ -128,6 +130,7 @@ class Content {
   readonly #leaveOut: ReadonlySet<string>;
   readonly #hash = createHash('sha256');
   readonly #rows: Record<string, number> = {};
+  #madeAt = '';
 
   constructor(tx: TransactionSql, origin: string, leaveOut: readonly string[]) {
     this.#tx = tx;
@@ -137,7 +140,7 @@ class Content {
 
   made(): Omit<BackupMade, 'bytes'> {
     const counts = Object.values(this.#rows);
-    return { rows: counts.reduce((sum, count) => sum + count, 0), tables: counts.length };
+    return { rows: counts.reduce((sum, count) => sum + count, 0), tables: counts.length, madeAt: this.#madeAt };
   }
 
   async *lines(): AsyncGenerator<Buffer> {
@@ -154,11 +157,12 @@ class Content {
     const [row] = await this.#tx<{ version: string; now: string }[]>`
       select current_setting('server_version') as version,
         to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as now`;
+    this.#madeAt = row?.now ?? '';
     return {
       format: formatName,
       format_version: formatVersion,
       headgate_version: readVersion(),
-      made_at: row?.now ?? '',
+      made_at: this.#madeAt,
       postgres_version: row?.version ?? '',
       origin: this.#origin,
       migrations: await readMigrationsOf(this.#tx),

@@ -21,6 +21,7 @@ import {
   readOwner,
   readPlatformOrganization,
 } from './organization.ts';
+export { readFirstOrganizationMs } from './organization.ts';
 import type {
   NewProject,
   Project,

@@ -1,4 +1,5 @@
 import { and, count, desc, eq, inArray, sql } from 'drizzle-orm';
+import type { ISql } from 'postgres';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
@@ -167,4 +168,11 @@ export async function countOrganizations(tx: Transaction): Promise<number> {
 export async function lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null> {
   const [row] = await tx.select().from(organizations).where(eq(organizations.id, organizationId)).for('update');
   return row === undefined ? null : toOrganization(row);
+}
+
+/** When the first organization was created, in milliseconds since the Unix epoch; null before that. */
+export async function readFirstOrganizationMs(sql: ISql): Promise<number | null> {
+  const [first] = await sql<{ atMs: number | null }[]>`
+    select extract(epoch from min(created_at))::float8 * 1000 as "atMs" from organizations`;
+  return first?.atMs ?? null;
 }

@@ -1,4 +1,5 @@
 import type { Metrics } from '#base/metrics.ts';
+import type { Backups } from '#core/backups/backups.ts';
 import type { Metering } from '#core/metering/metering.ts';
 
 const recordBounds = [1, 2, 5, 10, 20, 50, 100, 200, 500];
@@ -51,4 +52,12 @@ export function addBookGauges(
     { name: 'headgate_books_quarantined_records', help: 'Usage records that PostgreSQL refused since the start' },
     (set) => set(metering.quarantined),
   );
+}
+
+export function addBackupGauge(metrics: Metrics, backups: Pick<Backups, 'ageMs'>): void {
+  const help = 'Age of the newest good backup; of the database where there is none';
+  metrics.gauge({ name: 'headgate_backup_age_seconds', help }, (set) => {
+    const ageMs = backups.ageMs();
+    if (ageMs !== null) set(ageMs / 1000);
+  });
 }

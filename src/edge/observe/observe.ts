@@ -2,11 +2,12 @@ import type { Hono, MiddlewareHandler } from 'hono';
 import type { MetricsConfig } from '#base/config.ts';
 import type { Log } from '#base/log.ts';
 import { createMetrics, type Metrics } from '#base/metrics.ts';
+import type { Backups } from '#core/backups/backups.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { RequestObserver } from '#edge/inference/inference.ts';
-import { addBookGauges, createCommitMetrics, type CommitListener } from './book-metrics.ts';
+import { addBackupGauge, addBookGauges, createCommitMetrics, type CommitListener } from './book-metrics.ts';
 import { createEngineMetrics } from './engine-metrics.ts';
 import { createEngineScrape } from './engine-scrape.ts';
 import { createHealth, createHealthRoutes, type Health } from './health.ts';
@@ -50,6 +51,7 @@ export interface WatchedParts {
   >;
   /** What the gateways of the database have in several values. */
   readonly agreement: { differences(): readonly { readonly kind: string }[] };
+  readonly backups: Pick<Backups, 'ageMs'>;
   /** Without Postgres traffic is taken for so long. */
   readonly staleMs: number;
   /** The fleet runs: its engines were taken over, and can be started. */
@@ -88,6 +90,7 @@ export function createObserve(log: Log): Observe {
     ]);
     const engines = createEngineMetrics(metrics, fleet);
     addBookGauges(metrics, metering);
+    addBackupGauge(metrics, parts.backups);
     const probes: readonly Probe[] = redis === null ? [database] : [database, redis];
     metrics.gauge(
       {

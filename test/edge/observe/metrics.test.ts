@@ -187,5 +187,7 @@ describe('metrics', () => {
     expect(seriesValue(text, 'headgate_fleet_leader{scope="machine"}')).toBe(1);
     expect(seriesValue(text, 'process_cpu_seconds_total') ?? 0).toBeGreaterThan(0);
     expect(text).toContain('nodejs_eventloop_lag_p99_seconds');
+    // No backup yet: the age of the database.
+    expect(seriesValue(text, 'headgate_backup_age_seconds')).toBeLessThan(3600);
   });
 });

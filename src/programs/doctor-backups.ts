@@ -1,0 +1,47 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { ISql } from 'postgres';
+import type { Config } from '#base/config.ts';
+import { connectDb } from '#base/db.ts';
+import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
+import { dataDirOf, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
+
+const hourMs = 3_600_000;
+
+/** Reports the age of the newest backup that was recorded in the database. */
+export async function checkBackups(config: Config): Promise<Finding> {
+  const read = await readDatabase(config, 'backups', readNewestBackup);
+  if (read === null) return note('not checked: no database of this version answers');
+  const { newest, databaseMadeAtMs } = read;
+  const how = 'make one now: "headgate backup FILE", or with Compose "backup.sh now" (compose/README.md, Backups)';
+  if (newest === null) {
+    const isNew = databaseMadeAtMs === null || Date.now() - databaseMadeAtMs < overdueMs;
+    return isNew ? note('no backup yet', how) : note('no backup was ever recorded', how);
+  }
+  const hours = Math.floor((Date.now() - newest.madeAtMs) / hourMs);
+  const message = `the newest good one, ${newest.name}, is ${hours} hours old`;
+  if (Date.now() - newest.madeAtMs <= overdueMs) return ok(message);
+  return wrong(
+    `${message}; the limit is ${overdueMs / hourMs}`,
+    `${how}. With Compose "docker compose logs backup" says why the daily one fails`,
+  );
+}
+
+/** Null where no database answers, or where it has no table of this name yet. */
+async function readDatabase<T>(config: Config, table: string, read: (sql: ISql) => Promise<T>): Promise<T | null> {
+  const folder = join(dataDirOf(config), 'postgres');
+  const isThere = existsSync(join(folder, 'cluster', 'PG_VERSION'));
+  const url = config.database.url ?? (isThere ? await findEmbeddedPostgres(folder) : null);
+  if (url === null) return null;
+  const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
+  try {
+    const [row] = await db.sql`select to_regclass(${table}) is not null as there`;
+    return row?.['there'] === true ? await read(db.sql) : null;
+  } catch {
+    // The check of PostgreSQL reports it.
+    return null;
+  } finally {
+    await db.close();
+  }
+}

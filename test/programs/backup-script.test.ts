@@ -1,0 +1,109 @@
+import { execFile, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { connectDb, migrateDb } from '#base/db.ts';
+import { createBackups } from '#core/backups/backups.ts';
+import { systemClock } from '#base/clock.ts';
+import { type PostgresServer, startPostgresServer } from '../support/postgres-server.ts';
+import { withServer } from '../support/database.ts';
+
+const script = new URL('../../compose/backup/backup.sh', import.meta.url).pathname;
+const exec = promisify(execFile);
+
+let server: PostgresServer;
+beforeAll(async () => {
+  server = await startPostgresServer();
+});
+afterAll(() => server?.stop());
+
+let folder: string;
+let passwordFile: string;
+const folders: string[] = [];
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'hg-backups-'));
+  folders.push(folder);
+  passwordFile = join(folder, 'password');
+  writeFileSync(passwordFile, server.password);
+});
+afterAll(() => {
+  for (const path of folders) rmSync(path, { recursive: true });
+});
+
+/** Creates a database with all tables. @returns its name */
+async function newDatabase(name: string): Promise<string> {
+  await withServer(server.url('postgres'), (sql) => sql.unsafe(`create database ${name}`));
+  await migrateDb(server.url(name));
+  return name;
+}
+
+/** Environment of backup.sh in the service "backup". */
+const scriptEnv = (database: string): Record<string, string> => ({
+  ...server.env,
+  PGDATABASE: database,
+  BACKUP_FOLDER: folder,
+  BACKUP_FAILED_MARK: join(folder, 'failed'),
+  BACKUP_RETRY_SECONDS: '1',
+  POSTGRES_PASSWORD_FILE: passwordFile,
+});
+
+async function backupScript(database: string, ...words: string[]): Promise<{ code: number; text: string }> {
+  try {
+    const { stdout, stderr } = await exec('/bin/sh', [script, ...words], { env: scriptEnv(database) });
+    return { code: 0, text: stdout + stderr };
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+    return { code, text: stdout + stderr };
+  }
+}
+
+const dumps = (): string[] => readdirSync(folder).filter((name) => name.endsWith('.dump'));
+
+describe('backup.sh', { tags: 'postgresql' }, () => {
+  it('records each dump, so that gateways publish its age', async () => {
+    const database = await newDatabase('recorded');
+    const db = connectDb(server.url(database), { poolMax: 1 });
+    const backups = createBackups({ db, clock: systemClock });
+    await backups.read();
+    expect(backups.ageMs()).toBeNull();
+    await db.sql`insert into organizations (id, name, created_at)
+      values (gen_random_uuid(), 'first', now() - interval '40 hours')`;
+    await backups.read();
+    expect(backups.ageMs()).toBeGreaterThanOrEqual(40 * 3_600_000);
+    expect(await backupScript(database, 'now')).toMatchObject({ code: 0 });
+    await backups.read();
+    expect(backups.ageMs()).toBeLessThan(40 * 3_600_000);
+    expect((await db.sql`select name from backups`).map(({ name }) => name)).toEqual(dumps());
+    await db.close();
+  });
+
+  it('reports a failed backup at once', async () => {
+    const database = await newDatabase('failing');
+    expect(await backupScript(database, 'now')).toMatchObject({ code: 0 });
+    expect(await backupScript(database, 'health')).toMatchObject({ code: 0 });
+    writeFileSync(passwordFile, 'wrong');
+    expect(await backupScript(database, 'now')).toMatchObject({ code: 1 });
+    const health = await backupScript(database, 'health');
+    expect(health).toMatchObject({ code: 1, text: expect.stringContaining('The last try to make a backup failed') });
+    expect(health.text).toContain(dumps()[0]);
+    writeFileSync(passwordFile, server.password);
+    expect(await backupScript(database, 'now')).toMatchObject({ code: 0 });
+    expect(await backupScript(database, 'health')).toMatchObject({ code: 0 });
+  });
+
+  it('uses a new password without a restart', async () => {
+    const database = await newDatabase('restartless');
+    writeFileSync(passwordFile, 'wrong');
+    const service = spawn('/bin/sh', [script, 'run'], { env: scriptEnv(database), stdio: 'ignore' });
+    try {
+      await expect.poll(() => existsSync(join(folder, 'failed'))).toBe(true);
+      writeFileSync(passwordFile, server.password);
+      await expect.poll(dumps).toHaveLength(1);
+      await expect.poll(() => existsSync(join(folder, 'failed'))).toBe(false);
+    } finally {
+      service.kill('SIGTERM');
+    }
+  });
+});
