@@ -1,4 +1,4 @@
-import type { Sql } from 'postgres';
+import type { ISql, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 
 /**
@@ -88,7 +88,7 @@ class CodeTable {
 }
 
 /** The code of an id as SQL; null, which nothing equals, for one that usage was never kept by. */
-export function idCodeSql(sql: Sql, id: string | null) {
+export function idCodeSql(sql: ISql, id: string | null) {
   return sql`(select code from usage_ids where id = ${id})`;
 }
 

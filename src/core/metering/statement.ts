@@ -1,8 +1,9 @@
+import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import type { LedgerSpan, Wallet } from '#core/wallet/wallet.ts';
 import { idCodeSql } from './codes.ts';
-import { readFloorMs } from './partitions.ts';
+import { holdPartitions, readFloorMs } from './partitions.ts';
 
 /** What an organization's month came to. */
 export interface Statement {
@@ -32,17 +33,21 @@ export interface StatementRequest {
   readonly toMs: number;
 }
 
+/** Reads all of it in one snapshot: its lines and its totals agree while requests are settled. */
 export async function readStatement(
   { db, wallet }: { readonly db: Db; readonly wallet: Pick<Wallet, 'ledgerSpan'> },
   request: StatementRequest,
 ): Promise<Statement> {
-  const usage = await readUsage(db, request);
-  return {
-    ledger: await wallet.ledgerSpan(request.organizationId, request),
-    requests: usage.reduce((sum, { requests }) => sum + requests, 0),
-    writtenOffPicoUsd: await readWrittenOff(db, request),
-    usage,
-  };
+  return db.sql.begin('isolation level repeatable read read only', async (tx) => {
+    await holdPartitions(tx);
+    const usage = await readUsage(tx, request);
+    return {
+      ledger: await wallet.ledgerSpan(tx, request),
+      requests: usage.reduce((sum, { requests }) => sum + requests, 0),
+      writtenOffPicoUsd: await readWrittenOff(tx, request),
+      usage,
+    };
+  });
 }
 
 interface UsageRow {
@@ -55,13 +60,13 @@ interface UsageRow {
   readonly cost: string;
 }
 
-async function readUsage({ sql }: Db, request: StatementRequest): Promise<StatementUsage[]> {
+async function readUsage(tx: ISql, request: StatementRequest): Promise<StatementUsage[]> {
   const [from, to] = [request.fromMs, request.toMs].map((ms) => new Date(ms).toISOString().slice(0, 10));
-  const rows = await sql<UsageRow[]>`
+  const rows = await tx<UsageRow[]>`
     select to_char(day, 'YYYY-MM-DD') as day, k.id::text as key_id, m.name as model, sum(requests)::text as requests,
       sum(input_tokens)::text as input_tokens, sum(output_tokens)::text as output_tokens, sum(cost)::text as cost
     from usage_daily s join usage_ids k on k.code = s.key join usage_names m on m.code = s.model
-    where organization = ${idCodeSql(sql, request.organizationId)} and day >= ${from ?? ''}::date and day < ${to ?? ''}::date
+    where organization = ${idCodeSql(tx, request.organizationId)} and day >= ${from ?? ''}::date and day < ${to ?? ''}::date
     group by s.day, k.id, m.name order by s.day, k.id, m.name collate "C"`;
   return rows.map((row) => ({
     day: row.day,
@@ -74,11 +79,10 @@ async function readUsage({ sql }: Db, request: StatementRequest): Promise<Statem
   }));
 }
 
-async function readWrittenOff({ sql }: Db, { organizationId, fromMs, toMs }: StatementRequest): Promise<bigint | null> {
-  const [row] = await sql<{ written_off: string }[]>`
+async function readWrittenOff(tx: ISql, { organizationId, fromMs, toMs }: StatementRequest): Promise<bigint | null> {
+  const [row] = await tx<{ written_off: string }[]>`
     select coalesce(sum(written_off), 0)::text as written_off from usage_requests
-    where organization = ${idCodeSql(sql, organizationId)} and id >= ${uuidLowerBound(fromMs)}
+    where organization = ${idCodeSql(tx, organizationId)} and id >= ${uuidLowerBound(fromMs)}
       and id < ${uuidLowerBound(toMs)} and written_off is not null`;
-  // Afterwards: retention may have taken the month away just before it was read.
-  return fromMs < (await readFloorMs(sql)) ? null : BigInt(row?.written_off ?? 0);
+  return fromMs < (await readFloorMs(tx)) ? null : BigInt(row?.written_off ?? 0);
 }

@@ -17,14 +17,17 @@ export interface Booking {
   readonly author: Author;
 }
 
+/** Reads the pico-dollars that requests hold of an organization's balance. */
+export type ReadHeld = (organizationId: string) => bigint | Promise<bigint>;
+
 export type BookingType = 'credit' | 'adjustment';
 
 export type BookingResult =
   | { readonly kind: 'created' | 'repeated'; readonly entry: LedgerEntry }
   /** The reference stands for another amount or another type. */
   | { readonly kind: 'conflict'; readonly entry: LedgerEntry }
-  /** The adjustment would take the balance below zero. */
-  | { readonly kind: 'insufficient'; readonly balancePicoUsd: bigint }
+  /** The adjustment would take the balance below what requests hold of it. */
+  | { readonly kind: 'insufficient'; readonly balancePicoUsd: bigint; readonly heldPicoUsd: bigint }
   | { readonly kind: 'unknown_organization' };
 
 const usdWallet = (organizationId: string) =>
@@ -45,12 +48,20 @@ export async function insertWallet(tx: Transaction, organizationId: string, now:
     .onConflictDoNothing();
 }
 
+export interface BookingTerms {
+  readonly type: BookingType;
+  readonly now: Date;
+  /** Asked under the lock of the wallet, for a booking that takes from the balance. */
+  readonly readHeld: ReadHeld;
+}
+
 /**
  * Books a credit or an adjustment in the caller's transaction. The wallet's row is locked before the reference is
  * looked up, so that of parallel calls with one reference exactly one books.
  */
-export async function book(tx: Transaction, type: BookingType, booking: Booking, now: Date): Promise<BookingResult> {
+export async function book(tx: Transaction, booking: Booking, terms: BookingTerms): Promise<BookingResult> {
   const { organizationId, amountPicoUsd } = booking;
+  const { type, now, readHeld } = terms;
   const [wallet] = await tx.select().from(wallets).where(usdWallet(organizationId)).for('update');
   if (wallet === undefined) return { kind: 'unknown_organization' };
   const [earlier] = await tx
@@ -63,7 +74,8 @@ export async function book(tx: Transaction, type: BookingType, booking: Booking,
     return { kind: same ? 'repeated' : 'conflict', entry };
   }
   const balance = wallet.balance + amountPicoUsd;
-  if (amountPicoUsd < 0n && balance < 0n) return { kind: 'insufficient', balancePicoUsd: wallet.balance };
+  const heldPicoUsd = amountPicoUsd < 0n ? await readHeld(organizationId) : 0n;
+  if (balance < heldPicoUsd) return { kind: 'insufficient', balancePicoUsd: wallet.balance, heldPicoUsd };
   const row = chained(toRow(type, booking, now), wallet, balance);
   const { number: entries, head } = row;
   await tx.update(wallets).set({ balance, updatedAt: now, entries, head }).where(usdWallet(organizationId));

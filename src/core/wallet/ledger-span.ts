@@ -1,7 +1,5 @@
-import { and, asc, eq, gt, lte, ne } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
-import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
-import { ledgerEntries } from './schema.ts';
+import type { ISql } from 'postgres';
+import type { LedgerEntry } from './ledger.ts';
 
 /**
  * A span of an organization's ledger: entries that follow each other, from behind the last one of before the span to
@@ -15,11 +13,15 @@ export interface LedgerSpan {
   readonly adjustedPicoUsd: bigint;
   readonly chargedPicoUsd: bigint;
   /** Credits and adjustments, oldest first. */
-  readonly bookings: readonly LedgerEntry[];
+  readonly bookings: readonly SpanBooking[];
   /** How many entries the ledger had at the end of the span. */
   readonly entries: number;
   /** What the chain came to then; null before it began. */
   readonly head: Buffer | null;
+}
+
+export interface SpanBooking extends Pick<LedgerEntry, 'id' | 'amountPicoUsd' | 'reference' | 'note' | 'createdAt'> {
+  readonly type: 'credit' | 'adjustment';
 }
 
 /** Clocks of gateways differ: by far less than this. */
@@ -33,46 +35,63 @@ interface End {
 
 const beginning: End = { number: 0, balance: 0n, head: null };
 
-/** @param fromMs milliseconds since the Unix epoch, in; `toMs` not */
-export async function readLedgerSpan(
-  db: Db,
-  organizationId: string,
-  { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },
-): Promise<LedgerSpan> {
-  const first = await findEnd(db, organizationId, fromMs);
-  const last = await findEnd(db, organizationId, toMs);
-  const sums = await sumTypes(db, organizationId, first.number, last.number);
-  const rows = await db.orm
-    .select()
-    .from(ledgerEntries)
-    .where(
-      and(
-        eq(ledgerEntries.organizationId, organizationId),
-        gt(ledgerEntries.number, first.number),
-        lte(ledgerEntries.number, last.number),
-        ne(ledgerEntries.type, 'usage'),
-      ),
-    )
-    .orderBy(asc(ledgerEntries.number));
+export interface SpanRequest {
+  readonly organizationId: string;
+  /** Milliseconds since the Unix epoch; `toMs` is not in it. */
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** @param tx of one snapshot: entries are added meanwhile */
+export async function readLedgerSpan(tx: ISql, { organizationId, fromMs, toMs }: SpanRequest): Promise<LedgerSpan> {
+  const first = await findEnd(tx, organizationId, fromMs);
+  const last = await findEnd(tx, organizationId, toMs);
+  const sums = await sumTypes(tx, organizationId, first.number, last.number);
   return {
     openingPicoUsd: first.balance,
     closingPicoUsd: last.balance,
     creditedPicoUsd: sums.get('credit') ?? 0n,
     adjustedPicoUsd: sums.get('adjustment') ?? 0n,
     chargedPicoUsd: -(sums.get('usage') ?? 0n),
-    bookings: rows.map(toLedgerEntry),
+    bookings: await readBookings(tx, organizationId, first.number, last.number),
     entries: last.number,
     head: last.head,
   };
 }
 
+interface BookingRow {
+  readonly id: string;
+  readonly type: SpanBooking['type'];
+  readonly amount: string;
+  readonly reference: string | null;
+  readonly note: string | null;
+  readonly created_ms: string;
+}
+
+async function readBookings(
+  tx: ISql,
+  organizationId: string,
+  after: number,
+  until: number,
+): Promise<readonly SpanBooking[]> {
+  const rows = await tx<BookingRow[]>`
+    SELECT id::text, type::text, (CASE WHEN credit_account = 'wallet' THEN amount ELSE -amount END)::text AS amount,
+      reference, note, (extract(epoch FROM created_at) * 1000)::bigint::text AS created_ms
+    FROM ledger_entries
+    WHERE organization_id = ${organizationId} AND number > ${after} AND number <= ${until} AND type <> 'usage'
+    ORDER BY number`;
+  return rows.map(({ id, type, amount, reference, note, created_ms: createdMs }) => {
+    return { id, type, amountPicoUsd: BigInt(amount), reference, note, createdAt: new Date(Number(createdMs)) };
+  });
+}
+
 async function sumTypes(
-  { sql }: Db,
+  tx: ISql,
   organizationId: string,
   after: number,
   until: number,
 ): Promise<ReadonlyMap<string, bigint>> {
-  const rows = await sql<{ type: string; amount: string }[]>`
+  const rows = await tx<{ type: string; amount: string }[]>`
     SELECT type::text, sum(CASE WHEN credit_account = 'wallet' THEN amount ELSE -amount END)::text AS amount
     FROM ledger_entries WHERE organization_id = ${organizationId} AND number > ${after} AND number <= ${until}
     GROUP BY type`;
@@ -83,12 +102,12 @@ async function sumTypes(
  * The last entry of before a moment. Entries stand in the order in which they were booked, and their moments nearly so:
  * whatever the order of those around it, the same one is found at any later time.
  */
-async function findEnd(db: Db, organizationId: string, timeMs: number): Promise<End> {
+async function findEnd(tx: ISql, organizationId: string, timeMs: number): Promise<End> {
   const [low, high] = [
-    await search(db, organizationId, timeMs - skewMs),
-    await search(db, organizationId, timeMs + skewMs),
+    await search(tx, organizationId, timeMs - skewMs),
+    await search(tx, organizationId, timeMs + skewMs),
   ];
-  const [row] = await db.sql<{ number: string; balance: string; head: Buffer | null }[]>`
+  const [row] = await tx<{ number: string; balance: string; head: Buffer | null }[]>`
     SELECT number::text, balance_after::text AS balance, head FROM ledger_entries e
     WHERE organization_id = ${organizationId} AND number >= ${low} AND number <= ${high}
       AND created_at < ${new Date(timeMs).toISOString()}::timestamptz ORDER BY e.number DESC LIMIT 1`;
@@ -96,13 +115,13 @@ async function findEnd(db: Db, organizationId: string, timeMs: number): Promise<
 }
 
 /** Some number of an entry of before a moment whose next one is not. */
-async function search({ sql }: Db, organizationId: string, timeMs: number): Promise<number> {
-  const [last] = await sql<{ number: string }[]>`
+async function search(tx: ISql, organizationId: string, timeMs: number): Promise<number> {
+  const [last] = await tx<{ number: string }[]>`
     SELECT number::text FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number DESC LIMIT 1`;
   let [low, high] = [0, Number(last?.number ?? 0)];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    const [row] = await sql<{ is_before: boolean }[]>`
+    const [row] = await tx<{ is_before: boolean }[]>`
       SELECT created_at < ${new Date(timeMs).toISOString()}::timestamptz AS is_before FROM ledger_entries e
       WHERE organization_id = ${organizationId} AND number <= ${middle} ORDER BY number DESC LIMIT 1`;
     if (row?.is_before === true) low = middle;

@@ -8,9 +8,9 @@ import type { Audit, AuditEntry } from '#core/audit/audit.ts';
 import { balanceSql, readBalances } from './balances.ts';
 import { createBookingTracker } from './booking-tracker.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
-import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
+import { book, type Booking, type BookingResult, type BookingType, insertWallet, type ReadHeld } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
-import { type LedgerSpan, readLedgerSpan } from './ledger-span.ts';
+import { type LedgerSpan, readLedgerSpan, type SpanRequest } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
@@ -21,7 +21,7 @@ import { wallets } from './schema.ts';
  */
 
 export { type BookedParts, type ChargeBatch, type ChargedOrganization, isUncovered } from './charge.ts';
-export type { Booking, BookingResult } from './credit.ts';
+export type { Booking, BookingResult, ReadHeld } from './credit.ts';
 export {
   holdForJson,
   holdForStream,
@@ -59,10 +59,11 @@ export interface Wallet {
   /** The same in the transaction that makes an organization. No listener is called: none follows its balance yet. */
   creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
   /**
-   * Corrects a balance up or down, once per organization and reference; never below zero.
-   * @throws RangeError for an amount of zero
+   * Corrects a balance up or down, once per organization and reference; never below what requests hold of it. A request
+   * that is admitted between this look and the commit may find less than it holds: its charge then fails as uncovered.
+   * @throws RangeError for an amount of zero, and what `readHeld` throws
    */
-  adjust(booking: Booking): Promise<BookingResult>;
+  adjust(booking: Booking, readHeld: ReadHeld): Promise<BookingResult>;
   /** The one statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
   /**
@@ -76,8 +77,11 @@ export interface Wallet {
   balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
-  /** What a span of time came to in an organization's ledger. */
-  ledgerSpan(organizationId: string, span: { readonly fromMs: number; readonly toMs: number }): Promise<LedgerSpan>;
+  /**
+   * What a span of time came to in an organization's ledger.
+   * @param tx of one snapshot, which whoever reads more at the same moment shares
+   */
+  ledgerSpan(tx: ISql, request: SpanRequest): Promise<LedgerSpan>;
   /** Whether the ledger is as it was booked, and comes to the balance; reads all of it, so it is for audits. */
   verify(organizationId: string): Promise<LedgerProof>;
   /** @returns a function that ends the subscription */
@@ -95,17 +99,22 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
   const bookings = createBookingTracker();
   const now = (): Date => new Date(clock.now());
 
-  async function bookWithin(tx: Transaction, type: BookingType, booking: Booking): Promise<BookingResult> {
+  async function bookWithin(
+    tx: Transaction,
+    type: BookingType,
+    booking: Booking,
+    readHeld: ReadHeld = () => 0n,
+  ): Promise<BookingResult> {
     if (booking.amountPicoUsd === 0n || (type === 'credit' && booking.amountPicoUsd < 0n)) {
       throw new RangeError(`a ${type} of ${booking.amountPicoUsd} pico-dollars is not possible`);
     }
-    const result = await book(tx, type, booking, now());
+    const result = await book(tx, booking, { type, now: now(), readHeld });
     if (result.kind === 'created') await audit.record(tx, describeChange(booking, result));
     return result;
   }
 
-  async function bookAlone(type: BookingType, booking: Booking): Promise<BookingResult> {
-    const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking));
+  async function bookAlone(type: BookingType, booking: Booking, readHeld?: ReadHeld): Promise<BookingResult> {
+    const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking, readHeld));
     if (result.kind === 'created') {
       const { organizationId, amountPicoUsd } = result.entry;
       await Promise.all([...listeners].map((listener) => Promise.resolve(listener(organizationId, amountPicoUsd))));
@@ -124,7 +133,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     },
     credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
-    adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
+    adjust: (booking, readHeld) => bookings.track(booking.organizationId, bookAlone('adjustment', booking, readHeld)),
     chargeStatement,
     chargeUnheld(organizationId, charge) {
       const charging = charge().then((chargedPicoUsd) => {
@@ -136,7 +145,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     balances: readBalances,
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
-    ledgerSpan: (organizationId, span) => readLedgerSpan(db, organizationId, span),
+    ledgerSpan: readLedgerSpan,
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
       listeners.add(listener);

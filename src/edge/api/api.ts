@@ -18,7 +18,7 @@ import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
-import type { Wallet } from '#core/wallet/wallet.ts';
+import type { ReadHeld, Wallet } from '#core/wallet/wallet.ts';
 import {
   type Authenticator,
   type BodyLimits,
@@ -111,7 +111,7 @@ export interface ApiOptions {
   /** Called after what changes web addresses; what it returns ends when every gateway goes by the change. */
   readonly announceAddresses: () => Promise<void>;
   /** What running requests hold of an organization's balance. */
-  readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
+  readonly heldPicoUsd: ReadHeld;
   readonly clusters: Clusters;
   readonly clock: Clock;
   /** How slowly a request body may come. */

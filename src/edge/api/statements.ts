@@ -6,7 +6,6 @@ import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Signer } from '#base/signing.ts';
 import type { History, Statement } from '#core/metering/metering.ts';
-import type { LedgerEntry } from '#core/wallet/wallet.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -137,9 +136,6 @@ function readMonth(text: string, nowMs: number): Month {
   return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs + settlingMs <= nowMs } : fail('has not begun');
 }
 
-const isDecided = (entry: LedgerEntry): entry is LedgerEntry & { type: 'credit' | 'adjustment' } =>
-  entry.type !== 'usage';
-
 /** What of an answer is not of the books. */
 type Told = Pick<StatementBody, 'organization_id' | 'month' | 'status' | 'signing_key'>;
 
@@ -157,7 +153,7 @@ function toBody({ ledger, ...statement }: Statement, told: Told): StatementBody 
     closing_balance: formatUsd(ledger.closingPicoUsd),
     written_off: statement.writtenOffPicoUsd === null ? null : formatUsd(statement.writtenOffPicoUsd),
     requests: statement.requests,
-    bookings: ledger.bookings.filter(isDecided).map((entry) => ({
+    bookings: ledger.bookings.map((entry) => ({
       id: formatId('le', entry.id),
       type: entry.type,
       amount: formatUsd(entry.amountPicoUsd),

@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
-import type { BookingResult, LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
+import type { BookingResult, LedgerEntry, ReadHeld, Wallet } from '#core/wallet/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
 import { amountText } from './amount-text.ts';
 import type { ApiApp } from './app.ts';
@@ -14,6 +14,8 @@ export interface WalletBookingParts {
   readonly guards: Guards;
   readonly wallet: Pick<Wallet, 'credit' | 'adjust'>;
   readonly accounts: Pick<Accounts, 'readOrganization'>;
+  /** Pico-dollars that running requests of an organization hold. */
+  readonly heldPicoUsd: ReadHeld;
 }
 
 const organizationId = organizationQuery.organization_id;
@@ -62,8 +64,9 @@ const adjustmentRoute = (guards: Guards) =>
     summary: 'Correct a balance up or down (platform administrators)',
     description:
       'A ledger entry of type `adjustment` whose `note` is the reason. Idempotent by `reference` as credits are, which ' +
-      'share these names. One that would take the balance below zero is a 409 that says what is there. What a closed ' +
-      'organization is paid back is taken from its balance by one with a minus; one that adds to it is a 409.',
+      'share these names. One that would take the balance below what running requests hold of it is a 409 with both ' +
+      'sums. What a closed organization is paid back is taken from its balance by one with a minus; one ' +
+      'that adds to it is a 409.',
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody],
     request: {
@@ -85,7 +88,9 @@ const adjustmentRoute = (guards: Guards) =>
   });
 
 /** What platform administrators book on wallets. */
-export function registerWalletBookingRoutes(app: ApiApp, { guards, wallet, accounts }: WalletBookingParts): void {
+export function registerWalletBookingRoutes(app: ApiApp, parts: WalletBookingParts): void {
+  const { guards, wallet, accounts, heldPicoUsd } = parts;
+
   app.openapi(creditRoute(guards), async (context) => {
     const { organization_id: named, amount: amountPicoUsd, reference, note = null } = context.req.valid('json');
     const asked = await guards.organizationOf(context, named);
@@ -103,7 +108,8 @@ export function registerWalletBookingRoutes(app: ApiApp, { guards, wallet, accou
       await refuseClosed(accounts, asked, message);
     }
     const author = authorOf(context);
-    const booked = await wallet.adjust({ organizationId: asked, amountPicoUsd, reference, note, author });
+    const booking = { organizationId: asked, amountPicoUsd, reference, note, author };
+    const booked = await wallet.adjust(booking, heldPicoUsd);
     return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
   });
 }
@@ -125,8 +131,9 @@ function entryOf(result: BookingResult): LedgerEntry {
     case 'unknown_organization':
       throw notFound('org');
     case 'insufficient': {
-      const balance = formatUsd(result.balancePicoUsd);
-      const message = `amount: the balance is ${balance} USD, and an adjustment cannot take it below zero.`;
+      const [balance, held] = [result.balancePicoUsd, result.heldPicoUsd].map(formatUsd);
+      const least = result.heldPicoUsd === 0n ? 'zero' : `the ${held} USD that running requests hold`;
+      const message = `amount: the balance is ${balance} USD, and an adjustment cannot take it below ${least}.`;
       throw new AppError('conflict', { message, param: 'amount' });
     }
   }

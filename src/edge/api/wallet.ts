@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { isUuid } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { LedgerPosition, History } from '#core/metering/metering.ts';
-import type { Wallet } from '#core/wallet/wallet.ts';
+import type { ReadHeld, Wallet } from '#core/wallet/wallet.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { decimal, entrySchema, toEntry } from './ledger-schemas.ts';
@@ -14,7 +14,7 @@ export interface WalletRoutesParts {
   readonly wallet: Wallet;
   readonly history: Pick<History, 'ledgerLines'>;
   /** Pico-dollars that running requests of an organization hold. */
-  readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
+  readonly heldPicoUsd: ReadHeld;
 }
 
 const walletSchema = z

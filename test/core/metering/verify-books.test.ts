@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { uuidLowerBound, uuidv7 } from '#base/id.ts';
 import { type BooksProof, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { bookingOf, chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from '../wallet/test-wallet.ts';
 
 describe('the proof of all books', () => {
   const bench = useWallet();
@@ -37,7 +37,7 @@ describe('the proof of all books', () => {
     for (const isAlone of [true, false]) {
       await bench.writer.write(records.filter(({ costPicoUsd }) => (costPicoUsd === 7n) === isAlone));
     }
-    await bench.wallet.adjust(bookingOf(organizationId, -20n, 'correction'));
+    await bench.wallet.adjust(bookingOf(organizationId, -20n, 'correction'), nothingHeld);
     return { organizationId, records };
   }
 

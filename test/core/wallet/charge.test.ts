@@ -7,7 +7,7 @@ import { createAudit } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord } from '#core/metering/metering.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { startDatabaseProxy } from '../../support/database-proxy.ts';
-import { bookingOf, chargeOf, sumAccounts, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, sumAccounts, useWallet } from './test-wallet.ts';
 
 /** A charged request as the books have it. */
 interface Charged {
@@ -111,7 +111,7 @@ describe('a batch of charges', () => {
       const [wallet, writer] = i % 2 === 0 ? [bench.wallet, bench.writer] : [bench.otherWallet, bench.otherWriter];
       const organizationId = organizationIds[i % 5] ?? '';
       if (i % 7 === 0) return wallet.credit(bookingOf(organizationId, 1_000n, `credit ${i}`));
-      if (i % 11 === 0) return wallet.adjust(bookingOf(organizationId, -5n, `adjustment ${i}`));
+      if (i % 11 === 0) return wallet.adjust(bookingOf(organizationId, -5n, `adjustment ${i}`), nothingHeld);
       // Organizations in an order that differs by batch: locks taken in that order would block in a circle.
       const order = i % 2 === 0 ? organizationIds : organizationIds.toReversed();
       return writer.write(order.flatMap((id) => [chargeOf(id, BigInt(i + 1)), chargeOf(id, 3n)]));
@@ -309,7 +309,7 @@ describe('any interleaving of credits, adjustments and charges', () => {
             return;
           }
           const booking = bookingOf(organizationIds[one.organization] ?? '', one.amount, `reference ${one.reference}`);
-          await (one.kind === 'credit' ? bench.wallet.credit(booking) : bench.otherWallet.adjust(booking));
+          await (one.kind === 'credit' ? bench.wallet.credit(booking) : bench.otherWallet.adjust(booking, nothingHeld));
         };
         await Promise.all(
           lanes.map(async (lane) => {

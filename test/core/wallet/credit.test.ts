@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { type Author, createAudit } from '#core/audit/audit.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { bookingOf, chargeOf, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from './test-wallet.ts';
 
 const usd = 10n ** 12n;
 
@@ -26,7 +26,7 @@ describe('a credit', () => {
     const organizationId = await bench.openWallet();
     const first = await bench.wallet.credit(bookingOf(organizationId, usd, 'invoice 1'));
     const other = await bench.wallet.credit(bookingOf(organizationId, usd + 1n, 'invoice 1'));
-    const adjustment = await bench.wallet.adjust(bookingOf(organizationId, usd, 'invoice 1'));
+    const adjustment = await bench.wallet.adjust(bookingOf(organizationId, usd, 'invoice 1'), nothingHeld);
     expect([first.kind, other.kind, adjustment.kind]).toEqual(['created', 'conflict', 'conflict']);
     expect(await bench.wallet.balance(organizationId)).toBe(usd);
   });
@@ -94,7 +94,7 @@ describe('a credit', () => {
     const stop = bench.wallet.onCredit((id, deltaPicoUsd) => void told.push([id, deltaPicoUsd]));
     await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
     await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
-    await bench.wallet.adjust(bookingOf(organizationId, -usd, 'b'));
+    await bench.wallet.adjust(bookingOf(organizationId, -usd, 'b'), nothingHeld);
     stop();
     await bench.wallet.credit(bookingOf(organizationId, usd, 'c'));
     expect(told).toEqual([
@@ -147,21 +147,23 @@ describe('an adjustment', () => {
 
   it('is refused where it would take the balance below zero', async () => {
     const organizationId = await bench.openWallet(usd);
-    const result = await bench.wallet.adjust(bookingOf(organizationId, -usd - 1n, 'too much'));
-    expect(result).toEqual({ kind: 'insufficient', balancePicoUsd: usd });
+    const result = await bench.wallet.adjust(bookingOf(organizationId, -usd - 1n, 'too much'), nothingHeld);
+    expect(result).toEqual({ kind: 'insufficient', balancePicoUsd: usd, heldPicoUsd: 0n });
     expect(await bench.wallet.balance(organizationId)).toBe(usd);
   });
 
   it('of zero is a broken invariant', async () => {
     const organizationId = await bench.openWallet();
-    await expect(bench.wallet.adjust(bookingOf(organizationId, 0n, 'nothing'))).rejects.toThrow(RangeError);
+    await expect(bench.wallet.adjust(bookingOf(organizationId, 0n, 'nothing'), nothingHeld)).rejects.toThrow(
+      RangeError,
+    );
   });
 
   it('goes both ways, once per reference', async () => {
     const organizationId = await bench.openWallet(usd);
-    const down = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'));
-    const again = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'));
-    const up = await bench.wallet.adjust(bookingOf(organizationId, 3n, 'up'));
+    const down = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'), nothingHeld);
+    const again = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'), nothingHeld);
+    const up = await bench.wallet.adjust(bookingOf(organizationId, 3n, 'up'), nothingHeld);
     expect([down.kind, again.kind, up.kind]).toEqual(['created', 'repeated', 'created']);
     expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: true, balancePicoUsd: 3n, entries: 3 });
   });
@@ -169,7 +171,9 @@ describe('an adjustment', () => {
   it('in parallel spends the balance once', async () => {
     const organizationId = await bench.openWallet(5n * usd);
     const results = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => bench.wallet.adjust(bookingOf(organizationId, -usd, `part ${i}`))),
+      Array.from({ length: 20 }, (_, i) =>
+        bench.wallet.adjust(bookingOf(organizationId, -usd, `part ${i}`), nothingHeld),
+      ),
     );
     expect(results.filter((result) => result.kind === 'created')).toHaveLength(5);
     expect(await bench.wallet.balance(organizationId)).toBe(0n);

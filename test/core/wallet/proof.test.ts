@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { bookingOf, chargeOf, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from './test-wallet.ts';
 
 describe('the proof of a ledger', () => {
   const bench = useWallet();
@@ -9,7 +9,10 @@ describe('the proof of a ledger', () => {
     const organizationId = await bench.openWallet(1_000n);
     await bench.writer.write([chargeOf(organizationId, 7n)]);
     await bench.writer.write([1n, 2n, 3n].map((cost) => chargeOf(organizationId, cost)));
-    await bench.wallet.adjust({ ...bookingOf(organizationId, -20n, 'correction'), note: 'a "note"\nof two lines' });
+    await bench.wallet.adjust(
+      { ...bookingOf(organizationId, -20n, 'correction'), note: 'a "note"\nof two lines' },
+      nothingHeld,
+    );
     await bench.writer.write([5n, 5n].map((cost) => chargeOf(organizationId, cost)));
     return organizationId;
   }

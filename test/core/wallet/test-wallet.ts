@@ -21,6 +21,9 @@ export interface WalletBench {
   openWallet(creditPicoUsd?: bigint): Promise<string>;
 }
 
+/** For adjustments of wallets without running requests. */
+export const nothingHeld = (): bigint => 0n;
+
 /** A wallet on a database of this test file's own, with a second gateway beside it. */
 export function useWallet(): WalletBench {
   let bench: (WalletBench & { drop(): Promise<void> }) | null = null;

@@ -8,6 +8,7 @@ import { readSigner } from '#base/signing.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { type Body, recordOf, uuidOf } from '../../core/metering/recorded-usage.ts';
 import { openTestBooks, type TestBooks } from '../../core/metering/test-books.ts';
+import { nothingHeld } from '../../core/wallet/test-wallet.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { runCli } from '../cli/run-cli.ts';
 
@@ -58,7 +59,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
   async function book(time: string, kind: 'credit' | 'adjust', amountPicoUsd: bigint, reference: string) {
     nowMs = at(time);
     const booking = { organizationId: organization.id, amountPicoUsd, reference, note: null, author: systemAuthor };
-    await books.wallet[kind](booking);
+    await books.wallet[kind](booking, nothingHeld);
   }
 
   const usd = 10n ** 12n;
@@ -92,6 +93,39 @@ describe('GET /v1/wallet/statements/{month}', () => {
     const body = { name: 'app', scope: 'inference' };
     const made: Body = await (await gateway.request('/v1/keys', { key: organization.managementKey, body })).json();
     expect((await ask('2025-03', 'application/json', made.secret)).status).toBe(403);
+  });
+
+  it('is of one moment while requests are charged', async () => {
+    const { db } = gateway;
+    const own = await openOrganization();
+    const total = async (): Promise<number[]> => {
+      const body: Body = await (await ask('2025-06', 'application/json', own.managementKey)).json();
+      return [Number(body.charges), body.usage.reduce((sum: number, { cost }: Body) => sum + Number(cost), 0)];
+    };
+    nowMs = at('2025-06-01T12:00:00');
+    const credit = { organizationId: own.id, amountPicoUsd: 9n * usd, reference: 'own', note: null };
+    await books.wallet.credit({ ...credit, author: systemAuthor });
+    await books.metering.settle(recordOf(own, nowMs, { model: 'small', costPicoUsd: usd }));
+    expect(await total()).toEqual([1, 1]);
+    const session = db.session();
+    const { asked } = await session.begin(async (tx) => {
+      await tx`lock table ledger_entries in access exclusive mode`;
+      const running = total();
+      await expect
+        .poll(() => db.sql`select 1 from pg_locks where not granted and relation = 'ledger_entries'::regclass`)
+        .toHaveLength(1);
+      // A charge of one dollar, in both books at once.
+      await tx`update usage_daily set cost = cost * 2 where organization = (select code from usage_ids where id = ${own.id})`;
+      await tx`insert into ledger_entries (number, created_at, requests, type, debit_account, credit_account,
+          organization_id, id, amount, currency, balance_after)
+        select number + 1, created_at, requests, type, debit_account, credit_account, organization_id,
+          gen_random_uuid(), amount, currency, balance_after - amount
+        from ledger_entries where organization_id = ${own.id} and type = 'usage'`;
+      return { asked: running };
+    });
+    await session.end();
+    expect(await asked).toEqual([1, 1]);
+    expect(await total()).toEqual([2, 2]);
   });
 
   it('says what a month that is over came to', async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { verifyBooks } from '#core/metering/metering.ts';
-import { type Body, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 
@@ -73,6 +73,31 @@ describe('an adjustment of a balance', () => {
       201, 201, 201, 409, 409, 409, 409, 409,
     ]);
     expect(await balanceOf(key)).toBe('0.5');
+  });
+
+  it('returns 409 with the sum that running requests hold where it would take the balance below that', async () => {
+    const { id, key } = await openOrganization(bench.gateway, '5');
+    const leaving = new AbortController();
+    const long = { max_tokens: 4000, standin: { hang: 'before_headers' } };
+    const running = bench.chat(long, { key, signal: leaving.signal });
+    const held = await eventually(async () => {
+      const { held: now } = await bench.wallet(key);
+      return now === '0' ? null : now;
+    });
+    const { status, body } = await adjust({ organization_id: id, amount: '-5' });
+    expect([status, body.error.code, body.error.param]).toEqual([409, 'conflict', 'amount']);
+    expect(body.error.message).toContain(
+      `the balance is 5 USD, and an adjustment cannot take it below the ${held} USD`,
+    );
+    expect(await balanceOf(key)).toBe('5');
+    const free = (5_000_000 - Number(held) * 1_000_000) / 1_000_000;
+    expect((await adjust({ organization_id: id, amount: `-${free}` })).status).toBe(201);
+    expect((await adjust({ organization_id: id, amount: '-0.000001' })).status).toBe(409);
+    expect((await adjust({ organization_id: id, amount: '0.000001' })).status).toBe(201);
+    leaving.abort();
+    await expect(running).rejects.toThrow('aborted');
+    await expect.poll(async () => (await bench.wallet(key)).held).toBe('0');
+    expect((await adjust({ organization_id: id, amount: `-${await balanceOf(key)}` })).status).toBe(201);
   });
 
   it('is booked once by its reference, which stands for nothing else', async () => {
