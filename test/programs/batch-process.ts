@@ -92,6 +92,8 @@ export async function requireSettled(
   const charged = records.filter(({ cost }) => Number(cost) > 0);
   const chargedNames = charged.map(({ client_request_id: note }) => `line-${Number(String(note).split('/')[1]) - 1}`);
   expect(chargedNames.toSorted()).toEqual(output.map(({ custom_id: name }): string => name).toSorted());
+  const ids = output.map(({ response }): string => response.request_id);
+  expect(ids.toSorted()).toEqual(charged.map(({ id }): string => id).toSorted());
   const cost = all.reduce((sum: number, record) => sum + Number(record.cost), 0);
   const { balance }: Body = await client.ask('/v1/wallet');
   expect(Number(balance)).toBeCloseTo(paidUsd - cost, 9);

@@ -299,7 +299,9 @@ export class BatchRun {
     { status, headers, body }: LineAnswer,
   ): Promise<void> {
     const answer = await compress(body);
-    this.#notes.add({ number, state, requestId: headers['x-request-id'] ?? '', statusCode: status, answer });
+    // A line that was asked again is charged under the id of the request that ran.
+    const requestId = headers['x-headgate-original-request-id'] ?? headers['x-request-id'] ?? '';
+    this.#notes.add({ number, state, requestId, statusCode: status, answer });
   }
 
   #broke(error: unknown): void {

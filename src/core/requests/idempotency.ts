@@ -20,18 +20,21 @@ export interface Claim {
   readonly bodyHash: Buffer;
 }
 
-/** How a request that others have joined ended: its answer as latin1, its error, or nothing that they could share. */
+/**
+ * How a request that others have joined ended: its answer as latin1, its error, or nothing that they could share.
+ * `requestId`: the request that ran, and was charged where any was.
+ */
 export type SharedEnd =
-  | { readonly kind: 'answer'; readonly text: string }
-  | { readonly kind: 'error'; readonly error: AppError }
+  | { readonly kind: 'answer'; readonly requestId: string; readonly text: string }
+  | { readonly kind: 'error'; readonly requestId: string; readonly error: AppError }
   | { readonly kind: 'none' };
 
 export type ClaimResult =
   /** The request is the first with this key, and must end its turn. */
   | { readonly kind: 'run'; readonly turn: IdempotentTurn }
-  /** The answer of the first one, as latin1. */
-  | { readonly kind: 'replay'; readonly text: string }
-  | { readonly kind: 'failed'; readonly error: AppError }
+  /** The answer of the first one, as latin1, and its id. */
+  | { readonly kind: 'replay'; readonly requestId: string; readonly text: string }
+  | { readonly kind: 'failed'; readonly requestId: string; readonly error: AppError }
   | { readonly kind: 'runs_elsewhere' }
   | { readonly kind: 'other_body' }
   /** It was answered and billed, and there was no room for its answer. */
@@ -56,8 +59,8 @@ export interface IdempotentTurn {
 
 export interface ClaimWait {
   readonly signal: AbortSignal;
-  /** Called when there is a running request to wait for. */
-  readonly onWait: () => void;
+  /** Called with the id of the running request that is waited for. */
+  readonly onWait: (requestId: string) => void;
 }
 
 /**
@@ -163,7 +166,7 @@ class ClaimBook implements Idempotency {
       if (unsettled !== undefined) {
         if (!unsettled.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
         if (!unsettled.isDurable || unsettled.answer === null) throw unavailable();
-        return { kind: 'replay', text: (await decompress(unsettled.answer)).toString('latin1') };
+        return replayOf(unsettled.requestId, unsettled.answer);
       }
       const running = this.#running.get(name);
       if (running === undefined) return this.#first(name, claim, bodyHash);
@@ -172,11 +175,11 @@ class ClaimBook implements Idempotency {
         continue;
       }
       if (!running.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
-      wait.onWait();
+      wait.onWait(running.requestId);
       const ended = await Promise.race([running.ended, aborted(wait.signal)]);
       if (ended.kind === 'stopped') return ended;
-      if (ended.kind === 'answer') return { kind: 'replay', text: ended.text };
-      if (ended.kind === 'error') return { kind: 'failed', error: ended.error };
+      if (ended.kind === 'answer') return { ...ended, kind: 'replay' };
+      if (ended.kind === 'error') return { ...ended, kind: 'failed' };
     }
   }
 
@@ -234,7 +237,7 @@ class ClaimBook implements Idempotency {
         const settled = { keyId: claim.keyId, idempotencyKey: claim.idempotencyKey, bodyHash, ...found };
         return { kind: 'run', turn: this.#turn(name, claim.requestId, settled, leave) };
       }
-      leave(found.kind === 'replay' ? { kind: 'answer', text: found.text } : { kind: 'none' }, Promise.resolve());
+      leave(found.kind === 'replay' ? { ...found, kind: 'answer' } : { kind: 'none' }, Promise.resolve());
       return found;
     } catch (error) {
       if (error instanceof TooManyWaitError) {
@@ -244,7 +247,7 @@ class ClaimBook implements Idempotency {
       // The row may be this request's, and nobody was told so.
       if (!(error instanceof NotAskedError)) void this.#write(this.#remove(claim.requestId));
       const failure = unavailable(error);
-      leave({ kind: 'error', error: failure }, Promise.resolve());
+      leave({ kind: 'error', requestId: claim.requestId, error: failure }, Promise.resolve());
       throw failure;
     }
   }
@@ -285,7 +288,7 @@ class ClaimBook implements Idempotency {
       if (!row.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
       if (row.state !== 'done') return { kind: 'runs_elsewhere' };
       if (row.answer === null) return { kind: 'not_kept' };
-      return { kind: 'replay', text: (await decompress(row.answer)).toString('latin1') };
+      return replayOf(row.requestId, row.answer);
     }
   }
 
@@ -368,6 +371,11 @@ const removedAtOnce = 500;
 /** A claim is answered in this time, whatever the database does. */
 const claimTimeoutMs = 5000;
 const unavailableRetrySeconds = 2;
+
+/** @param answer compressed */
+async function replayOf(requestId: string, answer: Buffer): Promise<Extract<ClaimResult, { kind: 'replay' }>> {
+  return { kind: 'replay', requestId, text: (await decompress(answer)).toString('latin1') };
+}
 
 function unavailable(cause?: unknown): AppError {
   const message =

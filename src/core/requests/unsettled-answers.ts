@@ -14,6 +14,7 @@ export interface UnsettledRequest {
 
 /** What a repetition is told of it. */
 export interface UnsettledAnswer {
+  readonly requestId: string;
   readonly bodyHash: Buffer;
   /** Null where there was no room for it in memory: it comes with the row. */
   readonly answer: Buffer | null;

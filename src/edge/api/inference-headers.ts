@@ -74,6 +74,9 @@ export const inferenceAnswerHeaders = z.object({
     .enum(['true'])
     .optional()
     .openapi({ description: 'The answer is that of an earlier request with the same Idempotency-Key' }),
+  'x-headgate-original-request-id': header(
+    'With idempotent-replayed: x-request-id of the request that ran, which is the one on record and charged',
+  ),
   'x-headgate-start': z
     .enum(['warm', 'cold'])
     .optional()

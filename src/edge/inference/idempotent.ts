@@ -18,6 +18,8 @@ import { type AnswerText, textOf } from './large-answer.ts';
 import type { Outcome } from './outcome.ts';
 
 const headerName = 'idempotency-key';
+const replayedHeader = 'idempotent-replayed';
+const originalHeader = 'x-headgate-original-request-id';
 const pattern = /^[\x20-\x7e]{1,255}$/;
 /** An answer larger than this is not kept, but for that of a batch: a repetition runs again. */
 export const replayBytesMax = 33_554_432;
@@ -59,24 +61,31 @@ export async function claimKey(
   const { id: keyId, organizationId } = caller.key;
   const bodyHash = Buffer.from(fields.hash ?? '', 'hex');
   const claim = { organizationId, keyId, idempotencyKey, requestId, bodyHash };
-  const beforeWait = (): void => {
+  const beforeWait = (original: string): void => {
     // The answer that comes will be another request's, and its head may have to go first.
-    call.answer.setHeader('idempotent-replayed', 'true');
+    nameOriginal(call, original);
     onWait();
   };
   const result = await call.stop.untilStopped((signal) => idempotency.claim(claim, { signal, onWait: beforeWait }));
   return claimed(call, caller.key, result);
 }
 
+/** Names the request whose answer this is: its id is the one of the record and of the charge. */
+function nameOriginal({ answer }: Call, requestId: string): void {
+  answer.setHeader(replayedHeader, 'true');
+  answer.setHeader(originalHeader, requestId);
+}
+
 function claimed(call: Call, key: ApiKey, result: ClaimResult): Claimed {
   switch (result.kind) {
     case 'run':
-      call.answer.dropHeader('idempotent-replayed');
+      for (const name of [replayedHeader, originalHeader]) call.answer.dropHeader(name);
       return { turn: result.turn };
     case 'replay':
-      call.answer.setHeader('idempotent-replayed', 'true');
+      nameOriginal(call, result.requestId);
       return { text: withoutMark(call, key, result.text) };
     case 'failed':
+      nameOriginal(call, result.requestId);
       throw result.error;
     case 'stopped':
       throw new ClientGoneError();
@@ -184,14 +193,16 @@ export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefin
 }
 
 /** Ends the turn of a request. Its answer is kept where its settlement, which may still be under way, keeps it. */
-export function endTurn(reuse: CallReuse, reported: Outcome): void {
+export function endTurn({ requestId }: Call, reuse: CallReuse, reported: Outcome): void {
   const { packed, durable } = reuse;
   const settling = packed === null || durable === null ? null : { answer: packed, durable };
-  reuse.idempotentTurn?.end(sharedEnd(reuse, reported), settling);
+  reuse.idempotentTurn?.end(sharedEnd(requestId, reuse, reported), settling);
 }
 
 /** What those get who have joined this request. */
-function sharedEnd({ answer }: CallReuse, reported: Outcome): SharedEnd {
-  if (reported.error !== null) return { kind: 'error', error: reported.error };
-  return reported.kind === 'completed' && answer !== null ? { kind: 'answer', text: answer } : { kind: 'none' };
+function sharedEnd(requestId: string, { answer }: CallReuse, reported: Outcome): SharedEnd {
+  if (reported.error !== null) return { kind: 'error', requestId, error: reported.error };
+  return reported.kind === 'completed' && answer !== null
+    ? { kind: 'answer', requestId, text: answer }
+    : { kind: 'none' };
 }

@@ -114,7 +114,7 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
   const { reuse } = call.found;
   if (reuse === null) return;
   keepContent(parts.contents, call, reported);
-  endTurn(reuse, reported);
+  endTurn(call, reuse, reported);
   reuse.cacheEntry?.end(inFlightEnd(call, reuse, reported));
 }
 

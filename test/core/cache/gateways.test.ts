@@ -105,12 +105,14 @@ describe('an Idempotency-Key on two gateways', () => {
     });
     expect(refused.status).toBe(409);
     expect(refused.headers.get('retry-after')).toMatch(/^[1-9]\d*$/);
-    const text = await (await first).text();
+    const ran = await first;
+    const text = await ran.text();
     const again = await eventually(async () => {
       const answer = await chat(1, body, headers);
       return answer.status === 200 ? answer : null;
     });
     expect(again.headers.get('idempotent-replayed')).toBe('true');
+    expect(again.headers.get('x-headgate-original-request-id')).toBe(ran.headers.get('x-request-id'));
     expect(await again.text()).toBe(text);
   });
 

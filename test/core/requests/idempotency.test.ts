@@ -22,6 +22,7 @@ function freshKey(): { headers: Record<string, string> } {
 }
 
 const replayed = (answer: Response): string | null => answer.headers.get('idempotent-replayed');
+const originalOf = (answer: Response): string | null => answer.headers.get('x-headgate-original-request-id');
 const running = (): Promise<number> => readMetric(bench.socketOf('chat'), 'vllm:num_requests_running');
 
 async function recordsOf({ managementKey, keyId }: ReuseBench): Promise<Body[]> {
@@ -73,7 +74,7 @@ describe('the same request again', () => {
     const options = freshKey();
     const body = { ...fresh(), stream };
     const first = await chat(body, options);
-    expect(replayed(first)).toBeNull();
+    expect([replayed(first), originalOf(first)]).toEqual([null, null]);
     const text = await first.text();
     const [before, wallet] = [await asked(), await bench.wallet(key)];
     for (let round = 0; round < 2; round++) {
@@ -81,6 +82,7 @@ describe('the same request again', () => {
       expect([again.status, replayed(again)]).toEqual([200, 'true']);
       expect(again.headers.get('content-type')).toBe(first.headers.get('content-type'));
       expect(again.headers.get('x-request-id')).not.toBe(first.headers.get('x-request-id'));
+      expect(originalOf(again)).toBe(first.headers.get('x-request-id'));
       expect(await again.text()).toBe(text);
     }
     expect(await asked()).toBe(before);
@@ -112,6 +114,9 @@ describe('the same request again', () => {
       expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => 200));
       expect(new Set(texts).size).toBe(1);
       expect(answers.filter((answer) => replayed(answer) === 'true')).toHaveLength(19);
+      const ran = answers.find((answer) => replayed(answer) === null)?.headers.get('x-request-id') ?? '';
+      expect(answers.filter((answer) => originalOf(answer) === ran)).toHaveLength(19);
+      expect(await bench.record(ran, reuse.managementKey)).toMatchObject({ outcome: 'completed', stream });
       expect((await reuse.asked()) - before).toBe(1);
     }
     expect(await recordsOf(reuse)).toHaveLength(3);
@@ -124,6 +129,8 @@ describe('the same request again', () => {
     const failing = { ...fresh(), standin: { ttft_ms: 200, error_after: 1 } };
     const answers = await Promise.all(Array.from({ length: 4 }, () => reuse.chat(failing, options)));
     expect(answers.map(({ status }) => status)).toEqual([502, 502, 502, 502]);
+    const failed = answers.find((answer) => replayed(answer) === null)?.headers.get('x-request-id');
+    expect(answers.filter((answer) => originalOf(answer) === failed)).toHaveLength(3);
     for (const answer of answers) await answer.text();
     await eventually(async () => (await rowsOf(reuse)).length === 0);
     const again = await reuse.chat(failing, options);

@@ -165,7 +165,8 @@ describe('the headers in the document', () => {
       ]);
       expect(asked.filter(({ required }) => required === true)).toEqual([]);
       const spent = ['x-headgate-fallback', 'x-headgate-max-tokens'];
-      const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-start', ...spent];
+      const replay = ['idempotent-replayed', 'x-headgate-original-request-id'];
+      const own = ['x-headgate-cache', ...replay, 'x-headgate-start', ...spent];
       expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
       const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
       expect(headersOf(operation, 'default')).toEqual(refused.toSorted());
