@@ -86,10 +86,10 @@ export interface EdgesOptions {
 export function createEdges(options: EdgesOptions): Edges {
   const { config, foundation, gateway, shared, observe, log } = options;
   const guards = createHttpGuards({
+    ...foundation,
     ...config.limits,
     ...shared,
-    keys: foundation.keys,
-    accounts: foundation.accounts,
+    budgetBook: gateway.budgets.book,
     wrongKeysPerMinute: config.keys.wrongPerMinute,
     trustedProxies: config.http.trustedProxies,
   });

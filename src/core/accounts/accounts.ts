@@ -34,7 +34,7 @@ import type {
 import { createProjects } from './projects.ts';
 import type { Paging } from './paging.ts';
 import { createServiceAccounts, type JoinServiceAccountsEnd, type ServiceAccounts } from './service-account.ts';
-import { isMember, readPlatformRole } from './user.ts';
+import { isMember, readPlatformRole, readUserRoles, type UserRoles } from './user.ts';
 import { createUsers, type Users } from './users.ts';
 
 export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
@@ -138,6 +138,8 @@ export interface Accounts {
    */
   closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
+  /** What a user may do in an organization, as PostgreSQL has it now; without a role for who is not of it. */
+  readRoles(organizationId: string, userId: string): Promise<UserRoles>;
   /** Whether a user is in an organization, whose row the transaction holds. */
   isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
   /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
@@ -210,6 +212,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
     readAlertPeople: (organizationId) => readAlertPeople(db, organizationId),
     readAlertReader: (organizationId, userId) => readAlertReader(db, organizationId, userId),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
+    readRoles: (organizationId, userId) => readUserRoles(db.orm, organizationId, userId),
     isMember,
     users: createUsers({
       ...options,

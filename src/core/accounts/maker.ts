@@ -1,8 +1,7 @@
-import { and, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import type { OrganizationRole } from './principal.ts';
 import { type Role, rolesGivenAs } from './roles.ts';
-import { memberships, users } from './schema.ts';
+import { readUserRoles } from './user.ts';
 
 /** Who has made a link that somebody else uses later. Ids are UUIDs. */
 export interface Maker {
@@ -18,13 +17,8 @@ export interface Maker {
  * not of it any more.
  */
 export async function roleOfMaker(tx: Transaction, { userId, organizationId, byKey }: Maker): Promise<Role | null> {
-  const [row] = await tx
-    .select({ platformRole: users.platformRole, role: memberships.role })
-    .from(users)
-    .leftJoin(memberships, and(eq(memberships.userId, users.id), eq(memberships.organizationId, organizationId)))
-    .where(eq(users.id, userId));
-  if (row?.platformRole === 'admin') return 'platform_admin';
-  const role = row?.role ?? null;
+  const { isPlatformAdmin, organizationRole: role } = await readUserRoles(tx, organizationId, userId);
+  if (isPlatformAdmin) return 'platform_admin';
   return role !== null && byKey ? 'admin' : role;
 }
 

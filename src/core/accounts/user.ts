@@ -51,6 +51,26 @@ export async function readPlatformRole(db: Db, userId: string): Promise<Platform
   return row?.role ?? null;
 }
 
+export interface UserRoles {
+  readonly isPlatformAdmin: boolean;
+  /** Null where the user is not of the organization. */
+  readonly organizationRole: OrganizationRole | null;
+}
+
+/** The roles of a user; none of a user that there is not. */
+export async function readUserRoles(
+  orm: Db['orm'] | Transaction,
+  organizationId: string,
+  userId: string,
+): Promise<UserRoles> {
+  const [row] = await orm
+    .select({ platformRole: users.platformRole, role: memberships.role })
+    .from(users)
+    .leftJoin(memberships, and(eq(memberships.userId, users.id), eq(memberships.organizationId, organizationId)))
+    .where(eq(users.id, userId));
+  return { isPlatformAdmin: row?.platformRole === 'admin', organizationRole: row?.role ?? null };
+}
+
 /** Whether a user is in an organization, whose row the transaction holds. */
 export async function isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean> {
   const [row] = await tx

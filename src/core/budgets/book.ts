@@ -32,6 +32,8 @@ export interface AppliedBudget {
 export interface BudgetBook {
   /** The hard ones that hold for a request; the same empty list where there are none. */
   of(spender: BudgetSpender, requestId: string): readonly AppliedBudget[];
+  /** Whether a project has a hard budget of its own. */
+  boundsProject(organizationId: string, projectId: string): boolean;
   /** Whether the spending of some end user of the organization is counted. */
   countsUsers(organizationId: string): boolean;
   /** Whether that of this one is. */
@@ -81,6 +83,8 @@ export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
       const budgets = known.get(spender.organizationId);
       return budgets === undefined ? none : appliedOf(budgets, spender, requestId);
     },
+    boundsProject: (organizationId, projectId) =>
+      known.get(organizationId)?.hard.has(nameOf('project', projectId)) === true,
     countsUsers(organizationId) {
       const budgets = known.get(organizationId);
       return budgets !== undefined && (budgets.countsEachUser || budgets.users.size > 0);

@@ -16,6 +16,8 @@ export interface KeyLimits {
 export interface KeyToggles {
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
+  /** Whether it is used for its own project only; null: while that project has a hard budget. */
+  readonly confined: boolean | null;
 }
 
 /** A key as it is kept; the secret and its hash are not part of it. Ids are UUIDs. */
@@ -49,6 +51,8 @@ export interface KeyRecord extends KeyLimits, KeyToggles {
 export interface ApiKey extends KeyRecord {
   /** Whether the key's user administers the platform; true says nothing about the key's scope. */
   readonly platformAdmin: boolean;
+  /** Whether the person that it acts for sees all projects of the organization, and not only those that are public. */
+  readonly seesAllProjects: boolean;
   readonly organizationStatus: OrganizationStatus;
   /** Ids of the models that it may use: its own and its organization's list allow them. Null: all. */
   readonly usableModels: ReadonlySet<string> | null;
@@ -71,11 +75,12 @@ function usableModels(
 export function toApiKey(
   record: KeyRecord,
   organization: Organization,
-  { platformAdmin, secretHash }: Pick<ApiKey, 'platformAdmin' | 'secretHash'>,
+  { platformAdmin, seesAllProjects, secretHash }: Pick<ApiKey, 'platformAdmin' | 'seesAllProjects' | 'secretHash'>,
 ): ApiKey {
   return {
     ...record,
     platformAdmin,
+    seesAllProjects,
     secretHash,
     organizationStatus: organization.status,
     usableModels: usableModels(record.models, organization.models),
@@ -110,6 +115,7 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
     monthlyTokenLimit: row.monthlyTokenLimit,
     storeRequests: row.storeRequests,
     cacheResponses: row.cacheResponses,
+    confined: row.confined,
     models: row.models,
   };
 }
@@ -138,6 +144,7 @@ export function keyAuditView(row: KeyRow): AuditView {
     monthly_token_limit: row.monthlyTokenLimit,
     store_requests: row.storeRequests,
     cache_responses: row.cacheResponses,
+    confined: row.confined,
     models: row.models,
   };
 }

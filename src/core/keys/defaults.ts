@@ -10,7 +10,11 @@ export const defaultKeyLimits: KeyLimits = Object.freeze({
   monthlyTokenLimit: null,
 });
 
-export const defaultKeyToggles: KeyToggles = Object.freeze({ storeRequests: false, cacheResponses: false });
+export const defaultKeyToggles: KeyToggles = Object.freeze({
+  storeRequests: false,
+  cacheResponses: false,
+  confined: null,
+});
 
 /** The management key that an organization begins with; it acts for the owner. */
 export function firstKeyOf({ organization, project, ownerId }: OrganizationMade): NewKey {

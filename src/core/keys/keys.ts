@@ -169,7 +169,7 @@ export interface KeysOptions {
     Accounts,
     | 'lockOrganization'
     | 'isMember'
-    | 'isPlatformAdmin'
+    | 'readRoles'
     | 'onServiceAccountsEnd'
     | 'readOrganization'
     | 'readOrganizations'

@@ -54,6 +54,8 @@ export const apiKeys = pgTable(
     monthlyTokenLimit: bigint('monthly_token_limit', { mode: 'number' }),
     storeRequests: boolean('store_requests').notNull().default(false),
     cacheResponses: boolean('cache_responses').notNull().default(false),
+    /** Whether it is used for its own project only; null: while that project has a hard budget. */
+    confined: boolean('confined'),
     /** Ids of models; null: all of its organization. */
     models: jsonb('models').$type<readonly string[]>(),
   },

@@ -74,7 +74,7 @@ export interface VerifierOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly accounts: Pick<Accounts, 'isPlatformAdmin' | 'readOrganization'>;
+  readonly accounts: Pick<Accounts, 'readRoles' | 'readOrganization'>;
   /** How long keys that are known stay valid while Postgres is away. */
   readonly staleMs?: number;
 }
@@ -101,8 +101,11 @@ async function readKnownKey(
   const { row, secretEndsAtMs } = found;
   const organization = await accounts.readOrganization(row.organizationId);
   if (organization === null) return null;
-  const platformAdmin = row.userId !== null && (await accounts.isPlatformAdmin(row.userId));
-  const key = toApiKey(toKeyRecord(row), organization, { platformAdmin, secretHash });
+  const roles = row.userId === null ? null : await accounts.readRoles(row.organizationId, row.userId);
+  const platformAdmin = roles?.isPlatformAdmin === true;
+  const administers = platformAdmin || roles?.organizationRole === 'owner' || roles?.organizationRole === 'admin';
+  const seesAllProjects = row.scope === 'management' || administers;
+  const key = toApiKey(toKeyRecord(row), organization, { platformAdmin, seesAllProjects, secretHash });
   return { key, organization, secretHash, secretEndsAtMs };
 }
 

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { defaultKeyToggles } from '#core/keys/keys.ts';
+import { defaultKeyToggles, type KeyRecord } from '#core/keys/keys.ts';
 import { listQuery } from './list.ts';
 import { idText, nameText, organizationQuery, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
@@ -37,6 +37,21 @@ export const modelList = z
   .max(modelsMax, `must have at most ${modelsMax} models`)
   .nullable();
 
+/** As keys show it, and as it is given. */
+export const confinedField = z
+  .boolean()
+  .nullable()
+  .openapi({
+    description:
+      'true: requests with it count for its own project only, and X-Project-ID of another one is a 403; false: for any ' +
+      'project that its person sees; null: confined while its project has a hard budget. Always true for a key of a ' +
+      'service account',
+  });
+
+/** A service account is of one project. */
+export const isConfined = ({ serviceAccountId, confined }: KeyRecord): boolean | null =>
+  serviceAccountId === null ? confined : true;
+
 const keyFields = {
   id: idText('key'),
   object: z.literal('api_key'),
@@ -65,6 +80,7 @@ const keyFields = {
   ...limitFields,
   store_requests: z.boolean(),
   cache_responses: z.boolean(),
+  confined: confinedField,
   models: modelList.openapi({
     description: 'Ids of the models that it may use, where its organization may; null is all that the organization may',
   }),
@@ -101,6 +117,7 @@ export const createKeySchema = z
     ...someLimits.shape,
     store_requests: z.boolean().default(defaultKeyToggles.storeRequests),
     cache_responses: z.boolean().default(defaultKeyToggles.cacheResponses),
+    confined: confinedField.default(defaultKeyToggles.confined),
     models: modelList.default(null),
   })
   .openapi('CreateApiKey', { description: 'A limit that is absent is the default of the organization' });
@@ -120,6 +137,7 @@ export const patchKeySchema = z
     ...someLimits.shape,
     store_requests: z.boolean().optional(),
     cache_responses: z.boolean().optional(),
+    confined: confinedField.optional(),
     models: modelList.optional(),
     scope: fixed,
     project_id: fixed,

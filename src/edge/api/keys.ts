@@ -19,6 +19,7 @@ import {
   type CreateKey,
   createKeySchema,
   createdKeySchema,
+  isConfined,
   keyQuery,
   keySchema,
   type PatchKey,
@@ -91,8 +92,17 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
     monthly_token_limit: key.monthlyTokenLimit,
     store_requests: key.storeRequests,
     cache_responses: key.cacheResponses,
+    confined: isConfined(key),
     models: key.models === null ? null : [...key.models],
   };
+}
+
+/** @throws ValidationError */
+function requireConfinable(isOfServiceAccount: boolean, confined: boolean | null | undefined): void {
+  if (!isOfServiceAccount || confined !== false) return;
+  throw new ValidationError([
+    { field: 'confined', message: 'cannot be false: a key of a service account is of the project of that account' },
+  ]);
 }
 
 /** Null where none of them works any more. */
@@ -124,7 +134,7 @@ function newKeyOf(body: CreateKey, nowMs: number): Omit<NewKeyFields, 'organizat
       tokensPerMinute: body.tokens_per_minute,
       monthlyTokenLimit: body.monthly_token_limit,
     },
-    toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses },
+    toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses, confined: body.confined },
   };
 }
 
@@ -137,6 +147,7 @@ function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
     monthlyTokenLimit: body.monthly_token_limit,
     storeRequests: body.store_requests,
     cacheResponses: body.cache_responses,
+    confined: body.confined,
   };
 }
 
@@ -186,6 +197,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     const caller = context.get('caller');
     const nowMs = clock.now();
     const organizationId = await guards.organizationOf(context, body.organization_id);
+    requireConfinable(body.service_account_id !== undefined, body.confined);
     const owner = await ownerOf(body, caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
     const once = context.req.valid('header')['idempotency-key'];
@@ -255,6 +267,7 @@ function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
     const ref = await refOf(parts, context, context.req.valid('param').id);
     const body = context.req.valid('json');
     const before = found(await keys.get(ref));
+    requireConfinable(before.serviceAccountId !== null, body.confined);
     const { models: names } = body;
     const models =
       names === undefined || names === null ? names : await modelsOf(parts, names, ref.organizationId, before.models);

@@ -6,6 +6,7 @@ import type { Clock } from '#base/clock.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { confinedField, isConfined } from './key-schemas.ts';
 import { type KeyAccounts, projectOf as projectOfNewKey, userOf } from './key-owner.ts';
 import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
 import {
@@ -52,6 +53,7 @@ const createAdminKey = z
       .min(1, 'must be 1 or more')
       .max(secondsMax, `must be at most ${secondsMax}: ten years`)
       .optional(),
+    confined: confinedField.default(defaultKeyToggles.confined),
   })
   .openapi('CreateOrganizationAdminApiKey');
 const query = z.strictObject(organizationQuery);
@@ -73,6 +75,7 @@ const keyFields = {
   created_at: unixSeconds,
   expires_at: unixSecondsOrNull,
   last_used_at: unixSecondsOrNull,
+  confined: confinedField,
 };
 
 const projectKeySchema = z
@@ -109,6 +112,7 @@ function fieldsOf(key: KeyRecord) {
     created_at: toUnixSeconds(key.createdAtMs),
     expires_at: toUnixSecondsOrNull(key.expiresAtMs),
     last_used_at: toUnixSecondsOrNull(key.lastUsedAtMs),
+    confined: isConfined(key),
   };
 }
 
@@ -190,12 +194,8 @@ function toAdminKey(key: KeyRecord, owners: Owners): z.infer<typeof adminKeySche
     created_at: toUnixSeconds(user.createdAtMs),
   };
   // Management keys are of users alone.
-  const id = formatId('user', key.userId ?? '');
-  return {
-    object: 'organization.admin_api_key',
-    ...fieldsOf(key),
-    owner: { type: 'user', object: 'organization.user', id, ...known },
-  };
+  const owner = { type: 'user', object: 'organization.user', id: formatId('user', key.userId ?? '') } as const;
+  return { object: 'organization.admin_api_key', ...fieldsOf(key), owner: { ...owner, ...known } };
 }
 
 export function registerOrganizationKeyRoutes(app: ApiApp, parts: OrganizationKeyParts): void {
@@ -342,7 +342,7 @@ function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): voi
     responses: { 200: jsonAnswer(createdAdminKeySchema, 'The key, with its secret as `value`') },
   });
   app.openapi(create, async (context) => {
-    const { name, expires_in_seconds: seconds } = context.req.valid('json');
+    const { name, expires_in_seconds: seconds, confined } = context.req.valid('json');
     const caller = context.get('caller');
     const organizationId = await guards.organizationOf(context);
     const project = await projectOfNewKey({}, caller, accounts, organizationId);
@@ -355,7 +355,7 @@ function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): voi
         scope: 'management',
         expires: seconds === undefined ? null : { afterMs: seconds * 1000 },
         limits: {},
-        toggles: defaultKeyToggles,
+        toggles: { ...defaultKeyToggles, confined },
         models: null,
       },
       authorOf(context),

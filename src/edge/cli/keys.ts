@@ -23,6 +23,7 @@ const key = z.looseObject({
   tokens_per_minute: count,
   monthly_token_limit: count,
   models: z.array(z.string()).nullish(),
+  confined: z.boolean().nullish(),
 });
 type Key = z.output<typeof key>;
 type Limits = Pick<
@@ -49,7 +50,7 @@ async function list(context: CommandContext): Promise<number> {
     one.status === 'active' ? one.status : context.terminal.paint('red', one.status),
     one.last_used_at === null ? 'never' : minuteText(one.last_used_at),
     one.expires_at === null ? 'never' : minuteText(one.expires_at),
-    limitsText(one),
+    boundsText(one),
     one.name,
   ]);
   const headings = ['KEY', 'SECRET', 'SCOPE', 'STATUS', 'LAST USED (UTC)', 'EXPIRES (UTC)', 'LIMITS', 'NAME'];
@@ -72,6 +73,13 @@ export function limitsText(one: Limits): string {
   return [...words, ...(one.models ?? [])].join(', ') || 'none';
 }
 
+/** Limits, and whether the key is confined where its own setting says so. */
+function boundsText(one: Key): string {
+  const { confined } = one;
+  if (confined === null || confined === undefined) return limitsText(one);
+  return `${limitsText(one)}; ${confined ? 'confined' : 'not confined'}`;
+}
+
 /** By flag, what the API calls it. */
 const limitFlags = {
   'requests-per-minute': 'requests_per_minute',
@@ -89,6 +97,8 @@ function settingsOf(context: CommandContext): Record<string, unknown> {
     const value = textFlag(context, flag);
     if (value !== null) said[field] = value === 'on';
   }
+  const confined = textFlag(context, 'confined');
+  if (confined !== null) said['confined'] = confined === 'auto' ? null : confined === 'on';
   const models = modelsOf(context);
   return models === undefined ? said : { ...said, models };
 }
@@ -186,7 +196,7 @@ async function edit(context: CommandContext): Promise<number> {
   const { id } = await find(context);
   const answer = await context.api.call('PATCH', keyPath(context, id), { body });
   const changed = parseAnswer(key, answer);
-  context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(changed.name)}": limits ${limitsText(changed)}\n`);
+  context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(changed.name)}": limits ${boundsText(changed)}\n`);
   return exitCodes.ok;
 }
 
@@ -246,6 +256,11 @@ const settings: Readonly<Record<string, CommandOption>> = {
   'store-requests': toggle('keep what it asks and gets'),
   'cache-responses': toggle('answer from the cache what was asked before'),
   models: { type: 'string', about: 'models that it may use, by commas, or all' },
+  confined: {
+    type: 'string',
+    choices: ['on', 'off', 'auto'],
+    about: 'used for its own project only; auto: while that project has a hard budget',
+  },
   ...orgOption,
 };
 

@@ -1,7 +1,8 @@
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
-import type { Accounts, Project } from '#core/accounts/accounts.ts';
+import { type Accounts, isProjectSeen, type Project } from '#core/accounts/accounts.ts';
 import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
+import type { BudgetBook } from '#core/budgets/budgets.ts';
 import type { Throttle } from '#base/throttle.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { Caller, InferenceCaller } from './http-context.ts';
@@ -10,8 +11,9 @@ import { headerValues, type RawRequest } from './raw-request.ts';
 export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
-   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project of the organization;
-   *   database_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
+   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project that
+   *   the key's person sees; insufficient_scope when the key is confined to another one; database_unavailable when the
+   *   key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
   authenticate(request: RawRequest): C | Promise<C>;
@@ -62,9 +64,20 @@ function unknownProject(): AppError {
   });
 }
 
+/** Holds a key to its project: by its own setting, else for as long as its project has a hard budget. */
+function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBook']): void {
+  if (!(key.confined ?? budgetBook.boundsProject(key.organizationId, key.projectId))) return;
+  throw new AppError('insufficient_scope', {
+    message:
+      'This API key is confined to its project. Send the request without X-Project-ID, or with a key of the other project.',
+    param: 'X-Project-ID',
+  });
+}
+
 export interface AuthenticatorParts {
   readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows' | 'untilFresh'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
+  readonly budgetBook: Pick<BudgetBook, 'boundsProject'>;
   /** Counts wrong keys per address. */
   readonly wrongKeys: WrongKeys;
 }
@@ -97,9 +110,17 @@ const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
 /** Reads who calls from a request's API key. */
-export function createAuthenticator({ keys, accounts, wrongKeys }: AuthenticatorParts): InferenceAuthenticator {
+export function createAuthenticator({
+  keys,
+  accounts,
+  budgetBook,
+  wrongKeys,
+}: AuthenticatorParts): InferenceAuthenticator {
   const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
-    if (project === null) throw unknownProject();
+    const ownId = key.seesAllProjects ? null : key.projectId;
+    if (project === null || !isProjectSeen(project, { organizationId: key.organizationId, ownId })) {
+      throw unknownProject();
+    }
     keys.touch(key.id);
     return keyPrincipal(key, project);
   };
@@ -122,8 +143,11 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
     }
     requireActive(key);
     const projectId = readProjectId(request) ?? key.projectId;
-    // A service account is of one project: there are no others for it.
-    if (key.serviceAccountId !== null && projectId !== key.projectId) throw unknownProject();
+    if (projectId !== key.projectId) {
+      // A service account is of one project: there are no others for it.
+      if (key.serviceAccountId !== null) throw unknownProject();
+      requireUnconfined(key, budgetBook);
+    }
     const project = accounts.findProject(key.organizationId, projectId);
     if (!(project instanceof Promise)) return withProject(key, project);
     return project.then((found) => withProject(stillValid(secret, key), found));

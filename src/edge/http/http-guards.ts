@@ -45,12 +45,12 @@ const callersPerBudget = 4;
 
 /** What stands before every HTTP surface: who calls, how often, and how much memory bodies may take. */
 export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
-  const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
+  const { keys, accounts, budgetBook, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
     createThrottle({ kind, limit, windowSeconds, store, prefix });
   const addressOf = createClientAddress(trustedProxies);
   const wrongKeys = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
-  const authenticator = createAuthenticator({ keys, accounts, wrongKeys });
+  const authenticator = createAuthenticator({ keys, accounts, budgetBook, wrongKeys });
   const callers = throttle('users', userRequestsPerHour, hourSeconds);
   const hourlyLimits = createHourlyLimits({
     authenticator,

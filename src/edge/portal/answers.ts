@@ -31,6 +31,7 @@ export interface KeyAnswer extends LimitsAnswer {
   readonly former_secrets_end_at: number | null;
   readonly store_requests: boolean;
   readonly cache_responses: boolean;
+  readonly confined: boolean | null;
   readonly models: readonly string[] | null;
 }
 

@@ -21,12 +21,30 @@ export const limitFields = [
   { name: 'monthly_token_limit', label: 'Tokens per month' },
 ] as const satisfies readonly { readonly name: keyof LimitsAnswer; readonly label: string }[];
 
+/** As the form says what `confined` of the API is. */
+export const confinements = [
+  { value: 'budget', label: 'While its project has a hard budget' },
+  { value: 'yes', label: 'Always' },
+  { value: 'no', label: 'Never' },
+] as const;
+
+export function confinementOf(confined: boolean | null): (typeof confinements)[number]['value'] {
+  if (confined === null) return 'budget';
+  return confined ? 'yes' : 'no';
+}
+
+const confinedHint =
+  'A confined key is used for its own project only. Any other key may name another project of the organization in ' +
+  'X-Project-ID, and is then bounded by the budgets of that project.';
+
 /** What the fields hold when the form is shown, texts as they were typed. */
 export interface KeyFields {
   readonly name: string;
   readonly limits: Readonly<Record<keyof LimitsAnswer, string>>;
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
+  /** '' where it is not asked: a key of a service account is always confined. */
+  readonly confined: string;
 }
 
 export function limitTexts(limits: LimitsAnswer): KeyFields['limits'] {
@@ -50,11 +68,12 @@ export function typedFields(form: Form): KeyFields {
     },
     storeRequests: form.has('store_requests'),
     cacheResponses: form.has('cache_responses'),
+    confined: form.text('confined'),
   };
 }
 
 /** As `POST` and `PATCH /v1/keys` take them. */
-export function toBody({ name, limits, storeRequests, cacheResponses }: KeyFields): Record<string, unknown> {
+export function toBody({ name, limits, storeRequests, cacheResponses, confined }: KeyFields): Record<string, unknown> {
   return {
     name,
     requests_per_minute: numberOf(limits.requests_per_minute),
@@ -63,6 +82,7 @@ export function toBody({ name, limits, storeRequests, cacheResponses }: KeyField
     monthly_token_limit: numberOf(limits.monthly_token_limit),
     store_requests: storeRequests,
     cache_responses: cacheResponses,
+    ...(confined !== '' && { confined: confined === 'budget' ? null : confined === 'yes' }),
   };
 }
 
@@ -89,8 +109,14 @@ function toggles({ storeRequests, cacheResponses }: KeyFields): Html {
   </fieldset>`;
 }
 
+function confinement({ confined }: KeyFields): MaybeHtml {
+  if (confined === '') return null;
+  const legend = 'Confined to its project';
+  return radios({ name: 'confined', legend, choices: confinements, chosen: confined, hint: confinedHint });
+}
+
 export function editFields(fields: KeyFields, refusal: Refusal | null): Html {
-  return html`${nameAndLimits(fields, refusal)}${toggles(fields)}`;
+  return html`${nameAndLimits(fields, refusal)}${confinement(fields)}${toggles(fields)}`;
 }
 
 const scopeHint =
@@ -123,5 +149,5 @@ export function createFields(fields: NewKeyFields, projects: readonly ProjectAns
   return html`${nameAndLimits(fields, refusal)}
   ${radios({ name: 'expiry', legend: 'Expires after', choices: expiries, chosen: fields.expiry, hint: 'An expired key is refused, and no longer counts as active.' })}
   ${radios({ name: 'scope', legend: 'It may', choices: scopes, chosen: fields.scope, hint: scopeHint })} ${project}
-  ${toggles(fields)}`;
+  ${confinement(fields)} ${toggles(fields)}`;
 }

@@ -7,6 +7,8 @@ import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import {
+  confinementOf,
+  confinements,
   createFields,
   editFields,
   type KeyFields,
@@ -50,6 +52,7 @@ async function formPage(
     limits: limitTexts(organization.default_limits),
     storeRequests: false,
     cacheResponses: false,
+    confined: confinementOf(null),
     expiry: 'never',
     scope: 'inference',
     // In another organization it is the first one, as for the API.
@@ -164,6 +167,10 @@ function ownerOf(account: string | null): readonly Figure[] {
   return account === null ? [] : [{ label: 'Acts for', value: account, note: 'a service account' }];
 }
 
+function confinedText(confined: boolean | null): string {
+  return confinements.find(({ value }) => value === confinementOf(confined))?.label ?? '–';
+}
+
 interface ShownKey {
   readonly key: KeyAnswer;
   readonly fields: KeyFields;
@@ -177,6 +184,7 @@ const fieldsOf = (key: KeyAnswer): KeyFields => ({
   limits: limitTexts(key),
   storeRequests: key.store_requests,
   cacheResponses: key.cache_responses,
+  confined: key.service_account_id === null ? confinementOf(key.confined) : '',
 });
 
 async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Promise<Response> {
@@ -195,6 +203,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
       value: project.ok ? html`<a href="/portal/projects/${key.project_id}">${project.body.name}</a>` : '–',
       note: project.ok && project.body.archived ? 'archived: its keys are refused' : 'cannot be changed',
     },
+    { label: 'Confined to it', value: confinedText(key.confined) },
     ...ownerOf(account),
     { label: 'Made', value: timeOf(key.created_at, 'never') },
     { label: 'Last used', value: timeOf(key.last_used_at, 'never') },

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { defaultKeyToggles } from '#core/keys/keys.ts';
 import { type Answer, useApi } from './test-api.ts';
 
 const api = useApi();
@@ -61,7 +62,7 @@ describe('a rotation is refused', () => {
     if (caller === null || caller.userId === null) throw new Error('no key of a user');
     const { organizationId, projectId, userId } = caller;
     const input = { organizationId, projectId, userId, name: 'held', scope: 'inference', expires: null, models: null };
-    const toggles = { storeRequests: false, cacheResponses: false };
+    const toggles = defaultKeyToggles;
     const held = await api().keys.hold({ ...input, scope: 'inference', limits: {}, toggles }, systemAuthor);
     expect(refusal(await rotate({ id: formatId('key', held.id) }, key))).toEqual([409, 'conflict']);
   });

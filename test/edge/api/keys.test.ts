@@ -100,6 +100,7 @@ describe('making a key', () => {
       store_requests: false,
       models: null,
       cache_responses: false,
+      confined: null,
     });
     expect(secret).toMatch(new RegExp(`^${body.prefix}-[0-9A-Za-z]{32}$`));
     expect(Math.abs(body.created_at - nowS)).toBeLessThan(60);

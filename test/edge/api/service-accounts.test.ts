@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { defaultKeyToggles } from '#core/keys/keys.ts';
 import { type Place, refusal, useServiceAccounts } from './service-account-support.ts';
 import type { Answer } from './test-api.ts';
 
@@ -267,7 +268,7 @@ describe('a service account', () => {
       serviceAccountId: null,
       expires: null,
       limits: {},
-      toggles: { storeRequests: false, cacheResponses: false },
+      toggles: defaultKeyToggles,
     };
     const author = { actor: { kind: 'system' }, requestId: null } as const;
     const { secret } = await api().keys.create({ ...input, scope: 'management' }, author);

@@ -189,7 +189,14 @@ function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations
 
 function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {
   const shared = { store: null, prefix: '' };
-  const guards = createHttpGuards({ ...rooms, ...shared, wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies });
+  const guards = createHttpGuards({
+    ...rooms,
+    ...shared,
+    budgetBook: rooms.budgets.book,
+    wrongKeysPerMinute: 1000,
+    trustedProxies: [],
+    ...bodies,
+  });
   if (authenticator === undefined) return guards;
   const throttle = (kind: string) => createThrottle({ kind, limit: 1000, windowSeconds: 3600, ...shared });
   const { addressOf } = guards;

@@ -245,6 +245,8 @@ describe('headgate keys, usage and wallet', () => {
       'desk',
       '--store-requests',
       'on',
+      '--confined',
+      'on',
       '--json',
     ]);
     expect(JSON.parse(changed.stdout)).toMatchObject({
@@ -252,8 +254,11 @@ describe('headgate keys, usage and wallet', () => {
       tokens_per_minute: 5000,
       requests_per_minute: null,
       store_requests: true,
+      confined: true,
     });
-    expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/ desk$/m);
+    expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/; confined +desk$/m);
+    const free = await run(['keys', 'edit', 'desk', '--confined', 'auto', '--json']);
+    expect(JSON.parse(free.stdout)).toMatchObject({ confined: null });
     // By the name that the key has; of what it was used for an ended one is asked, too.
     const requests = async () => (await run(['usage', 'requests', '--key', 'desk'])).stdout.split('\n');
     expect(await requests()).toHaveLength(3);

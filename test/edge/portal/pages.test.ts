@@ -226,6 +226,26 @@ it('a form for another secret of a webhook that comes twice makes one: that whic
   expect((await admin.post(path, { ...fields, secret_rotated_at: next })).status).toBe(200);
 });
 
+it('both forms of a key show and set whether it is confined to its project', async () => {
+  expect((await admin.get('/portal/keys/new')).text).toMatch(/name="confined" value="budget" checked/);
+  await admin.post('/portal/keys', { name: 'held fast', confined: 'yes', scope: 'inference', expiry: 'never' });
+  const list = (await (await gateway.request('/v1/keys?limit=100')).json()) as { data: { id: string; name: string }[] };
+  const id = list.data.find(({ name }) => name === 'held fast')?.id ?? '';
+  const confined = async (): Promise<unknown> =>
+    ((await (await gateway.request(`/v1/keys/${id}`)).json()) as { confined: unknown }).confined;
+  expect(await confined()).toBe(true);
+  const shown = (await admin.get(`/portal/keys/${id}`)).text;
+  expect(shown).toMatch(/Confined to it[\s\S]*Always/);
+  expect(shown).toMatch(/name="confined" value="yes" checked/);
+  for (const [value, expected] of [
+    ['no', false],
+    ['budget', null],
+  ] as const) {
+    await admin.post(`/portal/keys/${id}`, { name: 'held fast', confined: value });
+    expect(await confined()).toBe(expected);
+  }
+});
+
 it('a limit is what was typed, or refused: a thousand that is written with a point is no limit of one', async () => {
   const made = await gateway.request('/v1/keys', { body: { name: 'limited' } });
   const { id } = (await made.json()) as { id: string };
