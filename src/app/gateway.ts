@@ -173,7 +173,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleet,
     fleetRuns: enginesLife.runs,
     engineRequests,
-    reconciler: openReconciler({ db, clock, metering, fleet, gateways, limits: config.limits }, catalog),
+    reconciler: openReconciler({ ...options, engineRequests, metering, fleet, gateways }, catalog),
     engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, gateways, clock, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
@@ -208,9 +208,11 @@ function settleUnspooled(metering: Metering, admission: Pick<Admission, 'settleR
   });
 }
 
-function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf' | 'bases'>, catalog: Catalog): Reconciler {
+type ComparedParts = Omit<ReconcilerOptions, 'limits' | 'contextLengthOf' | 'bases'> & Pick<GatewayOptions, 'config'>;
+
+function openReconciler({ config, ...parts }: ComparedParts, catalog: Catalog): Reconciler {
   const contextLengthOf = (model: string): number | null => catalog.find(model)?.contextLength ?? null;
-  return createReconciler({ ...options, contextLengthOf, bases: () => catalog.bases() });
+  return createReconciler({ ...parts, limits: config.limits, contextLengthOf, bases: () => catalog.bases() });
 }
 
 function meteringPart(metering: Metering, { books, takeOverLeft }: BooksPlace): Part {

@@ -1,4 +1,4 @@
-import type { CountedHour, OwnRequests } from '#core/fleet/fleet.ts';
+import type { CountedHour, OwnRequests, ReplicaRun } from '#core/fleet/fleet.ts';
 import type { EndedLater, LedgerDifference, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { findUnexplained } from './balance.ts';
 import { type Edges, hourKey } from './edges.ts';
@@ -96,9 +96,9 @@ function gather(model: string, at: number, { history }: Known, { edges, usage, .
   });
   const sum = <Item>(items: readonly Item[], read: (item: Item) => number): number =>
     items.reduce((total, item) => total + read(item), 0);
-  const found = history.runs.filter((run) => {
-    return run.model === model && run.isFound && run.startedMs >= at && run.startedMs < at + hourMs;
-  });
+  const ofModel = history.runs.filter((run) => run.model === model);
+  const found = ofModel.filter((run) => run.isFound && run.startedMs >= at && run.startedMs < at + hourMs);
+  const unread = foundAfter(ofModel, at);
   return {
     model,
     hourMs: at,
@@ -111,10 +111,13 @@ function gather(model: string, at: number, { history }: Known, { edges, usage, .
       const place = edges.ofEnds.get(run.id);
       return { run, lost: place === undefined ? null : (usage.edges[place] ?? null) };
     }),
-    finds: found.map((run) => {
-      const place = edges.ofFinds.get(run.id);
-      return { run, lost: place === undefined ? null : (usage.edges[place] ?? null) };
-    }),
+    finds: [
+      ...found.map((run) => {
+        const place = edges.ofFinds.get(run.id);
+        return { run, lost: place === undefined ? null : (usage.edges[place] ?? null) };
+      }),
+      ...(unread === null ? [] : [{ run: unread, lost: hour }]),
+    ],
     counted:
       counted.length === 0
         ? null
@@ -129,6 +132,16 @@ function gather(model: string, at: number, { history }: Known, { edges, usage, .
     },
     ledger: index.ledger.get(key) ?? [],
   };
+}
+
+/**
+ * The run that was found after an hour in which counters of none of the model's engines were read: whatever requests of
+ * this hour came to was counted before its first reading.
+ */
+function foundAfter(runs: readonly ReplicaRun[], at: number): ReplicaRun | null {
+  const endMs = at + hourMs;
+  const isRead = runs.some(({ startedMs, endedMs }) => startedMs < endMs && (endedMs === null || endedMs >= at));
+  return isRead ? null : (runs.find(({ isFound, startedMs }) => isFound && startedMs >= endMs) ?? null);
 }
 
 function isEmpty({ usage, counted, expected, ledger, ends }: Hour): boolean {

@@ -19,7 +19,10 @@ export interface HourFacts {
   readonly endedLater: EndedLater | null;
   /** Runs that ended uncleanly in this hour, and tokens of requests since they were read last. */
   readonly ends: readonly RunTokens[];
-  /** Runs that had counted something before their counters were read first, and tokens of the hour until then. */
+  /**
+   * Runs that had counted something before their counters were read first, and tokens of the hour until then: all of
+   * the hour where no engine of the model was read before its end.
+   */
   readonly finds: readonly RunTokens[];
 }
 

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { createSerial } from '#base/serial.ts';
-import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
+import { type EngineHistory, type EngineRequests, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import { type Bases, findMoved, ownUnderBases, underBases, withAdapters } from './adapters.ts';
@@ -26,6 +26,7 @@ export interface ReconcilerOptions {
   readonly clock: Clock;
   readonly metering: Pick<Metering, 'reports' | 'pending' | 'spooled'>;
   readonly fleet: Pick<Fleet, 'readCounters' | 'list'>;
+  readonly engineRequests: Pick<EngineRequests, 'flush'>;
   readonly gateways: Pick<Gateways, 'live' | 'uncleanRuns'>;
   readonly limits: RequestsMax;
   /** Tokens that a model takes and makes in one sequence; null of one that is no longer known. */
@@ -39,7 +40,7 @@ const hourMs = 3_600_000;
 export const spanMsMax = 31 * 24 * hourMs;
 
 export function createReconciler(options: ReconcilerOptions): Reconciler {
-  const { db, clock, metering, fleet, gateways, limits, contextLengthOf, bases } = options;
+  const { db, clock, metering, fleet, engineRequests, gateways, limits, contextLengthOf, bases } = options;
   const readPresent = async (nowMs: number): Promise<Present> => {
     const live = await gateways.live();
     const running = new Map(fleet.list().map((engine) => [engine.engineId, engine.leases + engine.waiting]));
@@ -51,6 +52,8 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
     const reachesNow = span.toMs > nowMs;
     if (reachesNow) await fleet.readCounters();
+    // The engines have counted requests of our own that are written once a second.
+    if (reachesNow) await engineRequests.flush();
     const known = bases();
     const read = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
     const history = ownUnderBases(read, known);

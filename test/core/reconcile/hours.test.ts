@@ -196,6 +196,29 @@ describe('a run of a replica', () => {
     ]);
   });
 
+  it('that was found explains the hours before it in which no engine of the model was read', async () => {
+    begin();
+    await use(
+      { from: '08:59:00', seconds: 1, input: 30, output: 3 },
+      { from: '09:59:58', seconds: 10, input: 20, output: 10 },
+      { from: '10:00:20', seconds: 1, input: 5, output: 2 },
+    );
+    await run({ from: '10:00:30', first: [100, 50], read: [['10:59:59', 100, 50]] });
+    expect(await compare('08:00:00', '11:00:00')).toMatchObject([
+      { hour: '08', state: 'explained', kinds: ['replica_found'] },
+      { hour: '09', state: 'explained', kinds: ['carried', 'replica_found'] },
+      { hour: '10', state: 'explained', kinds: ['replica_found'] },
+    ]);
+  });
+
+  it('that was there explains nothing of an hour in which it was read', async () => {
+    begin();
+    await use({ from: '09:30:00', seconds: 1, input: 30, output: 3 });
+    await run({ from: '09:00:00', to: '09:40:00', ended: 'clean', read: [['09:39:00', 0, 0]] });
+    await run({ from: '10:00:30', first: [100, 50], read: [['10:59:59', 100, 50]] });
+    expect(await compare('08:00:00', '11:00:00')).toMatchObject([{ hour: '09', state: 'unexplained' }]);
+  });
+
   it('that was found explains what its hour had used before', async () => {
     begin();
     await use(

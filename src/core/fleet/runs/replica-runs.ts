@@ -65,8 +65,6 @@ interface Run {
 
 const hourMs = 3_600_000;
 const everyMsDefault = 10_000;
-/** An engine without such counters may be another one some day. */
-const withoutCountersMs = 60_000;
 /** One that does not answer yet. */
 const startingMs = 1000;
 const closeMsMax = 5000;
@@ -246,9 +244,7 @@ class LeaderRuns implements ReplicaRuns {
     const { clock, everyMs = everyMsDefault } = this.#options;
     // A later answer may overtake an earlier one.
     if (askedMs < run.askedMs || run.row.endedMs !== null) return;
-    const unknownMs = run.row.last === null ? startingMs : everyMs;
-    const pauseMs = load === 'none' ? withoutCountersMs : load === 'unknown' ? unknownMs : everyMs;
-    run.dueMs = clock.monotonicMs() + pauseMs;
+    run.dueMs = clock.monotonicMs() + (load === 'unknown' && run.row.last === null ? startingMs : everyMs);
     if (counters === null) return;
     run.askedMs = askedMs;
     if (isBefore(counters, run.row.last)) {
