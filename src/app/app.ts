@@ -23,6 +23,7 @@ import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
 import { createLowBalancesPart } from './low-balances.ts';
 import { type Part, startParts } from './parts.ts';
 import { createPlatform, type Platform } from './platform.ts';
+import { createUpkeep } from './upkeep.ts';
 
 export { runnerSearchOf } from './runs.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
@@ -118,7 +119,8 @@ async function startOn(
   const platform = createPlatform({ ...common, foundation, gateway, identity });
   const agreeing = createAgreementPart({ ...common, foundation, gateway });
   const { agreement } = agreeing;
-  const edges = createEdges({ ...common, foundation, gateway, platform, observe, agreement });
+  const upkeep = createUpkeep({ ...common, foundation, gateway });
+  const edges = createEdges({ ...common, foundation, gateway, platform, observe, agreement, upkeep });
   const bootstrap = createBootstrapPart(options, foundation, clock);
   const operating = { gateway, coordination: foundation.coordination, agreement, log };
   const own = {
@@ -127,6 +129,7 @@ async function startOn(
     lowBalances: createLowBalancesPart({ ...common, foundation, gateway }),
     engineAlerts: createEngineAlertsPart({ ...foundation, ...gateway, raising: foundation.alerts, clock }),
     agreement: agreeing.part,
+    upkeep: upkeep.part,
   };
   const parts = listParts({ foundation, gateway, platform, edges }, own, options);
   edges.mount(parts);
@@ -155,6 +158,7 @@ interface OwnParts {
   readonly lowBalances: Part;
   readonly engineAlerts: Part;
   readonly agreement: Part;
+  readonly upkeep: Part;
 }
 
 /** Every part of the gateway: started from above, stopped from below. */
@@ -192,6 +196,7 @@ function listParts(
     platform.parts.runs,
     platform.parts.exposures,
     platform.parts.costs,
+    own.upkeep,
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
     gateway.parts.engineClient,

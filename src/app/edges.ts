@@ -33,6 +33,7 @@ import type { Part } from './parts.ts';
 import type { Platform } from './platform.ts';
 import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
+import type { Upkeep } from './upkeep.ts';
 
 /** What outsiders touch of a gateway. */
 export interface Edges {
@@ -78,6 +79,7 @@ export interface EdgesOptions {
   readonly shared: SharedStore;
   readonly observe: Observe;
   readonly agreement: Agreement;
+  readonly upkeep: Pick<Upkeep, 'figures'>;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -316,7 +318,7 @@ function webPart({ config, foundation: { keys, sessions }, platform, guards, clo
 }
 
 function watch(
-  { config, foundation, gateway, shared: { store }, observe, agreement, db }: EdgesOptions,
+  { config, foundation, gateway, shared: { store }, observe, agreement, upkeep, db }: EdgesOptions,
   inference: Inference,
 ): Watching {
   const { fleet, metering, fleetRuns } = gateway;
@@ -327,6 +329,7 @@ function watch(
     metering,
     agreement,
     backups: foundation.backups,
+    upkeep,
     fleetRuns,
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,

@@ -95,6 +95,11 @@ export const alertKinds = {
     true,
     z.strictObject({ count: z.int(), differences: z.array(z.string()) }),
   ),
+  'platform.problem': kind(
+    "Something of the platform fills up or is lost; once a day at most, for the platform's own organization alone. `problem`: `backup_old`, `disk_nearly_full`, `redis_nearly_full`, `platform_key_missing` or `reconcile_unexplained`; `text`; `runbook`: what to do, a page of the documentation",
+    true,
+    z.strictObject({ problem: z.string(), text: z.string(), runbook: z.string() }),
+  ),
   'webhook.disabled': kind(
     'A webhook was switched off: nothing arrived for days, or its receiver said 410. `webhook_id`, `origin`, `reason`: failing or gone',
     true,

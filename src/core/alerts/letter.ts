@@ -79,6 +79,9 @@ const ofManyUsers = ({ name, of, text }: Words): Written => {
   };
 };
 
+const runbook = (anchor: string): string =>
+  `What to do: compose/runbooks.md#${anchor} in the documentation of Headgate.`;
+
 const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
     subject: `The balance of ${name} is low`,
@@ -104,7 +107,10 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   ),
   'engine.failed': ({ text }) => ({
     subject: `The engine ${text('engine')} failed`,
-    paragraphs: [`The engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`],
+    paragraphs: [
+      `The engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`,
+      runbook('enginefailed'),
+    ],
     page: { text: 'The engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },
   }),
   'gateways.differ': ({ text, texts }) => ({
@@ -112,8 +118,14 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     paragraphs: [
       `The gateways of one database must have the same files, settings and keys. They differ in ${text('count')} points for longer than a rollout takes:`,
       ...texts('differences'),
+      runbook('gatewaysdiffer'),
     ],
     page: { text: 'The engines', path: '/portal/engines' },
+  }),
+  'platform.problem': ({ text }) => ({
+    subject: `A problem of the platform: ${text('problem').replaceAll('_', ' ')}`,
+    paragraphs: [text('text'), `What to do: ${text('runbook')} in the documentation of Headgate.`],
+    page: { text: 'The overview', path: '/portal' },
   }),
   'webhook.disabled': ({ name, of, text }) => ({
     subject: `A webhook of ${name} was switched off`,

@@ -29,6 +29,8 @@ export interface Secrets {
   keyInUse(): Promise<string | null>;
   /** The fingerprint of this gateway's first platform key, for comparison; "none" without one, "unreadable" for a bad file. */
   fingerprint(): string;
+  /** Why this gateway cannot encrypt, as of the last `check`; null where it can. */
+  trouble(): string | null;
   /** Says in the log what is wrong with the key, once for each trouble. Never rejects. */
   check(): Promise<void>;
 }
@@ -82,6 +84,7 @@ export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secre
         throw error;
       }
     },
+    trouble: () => trouble,
     async check() {
       let found: string | null = null;
       try {

@@ -17,6 +17,7 @@ import { createProbe, type Probe } from './probe.ts';
 import { logRequest } from './request-log.ts';
 import { createRequestMetrics } from './request-metrics.ts';
 import { createTracing } from './tracing.ts';
+import { addUpkeepGauges, type WatchedUpkeep } from './upkeep-metrics.ts';
 
 export { healthPaths } from './health.ts';
 export { metricsAddress } from './metrics-server.ts';
@@ -52,6 +53,7 @@ export interface WatchedParts {
   /** What the gateways of the database have in several values. */
   readonly agreement: { differences(): readonly { readonly kind: string }[] };
   readonly backups: Pick<Backups, 'ageMs'>;
+  readonly upkeep: WatchedUpkeep;
   /** Without Postgres traffic is taken for so long. */
   readonly staleMs: number;
   /** The fleet runs: its engines were taken over, and can be started. */
@@ -110,6 +112,7 @@ export function createObserve(log: Log): Observe {
       set(parts.inFlight()),
     );
     addAgreementGauge(metrics, parts.agreement);
+    addUpkeepGauges(metrics, parts.upkeep);
     return {
       health,
       routes: createHealthRoutes(health),

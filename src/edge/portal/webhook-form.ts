@@ -26,6 +26,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'api_key.expiring': 'A key expires soon',
   'engine.failed': 'An engine failed (of the platform alone)',
   'gateways.differ': 'Gateways differ (of the platform alone)',
+  'platform.problem': 'A disk, Redis, the platform key or the books need attention (of the platform alone)',
   'webhook.disabled': 'A webhook was switched off',
 };
 

@@ -1,5 +1,7 @@
 import { execFileSync } from 'node:child_process';
-import { globSync } from 'node:fs';
+import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 const compose = new URL('../../../compose/', import.meta.url).pathname;
@@ -17,5 +19,48 @@ describe('promtool', () => {
 
   it('finds nothing wrong with the configuration', () => {
     expect(check('config', '--syntax-only', `${compose}prometheus/prometheus.yml`)).toContain('SUCCESS');
+  });
+});
+
+/** What two copies of an engine report for 20 minutes: both have a request, and only one makes tokens. */
+const stuckTest = `
+rule_files: ['${compose}prometheus/rules/headgate.yml']
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - { series: 'vllm:num_requests_running{model="chat",replica="stuck",host="a"}', values: '1x20' }
+      - { series: 'vllm:num_requests_waiting{model="chat",replica="stuck",host="a"}', values: '2x20' }
+      - { series: 'vllm:prompt_tokens_total{model="chat",replica="stuck",host="a"}', values: '900x20' }
+      - { series: 'vllm:generation_tokens_total{model="chat",replica="stuck",host="a"}', values: '500x20' }
+      - { series: 'vllm:num_requests_running{model="chat",replica="busy",host="a"}', values: '1x20' }
+      - { series: 'vllm:num_requests_waiting{model="chat",replica="busy",host="a"}', values: '0x20' }
+      - { series: 'vllm:prompt_tokens_total{model="chat",replica="busy",host="a"}', values: '900x20' }
+      - { series: 'vllm:generation_tokens_total{model="chat",replica="busy",host="a"}', values: '500+60x20' }
+      - { series: 'vllm:num_requests_running{model="chat",replica="idle",host="a"}', values: '0x20' }
+      - { series: 'vllm:num_requests_waiting{model="chat",replica="idle",host="a"}', values: '0x20' }
+      - { series: 'vllm:prompt_tokens_total{model="chat",replica="idle",host="a"}', values: '900x20' }
+      - { series: 'vllm:generation_tokens_total{model="chat",replica="idle",host="a"}', values: '500x20' }
+    alert_rule_test:
+      - eval_time: 20m
+        alertname: HeadgateEngineStuck
+        exp_alerts:
+          - exp_labels: { severity: critical, model: chat, replica: stuck, host: a }
+            exp_annotations:
+              summary: The copy stuck of chat has requests and has made no token for 10 minutes
+              runbook: compose/runbooks.md#headgateenginestuck
+              description: It answers its probes, so nothing restarts it.
+`;
+
+describe('the alert of an engine that is stuck', () => {
+  it('fires for a copy that has requests and makes no token, and for no other', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'hg-rules-'));
+    try {
+      writeFileSync(join(folder, 'stuck.yml'), stuckTest);
+      const text = execFileSync('promtool', ['test', 'rules', join(folder, 'stuck.yml')], { encoding: 'utf8' });
+      expect(text).toContain('SUCCESS');
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
