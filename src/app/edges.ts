@@ -1,6 +1,7 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import { Hono } from 'hono';
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
+import type { Config, HttpConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
@@ -137,21 +138,28 @@ export function createEdges(options: EdgesOptions): Edges {
       batches: batches.asking,
       endOfBatches: batches.end,
       portal: createPortalPart({ ...common, inference, heldKeys, ...onBehalf.asking(api.routes, log) }),
-      requests: {
-        name: 'requests',
-        start() {
-          watching.health.enter('serving');
-          server.open();
-        },
-        async stop(forceStop) {
-          watching.health.enter('draining');
-          const closed = server.close();
-          const drained = inference.drain(config.http.shutdownTimeoutMs);
-          await Promise.race([drained, aborted(forceStop).then(() => inference.drain(0))]);
-          server.cut();
-          await closed;
-        },
-      },
+      requests: requestsPart(config.http, server, inference, watching),
+    },
+  };
+}
+
+function requestsPart(settings: HttpConfig, server: HttpServer, inference: Inference, { health }: Watching): Part {
+  return {
+    name: 'requests',
+    start() {
+      health.enter('serving');
+      server.open();
+    },
+    async stop(forceStop) {
+      health.enter('draining');
+      server.drain();
+      // By the end of it, whoever balances load sends nothing more here.
+      await pause(settings.drainMs, undefined, { signal: forceStop }).catch(() => undefined);
+      const closed = server.close();
+      const drained = inference.drain(settings.shutdownTimeoutMs);
+      await Promise.race([drained, aborted(forceStop).then(() => inference.drain(0))]);
+      server.cut();
+      await closed;
     },
   };
 }

@@ -29,6 +29,8 @@ export interface HttpServer {
   listen(): Promise<void>;
   /** From now on requests are served. */
   open(): void;
+  /** From now on every answer closes its connection: whoever keeps connections opens the next one elsewhere. */
+  drain(): void;
   /** `http://host:port`, with the port that was really taken. */
   url(): string;
   /** Takes no more connections; resolves when the last one has ended. */
@@ -61,7 +63,9 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
     stallMs: config.answerStallTimeoutMs,
     refuse: refuseSurplus,
   });
+  const answers = new Answers();
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+    answers.begin(outgoing);
     if (!isAddressed(incoming)) refuseUnaddressed(incoming, outgoing);
     else if (!cors.answers(incoming, outgoing)) void listener(incoming, outgoing);
   };
@@ -85,10 +89,28 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
       server.on('request', serve);
       opened.resolve();
     },
+    drain: () => answers.drain(),
     url: () => urlOf(server, config),
     close: () => closeServer(server),
     cut: () => server.closeAllConnections(),
   };
+}
+
+/** Answers that are not yet sent to the last byte. */
+class Answers {
+  readonly #open = new Set<ServerResponse>();
+  #isDraining = false;
+
+  begin(outgoing: ServerResponse): void {
+    if (this.#isDraining) outgoing.shouldKeepAlive = false;
+    this.#open.add(outgoing);
+    outgoing.once('close', () => this.#open.delete(outgoing));
+  }
+
+  drain(): void {
+    this.#isDraining = true;
+    for (const outgoing of this.#open) outgoing.shouldKeepAlive = false;
+  }
 }
 
 function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {

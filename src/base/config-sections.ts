@@ -15,7 +15,9 @@ export interface HttpConfig {
   readonly headersTimeoutMs: number;
   /** A client that takes nothing of an answer for this long is cut off. */
   readonly answerStallTimeoutMs: number;
-  /** How long running requests may take to end when the gateway stops. */
+  /** How long a gateway that is asked to stop says so at /readyz, and serves on, before it closes its port. */
+  readonly drainMs: number;
+  /** How long running requests may take to end once the port is closed. */
   readonly shutdownTimeoutMs: number;
 }
 
@@ -27,6 +29,7 @@ export const http = section(
     HEADGATE_CORS_ORIGINS: origins.default([]),
     HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
     HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
+    HEADGATE_DRAIN_SECONDS: whole(0, 600, 0),
     HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
   },
   (read): HttpConfig => ({
@@ -36,6 +39,7 @@ export const http = section(
     corsOrigins: read.HEADGATE_CORS_ORIGINS,
     headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
     answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
+    drainMs: secondsMs(read.HEADGATE_DRAIN_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
   }),
 );

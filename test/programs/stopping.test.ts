@@ -54,6 +54,48 @@ function groupMembers(leader: number): number[] {
 
 const stopping = (gateway: GatewayProcess): Promise<unknown> => gateway.printed(/"msg":"stopping"/);
 
+describe('a gateway that has HEADGATE_DRAIN_SECONDS', () => {
+  it('says at /readyz that it stops, and answers with Connection: close, before it closes its port', async () => {
+    const home = processes.home();
+    const drain = { HEADGATE_DRAIN_SECONDS: '600' };
+    const gateway = processes.run({ home, databaseUrl: await processes.database(), env: { ...env, ...drain } });
+    const url = await gateway.url();
+    const client = clientOf(url);
+    await client.chat({});
+    const before = await fetch(`${url}/readyz`);
+    expect([before.status, before.headers.get('connection')]).toEqual([200, 'keep-alive']);
+    const running = client.chat({ standin: { ttft_ms: 2000 } });
+    await eventually(async () => (await client.get('/v1/admin/engines')).data[0].queue.running === 1);
+
+    gateway.signal('SIGTERM');
+    await stopping(gateway);
+    const ready = await fetch(`${url}/readyz`);
+    expect([ready.status, await ready.json()]).toEqual([503, { status: 'not_ready', not_ready: ['draining'] }]);
+    for (const answer of [await running, await client.chat({}), await client.chat({ stream: true })]) {
+      expect([answer.status, answer.headers.get('connection')]).toEqual([200, 'close']);
+      expect(await answer.text()).not.toBe('');
+    }
+    const healthy = await fetch(`${url}/healthz`);
+    expect([healthy.status, healthy.headers.get('connection')]).toEqual([200, 'close']);
+    await new Promise((resolve) => setTimeout(resolve, 1100));
+    gateway.signal('SIGTERM');
+    expect(await gateway.exited).toEqual(cleanExit);
+  });
+
+  it('closes its port by itself after that time', async () => {
+    const drain = { HEADGATE_DRAIN_SECONDS: '1' };
+    const gateway = processes.run({
+      home: processes.home(),
+      databaseUrl: await processes.database(),
+      env: { ...env, ...drain },
+    });
+    const url = await gateway.url();
+    gateway.signal('SIGTERM');
+    expect(await gateway.exited).toEqual(cleanExit);
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow('fetch failed');
+  });
+});
+
 describe('Ctrl-C', () => {
   it.each([
     ['SIGINT to the process group, as a terminal does', 'SIGINT', 'group'],
