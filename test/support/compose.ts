@@ -13,7 +13,10 @@ export function whyNoCompose(environment: Environment): string | null {
   if (composeCommand(environment) === null) return 'there is neither docker compose nor docker-compose';
   if (!existsSync(busybox)) return `there is no ${busybox} (package busybox-static)`;
   if (postgresBin() === null) return 'there is no PostgreSQL server under /usr/lib/postgresql';
-  const missing = ['redis-server', 'npm', 'curl', 'openssl'].find((name) => findProgram(name, environment) === null);
+  const PATH = `${environment['PATH'] ?? ''}:/usr/sbin`;
+  const missing = ['redis-server', 'haproxy', 'npm', 'curl', 'openssl'].find(
+    (name) => findProgram(name, { PATH }) === null,
+  );
   return missing === undefined ? null : `there is no ${missing} on PATH`;
 }
 

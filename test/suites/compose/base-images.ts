@@ -15,7 +15,7 @@ import { dirname, join } from 'node:path';
 import { busybox, findProgram, postgresBin } from '../../support/compose.ts';
 
 /**
- * Images that stand where compose.yaml names node, postgres and redis, made FROM scratch of this machine's own
+ * Images that stand where compose.yaml names node, postgres, redis and haproxy, made FROM scratch of this machine's own
  * programs, so that the compose files are tried where no registry can be reached. They keep what the real ones promise
  * to a compose file: the variables, the folders, the programs of the health checks.
  */
@@ -23,13 +23,14 @@ export interface BaseImages {
   readonly node: string;
   readonly postgres: string;
   readonly redis: string;
+  readonly haproxy: string;
 }
 
 const serverBin = postgresBin() ?? '';
 
 /** @param docker runs the Docker client with the given arguments */
 export function buildBaseImages(docker: (args: readonly string[], input?: Buffer) => string, tag: string): BaseImages {
-  const images = { node: `node:${tag}`, postgres: `postgres:${tag}`, redis: `redis:${tag}` };
+  const images = { node: `node:${tag}`, postgres: `postgres:${tag}`, redis: `redis:${tag}`, haproxy: `haproxy:${tag}` };
   buildImage(docker, images.node, nodeRoot, [
     'ENV PATH=/usr/local/bin:/usr/bin:/bin NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt',
     'CMD ["node"]',
@@ -41,6 +42,7 @@ export function buildBaseImages(docker: (args: readonly string[], input?: Buffer
     'ENTRYPOINT ["/entrypoint"]',
   ]);
   buildImage(docker, images.redis, redisRoot, ['ENV PATH=/usr/bin:/bin', 'USER 999', 'CMD ["redis-server"]']);
+  buildImage(docker, images.haproxy, haproxyRoot, ['ENV PATH=/usr/sbin:/usr/bin:/bin', 'CMD ["haproxy"]']);
   return images;
 }
 
@@ -118,6 +120,11 @@ function redisRoot(root: string): void {
     if (path !== null) addProgram(root, path, `/usr/bin/${name}`);
   }
   mkdirSync(join(root, 'data'));
+}
+
+function haproxyRoot(root: string): void {
+  const path = findProgram('haproxy', { PATH: `${process.env['PATH'] ?? ''}:/usr/sbin` });
+  if (path !== null) addProgram(root, path, '/usr/sbin/haproxy');
 }
 
 function copy(root: string, from: string, to: string): void {

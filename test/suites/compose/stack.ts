@@ -75,12 +75,14 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
   writeSettings(folder, {
     COMPOSE_PROJECT_NAME: 'headgate',
     LISTEN: `127.0.0.1:${port}`,
+    PROXY_LISTEN: `127.0.0.1:${port}`,
     DOCKER_SOCKET: docker.socketPath,
     DOCKER_ALLOWED_IMAGES: `headgate:${tag}`,
     GATEWAY_IMAGE: `headgate:${tag}`,
     NODE_IMAGE: images.node,
     POSTGRES_IMAGE: images.postgres,
     REDIS_IMAGE: images.redis,
+    HAPROXY_IMAGE: images.haproxy,
   });
   writeFileSync(join(folder, 'compose/overlay.yaml'), overlay);
   for (const [name, text] of Object.entries(engines)) writeFileSync(join(folder, 'engines', name), text);
