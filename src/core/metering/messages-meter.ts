@@ -33,6 +33,7 @@ type Members = readonly JsonMember[];
 
 /** The state of one stream. */
 class MessagesMeter extends FrameMeter implements StreamMeter {
+  readonly remark = null;
   inputTokens = 0;
   readonly #counted = new TextCount();
   readonly #publicName: PublicName | null;

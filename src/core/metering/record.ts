@@ -21,7 +21,7 @@ export interface UsageRecord {
   /** HTTP status that the client got, or would have got. */
   readonly status: number;
   readonly outcome: OutcomeKind;
-  /** Code of what ended or failed it; null for `completed` and `aborted`. */
+  /** Code of what ended or failed it; null for `aborted`, and for `completed` unless something was odd about it. */
   readonly reason: string | null;
   readonly cacheHit: boolean;
   readonly usage: Usage;

@@ -44,6 +44,7 @@ const unchanged: ReadResponse = { splices: [], usage: null };
 
 /** The state of one stream. */
 class EventMeter extends FrameMeter implements StreamMeter {
+  readonly remark = null;
   inputTokens = 0;
   readonly #counted = new TextCount();
   /** The last event, which has the count. */

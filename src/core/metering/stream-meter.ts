@@ -52,6 +52,8 @@ export interface StreamMeter {
   readonly lacksEmptyLine: boolean;
   /** Why the stream is no good, once that is known; nothing after it is returned. */
   readonly failure: StreamFailure | null;
+  /** What was odd about a stream that is complete, as the reason of its record; null for nothing. */
+  readonly remark: string | null;
   /** Every choice's finish chunk was seen. */
   readonly finished: boolean;
   /** Tokens that the engine is known to have made so far, over all choices. */
@@ -68,6 +70,10 @@ export interface StreamMeter {
 
 /** Frames that follow the final usage: what nobody thought of. */
 const heldCharsMax = 1_048_576;
+
+/** The reason of a completed record whose stream had text and an end mark, and never a finish reason (vllm-mlx). */
+export const noFinishReason = 'no_finish_reason';
+
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const SPACE = 0x20;
@@ -82,6 +88,7 @@ export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
 /** The state of one stream. */
 class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly isOpening = false;
+  remark: string | null = null;
   inputTokens = 0;
   /** As the engine counted them. */
   #engineTokens = 0;
@@ -145,8 +152,11 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   protected override endMark(): string {
-    // What vLLM aborts before the first token ends without any finish chunk.
-    if (this.#finishedChoices.length === 0 && !this.#abortExpected) return this.fail('engine_abort');
+    if (this.#finishedChoices.length === 0 && !this.#abortExpected) {
+      // What vLLM aborts before the first token ends without any finish chunk.
+      if (this.outputTokens === 0) return this.fail('engine_abort');
+      this.remark = noFinishReason;
+    }
     this.done = true;
     return '';
   }

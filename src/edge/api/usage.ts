@@ -68,10 +68,14 @@ const requestSchema = z
     outcome: z.enum(outcomes).openapi({
       description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
     }),
-    reason: z.string().nullable().openapi({
-      description:
-        'The code of what ended it; `repeated_idempotency_key`: another request with its Idempotency-Key was charged',
-    }),
+    reason: z
+      .string()
+      .nullable()
+      .openapi({
+        description:
+          'The code of what ended it. Of completed ones `repeated_idempotency_key`: another request with its ' +
+          'Idempotency-Key was charged; `no_finish_reason`: the engine ended its stream without one',
+      }),
     cache_hit: z.boolean(),
     input_tokens: tokens,
     input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),

@@ -100,8 +100,12 @@ const instead: readonly Instead[] = [
 /** Behind a base URL that says too much: `/v1` of clients that add it, or a whole route. */
 const knownEnd = /^\/.+?(\/(?:chat\/completions|completions|responses|embeddings|messages|models))$/;
 
-/** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
-function nothingAt(path: string, routes: Routes): AppError {
+/** Clients whose base URL lacks `/v1` ask for `/chat/completions`, others put a slash behind every path. */
+function nothingAt(asked: string, routes: Routes): AppError {
+  const path = asked.replace(/(?<=.)\/+$/, '');
+  if (path !== asked && routes.methodsAt(path).length > 0) {
+    return new AppError('not_found', { message: `There is nothing at this path; ${path} has no slash at its end.` });
+  }
   const said = instead.find((one) => one.path.test(path));
   if (said !== undefined) return new AppError(said.code, { message: said.message });
   const [, end] = knownEnd.exec(path) ?? [];

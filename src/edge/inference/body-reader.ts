@@ -49,9 +49,24 @@ export function readInteger(reader: BodyReader, key: string, min: number): numbe
   const member = present(reader, key);
   if (member === null) return null;
   const value = valueText(reader.text, member);
-  if (!/^-?\d{1,15}$/.test(value)) throw invalidValue(key, `"${key}" must be an integer.`);
-  if (Number(value) < min) throw invalidValue(key, `"${key}" must be at least ${min}.`);
-  return Number(value);
+  const number = integerOf(value);
+  if (number === null) throw invalidValue(key, `"${key}" must be an integer.`);
+  if (number < min) throw invalidValue(key, `"${key}" must be at least ${min}.`);
+  return number;
+}
+
+/** A longer number is none that counts something. */
+const numberCharsMax = 32;
+const integerMax = 1e15;
+
+/**
+ * The integer that a JSON number says: `4`, and as JSON Schema and vLLM read them `4.0` and `4e0` as well.
+ * @returns null for what is no number, has a fraction, or is 10^15 or more
+ */
+export function integerOf(json: string): number | null {
+  if (json.length > numberCharsMax || !/^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$/.test(json)) return null;
+  const number = Number(json);
+  return Number.isInteger(number) && Math.abs(number) < integerMax ? number : null;
 }
 
 /** The members of an option object; what is not an object is left for the engine to refuse. */

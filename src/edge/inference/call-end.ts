@@ -68,7 +68,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     serviceTier: price.tier,
     status: statusOf(call, outcome),
     outcome: outcome.kind,
-    reason: outcome.error?.code ?? null,
+    reason: outcome.error?.code ?? outcome.remark,
     cacheHit: reuse?.cacheHit === true,
     usage,
     usageSource,

@@ -3,6 +3,7 @@ import { spliceText, type Splice } from '#base/json-scan.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/proxy/proxy.ts';
+import { integerOf } from './body-reader.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { isNull, parseMember, valueText } from './member.ts';
@@ -40,8 +41,8 @@ function limitOutput(fields: RequestFields, { limitKeys }: Endpoint, tokens: num
 function isBelow({ text, members }: RequestFields, key: string, tokens: number): boolean {
   const member = members.get(key);
   if (member === undefined) return false;
-  const value = valueText(text, member);
-  return /^\d+$/.test(value) && Number(value) > 0 && Number(value) < tokens;
+  const value = integerOf(valueText(text, member));
+  return value !== null && value > 0 && value < tokens;
 }
 
 export interface EngineBodyOptions {

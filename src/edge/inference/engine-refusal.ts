@@ -1,5 +1,6 @@
 import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { SentRequest } from './sent-request.ts';
+import { halfPair } from './surrogates.ts';
 import { validationProblem } from './validation-errors.ts';
 
 /**
@@ -98,12 +99,9 @@ const patterns: readonly Pattern[] = [
       wrong('The schema or grammar of the answer is not valid.', sent.grammarKey ?? 'response_format'),
   },
   {
-    matches: /'type': 'json_invalid', 'loc': \('body', (\d+)\)/,
-    say: ([, offset], _, sent) => {
-      const param = sent.splitKey;
-      const where = param === null ? `The request body is not valid JSON at character ${offset}.` : notJson(param);
-      return { code: 'invalid_request_error', message: where, param };
-    },
+    // Its offset is one of the body that the engine got.
+    matches: /'type': 'json_invalid', 'loc': \('body', \d+\)/,
+    say: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
   },
   {
     matches: /'type': 'missing', 'loc': \('body',\)/,
@@ -172,6 +170,13 @@ const patterns: readonly Pattern[] = [
     matches: /^Unsupported chat content part type: '(\w{1,64})'/,
     say: ([, type], _, sent) =>
       wrong(`A part of a message is of the type "${type}", which no model here reads.`, sent.inputKey),
+  },
+  {
+    matches: /^TextEncodeInput must be|surrogates not allowed/,
+    say: (_, __, sent) => {
+      const name = sent.findHalfPair() ?? sent.inputKey;
+      return wrong(`${nameOf(name)} ${halfPair}`, name);
+    },
   },
   {
     matches: /out[- ]of[- ]vocab/,
@@ -350,12 +355,32 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
     const said = say(found, field, sent);
     return toError(said.code, said.message + sent.placeInWhole(said.param), said.param);
   }
-  if (field === null) return toError('invalid_request_error', 'The model refused this request as not valid.', null);
+  if (field === null) {
+    const { code, message: said, param: name } = brokenJson(sent) ?? refused;
+    return toError(code, said, name);
+  }
   const name = sent.nameInWhole(field);
   return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);
 }
 
-const notJson = (name: string): string => `The value of "${name}" is not valid JSON.`;
+/** The mistake for which a body is no JSON, by its place in what the client sent; null where there is none. */
+function brokenJson(sent: SentRequest): Refusal | null {
+  const mistake = sent.findMistake();
+  if (mistake === null) return null;
+  const message = `The request body is not valid JSON at byte ${mistake.offset}: ${mistake.reason}.`;
+  return { code: 'invalid_request_error', message, param: null };
+}
+
+function notJson({ splitKey: param }: SentRequest): Refusal {
+  const message = param === null ? 'The request body is not valid JSON.' : `The value of "${param}" is not valid JSON.`;
+  return { code: 'invalid_request_error', message, param };
+}
+
+const refused: Refusal = {
+  code: 'invalid_request_error',
+  message: 'The model refused this request as not valid.',
+  param: null,
+};
 
 const notValid = (name: string): string => `The value of "${name}" is not valid for this model.`;
 

@@ -249,9 +249,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#onOver?.();
   }
 
-  #complete(write: (costText: string | null) => AnswerText, counted: Partial<Outcome> = {}): void {
+  #complete(write: (costText: string | null) => AnswerText, more: Partial<Outcome> = {}): void {
     const writeCost = this.#job.wantsCost ? write : null;
-    this.#finish({ kind: 'completed', error: null, last: write(null), writeCost, ...counted });
+    this.#finish({ kind: 'completed', error: null, last: write(null), writeCost, ...more });
   }
 
   #fail(error: AppError, more: Partial<Outcome> = {}): void {
@@ -293,7 +293,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (meter.failure !== null)
       this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
-      if (stopped === null) this.#complete((costText) => meter.lastFrames(costText) + endpoint.answers.streamEnd);
+      const write = (costText: string | null): string => meter.lastFrames(costText) + endpoint.answers.streamEnd;
+      if (stopped === null) this.#complete(write, { remark: meter.remark });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds(hold));
   }

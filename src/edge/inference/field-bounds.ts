@@ -1,8 +1,10 @@
 import { AppError } from '#base/errors.ts';
 import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField } from '#core/catalog/catalog.ts';
+import { integerOf } from './body-reader.ts';
 import { type FieldRule, notSupported, refuse, type RuleRequest } from './field-rule.ts';
 import { isNull, parseMember, valueText } from './member.ts';
+import { halfPair } from './surrogates.ts';
 
 /**
  * Bounds of single fields, each with what vLLM 0.29 does beyond it. Three of them end the whole engine on a GPU: its
@@ -22,8 +24,13 @@ export function unlessAllowed(what: AllowableField): FieldRule {
 export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   const rule = unlessAllowed(what);
   return (request, member) => {
-    if (isLong(member) || valueText(request.fields.text, member) !== idle) rule(request, member);
+    if (isLong(member) || !isSame(valueText(request.fields.text, member), idle)) rule(request, member);
   };
+}
+
+/** `1.0` asks for what `1` asks for. */
+function isSame(value: string, idle: string): boolean {
+  return value === idle || (integerOf(idle) !== null && integerOf(value) === integerOf(idle));
 }
 
 /** None of the fields here is as long; a longer one is refused without being parsed. */
@@ -51,7 +58,7 @@ export function atMost(membersMax: number): FieldRule {
 /** JSON can name the halves of a surrogate pair apart. vLLM answers 500 to one, as if that were its own fault. */
 function refuseHalves({ key }: JsonMember, texts: readonly unknown[]): void {
   if (texts.every((text) => typeof text !== 'string' || text.isWellFormed())) return;
-  throw invalid(key, `"${key}" has half of a surrogate pair, which is no character.`);
+  throw invalid(key, `"${key}" ${halfPair}`);
 }
 
 const stopCharsMax = 256;

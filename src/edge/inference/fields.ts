@@ -4,6 +4,7 @@ import { scanDocument, type JsonMember, type ScanBounds } from '#base/json-scan.
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import {
   type BodyReader,
+  integerOf,
   invalidValue,
   present,
   readBoolean,
@@ -122,8 +123,8 @@ function readCountLags(reader: BodyReader): boolean {
   if (reasoning !== null && valueText(reader.text, reasoning) !== 'true') return true;
   const interval = present(reader, 'stream_interval');
   if (interval === null) return false;
-  const value = valueText(reader.text, interval);
-  return !/^\d{1,3}$/.test(value) || Number(value) > streamIntervalMax;
+  const tokens = integerOf(valueText(reader.text, interval));
+  return tokens === null || tokens < 0 || tokens > streamIntervalMax;
 }
 
 /** More than any engine knows, in all messages and tools together more than any context holds, and deeper than any. */

@@ -9,6 +9,8 @@ export interface Outcome {
   readonly kind: OutcomeKind;
   /** Why there is no complete answer; null when there is one, and when the client has left. */
   readonly error: AppError | null;
+  /** What was odd about an answer that is complete; null for nothing. */
+  readonly remark: string | null;
   /** The last frames of a stream, or the whole JSON answer. */
   readonly last: AnswerText;
   /** Writes `last` with what the request cost; null where the client did not ask for that. */
@@ -34,6 +36,7 @@ export interface Outcome {
 export function outcomeOf({
   kind,
   error,
+  remark = null,
   last = '',
   writeCost = null,
   usage = noUsage,
@@ -44,7 +47,20 @@ export function outcomeOf({
   refusedWith = null,
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { kind, error, last, writeCost, usage, usageSource, retry, unanswered, unreachable, refusedWith, isDoubtful };
+  return {
+    kind,
+    error,
+    remark,
+    last,
+    writeCost,
+    usage,
+    usageSource,
+    retry,
+    unanswered,
+    unreachable,
+    refusedWith,
+    isDoubtful,
+  };
 }
 
 /** An answer that costs nothing and counts nothing. */

@@ -1,9 +1,12 @@
+import { findMistake, type JsonMistake } from '#base/json-mistake.ts';
+import { pathAt } from '#base/json-path.ts';
 import { estimatePromptTokens } from '#core/admission/admission.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
 import type { OverContext } from './openai-answers.ts';
 import { findItems, type InputPart } from './split-input.ts';
+import { findHalf } from './surrogates.ts';
 
 type SentEndpoint = Pick<Endpoint, 'answers' | 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
 
@@ -49,6 +52,19 @@ export class SentRequest {
     } catch {
       return undefined;
     }
+  }
+
+  /** The mistake for which the body is no JSON; null where there is none, and for a body that takes long to read. */
+  findMistake(): JsonMistake | null {
+    const { text } = this.#fields;
+    return typeof text === 'string' && text !== '' ? findMistake(text) : null;
+  }
+
+  /** The value in which half of a surrogate pair stands; null where none does, and for a body that takes long to read. */
+  findHalfPair(): string | null {
+    const { text } = this.#fields;
+    const at = typeof text === 'string' ? findHalf(text) : -1;
+    return at === -1 || typeof text !== 'string' ? null : pathAt(text, at) || null;
   }
 
   /** Names of the members that hold the input, sent or not, the endpoint's first name for it before the others. */

@@ -72,7 +72,9 @@ describe('a field of the wrong type', () => {
     ['max_tokens', '"16"'],
     ['max_tokens', '1.5'],
     ['max_tokens', '-1'],
-    ['max_tokens', '1e3'],
+    ['max_tokens', '6000.5'],
+    ['max_tokens', '1e-1'],
+    ['max_tokens', '1e15'],
     ['max_tokens', '99999999999999999999'],
     ['max_completion_tokens', 'true'],
     ['max_completion_tokens', '[16]'],
@@ -87,6 +89,20 @@ describe('a field of the wrong type', () => {
       param: field,
     });
   });
+
+  // A real vLLM 0.29 takes each of these.
+  it.each(['"max_tokens":4.0', '"max_tokens":1e1', '"max_completion_tokens":40E-1', '"n":1.0', '"best_of":1.0'])(
+    'not %s: that is an integer',
+    async (more) => {
+      const headers = { ...json, authorization: `Bearer ${bench.gateway.key}` };
+      const answer = await fetch(new URL(chatPath, bench.gateway.url), {
+        method: 'POST',
+        headers,
+        body: chatText(`,${more}`),
+      });
+      expect(await answer.json()).toMatchObject({ choices: [{ finish_reason: 'stop' }] });
+    },
+  );
 
   it.each([
     ['"x"', 'stream_options'],

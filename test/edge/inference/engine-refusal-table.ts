@@ -141,7 +141,25 @@ export const refusals: readonly [string, string, string, string | null, readonly
     ),
     'invalid_request_error',
     null,
-    ['24'],
+    ['is not valid JSON.'],
+  ],
+  [
+    'half of a surrogate pair, as vLLM 0.29 says it',
+    envelope('TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]'),
+    'invalid_value',
+    'messages[0].content[1].text',
+    ['half of a surrogate pair, which is no character.'],
+    {
+      messages: [
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'whole: \ud83d\ude00' },
+            { type: 'text', text: 'half: \ud83d' },
+          ],
+        },
+      ],
+    },
   ],
   [
     'a content type',

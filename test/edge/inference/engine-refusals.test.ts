@@ -55,6 +55,26 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     }
   });
 
+  it('a body that is no JSON, by the place in what the client sent, whatever the engine got and says', async () => {
+    const at = "{'type': 'json_invalid', 'loc': ('body', 128), 'msg': 'JSON decode error'}";
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${bench.gateway.key}` };
+    const sent = '{"model": "chat", "messages": [{"role": "user", "content": "one line\n and more"}], "stream": true}';
+    for (const said of [envelope(`1 validation error:\n  ${at}`, 'body.128', 'Bad Request'), '{"error":"invalid"}']) {
+      answerWith(400, said, vllmHeaders);
+      const got = await fetch(new URL('/v1/chat/completions', bench.gateway.url), {
+        method: 'POST',
+        headers,
+        body: sent,
+      });
+      expect(await errorOf(got)).toMatchObject({
+        status: 400,
+        code: 'invalid_request_error',
+        param: null,
+        message: `The request body is not valid JSON at byte ${sent.indexOf('\n')}: a line break inside a string must be written as \\n.`,
+      });
+    }
+  });
+
   it('an embedding format that the validator lists in every variant of a body', async () => {
     const variants = ['function-wrap[__log_extra_fields__()]', 'EmbeddingChatRequest'].map(
       (variant) =>

@@ -68,6 +68,14 @@ describe('the body that the engine gets', () => {
     }
   });
 
+  it('keeps a limit that is an integer with a fraction of 0 or an exponent', async () => {
+    for (const limit of ['4.0', '40e-1']) {
+      const body = `{"model":"chat","messages":[],"max_tokens":${limit}}`;
+      await send(body, { 'x-headgate-max-cost': '0.001' });
+      expect(seen().body).toBe(body);
+    }
+  });
+
   it('says the catalog id where the client used another name', async () => {
     await send(odd.replace('"chat"', '"the CHAT"'));
     expect(utf8(seen().body)).toBe(odd);

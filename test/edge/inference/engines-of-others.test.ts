@@ -14,6 +14,7 @@ interface Script {
   readonly word?: string;
   readonly gapMs?: number;
   readonly counts?: 'at its end' | 'never';
+  readonly finish?: null;
 }
 
 const promptTokens = 10;
@@ -28,7 +29,7 @@ const usageOf = (tokens: number) => ({
 });
 
 async function streamTo(response: ServerResponse, path: string, script: Script): Promise<void> {
-  const { tokens = 5, word = 'word ', gapMs = 0, counts = 'at its end' } = script;
+  const { tokens = 5, word = 'word ', gapMs = 0, counts = 'at its end', finish = 'stop' } = script;
   const chunk = (text: string, finish: string | null): object => {
     const choice = { index: 0, finish_reason: finish };
     return { id: 'x', choices: [path === chatPath ? { ...choice, delta: { content: text } } : { ...choice, text }] };
@@ -40,7 +41,7 @@ async function streamTo(response: ServerResponse, path: string, script: Script):
     made += 1;
     if (gapMs > 0) await new Promise((resolve) => setTimeout(resolve, gapMs));
   }
-  frame(chunk('', 'stop'));
+  frame(chunk('', finish));
   if (counts === 'at its end') frame({ id: 'x', choices: [], usage: usageOf(tokens) });
   response.end('data: [DONE]\n\n');
 }
@@ -113,6 +114,23 @@ describe('a stream whose engine says its count at the end alone', () => {
     await answer.text();
     const billed = { outcome: 'completed', usage_source: 'engine', input_tokens: promptTokens, output_tokens: 7 };
     expect(await bench.recordOf(answer)).toMatchObject(billed);
+  });
+
+  it.each(['at its end', 'never'])('and no finish reason (%s) is complete, as its record says', async (counts) => {
+    const script = { tokens: 7, finish: null, counts };
+    const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script });
+    const text = await answer.text();
+    expect(text).not.toContain('error');
+    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+    const record = { outcome: 'completed', status: 200, reason: 'no_finish_reason', output_tokens: 7 };
+    expect(await bench.recordOf(answer)).toMatchObject(record);
+  });
+
+  it('and neither text nor finish reason is none', async () => {
+    const script = { tokens: 0, finish: null };
+    const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script });
+    expect(await answer.text()).toContain('"upstream_error"');
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 
   it('ends where wallet has nothing more, and not at the end of its answer', async () => {

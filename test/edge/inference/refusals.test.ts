@@ -347,6 +347,16 @@ describe('a path without /v1', () => {
     expect(await errorOf(answer)).toMatchObject({ status: 404, message: `There is nothing at this path; ${said}` });
   });
 
+  it.each([
+    ['/v1/chat/completions/', '/v1/chat/completions has no slash at its end.'],
+    ['/v1/chat/completions//', '/v1/chat/completions has no slash at its end.'],
+    ['/v1/keys/', '/v1/keys has no slash at its end.'],
+    ['/v1/v1/messages/', '/messages is at /v1/messages.'],
+  ])('or with a slash at its end, %s, is told the right one', async (path, said) => {
+    const answer = await bench.gateway.request(path, { body: {} });
+    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `There is nothing at this path; ${said}` });
+  });
+
   it('that says nothing of the kind is not', async () => {
     const answer = await bench.gateway.request('/nothing/of/it', { body: {} });
     expect((await errorOf(answer)).message).toBe('There is nothing at this path.');
