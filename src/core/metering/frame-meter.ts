@@ -11,12 +11,18 @@ export interface Frame {
 
 /** A frame longer than this is no part of any answer: 64 MiB. */
 const frameBytesMax = 67_108_864;
+const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
 const SPACE = 0x20;
-/** Lines of a frame that are no data: comments, the other fields of server-sent events, empty ones. */
-const otherLine = /(?::|(?:event|id|retry)(?::|\r?\n)|\r?\n)/y;
+/** UTF-8's byte order mark as latin1. */
+const byteOrderMark = '\u00ef\u00bb\u00bf';
 
-/** Cuts what comes of a stream of server-sent events into frames, and finds the JSON object of each. */
+/**
+ * Cuts what comes of a stream of server-sent events into frames, and finds the JSON object of each. It reads them as
+ * https://html.spec.whatwg.org/multipage/server-sent-events.html has them read: any of the three line ends, data on
+ * several lines, fields in any order. A frame as vLLM writes it leaves with its bytes, any other one as it is understood:
+ * its data on one line, without fields that no client reads, and with no empty line where there is no data.
+ */
 export abstract class FrameMeter {
   done = false;
   failure: StreamFailure | null = null;
@@ -24,6 +30,9 @@ export abstract class FrameMeter {
   protected pending = '';
   /** The last characters of what is pending, in which the end of a frame may begin. */
   #pendingTail = '';
+  #isFirst = true;
+  /** The last read ended with the carriage return of an empty line: a line feed that comes next belongs to it. */
+  #endedInCarriage = false;
 
   /** Takes one frame with its JSON object; returns what the client gets of it. */
   protected abstract object(frame: Frame): string;
@@ -32,7 +41,8 @@ export abstract class FrameMeter {
   protected abstract endMark(): string;
 
   /** Takes what one read of the engine's answer brought; returns what the client gets of it, '' for nothing. */
-  feed(text: string): string {
+  feed(read: string): string {
+    const text = this.#endedInCarriage ? this.#afterCarriage(read) : read;
     if (this.pending !== '' && this.#goesOn(text)) return '';
     const input = this.pending === '' ? text : this.pending + text;
     this.pending = '';
@@ -48,7 +58,8 @@ export abstract class FrameMeter {
         if (this.pending.length > frameBytesMax) this.fail('garbage');
         break;
       }
-      out += this.#frame(from === 0 && next === input.length ? input : input.slice(from, next));
+      const whole = from === 0 && next === input.length ? input : input.slice(from, next);
+      out += hasCarriages || this.#isFirst ? this.#carefully(whole, next === input.length) : this.#frame(whole);
       from = next;
     }
     return out;
@@ -57,6 +68,12 @@ export abstract class FrameMeter {
   protected fail(reason: StreamFailure): string {
     this.failure = reason;
     return '';
+  }
+
+  #afterCarriage(text: string): string {
+    if (text === '') return text;
+    this.#endedInCarriage = false;
+    return text.charCodeAt(0) === LINE_FEED ? text.slice(1) : text;
   }
 
   /** Searches only what is new of a frame that comes in many reads: all of it each time would take seconds. */
@@ -69,32 +86,117 @@ export abstract class FrameMeter {
     return true;
   }
 
-  /** One frame with its empty line: finds the JSON of its `data:` line. */
+  /** A frame that may begin with a byte order mark, or has carriage returns. */
+  #carefully(text: string, isLast: boolean): string {
+    const whole = this.#isFirst && text.startsWith(byteOrderMark) ? text.slice(byteOrderMark.length) : text;
+    this.#isFirst = false;
+    const carriage = whole.indexOf('\r');
+    if (carriage === -1) return this.#frame(whole);
+    const isPlain = carriage === whole.length - 4 && whole.indexOf('\n') === carriage + 1 && whole.endsWith('\r\n\r\n');
+    if (isPlain && whole.startsWith('data:')) return this.#data(whole, dataStart(whole, 0), carriage);
+    // The line feed behind it comes next, or nothing does: both are one end of a line.
+    if (!whole.endsWith('\r')) return this.#oddFrame(whole);
+    this.#endedInCarriage = isLast;
+    return this.#oddFrame(`${whole}\n`);
+  }
+
+  /** One frame with its empty line, without carriage returns. */
   #frame(text: string): string {
-    let lineStart = 0;
-    while (!text.startsWith('data:', lineStart)) {
-      otherLine.lastIndex = lineStart;
-      if (!otherLine.test(text)) return this.fail('garbage');
-      const lineEnd = text.indexOf('\n', lineStart);
-      if (lineEnd === -1 || lineEnd + 1 >= text.length) return text;
-      lineStart = lineEnd + 1;
-    }
-    let start = lineStart + 5;
-    if (text.charCodeAt(start) === SPACE) start += 1;
-    let end = text.indexOf('\n', start);
-    if (end === -1) end = text.length;
-    // One frame holds one object: what stands on a second line would pass without being read.
-    else if (end + 2 < text.length && text.includes('\ndata', end)) return this.fail('garbage');
+    const line = text.startsWith('event:') ? text.indexOf('\n') + 1 : 0;
+    if (!text.startsWith('data:', line)) return this.#oddFrame(text);
+    const start = dataStart(text, line);
+    const end = text.indexOf('\n', start);
+    return end === text.length - 2 ? this.#data(text, start, end) : this.#oddFrame(text);
+  }
+
+  #oddFrame(text: string): string {
+    const frame = readFrame(text);
+    if (frame === null) return this.fail('garbage');
+    const { whole, start, end } = frame;
+    return start === -1 ? whole : this.#data(whole, start, end);
+  }
+
+  #data(text: string, start: number, lineEnd: number): string {
+    let end = lineEnd;
     while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
     if (text.charCodeAt(start) === OPEN_BRACE) return this.object({ text, start, end });
-    return text.startsWith('[DONE]', start) ? this.endMark() : this.fail('garbage');
+    if (text.startsWith('[DONE]', start)) return this.endMark();
+    // Some engines keep a connection alive by events with nothing in them.
+    return end === start ? '' : this.fail('garbage');
   }
 }
 
+/** Where the value of the `data:` at `line` begins. */
+const dataStart = (text: string, line: number): number => line + (text.charCodeAt(line + 5) === SPACE ? 6 : 5);
+
+/** Two ends of lines, each of which may be \n, \r\n or \r. */
+const emptyLine = /\n\n|\n\r\n?|\r\r\n?/g;
+
 /** Offset after the empty line that ends the frame at `from`, or -1 while it is not complete. */
 function frameEnd(text: string, from: number, hasCarriages: boolean): number {
-  const plain = text.indexOf('\n\n', from);
-  const carriage = hasCarriages ? text.indexOf('\n\r\n', from) : -1;
-  if (carriage !== -1 && (plain === -1 || carriage < plain)) return carriage + 3;
-  return plain === -1 ? -1 : plain + 2;
+  if (hasCarriages) {
+    emptyLine.lastIndex = from;
+    return emptyLine.test(text) ? emptyLine.lastIndex : -1;
+  }
+  const end = text.indexOf('\n\n', from);
+  return end === -1 ? -1 : end + 2;
+}
+
+/** A frame of any form as clients get it. */
+interface ReadFrame {
+  readonly whole: string;
+  /** Where its data begins; -1 for a frame without any. */
+  readonly start: number;
+  readonly end: number;
+}
+
+const anyLine = /([^\r\n]*)(?:\r\n|\r|\n)/g;
+/** A name, and the value behind one colon and one space; comments have the name ''. */
+const anyField = /^(event|data|id|retry|)(?:$|:) ?(.*)$/s;
+/** The one form of other frames that leaves with its bytes: comments and other fields around one line of data. */
+const plainFrame =
+  /^(?:(?::|(?:event|id|retry):)[^\r\n]*\r?\n)*data: ?([^\r\n]*)\r?\n(?:(?::|(?:id|retry):)[^\r\n]*\r?\n)*\r?\n$/d;
+
+/** @returns null where data on several lines is no JSON value */
+function readFrame(text: string): ReadFrame | null {
+  const [start = -1, end = -1] = plainFrame.exec(text)?.indices?.[1] ?? [];
+  if (end > start) return { whole: text, start, end };
+  const { event, others, data } = readLines(text);
+  const joined = data.join(' ').trim();
+  // What the event would be called is forgotten with it.
+  if (joined === '') return { whole: others, start: -1, end: -1 };
+  // Between the tokens of JSON the end of a line is a blank; inside of one it is a mistake.
+  if (data.length > 1 && !isJson(data.join('\n'))) return null;
+  const head = `${others}${event}data: `;
+  return { whole: `${head}${joined}\n\n`, start: head.length, end: head.length + joined.length };
+}
+
+interface FrameLines {
+  /** The last line that names the event, '' without one. */
+  readonly event: string;
+  /** Comments and other fields that clients know. */
+  readonly others: string;
+  readonly data: readonly string[];
+}
+
+function readLines(text: string): FrameLines {
+  let event = '';
+  let others = '';
+  const data: string[] = [];
+  for (const [, line = ''] of text.matchAll(anyLine)) {
+    const [, name, value = ''] = line === '' ? [] : (anyField.exec(line) ?? []);
+    if (name === 'data') data.push(value);
+    else if (name === 'event') event = `${line}\n`;
+    else if (name !== undefined) others += `${line}\n`;
+  }
+  return { event, others, data };
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -72,7 +72,7 @@ export interface StreamMeter {
 const heldCharsMax = 1_048_576;
 
 /** The reason of a completed record whose stream had text and an end mark, and never a finish reason (vllm-mlx). */
-export const noFinishReason = 'no_finish_reason';
+const noFinishReason = 'no_finish_reason';
 
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
@@ -126,7 +126,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   get lacksEmptyLine(): boolean {
-    return /^data: ?\[DONE\]\s*$/.test(this.pending);
+    return /(?:^|[\r\n])data: ?\[DONE\]\s*$/.test(this.pending);
   }
 
   get finished(): boolean {

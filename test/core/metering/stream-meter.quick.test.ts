@@ -186,16 +186,24 @@ describe('the meter of a stream', () => {
     }
   });
 
-  it('lets nothing pass that stands in no data line, or in a second one', () => {
+  it('lets nothing pass that stands in no data line, and no second value on another one', () => {
     const chunk = '{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}';
     const count = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}';
     for (const text of [
       `Traceback: /srv/model.py\n\ndata: ${chunk}\n\n`,
       `Traceback: /srv/model.py\ndata: ${chunk}\n\n`,
       `eventually\ndata: ${chunk}\n\n`,
-      `\x1f\x8b\x08\n\n\xff`,
+    ]) {
+      const meter = createStreamMeter(silent);
+      expect(meter.feed(text), text).toBe(`data: ${chunk}\n\n`);
+      expect(meter.failure, text).toBeNull();
+    }
+    const binary = createStreamMeter(silent);
+    expect(binary.feed(`\x1f\x8b\x08\n\n\xff`)).toBe('');
+    for (const text of [
       `data: ${chunk}\ndata: ${count}\n\n`,
       `data: ${chunk}\r\ndata: [DONE]\r\n\r\n`,
+      `data: ${chunk.replace('"x"', '"x\ndata: "')}\n\n`,
     ]) {
       const meter = createStreamMeter(silent);
       expect(meter.feed(text), text).toBe('');
@@ -286,10 +294,10 @@ describe('the meter of a stream', () => {
     expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
   });
 
-  it('takes comments and frames of other events as they are', () => {
+  it('takes comments and frames of other events, without an empty line where there is no data', () => {
     const meter = createStreamMeter(silent);
     const text = ': ping\n\nevent: note\ndata: {"choices":[]}\n\nid: 7\n\n';
-    expect(meter.feed(text)).toBe(text);
+    expect(meter.feed(text)).toBe(': ping\nevent: note\ndata: {"choices":[]}\n\nid: 7\n');
   });
 
   it('takes a very long frame in many reads without searching all of it again each time', { timeout: 10_000 }, () => {

@@ -171,7 +171,7 @@ describe('an error that an engine tells under status 200', () => {
     ['as a broken JSON answer', false, '{"choices":}'],
     ['in a chunk', true, frame({ ...choice('', 'error'), error: { message: 'at /srv/model.py' } }) + done],
     ['in a chunk that is no JSON', true, frame('{"model":"/srv/model","choices":[{"index":0,]}') + done],
-    ['as lines that are no data', true, `Traceback: /srv/model.py\n\n${chunks}${done}`],
+    ['as lines that are no data', true, `Traceback: /srv/model.py\n\n`],
     ['compressed', true, '\x1f\x8b\x08\n\n\x00'],
   ])('%s is an upstream_error without its words', async (_, stream, body) => {
     const type = stream ? 'text/event-stream' : 'application/json';
