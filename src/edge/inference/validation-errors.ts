@@ -16,38 +16,97 @@ export interface ValidationProblem {
 interface Entry {
   readonly type: string;
   readonly text: string;
+  /** All names and places from the body to the value, those of forms among them. */
+  readonly steps: readonly string[];
+  /** The names of fields, and places in lists, alone. */
   readonly path: readonly string[];
 }
 
 const entryPattern =
-  /\{'type': '(\w{1,64})', 'loc': \('body'((?:, (?:'[^'\n]{0,200}'|\d{1,9})){0,24}),?\), 'msg': (?:'((?:[^'\\\n]|\\.){0,400})'|"((?:[^"\\\n]|\\.){0,400})")/g;
-const entriesMax = 200;
+  /\{'type': '(\w{1,64})', 'loc': \('body'((?:, (?:'[^'\n]{0,4000}'|"[^"\n]{0,4000}"|\d{1,9})){0,24}),?\), 'msg': (?:'((?:[^'\\\n]|\\.){0,400})'|"((?:[^"\\\n]|\\.){0,400})")/g;
+const stepPattern = /, (?:'([^']*)'|"([^"]*)"|(\d+))/g;
+/** As Pydantic prints a list that is read item by item; the first place is one of that list. */
+const printedPattern = /^(\d{1,9}(?:\.\w{1,64}){1,12})\n {2}([^\n]{1,400}?) \[type=(\w{1,64}),/gm;
+const entriesMax = 1000;
 
 /** Pydantic's names for the forms of a value, which stand between those of fields. */
 const formNames = new Set(['str', 'int', 'float', 'bool', 'bytes', 'dict', 'list', 'tuple', 'none', 'constrained-str']);
 const fieldPattern = /^(?:[a-z_][a-z0-9_]{0,63}|\d{1,9})$/;
 
-function readEntries(message: string): Entry[] {
-  return [...message.matchAll(entryPattern)].slice(0, entriesMax).map(([, type = '', loc = '', plain, quoted]) => ({
-    type,
-    text: plain ?? quoted ?? '',
-    path: [...loc.matchAll(/, (?:'([^']*)'|(\d+))/g)]
-      .map(([, name, index]) => name ?? index ?? '')
-      .filter((name) => fieldPattern.test(name) && !formNames.has(name)),
-  }));
+function readEntries(message: string): readonly Entry[] {
+  const listed = [...message.matchAll(entryPattern)]
+    .slice(0, entriesMax)
+    .map(([, type = '', loc = '', plain, quoted]) => {
+      const steps = [...loc.matchAll(stepPattern)].map(([, name, other, index]) => name ?? other ?? index ?? '');
+      return entryOf(type, plain ?? quoted ?? '', steps);
+    });
+  if (listed.length > 0) return listed;
+  const printed = [...message.matchAll(printedPattern)].slice(0, entriesMax);
+  return printed.map(([, loc = '', text = '', type = '']) => entryOf(type, text, loc.split('.')));
+}
+
+function entryOf(type: string, text: string, steps: readonly string[]): Entry {
+  return { type, text, steps, path: steps.filter((name) => fieldPattern.test(name) && !formNames.has(name)) };
 }
 
 /** @returns null for a message that is no validator's, or names no field */
 export function validationProblem(message: string, sent: SentRequest): ValidationProblem | null {
-  const entries = readEntries(message).filter(({ type, path }) => path.length > 0 && type !== 'json_invalid');
+  const all = readEntries(message).filter(({ type, path }) => path.length > 0 && type !== 'json_invalid');
+  const entries = ofMeantForms(all);
   const entry = meant(entries, sent);
   if (entry === undefined) return null;
-  const [first = ''] = entry.path;
-  // Parts of messages are read later than the rest, and their places counted from themselves.
-  const param = /^\d/.test(first) ? sent.inputKey : paramOf(entry.path);
-  if (param === null) return null;
-  const isMissing = entry.type === 'missing' && param === paramOf(entry.path);
-  return { param, says: isMissing ? 'is missing' : saysOf(entry, param, entries), isMissing };
+  const isMissing = entry.type === 'missing';
+  const says = isMissing ? 'is missing' : saysOf(entry, entries);
+  const [first = '', ...rest] = entry.path;
+  if (!/^\d/.test(first)) return { param: paramOf(entry.path), says, isMissing };
+  // Lists in messages are read later than the rest, and their places counted from themselves.
+  const { inputKey } = sent;
+  if (inputKey === null) return null;
+  const item = rest.length === 0 ? 'has an item that' : `has an item whose "${paramOf(rest)}"`;
+  return { param: inputKey, says: `${item} ${says}`, isMissing: false };
+}
+
+/** Names of forms are those of classes. */
+const formPattern = /^[A-Z]\w*$/;
+/** Members by which a value says of which form it is. */
+const signs = new Set(['role', 'type']);
+
+/**
+ * Leaves out the mistakes in all forms of a value but the one that is meant: the one whose sign it has, and which lacks
+ * least otherwise.
+ */
+function ofMeantForms(entries: readonly Entry[], depth = 0): readonly Entry[] {
+  const groups = Map.groupBy(entries, ({ steps }) => steps[depth]);
+  const forms = [...groups].flatMap(([name, group]) => (name !== undefined && formPattern.test(name) ? [group] : []));
+  const best = forms.length > 1 ? bestForm(forms, depth + 1) : null;
+  return [...groups.values()].flatMap((group) => {
+    if (best !== null && forms.includes(group)) return group === best ? withAllSigns(best, forms, depth + 1) : [];
+    return group[0]?.steps[depth] === undefined ? group : ofMeantForms(group, depth + 1);
+  });
+}
+
+/** @param at where the members of a form stand in the steps */
+function bestForm(forms: readonly (readonly Entry[])[], at: number): readonly Entry[] | null {
+  const scored = forms.map((group) => {
+    const failed = group.filter((entry) => isFailedSign(entry, at)).length;
+    const missing = group.filter(({ type, steps }) => type === 'missing' && steps.length === at + 1).length;
+    const members = new Set(group.map(({ steps }) => steps[at])).size;
+    return { group, score: [failed, missing, members] as const };
+  });
+  scored.sort((a, b) => a.score.map((value, index) => value - (b.score[index] ?? 0)).find((way) => way !== 0) ?? 0);
+  return scored[0]?.group ?? null;
+}
+
+const isFailedSign = ({ type, steps }: Entry, at: number): boolean =>
+  type === 'literal_error' && steps.length === at + 1 && signs.has(steps[at] ?? '');
+
+/** A value whose sign is none of any form has that mistake, and may have what any of them says. */
+function withAllSigns(best: readonly Entry[], forms: readonly (readonly Entry[])[], at: number): readonly Entry[] {
+  const wrong = best.find((entry) => isFailedSign(entry, at));
+  if (wrong === undefined) return ofMeantForms(best, at);
+  const same = forms.flat().filter((entry) => isFailedSign(entry, at) && entry.steps[at] === wrong.steps[at]);
+  const words = [...new Set(same.flatMap(({ text }) => text.match(/'[\w-]{1,40}'/g) ?? []))];
+  return [{ ...wrong, text: `Input should be ${words.join(', ').replace(/, (?='[^']*'$)/, ' or ')}` }];
 }
 
 /** Of what was sent the first mistake; else the first field that is missing, by the endpoint's own name for it. */
@@ -63,16 +122,16 @@ function meant(entries: readonly Entry[], sent: SentRequest): Entry | undefined 
 
 /**
  * A mistake inside of a value that might have been a text as well, and was the list or object that it may also be: what
- * is wrong is in there. Null where it is of no kind that it may be.
+ * is wrong is in there. Null where it is none of these.
  */
 function insideOf(entry: Entry, entries: readonly Entry[]): Entry | null {
-  if (entry.type !== 'string_type') return null;
+  if (entry.type !== 'string_type' && entry.type !== 'literal_error') return null;
   const param = paramOf(entry.path);
   const others = entries.filter((other) => other !== entry);
   if (others.some(({ path }) => paramOf(path) === param)) return null;
   const inside = others.filter(({ path }) => entry.path.every((name, index) => path[index] === name));
-  const isOneForm = inside.length === 1 || inside.every(({ type }) => type === 'literal_error');
-  return isOneForm ? (inside[0] ?? null) : null;
+  const [first] = inside;
+  return first === undefined ? null : (insideOf(first, inside) ?? first);
 }
 
 function paramOf(path: readonly string[]): string {
@@ -100,11 +159,11 @@ const bounds: readonly (readonly [RegExp, string])[] = [
   [/^Input should be greater than (-?\d+(?:\.\d+)?)$/, 'must be above'],
   [/^Input should be less than (-?\d+(?:\.\d+)?)$/, 'must be below'],
 ];
-const wordsPattern = /^Input should be ((?:'[\w-]{1,40}'(?:, | or )?){1,20})$/;
+const wordsPattern = /^Input should be ((?:'[\w-]{1,40}'(?:, | or )?){1,40})$/;
 const notValid = 'is not valid for this model';
 
-function saysOf({ text, path }: Entry, param: string, entries: readonly Entry[]): string {
-  if (param !== paramOf(path)) return notValid;
+function saysOf({ text, path }: Entry, entries: readonly Entry[]): string {
+  const param = paramOf(path);
   for (const [pattern, words] of bounds) {
     const [, bound] = pattern.exec(text) ?? [];
     if (bound !== undefined) return `${words} ${bound}`;
