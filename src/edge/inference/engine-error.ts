@@ -21,6 +21,18 @@ const unknownRoute = /^\s*\{"detail": ?"Not Found"\}\s*$/;
 const unknownModel = /\bmodel\b.{0,300}does not exist/s;
 
 const busyRetryAfterSeconds = 5;
+/** Whoever names a longer time does not mean one request. */
+const retryAfterSecondsMax = 86_400;
+
+/** Of engines, and of proxies and load balancers before them; those of Cloudflare (522, 524) and Anthropic (529) too. */
+const busyStatuses: ReadonlySet<number> = new Set([425, 429, 503, 529]);
+const lateStatuses: ReadonlySet<number> = new Set([408, 504, 522, 524]);
+/** The request did nothing, and another replica may take it. */
+const passingStatuses: ReadonlySet<number> = new Set([408, 421, 425, 429]);
+
+/** A page is a proxy's own: engines refuse in JSON or in plain text. */
+const isPage = (text: string): boolean => /^\s*</.test(text);
+const isJsonText = (text: string): boolean => /^\s*\{/.test(text);
 
 interface EngineAnswer {
   /** Not 200. */
@@ -39,21 +51,39 @@ interface EngineAnswer {
 export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict {
   const { status, text, retryAfter } = answer;
   const reason = `engine_${status}`;
-  if (status === 400 || status === 422 || status === 413) {
-    return { error: engineRefusal(text, sent), retry: false, unreachable: false, refusedWith: null };
-  }
-  if (status === 429 || status === 503) {
-    const seconds = /^\d{1,5}$/.test(retryAfter ?? '') ? Number(retryAfter) : busyRetryAfterSeconds;
-    const error = upstreamBusy(Math.max(1, seconds), undefined, reason);
+  const refusal = refusalOf(status, text, sent);
+  if (refusal !== null) return { error: refusal, retry: false, unreachable: false, refusedWith: null };
+  if (busyStatuses.has(status)) {
+    const error = upstreamBusy(readRetryAfter(retryAfter), undefined, reason);
     return { error, retry: true, unreachable: false, refusedWith: null };
   }
   const unserved = status === 404 ? notServed(text, sent, isOurs) : null;
   if (unserved !== null) return unserved;
-  const error = new AppError('upstream_error', { status: status === 504 ? 504 : 502, reason });
+  const isLate = lateStatuses.has(status);
+  const late = { status: 504, message: 'The model did not answer in time.' };
+  const error = new AppError('upstream_error', { ...(isLate ? late : { status: 502 }), reason });
   // Each replica has a key of its own: this is another one, started at the address of one that is gone. Whoever else
   // runs an engine may have changed its key, and not everywhere.
   if (status === 401) return { error, retry: true, unreachable: isOurs, refusedWith: status };
-  return { error, retry: status >= 500, unreachable: false, refusedWith: status };
+  const retry = status >= 500 || passingStatuses.has(status);
+  return { error, retry, unreachable: false, refusedWith: status };
+}
+
+/** What is the client's own fault; null for what is not. */
+function refusalOf(status: number, text: string, sent: SentRequest): AppError | null {
+  if (status === 413 && !isJsonText(text)) {
+    const message = 'The request is larger than the server of this model accepts. Send less.';
+    return new AppError('request_too_large', { message, reason: 'engine_413' });
+  }
+  const isRefusal = (status === 400 || status === 422 || status === 413) && !isPage(text);
+  return isRefusal ? engineRefusal(text, sent) : null;
+}
+
+/** Seconds, at least one: of a header with a number or a date, else the default. */
+function readRetryAfter(header = ''): number {
+  const isNumber = /^\d{1,5}$/.test(header);
+  const seconds = isNumber ? Number(header) : Math.ceil((Date.parse(header) - Date.now()) / 1000);
+  return seconds <= retryAfterSecondsMax ? Math.max(1, seconds) : busyRetryAfterSeconds;
 }
 
 /** What an engine does not have, of what it might have; null where 404 means something else. */

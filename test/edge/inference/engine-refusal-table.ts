@@ -365,5 +365,5 @@ export const refusals: readonly [string, string, string, string | null, readonly
     null,
     [],
   ],
-  ['no envelope at all', '<html>nginx at 10.0.0.7</html>', 'invalid_request_error', null, []],
+  ['no envelope at all', 'invalid request to 10.0.0.7', 'invalid_request_error', null, []],
 ];

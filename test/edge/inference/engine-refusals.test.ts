@@ -183,11 +183,54 @@ describe('what the engine says about itself is our failure', () => {
     expect([got.status, await got.text()]).toEqual([200, body]);
   });
 
+  it.each([
+    [301, 502],
+    [302, 502],
+    [308, 502],
+    [400, 502],
+    [401, 502],
+    [402, 502],
+    [403, 502],
+    [404, 502],
+    [405, 502],
+    [407, 502],
+    [408, 504],
+    [413, 413],
+    [421, 502],
+    [425, 503],
+    [429, 503],
+    [431, 502],
+    [451, 502],
+    [500, 502],
+    [502, 502],
+    [503, 503],
+    [504, 504],
+    [520, 502],
+    [522, 504],
+    [524, 504],
+    [529, 503],
+  ])('a page of status %i, of a proxy before it, is %i', async (status, expected) => {
+    const page = `<html><head><title>${status}</title></head><body>nginx/1.27 at 10.0.0.7</body></html>`;
+    answerWith(status, page, ['content-type: text/html', 'location: http://10.0.0.7/', 'server: nginx']);
+    for (const stream of [true, false]) {
+      const got = await bench.chat({ stream });
+      expect([got.headers.get('location'), got.headers.get('server')]).toEqual([null, null]);
+      expect(got.headers.get('retry-after')).toBe(expected === 503 ? '5' : null);
+      const error = await errorOf(got);
+      const code = expected === 413 ? 'request_too_large' : 'upstream_error';
+      expect(error).toMatchObject({ status: expected, code, param: null });
+      expect(error.message).not.toMatch(leaks);
+      expect(await bench.recordOf(got)).toMatchObject({ outcome: 'failed', reason: code, cost: '0' });
+    }
+  });
+
   it('its own Retry-After is kept when it is one', async () => {
     for (const [line, seconds] of [
       ['retry-after: 7', '7'],
       ['retry-after: 0', '1'],
       ['retry-after: Wed, 21 Oct 2099 07:28:00 GMT', '5'],
+      ['retry-after: Wed, 21 Oct 2015 07:28:00 GMT', '1'],
+      ['retry-after: soon', '5'],
       ['x-nothing: 1', '5'],
     ] as const) {
       answerWith(429, '{}', [line]);
