@@ -17,7 +17,13 @@ export type { LeftHold } from './left-holds.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
-export { type CapRefusal, estimatePromptTokens, estimateTokens, type RequestSize } from './request-cost.ts';
+export {
+  type CapRefusal,
+  estimatePromptTokens,
+  estimateTokens,
+  likelyTokens,
+  type RequestSize,
+} from './request-cost.ts';
 export type { RequestHold } from './request-hold.ts';
 export {
   type Forecast,

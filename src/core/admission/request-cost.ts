@@ -21,6 +21,8 @@ import {
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
+  /** Of these, what is not text: media that are written into it. */
+  readonly mediaBytes: number;
   /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
   readonly isBoundByBytes: boolean;
   /** Tokens per prompt that the model is known to add to the text: see `PromptOverheads`. */
@@ -83,6 +85,15 @@ export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes
 /** The same with what the model is known to add. */
 function likelyPromptTokens(size: RequestSize): number {
   return estimatePromptTokens(size) + size.overheadTokens * size.contexts;
+}
+
+/**
+ * What is billed where no count came: the prompt's estimate without its media, and the most that the output may have.
+ */
+export function likelyTokens(size: RequestSize): { readonly promptTokens: number; readonly outputTokensMax: number } {
+  const textBytes = Math.max(0, size.bodyBytes - size.mediaBytes);
+  const promptTokens = Math.min(likelyPromptTokens({ ...size, bodyBytes: textBytes }), promptTokensMost(size));
+  return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts };
 }
 
 function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSize, perChoiceMax: number): number {

@@ -1,5 +1,7 @@
 import { scanDocument, spliceText } from '#base/json-scan.ts';
-import { parseUsage, type Usage } from './usage.ts';
+import { answerBytes, type MadeMember, textOfLength } from './text-count.ts';
+import { type EngineCount, parseUsage } from './usage.ts';
+import { type MadeText, noText, type Seen } from './usage-of.ts';
 import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
 
 /** The member of an answer that says whether its engine broke it off. */
@@ -13,7 +15,9 @@ export interface JsonMeterOptions {
   /** The name that clients know, where the engine calls the model otherwise. */
   readonly rename: string | null;
   /** Reads the text of a `usage` object; OpenAI's where nothing is said. */
-  readonly readUsage?: (json: string) => Usage | null;
+  readonly readUsage?: (json: string) => EngineCount | null;
+  /** The member with the text; `choices` where nothing is said. */
+  readonly made?: MadeMember;
   /** The finish reason of any choice where nothing is said. */
   readonly brokenSign?: BrokenSign;
 }
@@ -21,7 +25,7 @@ export interface JsonMeterOptions {
 /** What is known of a complete JSON answer. */
 export interface MeteredJson {
   readonly ok: true;
-  readonly usage: Usage | null;
+  readonly seen: Seen;
   readonly aborted: boolean;
 }
 
@@ -50,6 +54,15 @@ export function tellsError(text: string): boolean {
   return error !== undefined && text.slice(error.valueStart, error.valueEnd) !== 'null';
 }
 
+export function hasFigures(count: EngineCount | null): boolean {
+  return count !== null && (count.inputTokens !== null || count.outputTokens !== null);
+}
+
+/** The text of an answer is counted where its engine has counted none of it. */
+function textBeside(text: string, last: EngineCount | null, made: MadeMember = 'choices'): MadeText {
+  return (last?.outputTokens ?? 0) > 0 ? noText : textOfLength(answerBytes(text, made));
+}
+
 /** Whether an answer without a count may pass. */
 function isAnswer(text: string): boolean {
   try {
@@ -70,8 +83,8 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   while (end > 0 && text.charCodeAt(end - 1) <= 0x20) end -= 1;
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
-  const usage = found.kind === 'found' ? readUsage(text.slice(found.start, found.end)) : null;
-  if (usage === null && !isAnswer(text)) return { ok: false };
+  const last = found.kind === 'found' ? readUsage(text.slice(found.start, found.end)) : null;
+  if (!hasFigures(last) && !isAnswer(text)) return { ok: false };
   const renaming = options.rename === null ? [] : modelSplices(text, 0, end, publicNameOf(options.rename));
   if (renaming === null) return { ok: false };
   const range = found.kind === 'found' && text.charCodeAt(found.start) === OPEN_BRACE ? found : null;
@@ -80,5 +93,6 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
     return spliceText(text, [...renaming, ...cost]);
   };
   const aborted = isBrokenOff(text, options.brokenSign) || tellsError(text);
-  return { ok: true, usage, aborted, write };
+  const seen = { last, running: null, text: textBeside(text, last, options.made) };
+  return { ok: true, seen, aborted, write };
 }

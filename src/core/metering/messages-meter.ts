@@ -5,7 +5,8 @@ import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
-import { noUsage, parseMessageUsage, type Usage, type UsageSource } from './usage.ts';
+import { type EngineCount, parseMessageUsage } from './usage.ts';
+import type { Seen } from './usage-of.ts';
 
 /**
  * Reads a stream of `/v1/messages` on its way to the client. Each frame is one event, named by its member `type`. The
@@ -44,7 +45,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   readonly #held = new HeldFrames();
   /** The `usage` of the first event, as its text. */
   #firstCount = '{}';
-  #finalUsage: Usage | null = null;
+  #last: EngineCount | null = null;
   #abortExpected = false;
 
   constructor({ rename }: StreamMeterOptions) {
@@ -53,11 +54,12 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 
   get outputTokens(): number {
-    return this.#finalUsage?.outputTokens ?? this.#counted.least;
+    return Math.max(this.#last?.outputTokens ?? 0, this.#counted.least);
   }
 
   get likelyTokens(): number {
-    return this.#finalUsage?.outputTokens ?? this.#counted.likely;
+    const { outputTokens } = this.#last ?? { outputTokens: null };
+    return (outputTokens ?? 0) > 0 ? (outputTokens ?? 0) : this.#counted.likely;
   }
 
   get isOpening(): boolean {
@@ -81,11 +83,11 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     return this.#held.write(costText);
   }
 
-  usage(): { usage: Usage; source: UsageSource } {
-    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
-    if (this.outputTokens === 0) return { usage: noUsage, source: 'none' };
-    const { inputTokens, outputTokens } = this;
-    return { usage: { ...noUsage, inputTokens, outputTokens }, source: 'counted' };
+  seen(): Seen {
+    const begun = parseMessageUsage(this.#firstCount);
+    // Some engines count one output token there, before any is made.
+    const running = begun === null || begun.inputTokens === null ? null : { ...begun, outputTokens: null };
+    return { last: this.#last, running, text: this.#counted.made };
   }
 
   protected override endMark(): string {
@@ -170,14 +172,10 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   /** The count; engines that do not repeat the prompt's there have told it at the start. */
   #count(frame: Frame, members: Members): string {
     const json = valueOf(frame, members, 'usage');
-    const last = parseObject(json);
-    const counted = { ...parseObject(this.#firstCount), ...last };
-    // What was seen is not taken back by a count that says nothing of it.
-    const isSilent = this.outputTokens > 0 && (last['output_tokens'] ?? null) === null;
-    const usage = json === null || isSilent ? null : parseMessageUsage(JSON.stringify(counted));
-    if (usage !== null) {
-      this.#finalUsage = usage;
-      this.inputTokens = usage.inputTokens;
+    if (json !== null && json.startsWith('{')) {
+      const { output_tokens: _begun, ...first } = parseObject(this.#firstCount);
+      this.#last = parseMessageUsage(JSON.stringify({ ...first, ...parseObject(json) }));
+      this.inputTokens = this.#last?.inputTokens ?? this.inputTokens;
     }
     // vLLM has no reason for what it broke off.
     const reason = parseObject(valueOf(frame, members, 'delta'))['stop_reason'] ?? null;
@@ -189,8 +187,8 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 
   #end(text: string): string {
-    // An end without its count is none.
-    if (this.#finalUsage === null) return this.fail('garbage');
+    // An end without its reason is none.
+    if (this.#held.isEmpty) return this.fail('garbage');
     this.#held.add(text);
     this.done = true;
     return '';

@@ -282,6 +282,7 @@ export type { StreamFailure } from './frame-meter.ts';
 export { brokenResponse, createResponsesMeter } from './responses-meter.ts';
 export { brokenMessage, createMessagesMeter } from './messages-meter.ts';
 export { costOf, noUsage, parseMessageUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
+export { type CountTerms, type KnownUsage, noText, nothingSeen, type Seen, usageOf } from './usage-of.ts';
 export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';

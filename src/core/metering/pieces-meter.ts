@@ -1,6 +1,6 @@
 import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
 import type { Splice } from '#base/json-scan.ts';
-import { abortedPattern, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
+import { abortedPattern, hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
 import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
@@ -18,6 +18,8 @@ export type PiecesMeterResult =
   | { readonly ok: false };
 
 const wanted = ['usage', 'model', 'error'];
+/** Answers that are so large have log probabilities, which take about so much for each token. */
+const bytesOfToken = 1024;
 /** A longer `usage` is none. */
 const valueCharsMax = 65_536;
 /** Less than the text of `abortedPattern` has, so that it is found across two pieces. */
@@ -29,9 +31,11 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
   const pieces = new ObjectPieces(new Set(names), valueCharsMax);
   let aborted = false;
   let overlap = '';
+  let bytes = 0;
 
   return {
     feed(text) {
+      bytes += text.length;
       pieces.feed(text);
       if (brokenSign !== undefined) return;
       aborted ||= abortedPattern.test(overlap + text.slice(0, overlapChars)) || abortedPattern.test(text);
@@ -42,13 +46,15 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (members === null) return { ok: false };
       const member = members.get('usage');
       if (member !== undefined && !isWhole(member)) return { ok: false };
-      const usage = member === undefined ? null : readUsage(member.text);
+      const last = member === undefined ? null : readUsage(member.text);
       // Some engines tell of an error under status 200.
       const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
-      if (usage === null && tellsError) return { ok: false };
+      if (!hasFigures(last) && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
       const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
-      return { ok: true, splices, usage, aborted: aborted || tellsError };
+      const tokens = Math.ceil(bytes / bytesOfToken);
+      const seen = { last, running: null, text: { tokens, leastTokens: 0 } };
+      return { ok: true, seen, splices, aborted: aborted || tellsError };
     },
   };
 }

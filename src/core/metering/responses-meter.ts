@@ -5,7 +5,8 @@ import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
-import { noUsage, parseLastUsage, parseUsage, type Usage, type UsageSource } from './usage.ts';
+import { type EngineCount, parseUsage } from './usage.ts';
+import type { Seen } from './usage-of.ts';
 
 /**
  * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. The
@@ -55,7 +56,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
   /** Kinds of events that were held back: an engine that repeats one is passed on. */
   readonly #opened = new Set<string>();
   #isShown = false;
-  #finalUsage: Usage | null = null;
+  #last: EngineCount | null = null;
   #abortExpected = false;
 
   constructor({ rename }: StreamMeterOptions) {
@@ -64,11 +65,12 @@ class EventMeter extends FrameMeter implements StreamMeter {
   }
 
   get outputTokens(): number {
-    return this.#finalUsage?.outputTokens ?? this.#counted.least;
+    return Math.max(this.#last?.outputTokens ?? 0, this.#counted.least);
   }
 
   get likelyTokens(): number {
-    return this.#finalUsage?.outputTokens ?? this.#counted.likely;
+    const { outputTokens } = this.#last ?? { outputTokens: null };
+    return (outputTokens ?? 0) > 0 ? (outputTokens ?? 0) : this.#counted.likely;
   }
 
   get isOpening(): boolean {
@@ -93,10 +95,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return this.#held.write(costText);
   }
 
-  usage(): { usage: Usage; source: UsageSource } {
-    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
-    if (this.outputTokens === 0) return { usage: noUsage, source: 'none' };
-    return { usage: { ...noUsage, outputTokens: this.outputTokens }, source: 'counted' };
+  seen(): Seen {
+    return { last: this.#last, running: null, text: this.#counted.made };
   }
 
   protected override endMark(): string {
@@ -184,12 +184,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
   /** @returns where the count stands */
   #count(response: Frame, members: Members): UsageRange | null {
     const json = valueOf(response, members, 'usage');
-    const parse = this.outputTokens > 0 ? parseLastUsage : parseUsage;
-    const usage = json === null ? null : parse(json);
-    if (usage !== null) {
-      this.#finalUsage = usage;
-      this.inputTokens = usage.inputTokens;
-    }
+    this.#last = json === null ? null : parseUsage(json);
+    this.inputTokens = this.#last?.inputTokens ?? 0;
     const status = valueOf(response, members, 'status') ?? '';
     if (brokenStatus.has(status) && !this.#abortExpected) this.fail('engine_abort');
     const member = members.find(({ key }) => key === 'usage');

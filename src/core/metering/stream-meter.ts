@@ -3,7 +3,8 @@ import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
 import { choiceTexts, TextCount } from './text-count.ts';
-import { believable, noUsage, parseLastUsage, parseUsage, readCount, type Usage, type UsageSource } from './usage.ts';
+import { type EngineCount, parseUsage, readCount } from './usage.ts';
+import type { Seen } from './usage-of.ts';
 import { findUsage, modelSplices, publicNameOf, type PublicName, type UsageMember } from './usage-member.ts';
 
 /**
@@ -64,8 +65,8 @@ export interface StreamMeter {
   readonly inputTokens: number;
   /** An end with `finish_reason: "abort"` is what we asked for, from now on. */
   expectAbort(): void;
-  /** The best count there is, and where it is from. */
-  usage(): { usage: Usage; source: UsageSource };
+  /** All that is known by now of what it used. */
+  seen(): Seen;
 }
 
 /** Frames that follow the final usage: what nobody thought of. */
@@ -103,7 +104,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly #running: (string | undefined)[] = [];
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
-  #finalUsage: Usage | null = null;
+  #last: EngineCount | null = null;
   #abortExpected = false;
 
   constructor(options: StreamMeterOptions) {
@@ -114,15 +115,11 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   get outputTokens(): number {
-    return this.#isCounted ? this.#engineTokens : this.#texts.least;
+    return Math.max(this.#engineTokens, this.#texts.least);
   }
 
   get likelyTokens(): number {
-    return this.#isCounted ? this.#engineTokens : this.#texts.likely;
-  }
-
-  get #isCounted(): boolean {
-    return this.#finalUsage !== null || this.#running.length > 0;
+    return this.#engineTokens > 0 ? Math.max(this.#engineTokens, this.#texts.made.leastTokens) : this.#texts.likely;
   }
 
   get lacksEmptyLine(): boolean {
@@ -141,14 +138,9 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return this.#held.write(costText);
   }
 
-  usage(): { usage: Usage; source: UsageSource } {
-    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
-    const usage = sumRunning(this.#running, this.#options.choices);
-    if (usage !== null) return { usage, source: 'last_seen' };
-    const outputTokens = this.#texts.least;
-    return outputTokens === 0
-      ? { usage: noUsage, source: 'none' }
-      : { usage: { ...noUsage, outputTokens }, source: 'counted' };
+  seen(): Seen {
+    const running = sumRunning(this.#running, this.#options.choices);
+    return { last: this.#last, running, text: this.#texts.made };
   }
 
   protected override endMark(): string {
@@ -180,8 +172,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
-    if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
-    else this.#noteTexts(frame);
+    const counted = isCount ? this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end)) : 0;
+    if (counted === 0) this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     if (!isCount && hasError(frame)) return this.fail('error_frame');
     return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
@@ -205,11 +197,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   #usageChunk(frame: Frame, start: number, end: number): string {
     const { wantsUsage, wantsCost } = this.#options;
-    const json = frame.text.slice(start, end);
-    const usage = this.outputTokens > 0 ? parseLastUsage(json) : parseUsage(json);
-    if (usage === null && !isJson(json)) return this.fail('garbage');
-    // A count that cannot be is told as it came, and counts for nothing.
-    if (usage !== null) this.#count(usage);
+    const usage = parseUsage(frame.text.slice(start, end));
+    if (usage === null) return this.fail('garbage');
+    // Figures that cannot be leave as they came, and count for nothing.
+    this.#count(usage);
     if (!wantsUsage) return '';
     if (!wantsCost) return this.#renamed(frame, []);
     const renaming = this.#renaming(frame);
@@ -218,10 +209,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return '';
   }
 
-  #count(usage: Usage): void {
-    this.#finalUsage = usage;
-    this.#engineTokens = usage.outputTokens;
-    this.inputTokens = usage.inputTokens;
+  #count(usage: EngineCount): void {
+    this.#last = usage;
+    this.#engineTokens = Math.max(this.#engineTokens, usage.outputTokens ?? 0);
+    this.inputTokens = Math.max(this.inputTokens, usage.inputTokens ?? 0);
   }
 
   /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
@@ -258,18 +249,24 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return index < this.#choicesExpected ? index : -1;
   }
 
-  #noteRunning(frame: Frame, choicesAt: number, json: string): void {
+  /**
+   * A count that goes back is none.
+   * @returns output tokens of the choice
+   */
+  #noteRunning(frame: Frame, choicesAt: number, json: string): number {
     const index = this.#choiceIndex(frame, choicesAt);
-    if (index === -1) return;
+    if (index === -1) return 0;
+    if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
     const output = readCount(json, 'completion_tokens');
-    this.#engineTokens += output - (this.#counted[index] ?? 0);
+    const before = this.#counted[index] ?? 0;
+    if (output < before) return before;
+    this.#engineTokens += output - before;
     this.#counted[index] = output;
     this.#running[index] = json;
-    if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
+    return output;
   }
 
   #noteTexts({ text, start, end }: Frame): void {
-    if (this.#isCounted) return;
     for (const chars of choiceTexts(text.slice(start, end), this.#choicesExpected)) this.#texts.add(chars);
   }
 
@@ -290,15 +287,6 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 function hasError({ text, start, end }: Frame): boolean {
   const at = text.indexOf(errorMark, start);
   return at !== -1 && at < end && tellsError(text.slice(start, end));
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** Whether the list that begins at or after `at` has nothing in it. */
@@ -323,23 +311,29 @@ function finishReasonAt(text: string, from: number): number {
 
 /**
  * Running usage counts one choice each, and its own prompt: a prompt is counted once, whatever its choices.
- * @returns null where nothing was counted that can be
+ * @returns null where nothing was counted
  */
-function sumRunning(running: readonly (string | undefined)[], choices: number): Usage | null {
-  const prompts = new Map<number, number>();
-  let cachedTokens = 0;
-  let outputTokens = 0;
-  let reasoningTokens = 0;
+function sumRunning(running: readonly (string | undefined)[], choices: number): EngineCount | null {
+  const prompts = new Set<number>();
+  let sum: EngineCount | null = null;
   running.forEach((json, index) => {
-    const usage = json === undefined ? null : parseUsage(json);
-    if (usage === null) return;
+    const count = json === undefined ? null : parseUsage(json);
+    if (count === null) return;
     const prompt = Math.floor(index / choices);
-    if (!prompts.has(prompt)) cachedTokens += usage.cachedTokens;
-    prompts.set(prompt, usage.inputTokens);
-    outputTokens += usage.outputTokens;
-    reasoningTokens += usage.reasoningTokens;
+    const isFirst = !prompts.has(prompt);
+    prompts.add(prompt);
+    sum = plus(sum, isFirst ? count : { ...count, inputTokens: null, cachedTokens: 0 });
   });
-  const inputTokens = [...prompts.values()].reduce((sum, tokens) => sum + tokens, 0);
-  const sum = { inputTokens, cachedTokens: Math.min(cachedTokens, inputTokens), outputTokens, reasoningTokens };
-  return prompts.size === 0 ? null : believable(sum);
+  return sum;
+}
+
+function plus(a: EngineCount | null, b: EngineCount): EngineCount {
+  if (a === null) return b;
+  const add = (x: number | null, y: number | null): number | null => (x === null ? y : x + (y ?? 0));
+  return {
+    inputTokens: add(a.inputTokens, b.inputTokens),
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    outputTokens: add(a.outputTokens, b.outputTokens),
+    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
+  };
 }

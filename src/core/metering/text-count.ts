@@ -1,3 +1,5 @@
+import type { MadeText } from './usage-of.ts';
+
 /**
  * Counts the tokens of a stream whose engine tells their number at its end alone. Each event with text is one at least;
  * engines that guess tokens ahead, or gather them, bring many in one.
@@ -17,6 +19,19 @@ export class TextCount {
   get likely(): number {
     return Math.max(this.least, Math.ceil(this.#chars / charsOfToken));
   }
+
+  /** Some engines cut tokens into several events: their own count stands where the text may have so few tokens. */
+  get made(): MadeText {
+    return { tokens: this.likely, leastTokens: Math.min(this.least, Math.ceil(this.#chars / charsOfToken)) };
+  }
+}
+
+/** Bytes of text that make a token, as prompts are estimated: of a JSON answer no events tell more. */
+const bytesOfToken = 4;
+
+/** Counts the text of a complete JSON answer by its length: an engine that counted any token of it is believed. */
+export function textOfLength(bytes: number): MadeText {
+  return { tokens: Math.ceil(bytes / bytesOfToken), leastTokens: Math.min(1, bytes) };
 }
 
 /**
@@ -42,8 +57,18 @@ export function writtenChars(text: string, open: number, end: number): number {
 }
 
 const chunkCharsMax = 1_048_576;
-/** Names of members in a chunk's delta whose strings the model has not made. */
-const unmade: ReadonlySet<string> = new Set(['role', 'type', 'id']);
+/** Names of members in an answer whose strings the model has not made. */
+const unmade: ReadonlySet<string> = new Set([
+  'role',
+  'type',
+  'id',
+  'call_id',
+  'status',
+  'signature',
+  'encrypted_content',
+  'logprobs',
+  'annotations',
+]);
 /** Deeper than the arguments of a tool call stand. */
 const deltaDepthMax = 8;
 
@@ -62,6 +87,24 @@ export function choiceTexts(json: string, choicesMax: number): readonly number[]
     .filter((choice) => choicesMax === 1 || !(Number(memberOf(choice, 'index')) >= choicesMax))
     .map((choice) => madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'delta')))
     .filter((chars) => chars > 0);
+}
+
+/** The member of a JSON answer that has what the model made. */
+export type MadeMember = 'choices' | 'output' | 'content';
+
+/**
+ * Bytes of the text of a complete JSON answer: of each choice's `text` and `message`, of the items of a response, of the
+ * blocks of a message.
+ * @param json as latin1
+ */
+export function answerBytes(json: string, name: MadeMember): number {
+  const made = memberOf(parseChunk(json), name);
+  if (name !== 'choices') return madeChars(made);
+  const choices: readonly unknown[] = Array.isArray(made) ? made : [];
+  return choices.reduce<number>(
+    (sum, choice) => sum + madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'message')),
+    0,
+  );
 }
 
 function parseChunk(json: string): { readonly choices?: unknown } {

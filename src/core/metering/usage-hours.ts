@@ -37,7 +37,7 @@ export interface UsageHour {
   readonly inputTokens: number;
   /** As an engine counts them: those of a prompt once for each choice. */
   readonly promptTokens: number;
-  /** Of answers that were not completed: what an engine may not have counted of their choices. */
+  /** Of answers that were not completed: what an engine may not have counted of their choices, and of an estimate. */
   readonly promptTokensUnsure: number;
   readonly outputTokens: number;
   readonly costPicoUsd: bigint;
@@ -179,7 +179,8 @@ const hoursText = (most: SequencesMax): string => `
     select r.model, ${timeOfId} / 3600000 as hour, count(*) as requests,
       count(*) filter (where r.cache_hit) as cache_hits, sum(r.input_tokens) as input_tokens,
       sum(${promptTokens}) as prompt_tokens,
-      sum(${promptTokens} - r.input_tokens) filter (where r.outcome <> 'completed') as prompt_unsure,
+      sum(${promptTokens} - case r.usage_source when 'counted' then 0 else r.input_tokens end)
+        filter (where r.outcome <> 'completed') as prompt_unsure,
       sum(r.output_tokens) as output_tokens, sum(r.cost) as cost, count(*) filter (where ${isUnsure}) as unsure,
       ${unsureColumns(most)}
     from usage_requests r where r.id >= $1::uuid and r.id < $2::uuid group by 1, 2

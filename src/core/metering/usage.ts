@@ -11,29 +11,32 @@ export interface Usage {
 }
 
 /**
- * Where a count is from: the engine's final one, the last running one that it sent, or those of the parts of a request
- * that it answered, what was counted here of an answer that ended without one, or nowhere.
+ * Where the figures of a count are from, the least certain of them: the engine's last count, a count that it sent before
+ * or those of the parts that it answered, nowhere, or the text that passed and the prompt's estimate. See `usageOf`.
  */
 export const usageSources = ['engine', 'last_seen', 'none', 'counted'] as const;
 export type UsageSource = (typeof usageSources)[number];
 
 export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
 
+/** One count as an engine wrote it. A figure that is absent, or that no engine can have counted, is null. */
+export interface EngineCount {
+  readonly inputTokens: number | null;
+  readonly cachedTokens: number;
+  readonly outputTokens: number | null;
+  readonly reasoningTokens: number;
+}
+
 /** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
 const tokensMax = 1_000_000_000;
 
-/** Null for what no engine can have counted; it is then not known what the request used. NaN is no count either. */
-export function believable(usage: Usage): Usage | null {
-  return usage.inputTokens <= tokensMax && usage.outputTokens <= tokensMax ? usage : null;
+/** @returns null for what is no count, or beyond what any request can use */
+function countOf(value: unknown): number | null {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= tokensMax ? value : null;
 }
 
-const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isInteger(value) && value >= 0;
-
 /** A part of a count; 0 where there is none. */
-const partOf = (value: unknown): number => (isCount(value) ? value : 0);
-
-/** A count of its own: absent it is 0, and NaN where something else stands there. */
-const wholeOf = (value: unknown): number => (isCount(value) ? value : (value ?? null) === null ? 0 : Number.NaN);
+const partOf = (value: unknown): number => countOf(value) ?? 0;
 
 function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
@@ -44,61 +47,63 @@ function either(value: unknown, chat: string, responses: string): unknown {
   return member(value, chat) ?? member(value, responses);
 }
 
+function parseObject(json: string): object | null {
+  try {
+    const value: unknown = JSON.parse(json);
+    return typeof value === 'object' && value !== null ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The prompt's count by its own name, else what the total leaves beside an output, of which reading makes none. */
+function promptOf(value: object, output: unknown): number | null {
+  const counted = either(value, 'prompt_tokens', 'input_tokens') ?? null;
+  if (counted !== null) return countOf(counted);
+  const total = countOf(member(value, 'total_tokens'));
+  return total === null ? null : countOf(total - partOf(output));
+}
+
 /**
  * Reads a `usage` object as OpenAI and vLLM write it, of chat or of responses. Every detail may be absent or null (vLLM
  * sends `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
  * parser); parts are never taken for more than their whole.
  * @param json the object's text
- * @returns null when the text is not a JSON object, or counts what no request can use
+ * @returns null when the text is not a JSON object
  */
-export function parseUsage(json: string): Usage | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch {
-    return null;
-  }
-  if (typeof value !== 'object' || value === null) return null;
-  const inputTokens = wholeOf(either(value, 'prompt_tokens', 'input_tokens'));
-  const outputTokens = wholeOf(either(value, 'completion_tokens', 'output_tokens'));
-  const input = either(value, 'prompt_tokens_details', 'input_tokens_details');
-  const output = either(value, 'completion_tokens_details', 'output_tokens_details');
-  return believable({
+export function parseUsage(json: string): EngineCount | null {
+  const value = parseObject(json);
+  if (value === null) return null;
+  const output = either(value, 'completion_tokens', 'output_tokens');
+  const inputTokens = promptOf(value, output);
+  const outputTokens = countOf(output);
+  const inputDetails = either(value, 'prompt_tokens_details', 'input_tokens_details');
+  const outputDetails = either(value, 'completion_tokens_details', 'output_tokens_details');
+  return {
     inputTokens,
-    cachedTokens: Math.min(inputTokens, partOf(member(input, 'cached_tokens'))),
+    cachedTokens: Math.min(inputTokens ?? 0, partOf(member(inputDetails, 'cached_tokens'))),
     outputTokens,
-    reasoningTokens: Math.min(outputTokens, partOf(member(output, 'reasoning_tokens'))),
-  });
-}
-
-/** As `parseUsage`, of a stream that has brought output; null also where the count says nothing of that. */
-export function parseLastUsage(json: string): Usage | null {
-  const usage = parseUsage(json);
-  if (usage === null) return null;
-  return isCount(either(JSON.parse(json), 'completion_tokens', 'output_tokens')) ? usage : null;
+    reasoningTokens: Math.min(outputTokens ?? 0, partOf(member(outputDetails, 'reasoning_tokens'))),
+  };
 }
 
 /**
  * Reads a `usage` object as Anthropic writes it: the cached part of the prompt is counted beside the rest, not in it.
  * @param json the object's text
- * @returns null when the text is not a JSON object, or counts what no request can use
+ * @returns null when the text is not a JSON object
  */
-export function parseMessageUsage(json: string): Usage | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch {
-    return null;
-  }
-  if (typeof value !== 'object' || value === null) return null;
-  const cachedTokens = wholeOf(member(value, 'cache_read_input_tokens'));
-  const writtenTokens = wholeOf(member(value, 'cache_creation_input_tokens'));
-  return believable({
-    inputTokens: wholeOf(member(value, 'input_tokens')) + cachedTokens + writtenTokens,
-    cachedTokens,
-    outputTokens: wholeOf(member(value, 'output_tokens')),
+export function parseMessageUsage(json: string): EngineCount | null {
+  const value = parseObject(json);
+  if (value === null) return null;
+  const input = countOf(member(value, 'input_tokens'));
+  const cachedTokens = partOf(member(value, 'cache_read_input_tokens'));
+  const writtenTokens = partOf(member(value, 'cache_creation_input_tokens'));
+  return {
+    inputTokens: input === null ? null : countOf(input + cachedTokens + writtenTokens),
+    cachedTokens: input === null ? 0 : cachedTokens,
+    outputTokens: countOf(member(value, 'output_tokens')),
     reasoningTokens: 0,
-  });
+  };
 }
 
 /**

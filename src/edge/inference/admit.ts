@@ -24,6 +24,7 @@ function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overhea
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
+    mediaBytes: fields.media.bytes,
     isBoundByBytes: !fields.media.present && !fields.members.has('previous_response_id'),
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,

@@ -5,7 +5,7 @@ import type { Call, InferenceRequest } from './call.ts';
 import type { Outcome } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 
-type CoverParts = Pick<PathParts, 'overheads'>;
+type CoverParts = Pick<PathParts, 'overheads' | 'countFaults' | 'log'>;
 
 /**
  * Extends the hold of an admitted request to what its answer costs, as far as wallet, budgets and the caller's cap pay
@@ -15,6 +15,7 @@ export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outc
   const { request, grant } = call.found;
   if (request === null || grant === null) return outcome;
   learnOverhead(parts, request, grant, outcome);
+  reportFault(parts, call, request, outcome);
   const covering = grant.hold.cover(billOfCall(call, request, outcome).duePicoUsd);
   const write = (): Outcome => withCost(call, request, outcome);
   return covering === null ? write() : covering.then(write);
@@ -32,4 +33,19 @@ function learnOverhead(
   outcome: Outcome,
 ): void {
   if (outcome.usageSource === 'engine') overheads.learn(model.id, size, outcome.usage.inputTokens);
+}
+
+/** Whoever runs the engine is notified once, until the gateway restarts: all of its answers are alike. */
+function reportFault(
+  { countFaults, log }: CoverParts,
+  { endpoint, requestId }: Call,
+  { model }: InferenceRequest,
+  { countFault, usageSource }: Outcome,
+): void {
+  if (countFault === null || countFaults.has(`${model.engine.id} ${countFault}`)) return;
+  countFaults.add(`${model.engine.id} ${countFault}`);
+  const what =
+    countFault === 'absent' ? 'sent no usable token count' : 'sent a last token count below what it had made';
+  const details = { engine: model.engine.id, endpoint: endpoint.path, requestId, usageSource };
+  log.warn(details, `an engine ${what}; its requests are billed by earlier counts, their text and an estimate`);
 }

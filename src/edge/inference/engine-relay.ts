@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import type { RequestHold } from '#core/admission/admission.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import { noUsage, type StreamMeter, type UsageSource } from '#core/metering/metering.ts';
+import { type CountTerms, nothingSeen, type Seen, type StreamMeter, usageOf } from '#core/metering/metering.ts';
 import type {
   Aborter,
   AnswerHeaders,
@@ -53,6 +53,7 @@ export interface RelayJob {
   /** What takes in a part of a JSON answer, whatever its size; null for a whole answer. */
   readonly collect: (() => AnswerCollector) | null;
   readonly hold: RequestHold;
+  readonly countTerms: CountTerms;
   /** The client asked for `usage.cost`. */
   readonly wantsCost: boolean;
   /** Headgate started the engine. */
@@ -117,6 +118,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   /** Has a JSON answer that has become large, in the place of `#collected`. */
   #large: AnswerCollector | null = null;
   #place: AnswerPlace | null = null;
+  /** Of a JSON answer. */
+  #seen: Seen = nothingSeen;
   #firstByteSeen = false;
   /** Nothing has come of a body. */
   #isEmpty = true;
@@ -244,8 +247,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#reader.caughtUp();
     if (result.kind === 'completed') this.#place?.collected();
     else this.#place?.end();
-    const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
-    conclude(outcomeOf({ usage, usageSource: source, ...result }));
+    const seen = this.#job.meter?.seen() ?? this.#seen;
+    conclude(outcomeOf({ ...usageOf(seen, this.#job.countTerms, result.kind === 'completed'), ...result }));
     this.#onOver?.();
   }
 
@@ -359,10 +362,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.#fail(upstreamFailed(), { unanswered: this.#isEmpty });
       return;
     }
-    const usage = metered.usage ?? noUsage;
-    const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
-    if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
-    else this.#complete(metered.write, { usage, usageSource });
+    this.#seen = metered.seen;
+    if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed());
+    else this.#complete(metered.write);
   }
 
   /** Whatever the engine has still to say of its count comes first, as long as that is waited for. */

@@ -53,7 +53,10 @@ export type EndpointPath = (typeof endpoints)[number]['path'];
 /** A request of Node's and the response to it. */
 export type Exchange = Pick<CallOrigin, 'incoming' | 'outgoing'>;
 
-export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver' | 'answerRoom' | 'overheads'> {
+export interface InferenceParts extends Omit<
+  PathParts,
+  'running' | 'receiver' | 'answerRoom' | 'overheads' | 'countFaults'
+> {
   readonly fleet: Fleet;
   readonly showLimits: ShowLimits;
   readonly limits: PathParts['limits'] & ReceiveParts['limits'] & { readonly bodiesBytesMax: number };
@@ -69,7 +72,7 @@ export function createInference(parts: InferenceParts): Inference {
   const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, largeBodies });
   const answerRoom = createAnswerRoom({ bytesMax: parts.limits.bodiesBytesMax });
   const overheads = createPromptOverheads();
-  const pathParts: PathParts = { ...parts, running, receiver, answerRoom, overheads };
+  const pathParts: PathParts = { ...parts, running, receiver, answerRoom, overheads, countFaults: new Set() };
   const requests = new Hono<HttpEnv>();
 
   const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange, terms = commonTerms): Call => {

@@ -104,9 +104,9 @@ export class LargeAnswer implements AnswerCollector {
   end(): LargeAnswerResult {
     const metered = this.#meter.end();
     if (!metered.ok) return metered;
-    const { usage, aborted, splices } = metered;
+    const { seen, aborted, splices } = metered;
     const blocks = this.#blocks?.end() ?? [];
-    return { ok: true, usage, aborted, write: (costText) => spliceBlocks(blocks, splices(costText)) };
+    return { ok: true, seen, aborted, write: (costText) => spliceBlocks(blocks, splices(costText)) };
   }
 }
 

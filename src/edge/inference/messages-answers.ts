@@ -22,7 +22,7 @@ function overContext({ limit, input, output }: OverContext): string {
   );
 }
 
-const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage };
+const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage, made: 'content' } as const;
 
 /** Answers of `/v1/messages`: events with names, the last of which is `message_stop`. There is no `[DONE]`. */
 export const messagesAnswers: AnswerFormat = {

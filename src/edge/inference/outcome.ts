@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import { noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import { type KnownUsage, noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type { AnswerText } from './large-answer.ts';
 import { ClientGoneError, toAppError } from '#edge/http/http.ts';
 import { clientLeft, type Stop } from './stop.ts';
@@ -17,6 +17,8 @@ export interface Outcome {
   readonly writeCost: ((costText: string) => AnswerText) | null;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
+  /** What is wrong with the engine's last count; null where nothing is. */
+  readonly countFault: KnownUsage['countFault'];
   /** Nothing of an answer has come, so another replica may be asked. */
   readonly retry: boolean;
   /**
@@ -41,26 +43,16 @@ export function outcomeOf({
   writeCost = null,
   usage = noUsage,
   usageSource = 'none',
+  countFault = null,
   retry = false,
   unanswered = false,
   unreachable = false,
   refusedWith = null,
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return {
-    kind,
-    error,
-    remark,
-    last,
-    writeCost,
-    usage,
-    usageSource,
-    retry,
-    unanswered,
-    unreachable,
-    refusedWith,
-    isDoubtful,
-  };
+  const counted = { usage, usageSource, countFault };
+  const told = { kind, error, remark, last, writeCost };
+  return { ...told, ...counted, retry, unanswered, unreachable, refusedWith, isDoubtful };
 }
 
 /** An answer that costs nothing and counts nothing. */

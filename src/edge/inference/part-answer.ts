@@ -63,7 +63,7 @@ export class PartAnswer implements AnswerCollector {
     if (!metered.ok) return metered;
     this.around = around.text;
     const vectors = this.#blocks?.end() ?? [];
-    return { ok: true, write: () => vectors, usage: metered.usage, aborted: metered.aborted };
+    return { ok: true, write: () => vectors, seen: metered.seen, aborted: metered.aborted };
   }
 }
 

@@ -19,6 +19,8 @@ export interface PathParts extends RelayParts, ReuseParts {
   readonly authenticator: InferenceAuthenticator;
   readonly admission: Admission;
   readonly overheads: PromptOverheads;
+  /** Engines whose counts were reported as faulty, each with the fault. */
+  readonly countFaults: Set<string>;
   readonly budgets: CountedUsers & {
     /** A hard budget refused a request. */
     refused(budget: HardBudget): void;

@@ -87,7 +87,7 @@ class SentPart implements CallPart {
 
   /** An engine had it, and was told to end before it had said what it has counted. */
   get isCutOff(): boolean {
-    return !this.isCounted && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
+    return !this.isCounted && !this.isAnswered && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
   }
 }
 
@@ -228,23 +228,31 @@ class PartsRelay {
     }));
     const joined = joinAnswers(answered, call.endpoint.answers, { rename: renameOf(request) });
     if (!joined.ok) return this.#breakOff(failedBy(new AppError('upstream_error', { reason: 'engine_answer' })));
-    const { write, usage } = joined;
+    const { write } = joined;
     const answer = { last: write(null), writeCost: request.fields.wantsCost ? write : null };
-    const isCounted = this.#sent.every((part) => part.isCounted);
-    if (usage === null) return outcomeOf({ kind: 'completed', error: null, ...answer });
-    const usageSource = isCounted ? 'engine' : 'last_seen';
-    return outcomeOf({ kind: 'completed', error: null, ...answer, usage, usageSource });
+    return outcomeOf({ kind: 'completed', error: null, ...answer, ...this.#sumOf(this.#sent) });
+  }
+
+  /** What parts used together, which is as sure as the least sure of them. */
+  #sumOf(parts: readonly SentPart[]): Pick<Outcome, 'usage' | 'usageSource' | 'countFault'> {
+    const outcomes = parts.flatMap(({ outcome }) => outcome ?? []);
+    const usage = outcomes.map((one) => one.usage).reduce(plusUsage, noUsage);
+    const countFault = outcomes.find((one) => one.countFault !== null)?.countFault ?? null;
+    if (outcomes.some(({ usageSource }) => usageSource === 'counted'))
+      return { usage, usageSource: 'counted', countFault };
+    return { usage, usageSource: parts.every(({ isCounted }) => isCounted) ? 'engine' : 'last_seen', countFault };
   }
 
   /** What the engines have counted stays on the record, however the request has ended: `billOf` says who pays for it. */
   #breakOff(ended: Outcome): Outcome {
-    const counted = this.#sent.filter(({ isCounted }) => isCounted);
+    const counted = this.#sent.filter(({ isCounted, isAnswered }) => isCounted || isAnswered);
     const cutOff = this.#sent.filter(({ isCutOff }) => isCutOff);
     // The record of one whose client has left says itself that it may lack something.
     if (ended.kind !== 'aborted') for (const { call } of cutOff) noteCutOff(this.#parts, call, this.#job.request);
     if (counted.length === 0) return ended;
-    const usage = counted.map(({ outcome }) => outcome?.usage ?? noUsage).reduce(plusUsage);
-    return { ...ended, usage, usageSource: cutOff.length === 0 ? 'engine' : 'last_seen' };
+    const sum = this.#sumOf(counted);
+    const isUnsure = cutOff.length > 0 && sum.usageSource === 'engine';
+    return { ...ended, ...sum, usageSource: isUnsure ? 'last_seen' : sum.usageSource };
   }
 
   /** Waits of parts are side by side: the longest counts. */

@@ -1,4 +1,4 @@
-import type { Grant } from '#core/admission/admission.ts';
+import { type Grant, likelyTokens } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { StreamMeterOptions } from '#core/metering/metering.ts';
@@ -118,6 +118,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     meter: fields.stream ? endpoint.answers.meterStream({ ...meterOptions(call, request, replica), rename }) : null,
     collect: part === null ? null : () => part.collect(),
     hold: grant.hold,
+    countTerms: countTermsOf(call, grant),
     wantsCost: fields.wantsCost,
     isOurs: isOurs(model),
     rename,
@@ -143,6 +144,13 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
 
 /** Headgate started its engine. */
 const isOurs = ({ engine }: Model): boolean => engine.driver.type !== 'external';
+
+/** What is known beforehand of what is counted: of a part of a request by the bytes of its texts. */
+function countTermsOf({ endpoint, part }: Call, { size }: Grant): RelayJob['countTerms'] {
+  const own =
+    part === null ? size : { ...size, bodyBytes: part.input.end - part.input.start, contexts: part.input.count };
+  return { generates: endpoint.generates, ...likelyTokens(own) };
+}
 
 /** An external engine may name another model than the one that it was asked for, such as a path or a date. */
 export const renameOf = ({ model }: InferenceRequest): RelayJob['rename'] => (isOurs(model) ? null : model.id);

@@ -18,8 +18,8 @@ export const responsesAnswers: AnswerFormat = {
     return `event: error\ndata: ${Buffer.from(JSON.stringify(event), 'utf8').toString('latin1')}\n\n`;
   },
   meterStream: createResponsesMeter,
-  meterJson: (text, options) => meterJson(text, { ...options, brokenSign: brokenResponse }),
-  meterPieces: (options) => createPiecesMeter({ ...options, brokenSign: brokenResponse }),
+  meterJson: (text, options) => meterJson(text, { ...options, brokenSign: brokenResponse, made: 'output' }),
+  meterPieces: (options) => createPiecesMeter({ ...options, brokenSign: brokenResponse, made: 'output' }),
   makeFrames: makeResponseFrames,
   mergeFrames: (_text, { last }) => mergeResponseFrames(last),
 };

@@ -1,5 +1,5 @@
 import { scanDocument, spliceText } from '#base/json-scan.ts';
-import type { JsonMeterOptions, Usage } from '#core/metering/metering.ts';
+import type { JsonMeterOptions } from '#core/metering/metering.ts';
 import type { AnswerText } from './large-answer.ts';
 import type { AnswerFormat } from './openai-answers.ts';
 
@@ -12,7 +12,6 @@ export interface AnsweredPart {
 export type WholeAnswer =
   | {
       readonly ok: true;
-      readonly usage: Usage | null;
       readonly write: (costText: string | null) => readonly Buffer[];
     }
   | { readonly ok: false };
@@ -36,7 +35,7 @@ export function joinAnswers(
     const at = dataAt(text) ?? text.length;
     return [Buffer.from(text.slice(0, at), 'latin1'), ...vectors, Buffer.from(text.slice(at), 'latin1')];
   };
-  return { ok: true, usage: metered.usage, write };
+  return { ok: true, write };
 }
 
 /** Offset behind the bracket that opens the list of vectors. */
