@@ -3,7 +3,8 @@
 #   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing; of no empty database
 #   now      writes one now
 #   health   ends with 1, and a sentence, where the last try failed or the last good dump is older than 36 hours
-#   restore  FILE [DATABASE]: fills a database that is empty; FILE is a name in the folder, or "latest"
+#   restore  FILE [DATABASE]: fills a database that is empty; FILE is a name in the folder, or "latest": the newest dump,
+#            refused where the folder has dumps of several installations
 # A file that is called headgate-….dump is whole: it gets that name when it was written, synced and read again.
 set -eu
 
@@ -48,6 +49,30 @@ newest() {
 }
 made_at() { if [ -n "$1" ]; then date -u -r "$1" +%s; else echo 0; fi; }
 
+# Names the installation that a dump is of by the secret that all its dumps share; nothing of a dump that was made before
+# the first gateway had started. Never printed.
+installation_of() {
+  pg_restore --data-only --table=fleet_secrets --file=- "$1" | sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p'
+}
+
+# Fails where a new machine has made a dump of its own beside those of the old one: its dump is newer, and nearly empty.
+latest() {
+  found=
+  known=
+  for each in "$folder"/headgate-*.dump; do
+    [ -e "$each" ] || continue
+    own=$(installation_of "$each")
+    [ -n "$own" ] || continue
+    if [ -n "$known" ] && [ "$own" != "$known" ]; then
+      refuse "There are dumps of several installations, $found and $each among them: name the file to restore." \
+        "There are: $(ls "$folder")"
+    fi
+    found=$each
+    known=$own
+  done
+  echo "$found"
+}
+
 # Of a database, without those of the schemas that are named after it; fails where it cannot be asked.
 count_tables() {
   psql --no-psqlrc --no-password --tuples-only --no-align --dbname="$1" --command="
@@ -81,6 +106,7 @@ write_dump() {
     sync
     say "backup $name, $(wc -c <"$folder/$name") bytes"
     record || say "The backup $name is good, but could not be recorded: headgate_backup_age_seconds counts from an older one." >&2
+    warn_of_key
     remove_old
   else
     rm -f "$part"
@@ -94,6 +120,15 @@ write_dump() {
 record() {
   psql --no-psqlrc --no-password --quiet --dbname="${PGDATABASE:-headgate}" \
     --command="insert into backups (name, made_at) values ('$name', to_timestamp($began))"
+}
+
+# The gateway seals a copy of the platform key into the database where it has HEADGATE_BACKUP_PASSPHRASE.
+warn_of_key() {
+  key=$(psql --no-psqlrc --no-password --tuples-only --no-align --dbname="${PGDATABASE:-headgate}" --command="
+    select id from platform_keys where sealed is null and position = (select max(position) from platform_keys)" \
+    2>/dev/null) || return 0
+  [ -z "$key" ] || say "The platform key $key is not in the backup: without the key nothing that it encrypts can be" \
+    "read. Set HEADGATE_BACKUP_PASSPHRASE, or copy platform.key out of the volume \"state\"." >&2
 }
 
 # Only after a new one was made: where backups fail, none goes.
@@ -147,7 +182,7 @@ health() {
 restore() {
   case ${1:-} in
     '') refuse 'restore needs the name of a dump in the folder of the backups, or "latest".' ;;
-    latest) file=$(newest) ;;
+    latest) file=$(latest) || exit 1 ;;
     */*) file=$1 ;;
     *) file=$folder/$1 ;;
   esac

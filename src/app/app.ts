@@ -112,6 +112,7 @@ async function startOn(
     signIn: config.signIn,
     alerts: config.alerts,
     platformKeys: config.platform.keys,
+    backupPassphrase: config.platform.backupPassphrase,
     staleMs: config.database.staleMs,
     slot: slot.number,
   });

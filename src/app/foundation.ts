@@ -56,6 +56,8 @@ export interface FoundationOptions {
   readonly alerts: AlertsConfig;
   /** What secrets are encrypted with; null: keys of a file in the data folder. */
   readonly platformKeys: readonly Buffer[] | null;
+  /** Seals copies of the platform keys for backups. */
+  readonly backupPassphrase: string | null;
   /** Where webhooks go; the internet where absent. */
   readonly outbound?: Outbound;
   /** What is known of keys and projects serves for so long while Postgres is away. */
@@ -90,7 +92,8 @@ export function createFoundation(options: FoundationOptions): Foundation {
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys, staleMs });
   const coordination = createCoordination({ ...options, ...shared, keys });
   const letters = lettersOf(options);
-  const secrets = createSecrets({ db, log, keys: options.platformKeys, dataDir: options.dataDir });
+  const { platformKeys, backupPassphrase, dataDir } = options;
+  const secrets = createSecrets({ db, log, keys: platformKeys, backupPassphrase, dataDir });
   const backups = createBackups({ db, clock });
   const rooms = { ...options, audit, accounts, keys, secrets, letters, raising };
   const { alerts, part: alertsPart } = createAlertsWing({ ...rooms, settings: options.alerts });

@@ -9,13 +9,15 @@ import {
   stateBytesOf,
 } from './config-runs.ts';
 import { secondsMs, section } from './config-section.ts';
-import { hostNames, optionalWhole, platformKeys, text, whole } from './config-values.ts';
+import { backupPassphrase, hostNames, optionalWhole, platformKeys, text, whole } from './config-values.ts';
 
 /** Variables of the platform: clusters, runs of stacks and their web addresses. */
 
 export interface PlatformConfig {
   /** 32 bytes each; the first encrypts, the others only decrypt. Null: those of a file in the data folder. */
   readonly keys: readonly Buffer[] | null;
+  /** Seals copies of the platform keys in the database; null: backups do not carry the keys. */
+  readonly backupPassphrase: string | null;
   /** A node that was heard of and then is silent for so long counts as released since; null: never. */
   readonly nodeSilenceMs: number | null;
   /** A program's name or path; null: `tofu`, else `terraform`. */
@@ -43,6 +45,7 @@ export interface PlatformConfig {
 export const platform = section(
   {
     HEADGATE_PLATFORM_KEY: platformKeys.optional(),
+    HEADGATE_BACKUP_PASSPHRASE: backupPassphrase.optional(),
     HEADGATE_NODE_SILENCE_SECONDS: optionalWhole(60, 31_536_000),
     HEADGATE_TERRAFORM_BIN: text.optional(),
     HEADGATE_RUNS_DIR: text.optional(),
@@ -58,6 +61,7 @@ export const platform = section(
   },
   (read): PlatformConfig => ({
     keys: read.HEADGATE_PLATFORM_KEY ?? null,
+    backupPassphrase: read.HEADGATE_BACKUP_PASSPHRASE ?? null,
     nodeSilenceMs:
       read.HEADGATE_NODE_SILENCE_SECONDS === undefined ? null : secondsMs(read.HEADGATE_NODE_SILENCE_SECONDS),
     terraformBin: read.HEADGATE_TERRAFORM_BIN ?? null,

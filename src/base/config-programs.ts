@@ -1,6 +1,16 @@
 import { z } from 'zod';
 import { runNetwork } from './config-runs.ts';
-import { databaseUrl, list, logLevel, optionalWhole, text, urlOf, whole } from './config-values.ts';
+import {
+  backupPassphrase,
+  databaseUrl,
+  list,
+  logLevel,
+  optionalWhole,
+  platformKeys,
+  text,
+  urlOf,
+  whole,
+} from './config-values.ts';
 import { type AllowedMount, folderListProblem, parseAllowedMount } from './host-folder.ts';
 
 /** Variables of the programs beside the gateway. */
@@ -16,7 +26,12 @@ export const clientVariables = {
 };
 
 /** What commands read that work on the database themselves. */
-export const booksVariables = { DATABASE_URL: databaseUrl.optional(), HEADGATE_DATA_DIR: text.optional() };
+export const booksVariables = {
+  DATABASE_URL: databaseUrl.optional(),
+  HEADGATE_DATA_DIR: text.optional(),
+  HEADGATE_PLATFORM_KEY: platformKeys.optional(),
+  HEADGATE_BACKUP_PASSPHRASE: backupPassphrase.optional(),
+};
 
 function mounts(what: string, isIt: (source: string) => boolean) {
   return list.transform((entries, context): AllowedMount[] =>

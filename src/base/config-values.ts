@@ -64,6 +64,8 @@ export const platformKeys = list
   )
   .transform((parts) => parts.map((part) => Buffer.from(part, 'base64')));
 
+export const backupPassphrase = text.min(20, 'must have 20 characters or more; make one with: openssl rand -hex 24');
+
 /** Origins as browsers send them; `*` is any. */
 export const origins = list.refine(
   (values) => values.every((value) => value === '*' || isOrigin(value)),

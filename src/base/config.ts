@@ -276,6 +276,9 @@ export interface BooksConfig {
   readonly databaseUrl: string | null;
   /** Null: a folder of the user's own. */
   readonly dataDir: string | null;
+  /** Null: those of a file in the data folder. */
+  readonly platformKeys: readonly Buffer[] | null;
+  readonly backupPassphrase: string | null;
   readonly environment: Environment;
 }
 
@@ -288,6 +291,8 @@ export function readBooksConfig(): BooksConfig {
     keyPrefix: read.HEADGATE_KEY_PREFIX,
     databaseUrl: read.DATABASE_URL ?? null,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
+    platformKeys: read.HEADGATE_PLATFORM_KEY ?? null,
+    backupPassphrase: read.HEADGATE_BACKUP_PASSPHRASE ?? null,
     environment: Object.freeze({ ...process.env }),
   };
 }

@@ -5,9 +5,10 @@ import { linkTables } from '#core/accounts/accounts.ts';
 import { recordBackup } from '#core/backups/backups.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { countActiveRuns } from '#core/runs/runs.ts';
+import { type KeyState, readKeyState, storeCopies } from '#core/secrets/secrets.ts';
 import { sessionTables } from '#core/sessions/sessions.ts';
 import { type Command, exitCodes, FailedError } from '#edge/cli/cli.ts';
-import { withBooksDatabase } from './books-database.ts';
+import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 
 /** Who is signed in, and links that are open: a copy would bring back what has ended since. */
 export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
@@ -25,7 +26,9 @@ export const backupCommand: Command = {
   run: (context) =>
     failing(async () => {
       const path = context.words[0] ?? '';
-      await withBooksDatabase({ whileRunning: true }, async ({ db, dataDir }) => {
+      await withBooksDatabase({ whileRunning: true }, async (database) => {
+        const { db, dataDir } = database;
+        const key = await carryKey(database);
         const origin = await readNamespace(db);
         const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
         await recordBackup(db.sql, basename(path), made.madeAt);
@@ -41,6 +44,7 @@ export const backupCommand: Command = {
             tables,
             spooled_files: spooled.length,
             running_runs: running,
+            platform_key: key === null ? null : { id: key.id, in_backup: key.isCarried },
           };
           context.out(`${JSON.stringify(body, null, 2)}\n`);
           return;
@@ -49,12 +53,35 @@ export const backupCommand: Command = {
           `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
             `headgate restore --check ${path}\n`,
         );
+        if (key !== null) (key.isCarried ? context.out : context.err)(keyNote(key, database));
         if (spooled.length > 0) context.err(spooledNote(spooled));
         if (running > 0) context.err(runningNote(running));
       });
       return exitCodes.ok;
     }),
 };
+
+/** Stores a sealed copy of the platform key, where there is a passphrase, so that the backup has it. */
+async function carryKey({ db, ring, backupPassphrase }: BooksDatabase): Promise<KeyState | null> {
+  const key = await readKeyState(db.sql, ring);
+  if (key === null || key.isCarried || !key.isHere || backupPassphrase === null) return key;
+  await storeCopies(db.sql, ring, backupPassphrase);
+  return readKeyState(db.sql, ring);
+}
+
+function keyNote({ id, isCarried }: KeyState, { ring }: BooksDatabase): string {
+  if (isCarried) {
+    return (
+      `The platform key ${id} is in it, sealed by HEADGATE_BACKUP_PASSPHRASE. Keep the passphrase apart from the backup: ` +
+      'without it nothing that the key encrypts can be read.\n'
+    );
+  }
+  return (
+    `headgate: the platform key ${id} is not in the backup, and without the key nothing that it encrypts can be read: ` +
+    `access identities, inputs and states of runs, secrets of webhooks. Copy ${ring.place} to another machine, apart from ` +
+    'the backup, or set HEADGATE_BACKUP_PASSPHRASE and make the backup anew.\n'
+  );
+}
 
 /** @throws FailedError for what a backup says of itself */
 export async function failing(run: () => Promise<number>): Promise<number> {

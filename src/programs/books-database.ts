@@ -5,6 +5,7 @@ import { ConfigError, readBooksConfig } from '#base/config.ts';
 import { defaultDataDir, lockDataDir } from '#base/data-dir.ts';
 import { connectDb, type Db, sqlStateOf, type StatementLimits, whyUnusable } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
+import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 
 /** A sort of all records may be silent for long. */
@@ -22,6 +23,8 @@ export interface BooksDatabase {
   readonly variable: 'DATABASE_URL' | 'HEADGATE_DATA_DIR';
   /** Where the gateway of this environment keeps what must outlive it. */
   readonly dataDir: string;
+  readonly ring: KeyRing;
+  readonly backupPassphrase: string | null;
 }
 
 /** What a command is to do where a gateway runs on the data folder, and where there is no database in it yet. */
@@ -41,8 +44,10 @@ export interface BooksUse {
 export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();
   const dataDir = config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.());
-  if (databaseUrl !== null) return readWith(databaseUrl, { variable: 'DATABASE_URL', dataDir }, run);
-  const builtIn = { variable: 'HEADGATE_DATA_DIR', dataDir } as const;
+  const { platformKeys, backupPassphrase } = config;
+  const place = { dataDir, ring: createKeyRing(platformKeys, dataDir), backupPassphrase };
+  if (databaseUrl !== null) return readWith(databaseUrl, { variable: 'DATABASE_URL', ...place }, run);
+  const builtIn = { variable: 'HEADGATE_DATA_DIR', ...place } as const;
   const postgres = join(dataDir, 'postgres');
   if (use.make !== true && !existsSync(join(postgres, 'cluster', 'PG_VERSION'))) {
     throw new ConfigError(

@@ -5,7 +5,9 @@ import type { Config } from '#base/config.ts';
 import { connectDb } from '#base/db.ts';
 import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
+import { createKeyRing, KeyFileError, readKeyState } from '#core/secrets/secrets.ts';
 import { dataDirOf, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
+import { reportKey } from './platform-key-report.ts';
 
 const hourMs = 3_600_000;
 
@@ -28,6 +30,22 @@ export async function checkBackups(config: Config): Promise<Finding> {
   );
 }
 
+/** Compares the key that the database was encrypted with to the keys of this environment. */
+export async function checkPlatformKey(config: Config): Promise<Finding> {
+  const { keys, backupPassphrase } = config.platform;
+  const ring = createKeyRing(keys, dataDirOf(config));
+  try {
+    const own = ring.read();
+    const state = await readDatabase(config, 'platform_keys', (sql) => readKeyState(sql, ring));
+    if (state !== null) return reportKey(state, { place: ring.place, hasPassphrase: backupPassphrase !== null });
+    if (own.length > 0) return ok(`${own.length} in ${ring.place}; the database has used none`);
+    return note('none yet: the first cluster or webhook makes one in the data folder');
+  } catch (error) {
+    if (!(error instanceof KeyFileError)) throw error;
+    return wrong(error.message, `correct ${ring.place}; without it what is encrypted stays so`);
+  }
+}
+
 /** Null where no database answers, or where it has no table of this name yet. */
 async function readDatabase<T>(config: Config, table: string, read: (sql: ISql) => Promise<T>): Promise<T | null> {
   const folder = join(dataDirOf(config), 'postgres');
@@ -38,7 +56,8 @@ async function readDatabase<T>(config: Config, table: string, read: (sql: ISql) 
   try {
     const [row] = await db.sql`select to_regclass(${table}) is not null as there`;
     return row?.['there'] === true ? await read(db.sql) : null;
-  } catch {
+  } catch (error) {
+    if (error instanceof KeyFileError) throw error;
     // The check of PostgreSQL reports it.
     return null;
   } finally {

@@ -12,7 +12,6 @@ import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.
 import { connectRedis } from '#base/redis.ts';
 import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { askRunner } from '#core/runs/runs.ts';
-import { createKeyRing } from '#core/secrets/secrets.ts';
 import { runsGateway } from './runtime.js';
 
 /** What `headgate doctor` looks at. Nothing here makes, changes or starts anything. */
@@ -286,18 +285,4 @@ export async function checkRunner(config: Config): Promise<readonly Finding[]> {
   ].filter((step) => step !== null);
   const runner = `runner: ${sentence}`;
   return [...containers, program, next.length === 0 ? ok(runner) : note(runner, next.join('; '))];
-}
-
-export function checkPlatformKey(config: Config): Finding {
-  const ring = createKeyRing(config.platform.keys, dataDirOf(config));
-  try {
-    const keys = ring.read();
-    if (keys.length > 0) return ok(`${keys.length} in ${ring.place}; keep a copy beside your backups`);
-    return note('none yet: the first cluster makes one in the data folder');
-  } catch (error) {
-    return wrong(
-      error instanceof Error ? error.message : String(error),
-      `correct ${ring.place}; without it what is encrypted stays so`,
-    );
-  }
 }

@@ -7,12 +7,11 @@ import {
   checkEngineFiles,
   checkGpus,
   checkNode,
-  checkPlatformKey,
   checkRedis,
   checkRunner,
   type Finding,
 } from './doctor-checks.ts';
-import { checkBackups } from './doctor-backups.ts';
+import { checkBackups, checkPlatformKey } from './doctor-backups.ts';
 import { checkDocker } from './doctor-docker.ts';
 import { checkAgreement, checkGateway } from './doctor-gateways.ts';
 

@@ -2,9 +2,12 @@ import type { ISql } from 'postgres';
 import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup.ts';
 import { listSpooled, moveSpooled, spoolFolderOf, spoolFoldersOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
+import { readKeyState } from '#core/secrets/secrets.ts';
 import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
+import type { Finding } from './doctor-checks.ts';
+import { reportKey } from './platform-key-report.ts';
 import { decidePending, type PendingChoice } from './restored-work.ts';
 
 /** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
@@ -34,19 +37,27 @@ export const restoreCommand: Command = {
         return exitCodes.ok;
       }
       const replace = context.flags['replace'] === true;
-      const { variable } = await withBooksDatabase({ make: true }, async (database) => {
+      const { variable, key } = await withBooksDatabase({ make: true }, async (database) => {
         const moveSpool = await prepareSpool(database, content, spool);
         const beforeCommit = async (sql: ISql): Promise<void> => {
           await decidePending(sql, pending);
           await moveSpool();
         };
         await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });
-        return database;
+        return { variable: database.variable, key: await findKeyProblem(database) };
       });
       context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));
+      if (key !== null) context.err(`headgate: ${key.message}. ${key.next}.\n`);
       return exitCodes.ok;
     }),
 };
+
+/** Null where this machine has the platform key of the restored database, or none was ever used. */
+async function findKeyProblem({ db, ring, backupPassphrase }: BooksDatabase): Promise<Finding | null> {
+  const key = await readKeyState(db.sql, ring);
+  if (key === null || key.isHere) return null;
+  return reportKey(key, { place: ring.place, hasPassphrase: backupPassphrase !== null });
+}
 
 type SpoolChoice = 'book' | 'leave' | null;
 

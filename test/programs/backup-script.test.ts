@@ -1,5 +1,5 @@
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -105,5 +105,45 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     } finally {
       service.kill('SIGTERM');
     }
+  });
+
+  it('restores the latest dump, and refuses to choose between those of two installations', async () => {
+    const [old, fresh] = [await newDatabase('old_machine'), await newDatabase('new_machine')];
+    for (const [name, secret] of [
+      [old, 'a'],
+      [fresh, 'b'],
+    ] as const) {
+      await withServer(
+        server.url(name),
+        (sql) => sql`
+        insert into fleet_secrets (purpose, secret) values ('replicas', ${secret.repeat(64)})`,
+      );
+    }
+    await withServer(server.url('postgres'), (sql) => sql.unsafe('create database target'));
+    await backupScript(old, 'now');
+    renameSync(join(folder, dumps()[0] ?? ''), join(folder, 'headgate-2026-01-01T000000Z.dump'));
+    const unstarted = await newDatabase('unstarted');
+    await backupScript(unstarted, 'now');
+    renameSync(join(folder, dumps().at(-1) ?? ''), join(folder, 'headgate-2026-01-02T000000Z.dump'));
+    expect(await backupScript('target', 'restore', 'latest')).toMatchObject({
+      code: 0,
+      text: expect.stringContaining('headgate-2026-01-01T000000Z.dump'),
+    });
+    await backupScript(fresh, 'now');
+    await withServer(server.url('postgres'), (sql) => sql.unsafe('create database target_2'));
+    const refused = await backupScript('target_2', 'restore', 'latest');
+    expect(refused).toMatchObject({ code: 1, text: expect.stringContaining('dumps of several installations') });
+    expect(refused.text).not.toContain('aaaaaaaa');
+    expect(await backupScript('target_2', 'restore', 'headgate-2026-01-01T000000Z.dump')).toMatchObject({ code: 0 });
+  });
+
+  it('warns of a platform key that the dump does not carry', async () => {
+    const database = await newDatabase('uncarried');
+    await withServer(server.url(database), (sql) => sql`insert into platform_keys (id) values ('0123456789abcdef')`);
+    expect((await backupScript(database, 'now')).text).toContain(
+      'The platform key 0123456789abcdef is not in the backup',
+    );
+    await withServer(server.url(database), (sql) => sql`update platform_keys set sealed = 'x'`);
+    expect((await backupScript(database, 'now')).text).not.toContain('platform key');
   });
 });

@@ -2,6 +2,9 @@ import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { createSecrets } from '#core/secrets/secrets.ts';
 import { withServer } from '../support/database.ts';
 import { runCli, useFolders } from '../edge/cli/run-cli.ts';
 import { engineFile, useProcesses } from './gateway-process.ts';
@@ -149,6 +152,35 @@ describe('headgate doctor', () => {
     });
     await record('2 hours');
     expect(await look()).toMatchObject({ state: 'ok', message: 'the newest good one, a.dump, is 2 hours old' });
+  });
+
+  it('compares the platform key of the database with that of the data folder', async () => {
+    const [database, dataDir] = [await processes.database(), folders()];
+    const look = async (env: Record<string, string> = {}) => {
+      const own = { DATABASE_URL: database, HEADGATE_DATA_DIR: dataDir, HEADGATE_ENGINES_DIR: folders() };
+      const { checks } = await examine({ ...own, ...env });
+      return checks.find(({ name }) => name === 'platform key');
+    };
+    const db = connectDb(database, { poolMax: 1 });
+    const log = createLog('silent');
+    const gateway = (folder: string, backupPassphrase: string | null) =>
+      createSecrets({ db, log, keys: null, dataDir: folder, backupPassphrase });
+    const { keyId } = await db.orm.transaction((tx) => gateway(dataDir, null).seal(tx, 'test', 'a secret'));
+    expect(await look()).toMatchObject({ state: 'note', message: expect.stringContaining(`${keyId} in platform.key`) });
+    const empty = { HEADGATE_DATA_DIR: folders() };
+    expect(await look(empty)).toMatchObject({
+      state: 'wrong',
+      message: expect.stringContaining(`encrypted with the platform key ${keyId}, which platform.key`),
+      next: expect.stringContaining('put the platform key of the old machine'),
+    });
+    const passphrase = 'twenty characters and more';
+    await gateway(dataDir, passphrase).check();
+    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('which backups carry') });
+    expect(await look(empty)).toMatchObject({
+      state: 'wrong',
+      next: expect.stringContaining('set the HEADGATE_BACKUP_PASSPHRASE of the old machine'),
+    });
+    await db.close();
   });
 
   it('looks at the rest, where a setting is wrong, as far as that goes', async () => {

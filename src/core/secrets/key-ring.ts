@@ -7,6 +7,7 @@ import {
   linkSync,
   openSync,
   readFileSync,
+  renameSync,
   rmSync,
   writeSync,
 } from 'node:fs';
@@ -25,6 +26,8 @@ export interface KeyRing {
   read(): readonly PlatformKey[];
   /** Makes the file with a first key, or reads the one that another process has just made. @throws KeyFileError */
   make(): readonly PlatformKey[];
+  /** Puts keys that are not there yet in front of the file's. @throws KeyFileError where the keys come from a setting */
+  add(keys: readonly PlatformKey[]): void;
   /** Where the keys are, for messages: without the machine's paths, since they are shown. */
   readonly place: string;
 }
@@ -41,7 +44,7 @@ const fileName = 'platform.key';
 const keyBytes = 32;
 const fileMode = 0o600;
 
-function toPlatformKey(bytes: Buffer): PlatformKey {
+export function toPlatformKey(bytes: Buffer): PlatformKey {
   const id = createHash('sha256').update('headgate platform key\0').update(bytes).digest('hex').slice(0, 16);
   return { id, bytes };
 }
@@ -51,9 +54,17 @@ export function createKeyRing(given: readonly Buffer[] | null, dataDir: string):
   const path = join(dataDir, fileName);
   if (given !== null) {
     const keys = given.map(toPlatformKey);
-    return { read: () => keys, make: () => keys, place: 'HEADGATE_PLATFORM_KEY' };
+    const add = (): never => {
+      throw new KeyFileError('HEADGATE_PLATFORM_KEY is set and takes no other key: unset it, or add the missing key');
+    };
+    return { read: () => keys, make: () => keys, add, place: 'HEADGATE_PLATFORM_KEY' };
   }
-  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: `${fileName} of its data folder` };
+  return {
+    read: () => readKeyFile(path),
+    make: () => makeKeyFile(path),
+    add: (keys) => addToKeyFile(path, keys),
+    place: `${fileName} of its data folder`,
+  };
 }
 
 /** Read anew each time: it is short, and keys that are added to it count without a restart. */
@@ -87,7 +98,7 @@ function parseKeys(text: string): readonly PlatformKey[] {
 function makeKeyFile(path: string): readonly PlatformKey[] {
   const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
   try {
-    writeDraft(draft);
+    writeDraft(draft, `${randomBytes(keyBytes).toString('base64')}\n`);
     linkSync(draft, path);
   } catch (error) {
     if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${fileName} cannot be made (${codeOf(error)})`);
@@ -97,12 +108,27 @@ function makeKeyFile(path: string): readonly PlatformKey[] {
   return readKeyFile(path);
 }
 
-function writeDraft(draft: string): void {
+/** Takes the place of the file whole. Gateways of one data folder that do so at once write the same. */
+function addToKeyFile(path: string, added: readonly PlatformKey[]): void {
+  const own = readKeyFile(path);
+  const keys = [...added, ...own.filter(({ id }) => !added.some((key) => key.id === id))];
+  const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
+  try {
+    writeDraft(draft, keys.map(({ bytes }) => `${bytes.toString('base64')}\n`).join(''));
+    renameSync(draft, path);
+  } catch (error) {
+    throw new KeyFileError(`${fileName} cannot be written (${codeOf(error)})`);
+  } finally {
+    rmSync(draft, { force: true });
+  }
+}
+
+function writeDraft(draft: string, text: string): void {
   const file = openSync(draft, 'wx', fileMode);
   try {
     // Not left to open, whose mode the umask narrows.
     fchmodSync(file, fileMode);
-    writeSync(file, `${randomBytes(keyBytes).toString('base64')}\n`);
+    writeSync(file, text);
     // What is encrypted with it may be in PostgreSQL a moment later.
     fsyncSync(file);
   } finally {

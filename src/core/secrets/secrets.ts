@@ -3,10 +3,12 @@ import { desc, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
+import { readKeyState, restoreKeys, storeCopies } from './carried-keys.ts';
 import { createKeyRing, KeyFileError, type KeyRing, type PlatformKey } from './key-ring.ts';
 import { platformKeys } from './schema.ts';
 
-export { createKeyRing } from './key-ring.ts';
+export { type KeyState, readKeyState, storeCopies } from './carried-keys.ts';
+export { createKeyRing, KeyFileError, type KeyRing } from './key-ring.ts';
 
 /**
  * Secrets that PostgreSQL keeps and nobody may read there: AES-256-GCM under a platform key, which is never in the
@@ -31,7 +33,10 @@ export interface Secrets {
   fingerprint(): string;
   /** Why this gateway cannot encrypt, as of the last `check`; null where it can. */
   trouble(): string | null;
-  /** Says in the log what is wrong with the key, once for each trouble. Never rejects. */
+  /**
+   * With a passphrase: puts the key in use into the ring where only the database has it, and stores copies of the ring's
+   * keys. Logs what is wrong with the key, once for each trouble. Never rejects.
+   */
   check(): Promise<void>;
 }
 
@@ -48,14 +53,17 @@ export interface SecretsOptions {
   /** Null: those of a file in the data folder, which is made when it is first needed. */
   readonly keys: readonly Buffer[] | null;
   readonly dataDir: string;
+  /** Seals copies of the keys in the database, so that backups carry them; null stores none. */
+  readonly backupPassphrase: string | null;
 }
 
 const algorithm = 'aes-256-gcm';
 const nonceBytes = 12;
 const tagBytes = 16;
 
-export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secrets {
+export function createSecrets({ db, log, keys, dataDir, backupPassphrase }: SecretsOptions): Secrets {
   const ring = createKeyRing(keys, dataDir);
+  const carry = createCarrying({ db, log, ring, passphrase: backupPassphrase });
   let trouble: string | null = null;
 
   async function keyInUse(): Promise<string | null> {
@@ -88,6 +96,7 @@ export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secre
     async check() {
       let found: string | null = null;
       try {
+        await carry();
         await keyInUse();
       } catch (error) {
         found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
@@ -100,6 +109,34 @@ export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secre
     },
   };
 }
+
+interface CarryingOptions extends Pick<SecretsOptions, 'db' | 'log'> {
+  readonly ring: KeyRing;
+  readonly passphrase: string | null;
+}
+
+/** @returns to be called again and again; after the first time it does nothing until the key in use changes */
+function createCarrying({ db, log, ring, passphrase }: CarryingOptions): () => Promise<void> {
+  let doneFor: string | null = null;
+  return async () => {
+    if (passphrase === null) return;
+    const state = await readKeyState(db.sql, ring).catch(rethrowAsUnavailable);
+    if (state === null || (state.isHere && state.isCarried && state.id === doneFor)) return;
+    if (!state.isHere && state.isCarried) {
+      const restored = await restoreKeys(db.sql, ring, passphrase).catch(rethrowAsUnavailable);
+      if (!restored.includes(state.id)) throw copyClosed(state.id);
+      log.info({ keyIds: restored }, `platform keys were restored from the database to ${ring.place}`);
+    }
+    await storeCopies(db.sql, ring, passphrase).catch(rethrowAsUnavailable);
+    doneFor = state.id;
+  };
+}
+
+const copyClosed = (keyId: string): AppError =>
+  unavailable(
+    `This gateway lacks the platform key with the fingerprint ${keyId}, and HEADGATE_BACKUP_PASSPHRASE does not open ` +
+      'its copy in the database: set the passphrase of the installation that the database comes from.',
+  );
 
 /** One gateway at a time decides which key is in use, until its transaction ends. */
 async function lockKeyInUse(tx: Transaction): Promise<string | null> {
@@ -139,9 +176,13 @@ function withoutFileErrors<T>(work: () => T): T {
   try {
     return work();
   } catch (error) {
-    if (error instanceof KeyFileError) throw unavailable(`The platform key cannot be used: ${error.message}.`);
-    throw error;
+    return rethrowAsUnavailable(error);
   }
+}
+
+function rethrowAsUnavailable(error: unknown): never {
+  if (error instanceof KeyFileError) throw unavailable(`The platform key cannot be used: ${error.message}.`);
+  throw error;
 }
 
 function keyMissing(ring: KeyRing, keyId: string): AppError {
@@ -149,7 +190,8 @@ function keyMissing(ring: KeyRing, keyId: string): AppError {
   const has = own.length === 0 ? 'has none' : `has ${own.join(', ')}`;
   return unavailable(
     `This takes the platform key with the fingerprint ${keyId}, and this gateway ${has} (${ring.place}): all gateways ` +
-      'of a database need the same HEADGATE_PLATFORM_KEY, or the same platform.key in their data folders.',
+      'of a database need the same HEADGATE_PLATFORM_KEY, or the same platform.key in their data folders. Put the key ' +
+      'back, or set the HEADGATE_BACKUP_PASSPHRASE that sealed its copy in the database.',
   );
 }
 

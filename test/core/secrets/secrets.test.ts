@@ -45,8 +45,11 @@ const logLines: string[] = [];
 const log = createLog('info', { write: (line: string) => void logLines.push(line) });
 
 /** A gateway with these keys, or with those of the file in its folder. */
-const gateway = (keys: readonly Buffer[] | null, dataDir: string = newFolder()): Secrets =>
-  createSecrets({ db, log, keys, dataDir });
+const gateway = (
+  keys: readonly Buffer[] | null,
+  dataDir: string = newFolder(),
+  backupPassphrase: string | null = null,
+): Secrets => createSecrets({ db, log, keys, dataDir, backupPassphrase });
 const seal = (secrets: Secrets, text = 'a secret', purpose = 'test'): Promise<Sealed> =>
   db.orm.transaction((tx) => secrets.seal(tx, purpose, text));
 const refused = { code: 'secrets_unavailable', status: 503 };
@@ -178,5 +181,71 @@ describe('the key', () => {
     await secrets.check();
     expect(logLines).toHaveLength(2);
     expect(logLines.join('')).not.toContain(key.toString('base64'));
+  });
+});
+
+describe('a backup passphrase', () => {
+  const passphrase = 'twenty characters and more';
+  const logged = () => logLines.map((line) => JSON.parse(line));
+
+  it('brings the keys to a gateway that has only the database, and keeps the keys it had', async () => {
+    const old = newFolder();
+    const first = gateway(null, old, passphrase);
+    const before = await seal(first, 'sealed by the older key');
+    const path = join(old, 'platform.key');
+    writeFileSync(path, `${newKey().toString('base64')}\n${readFileSync(path, 'utf8')}`);
+    const after = await seal(first, 'sealed by the newer key');
+    await first.check();
+    const keys = readFileSync(path, 'utf8');
+    const stored = JSON.stringify(
+      await db.sql`select id, encode(sealed, 'base64') as a, encode(sealed, 'hex') as b
+      from platform_keys`,
+    );
+    for (const key of keys.trim().split('\n')) {
+      expect(stored).not.toContain(key.slice(0, 40));
+      expect(stored).not.toContain(Buffer.from(key, 'base64').toString('hex'));
+    }
+
+    const empty = newFolder();
+    const own = newKey();
+    writeFileSync(join(empty, 'platform.key'), `${own.toString('base64')}\n`, { mode: 0o600 });
+    const second = gateway(null, empty, passphrase);
+    await second.check();
+    expect(second.open('test', before)).toBe('sealed by the older key');
+    expect(second.open('test', after)).toBe('sealed by the newer key');
+    expect(await second.keyInUse()).toBe(after.keyId);
+    expect(readFileSync(join(empty, 'platform.key'), 'utf8')).toBe(`${keys}${own.toString('base64')}\n`);
+    expect(statSync(join(empty, 'platform.key')).mode & 0o777).toBe(0o600);
+    expect(readdirSync(empty)).toEqual(['platform.key']);
+  });
+
+  it('that is another one opens nothing, and the log says so', async () => {
+    const first = gateway(null, newFolder(), passphrase);
+    await seal(first);
+    await first.check();
+    const empty = newFolder();
+    logLines.splice(0);
+    await gateway(null, empty, 'another passphrase entirely').check();
+    expect(logged()).toEqual([
+      expect.objectContaining({ trouble: expect.stringContaining('HEADGATE_BACKUP_PASSPHRASE does not open') }),
+    ]);
+    expect(readdirSync(empty)).toEqual([]);
+  });
+
+  it('seals a new copy when it changes', async () => {
+    const folder = newFolder();
+    const sealed = await seal(gateway(null, folder, passphrase));
+    await gateway(null, folder, passphrase).check();
+    await gateway(null, folder, 'the passphrase of tomorrow').check();
+    const restored = gateway(null, newFolder(), 'the passphrase of tomorrow');
+    await restored.check();
+    expect(restored.open('test', sealed)).toBe('a secret');
+  });
+
+  it('that is not set stores no copy', async () => {
+    const secrets = gateway(null);
+    await seal(secrets);
+    await secrets.check();
+    expect(await db.sql`select 1 from platform_keys where sealed is not null`).toHaveLength(0);
   });
 });

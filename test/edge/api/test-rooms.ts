@@ -68,6 +68,7 @@ export interface TestApiOptions {
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
 /** No gateway of this kind applies anything. */
 const runsConfig = {
+  backupPassphrase: null,
   terraformBin: '/nonexistent/terraform',
   runsDir: null,
   providerMirror: null,
@@ -127,7 +128,13 @@ export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: Ro
   const batches = createBatches({ db, clock, audit, files, fileAgeMaxMs: ageMaxMs });
   const auditTrail = createAuditTrail({ db });
   const costs = createCosts({ db, audit, log });
-  const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
+  const secrets = createSecrets({
+    db,
+    log,
+    keys: options.platformKeys ?? null,
+    dataDir: options.dataDir,
+    backupPassphrase: null,
+  });
   const letters = createLetters({ mailer: options.mailer ?? null, publicUrl: null });
   const webhooks = { allowedHosts: [], endpointsMax: 10, ...options.webhooks };
   const alerts = createAlerts({ db, clock, log, audit, accounts, secrets, letters, raising, ...webhooks });

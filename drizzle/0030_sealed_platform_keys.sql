@@ -1,0 +1,1 @@
+ALTER TABLE "platform_keys" ADD COLUMN "sealed" "bytea";
