@@ -96,6 +96,8 @@ function valuesOfRuns({ platform }: CommonSections): Values {
 export const ownSettings: readonly string[] = [
   'HEADGATE_ANSWER_STALL_SECONDS',
   'HEADGATE_AUTH_STALE_SECONDS',
+  // Only a gateway that lacks the platform key needs the passphrase that sealed the copy.
+  'HEADGATE_BACKUP_PASSPHRASE',
   'HEADGATE_BATCH_CONCURRENCY',
   'HEADGATE_BODY_BYTES_PER_SECOND',
   'HEADGATE_BODY_STALL_SECONDS',

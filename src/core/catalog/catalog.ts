@@ -16,7 +16,8 @@ import {
 } from './sync.ts';
 
 export type { AdapterBases } from './adapter-bases.ts';
-export { findFlag, fillReferences } from './process-command-checks.ts';
+export { findFlag } from './find-flag.ts';
+export { fillReferences } from './process-command-checks.ts';
 export {
   type DockerHostSettings,
   type DockerHostsOptions,
@@ -61,6 +62,7 @@ export {
   type EngineReloadResult,
 } from './engine-reload.ts';
 export { answersFor } from './fallback-checks.ts';
+export { parseLength } from './vllm-flag-checks.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';
@@ -191,9 +193,12 @@ function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string
   return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));
 }
 
+/** The name of a repository resolves only where one model has it; ids, names and aliases are each of one model. */
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
-  const names = models.flatMap((model) =>
-    [model.id, model.name, ...model.aliases, model.huggingFaceId ?? model.id].map((name) => ({ name, model })),
+  const named = models.flatMap((model) => [model.id, model.name, ...model.aliases].map((name) => ({ name, model })));
+  const repositories = Map.groupBy(models, ({ huggingFaceId, id }) => (huggingFaceId ?? id).toLowerCase());
+  const sole = [...repositories].flatMap(([name, [model, ...others]]) =>
+    model === undefined || others.length > 0 ? [] : [{ name, model }],
   );
-  return new Map(names.map(({ name, model }) => [name.toLowerCase(), model]));
+  return new Map([...sole, ...named].map(({ name, model }) => [name.toLowerCase(), model]));
 }

@@ -1,37 +1,37 @@
-import { engineKindOf, findFlag, joinedArguments } from './process-command-checks.ts';
-import { parseVolume } from './container-file-schema.ts';
+import { findFlag } from './find-flag.ts';
+import { engineKindOf } from './process-command-checks.ts';
+import { parseImage, parseVolume } from './container-file-schema.ts';
 import type { TaskType } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
+import { refusedProblems, unmountedProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
 /** What the fields of a container's engine file mean together, beyond the shape of each. */
 
 export type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
 
-/** Options of vLLM that Headgate gives itself, or with which it could not reach, read or bill the engine. */
-const refusedFlags: Readonly<Record<string, string>> = {
+/** Options of vLLM that Headgate gives containers itself, or that take away what it bills and routes by. */
+const ownFlags: Readonly<Record<string, string>> = {
   '--served-model-name': 'leave it out, Headgate serves the model as id, name and hugging_face_id',
   '--api-key': 'leave it out, Headgate gives each replica a key of its own',
   '--host': 'leave it out, Headgate says where it listens',
   '--port': 'leave it out; the field port says where it listens',
   '--uds': 'leave it out, Headgate says where it listens',
   '--enable-force-include-usage': 'leave it out, Headgate adds it',
-  '--no-enable-force-include-usage': 'Headgate bills by the usage that this leaves away',
+  '--no-enable-force-include-usage': 'leave it out: Headgate bills by the usage that this leaves away',
   '--enable-prompt-tokens-details': 'leave it out, Headgate adds it',
-  '--no-enable-prompt-tokens-details': 'Headgate bills cached tokens by the details that this leaves away',
-  '--disable-log-stats': 'Headgate routes by the statistics that this leaves away',
+  '--no-enable-prompt-tokens-details':
+    'leave it out: Headgate bills cached tokens by the details that this leaves away',
+  '--disable-log-stats': 'leave it out: Headgate routes by the statistics that this leaves away',
   '--shutdown-timeout': 'leave it out, Headgate drains by drain_seconds before it stops the engine',
-  '--ssl-keyfile': 'leave it out, Headgate speaks plain HTTP on a network of its own',
-  '--ssl-certfile': 'leave it out, Headgate speaks plain HTTP on a network of its own',
   '--hf-token': 'leave it out and give HF_TOKEN by reference under env',
-  '--headless': 'Headgate needs the API server that this leaves away',
 };
 
 /** Variables that Headgate sets, or with which it could not reach or bill the engine. */
 const refusedVariables: Readonly<Record<string, string>> = {
   VLLM_API_KEY: 'leave it out, Headgate gives each replica a key of its own',
   VLLM_SERVER_DEV_MODE: 'leave it out, Headgate sets it where nobody else can connect',
-  VLLM_USE_RUST_FRONTEND: 'that front end does not report the usage by which Headgate bills',
+  VLLM_USE_RUST_FRONTEND: 'leave it out: that front end does not report the usage by which Headgate bills',
 };
 
 /** Variables by which a container would get other devices than those that it was given. */
@@ -51,15 +51,12 @@ export function containerProblems(engine: EngineFile): FileProblem[] {
 }
 
 function vllmProblems(engine: ContainerFile): FileProblem[] {
-  const flags = Object.entries(refusedFlags).flatMap(([flag, why]) => {
-    const found = findFlag(engine.args, flag);
-    return found === null ? [] : [{ path: ['args', found.index], message: `${flag}: ${why}` }];
-  });
   return [
     ...modelProblems(engine),
-    ...flags,
+    ...refusedProblems(engine.args, ownFlags, 'args'),
+    ...vllmFlagProblems(engine, engine.args, 'args'),
+    ...unmountedProblems(engine),
     ...variableProblems(engine, { ...refusedVariables, ...deviceVariables }),
-    ...joinedArguments(engine.args, 'args'),
     ...parallelProblems(engine),
     ...sleepProblems(engine),
   ];
@@ -80,7 +77,7 @@ function modelProblems({ args, entrypoint, hugging_face_id: repository }: Contai
     const message = `the image begins with "vllm serve" by itself: begin with the model, ${repository}`;
     return [{ path: ['args', 0], message }];
   }
-  if (!first.startsWith('-') || findFlag(args, '--model') !== null || findFlag(args, '--config') !== null) return [];
+  if (!first.startsWith('-') || findFlag(args, '--model') !== null) return [];
   return [{ path: ['args', 0], message: `the model is missing: begin with ${repository}` }];
 }
 
@@ -96,6 +93,7 @@ const parallelFlags = {
   tensor: ['--tensor-parallel-size', '-tp'],
   pipeline: ['--pipeline-parallel-size', '-pp'],
   data: ['--data-parallel-size', '-dp'],
+  prefill: ['--prefill-context-parallel-size', '-pcp'],
 } as const;
 
 /** The value of one of vLLM's options for several GPUs, in its long or short form; null where it is not given. */
@@ -126,7 +124,10 @@ export function givesTensorParallelSize(args: readonly string[]): boolean {
 }
 
 function otherParallelSizes(args: readonly string[]): number {
-  return (parallelSize(args, 'pipeline')?.size ?? 1) * (parallelSize(args, 'data')?.size ?? 1);
+  return (['pipeline', 'data', 'prefill'] as const).reduce(
+    (all, kind) => all * (parallelSize(args, kind)?.size ?? 1),
+    1,
+  );
 }
 
 /** What is wrong with vLLM's words for several GPUs where a replica has so many, and which of them says it; or null. */
@@ -137,7 +138,9 @@ export function parallelProblem(words: readonly string[], gpus: number): { index
 }
 
 function parallelText(used: number, gpus: number): string {
-  return `the parallel sizes use ${used}, gpus.count gives ${gpus}: they must be the same`;
+  return Number.isInteger(used)
+    ? `the parallel sizes use ${used}, gpus.count gives ${gpus}: they must be the same`
+    : 'a parallel size is no whole number: write the number of GPUs';
 }
 
 function parallelProblems(engine: ContainerFile): FileProblem[] {
@@ -146,14 +149,26 @@ function parallelProblems(engine: ContainerFile): FileProblem[] {
   if (given !== null && size !== undefined && given.size !== size) {
     return [{ path: ['tensor_parallel_size'], message: 'contradicts args; leave one of them out' }];
   }
+  if (gpus === undefined) {
+    return unplacedProblems(engine, (size ?? given?.size ?? 1) * otherParallelSizes(args), given?.index ?? null);
+  }
   const used = tensorParallelSize(engine) * otherParallelSizes(args);
-  // On CPU the parts are sockets of the machine, which nobody counts here.
-  if (gpus === undefined || (Number.isInteger(tensorParallelSize(engine)) && used === gpus.count)) return [];
+  if (Number.isInteger(tensorParallelSize(engine)) && used === gpus.count) return [];
   const message = parallelText(used, gpus.count);
   if (size !== undefined) return [{ path: ['tensor_parallel_size'], message }];
   if (given !== null) return [{ path: ['args', given.index], message }];
   const undivided = `${gpus.count} cannot be divided by the pipeline and data parallel sizes of args`;
   return [{ path: ['gpus', 'count'], message: undivided }];
+}
+
+/** An image for CPUs splits layers over the sockets of its machine, which are not counted here. */
+function unplacedProblems({ image, tensor_parallel_size: size }: ContainerFile, used: number, index: number | null) {
+  if (used === 1 || /cpu/.test(parseImage(image)?.repository ?? '')) return [];
+  const path = size !== undefined ? ['tensor_parallel_size'] : index !== null ? ['args', index] : ['args'];
+  const message = Number.isInteger(used)
+    ? `the parallel sizes use ${used} GPUs, and the file asks for none: write gpus with count: ${used}`
+    : 'a parallel size is no whole number: write the number of GPUs';
+  return [{ path, message }];
 }
 
 function sleepProblems({ sleep_level: level, gpus, args }: ContainerFile): FileProblem[] {
@@ -173,11 +188,13 @@ function volumeProblems({ volumes }: ContainerFile): FileProblem[] {
   );
 }
 
+const textless: readonly string[] = ['embeddings', 'rerank', 'score'];
+
 /** The routes on which the models of a task answer. */
 function canaryRoutes(task: TaskType): readonly string[] {
   if (task === 'embedding') return ['embeddings'];
-  if (task === 'rerank') return [];
-  return task === 'completion' ? ['completions'] : ['chat/completions', 'completions'];
+  if (task === 'rerank') return ['rerank', 'score'];
+  return task === 'completion' ? ['completions'] : ['chat/completions', 'completions', 'responses', 'messages'];
 }
 
 function canaryProblems({ canaries, task_type: task }: ContainerFile): FileProblem[] {
@@ -187,10 +204,13 @@ function canaryProblems({ canaries, task_type: task }: ContainerFile): FileProbl
       .filter((key) => body[key] !== undefined)
       .map((key) => ({ path: ['canaries', index, 'body', key], message: 'Headgate fills this in: leave it out' }));
     if (!routes.includes(route)) {
-      problems.unshift({ path: ['canaries', index, 'route'], message: `a model for ${task} does not answer there` });
+      problems.unshift({
+        path: ['canaries', index, 'route'],
+        message: `a model for ${task} does not answer there: write ${routes.join(' or ')}`,
+      });
     }
-    if (route === 'embeddings' && contains !== undefined) {
-      problems.push({ path: ['canaries', index, 'contains'], message: 'an embedding has no text' });
+    if (textless.includes(route) && contains !== undefined) {
+      problems.push({ path: ['canaries', index, 'contains'], message: 'leave it out: the answer has no text' });
     }
     return problems;
   });

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { canaryRoutes } from './engine-definition.ts';
 import { environmentFields, gpusField, pinnedField, replicasField, seconds } from './run-fields.ts';
 
 /** The fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a swarm. */
@@ -69,7 +70,7 @@ const argument = z
   .regex(/^[^\0]*$/, 'a NUL is not allowed here');
 
 const canary = z.strictObject({
-  route: z.enum(['chat/completions', 'completions', 'embeddings']).describe('Route under /v1.'),
+  route: z.enum(canaryRoutes).describe('Route under /v1.'),
   body: z.record(z.string(), z.unknown()).describe('The request without "model" and "stream".'),
   contains: z.string().min(1).max(4096).optional().describe("What the answer's text must contain."),
 });

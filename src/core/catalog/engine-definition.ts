@@ -121,9 +121,20 @@ export interface GpuNeed {
   readonly profile: string | null;
 }
 
+/** Routes under /v1. */
+export const canaryRoutes = [
+  'chat/completions',
+  'completions',
+  'responses',
+  'messages',
+  'embeddings',
+  'rerank',
+  'score',
+] as const;
+
 /** A request that a new replica must answer well before users' requests reach it; never billed. */
 export interface Canary {
-  readonly route: 'chat/completions' | 'completions' | 'embeddings';
+  readonly route: (typeof canaryRoutes)[number];
   /** The body, JSON, without `model`. */
   readonly body: Readonly<Record<string, unknown>>;
   /** What the answer's text must contain; null when a well-formed answer is enough. */

@@ -39,7 +39,7 @@ const structuredOutputs = z
   .prefault({})
   .describe('How large the grammars may be that requests make the engine build; of all tools together four times so.');
 
-const repositoryText = 'Repository on Hugging Face; requests may use it as well.';
+const repositoryText = 'Repository on Hugging Face; requests may use it as well where one engine has it.';
 
 const common = {
   version: z.literal(1).describe('Version of this file format.'),
@@ -48,7 +48,13 @@ const common = {
   aliases: aliasesField,
   hugging_face_id: printable(128).describe(repositoryText),
   task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
-  context_length: z.int().min(1).max(1_000_000_000).describe('Longest prompt and answer together, in tokens.'),
+  context_length: z
+    .int()
+    .min(1)
+    .max(1_000_000_000)
+    .describe(
+      'Longest prompt and answer together, in tokens. vLLM gets it as --max-model-len where its arguments give none.',
+    ),
   enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
   owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
   pricing: pricingField.optional().describe(pricingText),

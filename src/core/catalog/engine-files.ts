@@ -178,9 +178,9 @@ function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): F
     .map(({ path, name }) => ({ path, message: `the environment variable ${name} is not set` }));
 }
 
-/** Ids, names, aliases and repositories are one name space for requests, whatever their case. */
+/** Ids, names, aliases and repositories are one name space for requests, whatever their case; repositories may be shared. */
 function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
-  const owners = new Map<string, { readonly file: string; readonly model: Named }>();
+  const owners = new Map<string, { readonly file: string; readonly model: Named; readonly field: NameOf['field'] }>();
   const names = read.flatMap(({ definition, source }) =>
     modelsOf(definition).flatMap(({ model, at, repositoryAt }) =>
       namesOf(model, repositoryAt).map(({ path, ...name }) => {
@@ -190,8 +190,10 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
   );
   return names.flatMap(({ field, path, value, model, file, source }) => {
     const owner = owners.get(value.toLowerCase());
-    if (owner === undefined) owners.set(value.toLowerCase(), { file, model });
+    if (owner === undefined) owners.set(value.toLowerCase(), { file, model, field });
     if (owner === undefined || owner.model === model) return [];
+    // The name of a repository that several have resolves to none of them: catalog.ts.
+    if (field === 'hugging_face_id' && owner.field === field && owner.file !== file) return [];
     const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
     return [located(file, source, { path, message: `${taken}: ${mendOf(field)}` })];
   });

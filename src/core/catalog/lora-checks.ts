@@ -1,4 +1,5 @@
-import { findFlag, engineKindOf } from './process-command-checks.ts';
+import { findFlag } from './find-flag.ts';
+import { engineKindOf } from './process-command-checks.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 

@@ -2,6 +2,8 @@ import { basename } from 'node:path';
 import { parseImage } from './container-file-schema.ts';
 import type { EngineKind } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
+import { findFlag } from './find-flag.ts';
+import { vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
 /** What the command of an engine file means, beyond its shape. */
@@ -13,9 +15,6 @@ export interface EnvironmentReference {
   readonly name: string;
 }
 
-/** Of a flag that is shortened; two letters more than its dashes begin many. */
-const shortenedCharsMin = 5;
-
 const referencePattern = /\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g;
 
 /** What the file says, else `vllm` for a program of that name and for images such as `vllm/vllm-openai`. */
@@ -24,22 +23,6 @@ export function engineKindOf(engine: EngineFile): EngineKind {
   if (engine.driver === 'external') return 'openai';
   if (engine.driver === 'process') return basename(engine.command[0] ?? '') === 'vllm' ? 'vllm' : 'openai';
   return basename(parseImage(engine.image)?.repository ?? '').startsWith('vllm') ? 'vllm' : 'openai';
-}
-
-/**
- * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value`, with underscores, or shortened:
- * Python's argparse takes any beginning that no other flag has, and refuses the others.
- * @returns the index of the argument and its value ('' for a switch at the end), or null
- */
-export function findFlag(command: readonly string[], flag: string): { index: number; value: string } | null {
-  for (const [index, argument] of command.entries()) {
-    if (!argument.startsWith('--')) continue;
-    const equals = argument.indexOf('=');
-    const name = (equals === -1 ? argument : argument.slice(0, equals)).replaceAll('_', '-');
-    if (name !== flag && (name.length < shortenedCharsMin || !flag.startsWith(name))) continue;
-    return { index, value: equals === -1 ? (command[index + 1] ?? '') : argument.slice(equals + 1) };
-  }
-  return null;
 }
 
 /** Puts the gateway's variables in place of `${NAME}`; null when one of them is not set. */
@@ -99,16 +82,5 @@ function vllmProblems(engine: ProcessFile): FileProblem[] {
       message: '--api-key: leave it out, only Headgate reaches the engine',
     });
   }
-  return [...problems, ...joinedArguments(engine.command, 'command')];
-}
-
-/** One item that holds an option and its value reaches the program as one word, which it does not know. */
-export function joinedArguments(items: readonly string[], field: string): FileProblem[] {
-  return items.flatMap((item, index) => {
-    const [option = '', value = ''] = item.split(/[ \t]+/, 2);
-    if (!/^--?[A-Za-z][\w.-]*$/.test(option) || value === '') return [];
-    return [
-      { path: [field, index], message: `two words in one item: write ${option} and its value as items of their own` },
-    ];
-  });
+  return [...problems, ...vllmFlagProblems(engine, engine.command, 'command')];
 }

@@ -25,11 +25,15 @@ const replicasMax = 1000;
 
 export const replicasField = z
   .strictObject({
-    min: z.int().min(0).max(replicasMax).describe('Kept running, also without requests.'),
-    max: z.int().min(1).max(replicasMax).describe('Started by demand.'),
+    min: z.int().min(0).max(replicasMax).default(0).describe('Kept running, also without requests.'),
+    max: z.int().min(1).max(replicasMax).optional().describe('Started by demand; min if absent, at least 1.'),
   })
-  .refine(({ min, max }) => min <= max, { path: ['max'], message: 'must be at least replicas.min' })
-  .default({ min: 0, max: 1 })
+  .refine(({ min, max }) => max === undefined || min <= max, {
+    path: ['max'],
+    message: 'must be at least replicas.min, or left out',
+  })
+  .transform(({ min, max }) => ({ min, max: max ?? Math.max(min, 1) }))
+  .prefault({})
   .describe('How many may run at once.');
 
 export const gpusField = z

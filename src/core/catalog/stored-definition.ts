@@ -9,6 +9,7 @@ import {
   type ExternalDriverSettings,
   type LoraAdapter,
   type ProcessDriverSettings,
+  canaryRoutes,
   taskTypes,
 } from './engine-definition.ts';
 import { handsOverMachine } from './host-access-checks.ts';
@@ -67,7 +68,7 @@ const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
 });
 
 const canary: z.ZodType<Canary, unknown> = z.object({
-  route: z.enum(['chat/completions', 'completions', 'embeddings']),
+  route: z.enum(canaryRoutes),
   body: z.record(z.string(), z.unknown()),
   contains: z.string().nullable(),
 });

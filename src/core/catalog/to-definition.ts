@@ -1,6 +1,7 @@
 import { parseId } from '#base/id.ts';
 import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
-import { engineKindOf, findFlag } from './process-command-checks.ts';
+import { findFlag } from './find-flag.ts';
+import { engineKindOf } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
 import { withAbsolutePaths } from './command-paths.ts';
 import { addressesOf } from './external-checks.ts';

@@ -77,9 +77,11 @@ describe('env.example', () => {
     const {
       HEADGATE_BOOTSTRAP_KEY_FILE: key,
       HEADGATE_API_KEY_FILE: same,
+      HEADGATE_BACKUP_PASSPHRASE_FILE: passphrase,
       ...environment
     } = environmentOf(read('compose.yaml').services['gateway']);
     expect([key, same]).toEqual(['/run/secrets/bootstrap_key', '/run/secrets/bootstrap_key']);
+    expect(passphrase).toBe('/run/secrets/backup_passphrase');
     expect(parseConfig({ ...environment, HEADGATE_BOOTSTRAP_KEY: 'b'.repeat(48) })).toMatchObject({
       http: { host: '0.0.0.0', port: 8080 },
       docker: { host: 'tcp://docker-gate:2375' },

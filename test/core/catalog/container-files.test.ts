@@ -70,9 +70,22 @@ describe('container engine files that are refused', () => {
     ['--ssl-keyfile', 'plain HTTP'],
     ['--shutdown-timeout', 'drain_seconds'],
     ['--hf-token', 'by reference under env'],
+    ['--config', 'write the options of that file here'],
+    ['--conf', 'write the options of that file here'],
+    ['--tokens-only', 'no route for text'],
+    ['--skip_tokenizer_init', 'reads no text'],
+    ['--middleware=acme.Log', 'could change what is billed'],
+    ['--grpc', 'Headgate speaks HTTP'],
+    ['--headless', 'needs the API server'],
+    ['--nnodes', 'replicas.max runs more'],
+    ['-n=2', 'replicas.max runs more'],
+    ['--master_addr=10.0.0.1', 'replicas.max runs more'],
+    ['--data-parallel-external-lb', '--data-parallel-size is allowed'],
+    ['--ssl-ca-certs', 'plain HTTP'],
+    ['--lora-modules', 'list the adapters under lora'],
   ])('give vLLM %s', (flag, why) => {
     const [problem, ...others] = problems('', `driver: docker\n${image}args:\n  - Acme/Chat\n  - ${flag}\n  - x\n`);
-    expect(problem).toMatch(/^engines\/chat\.yaml:11: args\[1\]: --/);
+    expect(problem).toMatch(/^engines\/chat\.yaml:11: args\[1\]: -/);
     expect(problem).toContain(why);
     expect(others).toEqual([]);
   });
@@ -88,6 +101,60 @@ describe('container engine files that are refused', () => {
     expect(args('Acme/Chat, --max-model-len, 4096')).toEqual([
       expect.stringContaining('args[2]: expected a text: put it in quotes'),
     ]);
+  });
+
+  it.each([
+    ['"--max-num-seqs 8"', 'two words in one item: write --max-num-seqs and its value'],
+    ['" --max-num-seqs 8"', 'two words in one item: write --max-num-seqs'],
+    ['"--max-num-seqs=8 --enforce-eager"', 'two words in one item: write --max-num-seqs=8'],
+    ['"--max-num-seqs 8 --enforce-eager"', '3 words in one item: write each as an item of its own'],
+    ['"--max-num-seqs\\n8"', 'two words in one item'],
+    ['--dtype, "bfloat16 --enforce-eager"', 'two words in one item'],
+    ['"--enforce-eager "', 'white space around --enforce-eager'],
+  ])('have several words in one item: %s', (words, why) => {
+    const [problem, ...others] = problems('', `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`);
+    expect(problem).toContain(why);
+    expect(others).toEqual([]);
+  });
+
+  it.each([
+    ['2048', 'is below context_length 4096: the engine would refuse what Headgate accepts; write 4096 or more'],
+    ['4k', 'is below context_length 4096'],
+    ['auto', 'it may come out below context_length; write 4096 or more, or leave it out'],
+    ['-1', 'it may come out below context_length'],
+    ['', 'it may come out below context_length'],
+  ])('have a context of %s, less than context_length', (length, why) => {
+    expect(problems('', `driver: docker\n${image}args: [Acme/Chat, --max-model-len, "${length}"]\n`)).toEqual([
+      expect.stringContaining(why),
+    ]);
+  });
+
+  it.each([
+    ['args: [Acme/Chat, --tensor-parallel-size, "2"]\n', 'args[1]'],
+    ['args: [Acme/Chat, -pp=2]\n', 'args'],
+    ['args: [Acme/Chat]\ntensor_parallel_size: 2\n', 'tensor_parallel_size'],
+    ['args: [Acme/Chat, -pcp, "2"]\n', 'args'],
+  ])('use several GPUs and ask for none: %s', (lines, place) => {
+    expect(problems('', `driver: docker\n${image}${lines}`)).toEqual([
+      expect.stringContaining(
+        `${place}: the parallel sizes use 2 GPUs, and the file asks for none: write gpus with count: 2`,
+      ),
+    ]);
+    const onCpu = image.replace('vllm-openai', 'vllm-openai-cpu');
+    expect(problems('', `driver: docker\n${onCpu}${lines}`)).toEqual([]);
+  });
+
+  it('name a model or an adapter in a folder that no volume holds', () => {
+    const lines = 'lora: [{id: helper, path: /adapters/helper}]\n';
+    const unmounted = problems(lines, `driver: docker\n${image}args: [/models/chat]\n`);
+    expect(unmounted).toEqual([
+      expect.stringContaining('args[0]: /models/chat is in no volume of this engine'),
+      expect.stringContaining('lora[0].path: /adapters/helper is in no volume'),
+    ]);
+    const volumes = 'volumes: ["/srv/models:/models:ro", "adapters:/adapters/helper"]\n';
+    expect(problems(lines + volumes, `driver: docker\n${image}args: [/models/chat]\n`)).toEqual([]);
+    const own = image.replace('vllm/vllm-openai', 'acme/vllm-with-weights');
+    expect(problems(lines, `driver: docker\n${own}args: [/models/chat]\n`)).toEqual([]);
   });
 
   it.each([
@@ -121,7 +188,7 @@ describe('container engine files that are refused', () => {
     ['canaries: [{route: completions, body: {prompt: a, model: b}}]\n', ':10: canaries[0].body.model: Headgate fills'],
     ['env: {VLLM_API_KEY: "${A}"}\n', ':10: env.VLLM_API_KEY: leave it out'],
     ['env: {CUDA_VISIBLE_DEVICES: "0"}\n', ':10: env.CUDA_VISIBLE_DEVICES: leave it out'],
-    ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: that front end'],
+    ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: leave it out: that front end'],
   ])('say %s', (lines, why) => {
     expect(problems(lines)).toEqual([expect.stringContaining(`engines/chat.yaml${why}`)]);
   });
@@ -203,6 +270,34 @@ describe('container engine files that are refused', () => {
 });
 
 describe('container engine files that are accepted', () => {
+  it('have a context of context_length or more, and values of several words', () => {
+    const json = `'{"temperature": 0.2, "note": "a --b"}'`;
+    for (const words of [
+      ...['4096', '4K', '1M'].map((length) => `--max-model-len, "${length}"`),
+      ...[json, '"=a text of words"', '"You are helpful. Answer."'].map((value) => `--generation-config, ${value}`),
+    ]) {
+      expect(problems('', `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`), words).toEqual([]);
+    }
+  });
+
+  it('name one end of replicas', () => {
+    const read = (text: string) => settings(`replicas: ${text}\n`).replicas;
+    expect([read('{min: 3}'), read('{max: 4}')]).toEqual([
+      { min: 3, max: 3 },
+      { min: 0, max: 4 },
+    ]);
+  });
+
+  it.each([
+    ['chat', 'responses', '{input: Hi}'],
+    ['chat', 'messages', '{messages: [], max_tokens: 1}'],
+    ['rerank', 'rerank', '{query: Hi, documents: [Hello]}'],
+  ])('have a canary of a %s model on %s', (task, route, body) => {
+    const text = `driver: docker\n${image}args: [Acme/Chat]\ncanaries: [{route: ${route}, body: ${body}}]\n`;
+    writeFileSync(join(folder, 'chat.yaml'), head.replace('task_type: chat', `task_type: ${task}`) + text);
+    expect(loadEngineFiles(folder)).toMatchObject({ ok: true });
+  });
+
   it('get their defaults', () => {
     expect(settings('')).toEqual({
       type: 'docker',

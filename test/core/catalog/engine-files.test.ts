@@ -1,7 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { loadEngineFiles } from '#core/catalog/catalog.ts';
+import { systemClock } from '#base/clock.ts';
+import { createCatalog, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { chat, external, enginesFolder, load, problems, write, useEnginesFolder } from './engines-folder.ts';
 
 useEnginesFolder();
@@ -136,9 +137,8 @@ describe('engine files that are refused', () => {
     expect(found).toContain(
       'engines/c.yaml:3: name: "acme/small-chat" is already the id, name, alias or repository of engines/a.yaml: give one of the two another name',
     );
-    expect(found).toContain(
-      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name, alias or repository of engines/b.yaml: requests name a model by it, so leave it to one of the two files',
-    );
+    // Two engines may serve one repository: c.yaml and b.yaml.
+    expect(found).toHaveLength(2);
     write(
       'd.yaml',
       external.replaceAll(/far-chat/gi, 'third').replace('name: Far Chat', 'name: T\naliases: [t3, Small-CHAT]'),
@@ -195,6 +195,27 @@ describe('engine files that are refused', () => {
     }
   });
 
+  it('have a vLLM command that could not serve', () => {
+    const command = (words: string) => chat.replace(/command: .*/, `command: [vllm, serve, m, ${words}]`);
+    for (const [words, why] of [
+      ['--config, vllm.yaml', 'write the options of that file here'],
+      ['--nnodes, "2"', 'replicas.max runs more'],
+      ['--tokens-only', 'no route for text'],
+      ['--middleware, acme.Log', 'could change what is billed'],
+      ['--max-model-len, "2048"', 'is below context_length 4096'],
+      ['"--max-num-seqs 8"', 'two words in one item'],
+      ['--ssl-keyfile, key.pem', 'plain HTTP'],
+    ] as const) {
+      write('chat.yaml', command(words));
+      expect(problems(), words).toEqual([expect.stringContaining(why)]);
+    }
+    write(
+      'chat.yaml',
+      chat.replace(/command: .*/, 'kind: vllm\ncommand: [sh, -c, "exec vllm serve m --uds {socket}"]'),
+    );
+    expect(problems()).toEqual([]);
+  });
+
   it('refer to a variable that the gateway does not have, unless they are disabled or checked elsewhere', () => {
     write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
     write('far.yaml', `${external}api_key_env: FAR_KEY\n`);
@@ -228,6 +249,21 @@ describe('engine files that are refused', () => {
 });
 
 describe('engine files that are accepted', () => {
+  it('serve one repository twice: its name resolves to neither, the ids do', () => {
+    write('a.yaml', chat);
+    write(
+      'b.yaml',
+      chat.replace('id: small-chat', 'id: small-chat-2').replace('name: Small Chat', 'name: Small Chat 2'),
+    );
+    const find = (): (string | undefined)[] => {
+      const catalog = createCatalog({ db: null as never, clock: systemClock, engines: load() });
+      return ['small-chat', 'SMALL-CHAT-2', 'Acme/Small-Chat'].map((name) => catalog.find(name)?.id);
+    };
+    expect(find()).toEqual(['small-chat', 'small-chat-2', undefined]);
+    write('b.yaml', external);
+    expect(find()).toEqual(['small-chat', undefined, 'small-chat']);
+  });
+
   it('keep prices exact, written as numbers or as texts', () => {
     write('chat.yaml', chat.replace('0.10', '123456789.123456'));
     expect(load()[0]?.pricing).toEqual({

@@ -14,15 +14,16 @@ export const vllmEnvironment: Readonly<Record<string, string>> = {
 };
 
 /**
- * The names under which the model is served (the first is what answers call it), usage with details in every frame,
+ * The names under which the model is served (the first is what answers call it), its context, usage with details in every frame,
  * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an
  * open JSON request, and the gateway has drained before it sends the signal.
  */
 export function vllmArguments(engine: EngineDefinition): VllmArgument[] {
-  const { id, name, huggingFaceId, mediaDomains } = engine;
+  const { id, name, huggingFaceId, mediaDomains, contextLength } = engine;
   const names = [...new Set([id, name, huggingFaceId ?? id])].filter((served) => !served.startsWith('-'));
   return [
     ['--served-model-name', names],
+    ['--max-model-len', [String(contextLength)]],
     ['--enable-force-include-usage', []],
     ['--enable-prompt-tokens-details', []],
     ...(mediaDomains.length === 0 ? [] : [['--allowed-media-domains', mediaDomains] as const]),

@@ -57,9 +57,9 @@ export function checkAwake(checked: CheckedReplica): Promise<FailureCause | null
 
 const hello = [{ role: 'user', content: 'Hi' }];
 
-type Route = 'chat/completions' | 'completions' | 'embeddings' | 'rerank';
+type ProbeRoute = 'chat/completions' | 'completions' | 'embeddings' | 'rerank';
 
-const routes: Record<TaskType, Route> = {
+const routes: Record<TaskType, ProbeRoute> = {
   chat: 'chat/completions',
   vision: 'chat/completions',
   code: 'chat/completions',
@@ -87,7 +87,7 @@ async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null>
   return judgeUsage(answer, streams);
 }
 
-function usageBody(route: Route): Record<string, unknown> {
+function usageBody(route: ProbeRoute): Record<string, unknown> {
   switch (route) {
     case 'chat/completions':
       return { messages: hello, max_tokens: 1, stream: true };
@@ -144,17 +144,28 @@ async function replay(checked: CheckedReplica, { route, body, contains }: Canary
     : 'its answer does not contain what it must.';
 }
 
+const choices = /"choices"\s*:\s*\[\s*\{/;
+const wellFormed: Readonly<Record<Canary['route'], RegExp>> = {
+  'chat/completions': choices,
+  completions: choices,
+  responses: /"output"\s*:\s*\[\s*\{/,
+  messages: /"content"\s*:\s*\[\s*\{/,
+  embeddings: /"embedding"\s*:/,
+  rerank: /"results"\s*:\s*\[\s*\{/,
+  score: /"score"\s*:/,
+};
+
 /** Streamed or not: no error, and something of what the route is for. */
 function isWellFormed(route: Canary['route'], text: string): boolean {
   if (/"error"\s*:\s*\{/.test(text)) return false;
-  return route === 'embeddings' ? /"embedding"\s*:/.test(text) : /"choices"\s*:\s*\[\s*\{/.test(text);
+  return wellFormed[route].test(text);
 }
 
 /** @returns the answer, or words for there being none */
 async function send(
   checked: CheckedReplica,
   kind: EngineRequestKind,
-  route: Route,
+  route: Canary['route'],
   body: unknown,
 ): Promise<EngineAnswer | string> {
   const { replica, definition, timeoutMs } = checked;

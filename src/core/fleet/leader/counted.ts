@@ -18,11 +18,13 @@ export function countedIn(answer: EngineAnswer | NoAnswer, body: unknown): Count
   if (last === undefined) return unknown;
   try {
     const usage = JSON.parse(last) as Record<string, unknown>;
-    const promptTokens = countOf(usage['prompt_tokens']) || countOf(usage['total_tokens']);
+    // input_tokens is the word of /v1/responses and /v1/messages.
+    const promptTokens =
+      countOf(usage['prompt_tokens']) || countOf(usage['input_tokens']) || countOf(usage['total_tokens']);
     // An engine counts the prompt for each of its choices.
     return {
       promptTokens: promptTokens * choicesOf(body),
-      completionTokens: countOf(usage['completion_tokens']),
+      completionTokens: countOf(usage['completion_tokens']) || countOf(usage['output_tokens']),
       uncounted: answer.status !== 200,
     };
   } catch {

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import { splitWords } from '#base/shell-words.ts';
-import { onlyDockerRunWords, parseDockerRun } from '#core/catalog/catalog.ts';
+import { onlyDockerRunWords, parseDockerRun, parseLength } from '#core/catalog/catalog.ts';
 import { noConfiguration, readConfiguration } from './configuration.ts';
 import { draftContainer } from './draft-container.ts';
 import { readVariable, type VariableNotes } from './draft-variables.ts';
@@ -37,7 +37,7 @@ import {
   startupKeys,
   topKeys,
 } from './llama-swap-keys.ts';
-import { modelFirst, optionValue, parseLength, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
+import { modelFirst, optionValue, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
 
 /** Makes engine files of llama-swap's configuration. @param source the text of its YAML @throws FailedError */
 export function importLlamaSwap(source: string): ImportResult {

@@ -64,15 +64,6 @@ export function modelFirst(words: readonly string[]): string[] {
   return [model, ...words.slice(0, index), ...words.slice(index + (equals === -1 ? 2 : 1))];
 }
 
-/** `32768`, `32k` (thousands), `32K` (1024), as vLLM and llama.cpp read lengths; null for anything else. */
-export function parseLength(text: string | null): number | null {
-  const match = /^(\d{1,9})(?:\.(\d+))?([kKmMgG]?)$/.exec(text ?? '');
-  if (match === null) return null;
-  const units: Readonly<Record<string, number>> = { k: 1e3, K: 1024, m: 1e6, M: 1024 ** 2, g: 1e9, G: 1024 ** 3 };
-  const length = Math.floor(Number(`${match[1] ?? ''}.${match[2] ?? '0'}`) * (units[match[3] ?? ''] ?? 1));
-  return length > 0 ? length : null;
-}
-
 /** What a server is for, by its options; null where they say nothing. */
 export function taskOf(words: readonly string[]): 'embedding' | 'rerank' | null {
   const task = optionValue(words, '--task', '--convert');

@@ -4,7 +4,7 @@ import { splitWords } from '#base/shell-words.ts';
 import { parseDockerRun } from '#core/catalog/docker-run.ts';
 import { perMillion } from '#edge/cli/import/decimal.ts';
 import { createNames, fileNameOf, keyVariable } from '#edge/cli/import/draft.ts';
-import { parseLength } from '#edge/cli/import/program-words.ts';
+import { parseLength } from '#core/catalog/vllm-flag-checks.ts';
 
 describe('a price per token', () => {
   it.each([[''], ['.'], ['-1'], ['free'], ['0x1'], ['1e'], ['1e999'], ['1,5']])('is refused: %s', (text) => {

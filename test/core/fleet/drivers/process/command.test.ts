@@ -16,8 +16,9 @@ describe('what vLLM is started with', () => {
   it('is a private socket, all names with the id first, and usage in every frame', () => {
     const added = launchCommand(vllm(['vllm', 'serve', 'm']), socket).slice(3);
     expect(added.slice(0, 4)).toEqual(['--served-model-name', 'small', 'Small Chat', 'acme/small']);
-    expect(added.slice(4, 6)).toEqual(['--enable-force-include-usage', '--enable-prompt-tokens-details']);
-    expect(added.slice(6)).toEqual(['--uds', '/run/x.sock']);
+    expect(added.slice(4, 6)).toEqual(['--max-model-len', '1024']);
+    expect(added.slice(6, 8)).toEqual(['--enable-force-include-usage', '--enable-prompt-tokens-details']);
+    expect(added.slice(8)).toEqual(['--uds', '/run/x.sock']);
   });
 
   it('leaves alone what the file gives or forbids', () => {
@@ -26,6 +27,7 @@ describe('what vLLM is started with', () => {
       'serve',
       'm',
       '--served_model_name=small',
+      '--max-model-len=2048',
       '--no-enable-prompt-tokens-details',
       '--uds={socket}',
     ];
@@ -118,7 +120,17 @@ describe('the hash of a spec', () => {
   it('stays with prices, times and the rest of the gateway’s environment', () => {
     const { driver } = base;
     if (driver.type !== 'process') throw new Error('a process was expected');
-    const same = { ...base, contextLength: 1, driver: { ...driver, idleMs: 1 } };
+    const same = { ...base, pricing: null, driver: { ...driver, idleMs: 1 } };
     expect(processSpecHash(same, { T: '1', PATH: '/x' })).toBe(processSpecHash(base, { T: '1' }));
+  });
+
+  it('changes with context_length, unless the command gives --max-model-len', () => {
+    for (const [definition, isSame] of [
+      [vllm(['vllm', 'serve', 'm']), false],
+      [vllm(['vllm', 'serve', 'm', '--max-model-len=9K']), true],
+    ] as const) {
+      const other = { ...definition, contextLength: 1 };
+      expect(processSpecHash(other, {}) === processSpecHash(definition, {})).toBe(isSame);
+    }
   });
 });

@@ -1,0 +1,18 @@
+/** Of a flag that is shortened; two letters more than its dashes begin many. */
+const shortenedCharsMin = 5;
+
+/**
+ * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value`, with underscores, or shortened:
+ * Python's argparse takes any beginning that no other flag has, and refuses the others.
+ * @returns the index of the argument and its value ('' for a switch at the end), or null
+ */
+export function findFlag(command: readonly string[], flag: string): { index: number; value: string } | null {
+  for (const [index, argument] of command.entries()) {
+    if (!argument.startsWith('--')) continue;
+    const equals = argument.indexOf('=');
+    const name = (equals === -1 ? argument : argument.slice(0, equals)).replaceAll('_', '-');
+    if (name !== flag && (name.length < shortenedCharsMin || !flag.startsWith(name))) continue;
+    return { index, value: equals === -1 ? (command[index + 1] ?? '') : argument.slice(equals + 1) };
+  }
+  return null;
+}

@@ -1,0 +1,145 @@
+import { parseImage, parseVolume } from './container-file-schema.ts';
+import type { EngineFile } from './engine-file-schema.ts';
+import { findFlag } from './find-flag.ts';
+import type { FileProblem } from './zod-problems.ts';
+
+/** Options of vLLM with which an engine could not serve, whoever starts it. Read from the parser of vLLM 0.29. */
+
+type RunFile = Exclude<EngineFile, { driver: 'external' }>;
+
+/** Options with which Headgate could not reach, read or bill the engine, and what to write instead. */
+const refusedFlags: Readonly<Record<string, string>> = {
+  '--config': 'leave it out and write the options of that file here: Headgate must see them',
+  '--tokens-only': 'leave it out: such an engine has no route for text',
+  '--skip-tokenizer-init': 'leave it out: such an engine reads no text',
+  '--middleware': 'leave it out: code between Headgate and vLLM could change what is billed',
+  '--grpc': 'leave it out: Headgate speaks HTTP',
+  '--headless': 'leave it out: Headgate needs the API server',
+};
+
+/** One replica runs on one host, behind one address that speaks plain HTTP. Each family is refused but for these. */
+const families: readonly { readonly names: RegExp; readonly but: readonly string[]; readonly why: string }[] = [
+  {
+    names: /^(--nnodes|-n|--node-rank|-r|--master-.*)$/,
+    but: [],
+    why: 'leave it out: a replica runs on one host; replicas.max runs more of them',
+  },
+  {
+    names: /^(--data-parallel-.*|-dp.+|--dp-.*)$/,
+    but: ['--data-parallel-size', '--data-parallel-size-local', '--data-parallel-backend'],
+    why: 'leave it out: a replica runs on one host, behind one address; --data-parallel-size is allowed',
+  },
+  {
+    names: /^--(enable-)?ssl-.*$/,
+    but: ['--ssl-ciphers'],
+    why: 'leave it out: Headgate speaks plain HTTP on a network of its own',
+  },
+];
+
+/** Every problem of the words that vLLM gets. @param field of the file that holds them */
+export function vllmFlagProblems(engine: RunFile, words: readonly string[], field: 'args' | 'command'): FileProblem[] {
+  return [
+    ...refusedProblems(words, refusedFlags, field),
+    ...familyProblems(words, field),
+    ...joinedArguments(words, field),
+    ...lengthProblems(engine, words, field),
+    ...adapterFlagProblems(engine, words, field),
+  ];
+}
+
+export function refusedProblems(
+  words: readonly string[],
+  refused: Readonly<Record<string, string>>,
+  field: 'args' | 'command',
+): FileProblem[] {
+  return Object.entries(refused).flatMap(([flag, why]) => {
+    const found = findFlag(words, flag);
+    return found === null ? [] : [{ path: [field, found.index], message: `${flag}: ${why}` }];
+  });
+}
+
+function familyProblems(words: readonly string[], field: string): FileProblem[] {
+  return words.flatMap((word, index) => {
+    if (!word.startsWith('-')) return [];
+    const name = (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
+    const family = families.find(({ names, but }) => names.test(name) && !but.includes(name));
+    return family === undefined ? [] : [{ path: [field, index], message: `${name}: ${family.why}` }];
+  });
+}
+
+/**
+ * Finds items that hold several words: they reach vLLM as one word, which it does not know. JSON and texts of several
+ * words are values, unless one of their words begins as an option does.
+ */
+function joinedArguments(items: readonly string[], field: string): FileProblem[] {
+  return items.flatMap((item, index) => {
+    const [first = '', ...others] = item.trim().split(/\s+/);
+    if (others.length === 0) {
+      return item === first ? [] : [{ path: [field, index], message: `white space around ${first}: leave it out` }];
+    }
+    const isOption = /^--?[A-Za-z][\w.-]*$/.test(first);
+    const [, value = first] = /^--?[A-Za-z][\w.-]*=(.*)$/s.exec(first) ?? [];
+    const isJson = /^[[{"']/.test(value);
+    // A shell's command line stands in one item.
+    const isShell = field === 'command' && !first.startsWith('-');
+    if (!isOption && (isJson || isShell || !others.some((word) => /^--[A-Za-z]/.test(word)))) return [];
+    const message =
+      others.length === 1
+        ? `two words in one item: write ${first} and its value as items of their own`
+        : `${others.length + 1} words in one item: write each as an item of its own, beginning with ${first}`;
+    return [{ path: [field, index], message }];
+  });
+}
+
+/** Tokens as vLLM reads them: `32768`, `32k` is 32,000, `32K` is 32,768. Null for anything else. */
+export function parseLength(text: string | null): number | null {
+  const match = /^(\d{1,9})(?:\.(\d+))?([kKmMgG]?)$/.exec(text ?? '');
+  if (match === null) return null;
+  const units: Readonly<Record<string, number>> = { k: 1e3, K: 1024, m: 1e6, M: 1024 ** 2, g: 1e9, G: 1024 ** 3 };
+  const length = Math.floor(Number(`${match[1] ?? ''}.${match[2] ?? '0'}`) * (units[match[3] ?? ''] ?? 1));
+  return length > 0 ? length : null;
+}
+
+/** Where the words do not give the length, Headgate gives context_length: src/core/fleet/drivers/vllm-arguments.ts. */
+function lengthProblems({ context_length: needed }: RunFile, words: readonly string[], field: string): FileProblem[] {
+  const found = findFlag(words, '--max-model-len');
+  if (found === null) return [];
+  const instead = `write ${needed} or more, or leave it out and Headgate gives ${needed}`;
+  const length = parseLength(found.value);
+  if (length !== null && length >= needed) return [];
+  const why =
+    length === null
+      ? `--max-model-len ${found.value}: it may come out below context_length`
+      : `--max-model-len ${found.value} is below context_length ${needed}: the engine would refuse what Headgate accepts`;
+  return [{ path: [field, found.index], message: `${why}; ${instead}` }];
+}
+
+function adapterFlagProblems({ lora }: RunFile, words: readonly string[], field: string): FileProblem[] {
+  const found = lora.length === 0 ? findFlag(words, '--lora-modules') : null;
+  if (found === null) return [];
+  return [{ path: [field, found.index], message: '--lora-modules: leave it out and list the adapters under lora' }];
+}
+
+type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
+
+/** Folders of model, tokenizer and adapters that no volume holds. vLLM's own images have none; others may. */
+export function unmountedProblems(engine: ContainerFile): FileProblem[] {
+  if (!/(^|\/)vllm\/vllm-[^/]+$/.test(parseImage(engine.image)?.repository ?? '')) return [];
+  const targets = engine.volumes.flatMap((volume) => parseVolume(volume)?.target.replace(/\/+$/, '') ?? []);
+  const isMounted = (path: string): boolean =>
+    targets.some((target) => path === target || path.startsWith(`${target}/`));
+  const named = [
+    { path: ['args', 0], value: engine.args[0] ?? '' },
+    ...['--model', '--tokenizer'].flatMap((flag) => {
+      const found = findFlag(engine.args, flag);
+      return found === null ? [] : [{ path: ['args', found.index], value: found.value }];
+    }),
+    ...engine.lora.map(({ path = '' }, index) => ({ path: ['lora', index, 'path'], value: path })),
+  ];
+  return named
+    .filter(({ value }) => value.startsWith('/') && !isMounted(value))
+    .map(({ path, value }) => ({
+      path,
+      message: `${value} is in no volume of this engine: add to volumes the folder of the host, as /srv/models:${value}:ro`,
+    }));
+}
