@@ -39,10 +39,10 @@ import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
 import { createPrices } from './prices.ts';
-import { createRetention, type Retention } from './retention.ts';
+import { createRetention, type RetentionRooms } from './retention.ts';
 
 /** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
-export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
+export interface Gateway extends RetentionRooms {
   readonly files: Files;
   readonly batches: Batches;
   readonly wallet: Wallet;
@@ -178,9 +178,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
     engineClient,
-    cache: retention.cache,
-    contents: retention.contents,
-    idempotency: retention.idempotency,
+    ...retention.rooms,
     parts: {
       bounds: bounds.part,
       budgetAlerts: budgetAlerts.part,

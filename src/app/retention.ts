@@ -5,20 +5,32 @@ import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
 import type { History, Metering } from '#core/metering/metering.ts';
-import { createContents, createIdempotency, type Contents, type Idempotency } from '#core/requests/requests.ts';
+import {
+  createContents,
+  createIdempotency,
+  createReceipts,
+  type Contents,
+  type Idempotency,
+  type Receipts,
+} from '#core/requests/requests.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
 /** What a gateway keeps of requests and answers, each for those who ask for it, and none of it for ever. */
 export interface Retention {
-  readonly cache: ResponseCache;
-  readonly contents: Contents;
-  readonly idempotency: Idempotency;
+  readonly rooms: RetentionRooms;
   /** Its stop writes what is still to be written. */
   readonly part: Part;
   /** To be started when the books have been: what was spooled may answer for an idempotency key. */
   readonly claims: Part;
+}
+
+export interface RetentionRooms {
+  readonly cache: ResponseCache;
+  readonly contents: Contents;
+  readonly idempotency: Idempotency;
+  readonly receipts: Receipts;
 }
 
 export interface RetentionParts {
@@ -62,6 +74,7 @@ export function createRetention(parts: RetentionParts): Retention {
     formerIds: () => coordination.formerIds(),
     isReplayed: () => metering.spooled === 0,
   });
+  const receipts = createReceipts({ db });
   metering.onUnspooled((records, isBooked) => {
     for (const { id, claim } of records) if (claim !== undefined) idempotency.unspooled(id, isBooked);
   });
@@ -70,6 +83,7 @@ export function createRetention(parts: RetentionParts): Retention {
     jobs: [
       ...usageJobs(parts),
       { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
+      { name: 'delete old receipts of changes', everyMs: cleaningMs, where: 'one', run: () => receipts.deleteOld() },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
     async stop() {
@@ -90,7 +104,7 @@ export function createRetention(parts: RetentionParts): Retention {
     // What a killed gateway of this place was running can be sent again at once, unless the books are to get it yet.
     start: () => idempotency.renew(),
   };
-  return { cache, contents, idempotency, part, claims };
+  return { rooms: { cache, contents, idempotency, receipts }, part, claims };
 }
 
 /** Months of records go some minutes after their time has come, or after the setting is made. */

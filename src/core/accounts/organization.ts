@@ -31,8 +31,6 @@ export interface Organization extends OrganizationLimits {
 }
 
 export interface NewOrganization {
-  /** A UUID; one of its own where absent. */
-  readonly id?: string;
   readonly name: string;
   /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
   readonly owner: NewOwner | null;
@@ -83,7 +81,7 @@ export async function insertOrganization(
   author: Author,
 ): Promise<OrganizationMade> {
   const { tx, audit, now } = context;
-  const fields = { id: input.id ?? uuidv7(now.getTime()), name: input.name, createdAt: now, platform: input.isFirst };
+  const fields = { id: uuidv7(now.getTime()), name: input.name, createdAt: now, platform: input.isFirst };
   const owner = input.owner ?? ownerWithoutAddress(fields.id);
   const ownerId = uuidv7(now.getTime());
   const [organization] = await tx.insert(organizations).values(fields).returning();

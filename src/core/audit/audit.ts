@@ -30,6 +30,11 @@ export type Actor = KeyActor | UserActor | SystemActor;
 export interface Author {
   readonly actor: Actor;
   readonly requestId: string | null;
+  /**
+   * Called with the id of what is created, as outsiders name it, in the transaction that creates it.
+   * @throws AppError what undoes the transaction
+   */
+  readonly created?: (tx: Transaction, targetId: string) => Promise<void>;
 }
 
 /** The gateway itself, outside of requests. */
@@ -100,6 +105,7 @@ export function createAudit({ clock }: { readonly clock: Clock }): Audit {
         after: entry.after,
         requestId: entry.author.requestId,
       });
+      if (entry.before === null) await entry.author.created?.(tx, entry.targetId);
     },
   };
 }

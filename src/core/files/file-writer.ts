@@ -2,6 +2,8 @@ import { and, eq, isNotNull } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import type { Author } from '#core/audit/audit.ts';
 import { type StoredFile, toStoredFile } from './file.ts';
 import { fileChunks, files } from './schema.ts';
 
@@ -15,6 +17,8 @@ export interface FileEnd {
   readonly filename: string;
   /** Milliseconds since the Unix epoch; what it was begun with where absent. */
   readonly expiresAtMs?: number;
+  /** Of whoever completes it: called in the transaction that does. */
+  readonly created?: Author['created'];
 }
 
 /** Writes one file, a part of its bytes in memory at a time. Until `complete` nobody sees it. */
@@ -46,12 +50,30 @@ interface WriterOptions {
 const takenForDead = (): AppError =>
   new AppError('conflict', { message: 'The file was not written on for so long that it was given up: send it again.' });
 
+const beingWritten = (id: string) => and(eq(files.id, id), isNotNull(files.writtenUntil));
+
+async function completeIn(
+  tx: Transaction,
+  { id, bytes }: Pick<FileWriter, 'id' | 'bytes'>,
+  { filename, expiresAtMs, created }: FileEnd,
+): Promise<StoredFile> {
+  const set = { filename, bytes, writtenUntil: null };
+  const [row] = await tx
+    .update(files)
+    .set(expiresAtMs === undefined ? set : { ...set, expiresAt: new Date(expiresAtMs) })
+    .where(beingWritten(id))
+    .returning();
+  if (row === undefined) throw takenForDead();
+  await created?.(tx, formatId('file', id));
+  return toStoredFile(row);
+}
+
 export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: WriterOptions): FileWriter {
   let pending: Buffer[] = [];
   let pendingBytes = 0;
   let written = 0;
   let bytes = 0;
-  const isBeingWritten = and(eq(files.id, id), isNotNull(files.writtenUntil));
+  const isBeingWritten = beingWritten(id);
 
   const renew = async (tx: Db['orm'] | Transaction): Promise<void> => {
     const writtenUntil = new Date(clock.now() + writeLeaseMs);
@@ -74,16 +96,6 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
     pending = rest.length > 0 ? [Buffer.from(rest)] : [];
     pendingBytes = rest.length;
   };
-  const completeIn = async (tx: Transaction, { filename, expiresAtMs }: FileEnd): Promise<StoredFile> => {
-    const set = { filename, bytes, writtenUntil: null };
-    const [row] = await tx
-      .update(files)
-      .set(expiresAtMs === undefined ? set : { ...set, expiresAt: new Date(expiresAtMs) })
-      .where(isBeingWritten)
-      .returning();
-    if (row === undefined) throw takenForDead();
-    return toStoredFile(row);
-  };
   return {
     id,
     createdAtMs,
@@ -102,7 +114,8 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
     renew: () => renew(db.orm),
     flush: () => flush(0),
     complete(end, tx) {
-      return tx === undefined ? db.orm.transaction((own) => completeIn(own, end)) : completeIn(tx, end);
+      const complete = (within: Transaction) => completeIn(within, { id, bytes }, end);
+      return tx === undefined ? db.orm.transaction(complete) : complete(tx);
     },
     async abort() {
       try {

@@ -25,7 +25,6 @@ import { defaultKeyLimits } from './defaults.ts';
 import { requireActiveAuthor, requireKeyQuota, requireOpen } from './key-requirements.ts';
 import { keyWithId, selectHeldKey, selectKeyIds, unusedHeld } from './held-keys.ts';
 import type { KeyEvents } from './key-events.ts';
-import { requireFirst } from './once.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import { endFormerSecret, rotateKey, type Rotation } from './rotation.ts';
 import type { Verifier } from './verifier.ts';
@@ -74,11 +73,6 @@ async function makeKey(
   author: Author,
   { held, ...options }: KeyChangesOptions & { readonly held: boolean },
 ): Promise<MadeKey> {
-  if (input.once !== undefined) {
-    // Of two that come at once, the second finds what the first has made.
-    await options.accounts.lockOrganization(context.tx, input.organizationId);
-    await requireFirst(context.tx, input.organizationId, input.once);
-  }
   const allow = held ? requireOpen : requireKeyQuota;
   const { defaultLimits } = await allow(
     context,

@@ -5,7 +5,6 @@ import type { Scope } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
-import { idOnce } from './once.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
 
 /** When a key expires: at a time, or so long after it was made. */
@@ -33,8 +32,6 @@ export interface NewKeyFields {
   readonly toggles: KeyToggles;
   /** Ids of models; null: all of the organization. */
   readonly models: readonly string[] | null;
-  /** A name of the caller's choice, under which the organization's key is made once. */
-  readonly once?: string | undefined;
 }
 
 /** What may be changed of a key; neither its scope nor its life. Absent and undefined stay as they are. */
@@ -117,7 +114,7 @@ export async function insertKey(
 ): Promise<KeyRow> {
   const { tx, now } = context;
   const row: KeyRow = {
-    id: input.once === undefined ? uuidv7(now.getTime()) : idOnce(input.organizationId, input.once),
+    id: uuidv7(now.getTime()),
     organizationId: input.organizationId,
     projectId: input.projectId,
     userId: input.userId,

@@ -1,7 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { type Db, isUniqueViolation, type Transaction } from '#base/db.ts';
-import { AppError } from '#base/errors.ts';
-import { formatId } from '#base/id.ts';
+import { type Db, type Transaction } from '#base/db.ts';
 import {
   type Accounts,
   hashPassword,
@@ -14,7 +12,6 @@ import { type Author, systemAuthor } from '#core/audit/audit.ts';
 import { firstKeyOf } from './defaults.ts';
 import { isActiveSecret } from './key-rows.ts';
 import type { KeyChanges } from './changes.ts';
-import { idOnce } from './once.ts';
 
 export interface OpenedOrganization {
   readonly organization: Organization;
@@ -43,12 +40,8 @@ export interface BootstrapResult {
 
 /** Organizations are opened whole: with what accounts, wallet and keys begin with, in one transaction. */
 export interface Organizations {
-  /**
-   * Opens an organization with an owner, the project `default`, a management key and all that joins its opening.
-   * @param once a name of the caller's choice, under which one is opened once
-   * @throws AppError conflict where one was opened under that name
-   */
-  open(name: string, author: Author, once?: string): Promise<OpenedOrganization>;
+  /** Opens an organization with an owner, the project `default`, a management key and all that joins its opening. */
+  open(name: string, author: Author): Promise<OpenedOrganization>;
   /**
    * Sets an empty database up: opens the first organization, whose owner administers the platform. Where several
    * gateways start at once a lock lets one of them do it; changes nothing where there is an organization.
@@ -92,22 +85,6 @@ async function findIgnored(db: Db, { email, password, key }: FirstStart): Promis
   return ignored.filter(([, isIgnored]) => isIgnored).map(([name]) => name);
 }
 
-/** @throws AppError conflict where there is one of this id */
-async function refusingSecond<T>(id: string | undefined, open: () => Promise<T>): Promise<T> {
-  try {
-    return await open();
-  } catch (error) {
-    if (id === undefined || !isUniqueViolation(error, 'organizations_pkey')) throw error;
-    throw new AppError('conflict', {
-      message:
-        `The organization ${formatId('org', id)} was opened with this Idempotency-Key before, and nothing was done now. ` +
-        'Its management key was in that answer alone: "POST /v1/keys" makes another one.',
-      param: 'Idempotency-Key',
-      cause: error,
-    });
-  }
-}
-
 export function createOrganizations({ db, accounts, keys }: OrganizationsOptions): Organizations {
   async function openFirst(
     tx: Transaction,
@@ -127,17 +104,12 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
   }
 
   return {
-    open(name, author, once) {
-      const id = once === undefined ? undefined : idOnce('organizations', once);
-      const input = { name, owner: null, isFirst: false, ...(id !== undefined && { id }) };
-      return refusingSecond(id, () =>
-        db.orm.transaction(async (tx) => {
-          const made = await accounts.createOrganizationIn(tx, input, author);
-          const { secret } = await keys.createIn(tx, firstKeyOf(made), author);
-          return { organization: made.organization, secret };
-        }),
-      );
-    },
+    open: (name, author) =>
+      db.orm.transaction(async (tx) => {
+        const made = await accounts.createOrganizationIn(tx, { name, owner: null, isFirst: false }, author);
+        const { secret } = await keys.createIn(tx, firstKeyOf(made), author);
+        return { organization: made.organization, secret };
+      }),
     async bootstrap(start) {
       // Hashing takes tens of milliseconds: not under the lock.
       const passwordHash = start.password === null ? null : await hashPassword(start.password);

@@ -53,3 +53,23 @@ export const idempotencyKeys = pgTable(
     index('idempotency_keys_expiry_idx').on(table.expiresAt),
   ],
 );
+
+/** What requests that carried an Idempotency-Key have created. */
+export const changeReceipts = pgTable(
+  'change_receipts',
+  {
+    /** A key or a user; text, since the gateway itself has no id. */
+    callerId: text('caller_id').notNull(),
+    /** SHA-256 of the Idempotency-Key. */
+    keyHash: bytes('key_hash').notNull(),
+    /** HMAC over method, path, query, project and body, by the Idempotency-Key: bodies may hold passwords. */
+    requestHash: bytes('request_hash').notNull(),
+    requestId: uuid('request_id').notNull(),
+    targetId: text('target_id').notNull(),
+    expiresAt: moment('expires_at').notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.callerId, table.keyHash] }),
+    index('change_receipts_expiry_idx').on(table.expiresAt),
+  ],
+);

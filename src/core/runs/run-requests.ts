@@ -16,8 +16,6 @@ export interface ApplyRequest {
   readonly inputs: Readonly<Record<string, unknown>>;
   /** Who may use its web address, if it gets one. */
   readonly access: RunAccess;
-  /** A name of the caller's choice, under which the cluster has one run. */
-  readonly once?: string | undefined;
   readonly author: Author;
 }
 

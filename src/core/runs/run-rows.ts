@@ -160,8 +160,6 @@ export interface NewRun {
   readonly operation: RunOperation;
   readonly access: RunAccess;
   readonly retryOf: string | null;
-  /** A name of the caller's choice, under which the cluster has one run; null for none. */
-  readonly once: string | null;
   readonly author: Author;
 }
 
@@ -199,8 +197,7 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
 }
 
 /**
- * The run that somebody asks for once more: of the same name, or the same removal or retry while it waits or runs. The
- * caller holds the lock of the cluster's runs.
+ * The run that somebody asks for once more: the same removal or retry while it waits or runs. The caller holds the lock of the cluster's runs.
  */
 async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
   const unfinished = sql`status in (${sql.join(
@@ -212,8 +209,7 @@ async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
     ? sql`installation_id = ${run.installationId} and operation = 'destroy' and ${unfinished}`
     : sql`retry_of = ${run.retryOf}::uuid and operation <> 'destroy' and ${unfinished}`;
   const [found] = await tx.execute<{ id: string }>(sql`
-    select id from runs where cluster_id = ${run.clusterId} and (once = ${run.once}::text or (${same}))
-    order by once is not distinct from ${run.once}::text desc, id desc limit 1`);
+    select id from runs where cluster_id = ${run.clusterId} and ${same} order by id desc limit 1`);
   return found?.id ?? null;
 }
 
@@ -245,9 +241,9 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, once, created_by_user, created_by_key, created_at)
+      retry_of, created_by_user, created_by_key, created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
-      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.once}, ${userIdOf(run.author.actor)},
+      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)},
       ${keyIdOf(run.author.actor)}, clock_timestamp())`);
   return { id, isNew: true };
 }

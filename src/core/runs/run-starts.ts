@@ -12,11 +12,10 @@ export interface Starts {
   /**
    * The same version and inputs again, of a run that has ended without success; the retry that is under way, where there
    * is one.
-   * @param once a name of the caller's choice, under which the cluster has one run
    */
-  retry(runId: string, author: Author, once?: string): Promise<StartResult>;
+  retry(runId: string, author: Author): Promise<StartResult>;
   /** Removes what the installation of a run has made, whichever of its runs is named; that under way, where there is one. */
-  destroy(runId: string, author: Author, once?: string): Promise<StartResult>;
+  destroy(runId: string, author: Author): Promise<StartResult>;
 }
 
 export interface StartsParts {
@@ -36,7 +35,6 @@ class ClusterMovedError extends Error {}
 interface Again {
   readonly runId: string;
   readonly author: Author;
-  readonly once: string | null;
 }
 
 const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
@@ -45,7 +43,7 @@ const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'C
 export function createStarts(parts: StartsParts): Starts {
   const { db, sealer, sources, find } = parts;
 
-  async function again({ runId, author, once }: Again, operation: 'destroy' | null): Promise<StartResult> {
+  async function again({ runId, author }: Again, operation: 'destroy' | null): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
     const may = operation === null ? retryable : destroyable;
@@ -58,7 +56,7 @@ export function createStarts(parts: StartsParts): Starts {
     if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
-    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author, once };
+    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };
     return begin(parts, request, inputs);
   }
 
@@ -69,14 +67,10 @@ export function createStarts(parts: StartsParts): Starts {
   }
 
   return {
-    apply: ({ inputs, once = null, ...request }) =>
-      begin(
-        parts,
-        { ...request, once, operation: 'apply', retryOf: null },
-        Buffer.from(JSON.stringify(inputs), 'utf8'),
-      ),
-    retry: (runId, author, once) => again({ runId, author, once: once ?? null }, null),
-    destroy: (runId, author, once) => again({ runId, author, once: once ?? null }, 'destroy'),
+    apply: ({ inputs, ...request }) =>
+      begin(parts, { ...request, operation: 'apply', retryOf: null }, Buffer.from(JSON.stringify(inputs), 'utf8')),
+    retry: (runId, author) => again({ runId, author }, null),
+    destroy: (runId, author) => again({ runId, author }, 'destroy'),
   };
 }
 

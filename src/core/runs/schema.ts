@@ -65,7 +65,7 @@ export const runs = pgTable(
     inputs: bytes('inputs').notNull(),
     /** The run that it repeats. */
     retryOf: uuid('retry_of'),
-    /** A name of the caller's choice, under which the cluster has one run. */
+    /** Only the version before writes it, while gateways are replaced one after the other: a later migration drops it. */
     once: text('once'),
     /** Of a user or a key; null for the gateway itself. */
     createdByUser: uuid('created_by_user'),

@@ -14,7 +14,7 @@ import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/ke
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Batches } from '#core/batches/batches.ts';
 import type { Files } from '#core/files/files.ts';
-import type { Contents } from '#core/requests/requests.ts';
+import type { Contents, Receipts } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
@@ -44,6 +44,7 @@ import { registerFileRoutes } from './files.ts';
 import { registerInvitationRoutes } from './invitations.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
+import { createOnceGuards, createReadAgain } from './once.ts';
 import { registerOrganizationReportRoute } from './organization-report.ts';
 import { absentOf, registerOrganizationAbsentRoutes } from './organization-absent.ts';
 import { registerOrganizationKeyRoutes } from './organization-keys.ts';
@@ -93,6 +94,7 @@ export interface ApiOptions {
   /** What statements are signed with; null: they are not. */
   readonly signer: Signer | null;
   readonly contents: Contents;
+  readonly receipts: Receipts;
   readonly files: Files;
   readonly batches: Batches;
   readonly wallet: Wallet;
@@ -124,7 +126,8 @@ export interface ApiOptions {
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
-  const parts = { ...options, guards: createGuards(options) };
+  const onceGuards = createOnceGuards(options.receipts, createReadAgain(app));
+  const parts = { ...options, guards: createGuards({ ...options, onceGuards }) };
   app.use(requestId);
   for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log, absentOf);

@@ -20,11 +20,12 @@ import {
   smallJsonBody,
   ValidationError,
 } from '#edge/http/http.ts';
+import type { OnceGuards } from './once.ts';
 import { notFound, requireId } from './schemas.ts';
 import { type AnswerTime, answerInTime } from './answer-in-time.ts';
 
 /** What stands before a route. `may` puts `caller` into the context. */
-export interface Guards {
+export interface Guards extends OnceGuards {
   /**
    * Who may do this, by the table of roles: of the whole organization, or, where `least` says so, of what is his own.
    * Puts `extent` into the context too.
@@ -78,6 +79,7 @@ export interface GuardParts {
   readonly showLimits: ShowLimits;
   readonly shares: BodyShares;
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
+  readonly onceGuards: OnceGuards;
 }
 
 /** Requests of one caller, or of one address where nobody need say who calls. */
@@ -156,7 +158,8 @@ function organizationOf(accounts: GuardParts['accounts']): Guards['organizationO
   };
 }
 
-export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
+export function createGuards(parts: GuardParts): Guards {
+  const { authenticator, accounts, addressOf, showLimits, shares, limits, onceGuards } = parts;
   const { takeTurn, takeOpenTurn } = createTurnTaking();
   /** Of the changes that run. */
   const times = new WeakMap<HttpContext, AnswerTime>();
@@ -195,6 +198,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
     };
   };
   return {
+    ...onceGuards,
     may: guard,
     async stayOpen(context, action) {
       await takeOpenTurn(context, callerId(context.get('caller')));

@@ -5,6 +5,7 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import { onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -147,8 +148,8 @@ function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
       'As requests of the service tier `flex`, at its price, for the key that makes the batch. All lines are for one ' +
       'model.',
     security: bearerSecurity,
-    middleware: [guards.may('files', 'own'), guards.jsonBody],
-    request: { query: z.strictObject(organizationQuery), body: jsonRequest(newBatchSchema) },
+    middleware: [guards.may('files', 'own'), guards.jsonBody, guards.once('batch', { status: 200 })],
+    request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(newBatchSchema) },
     responses: { 200: jsonAnswer(batchSchema, 'The batch') },
   });
   app.openapi(route, async (context) => {

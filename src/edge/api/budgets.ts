@@ -28,6 +28,7 @@ import {
   patchBudgetSchema,
 } from './budget-schemas.ts';
 import { cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, requireId, toUnixSeconds } from './schemas.ts';
 import { keysSeen } from './usage-summary.ts';
 
@@ -90,9 +91,10 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     path: collection,
     ...shared,
     summary: 'Make a budget; every gateway goes by it when this is answered',
-    middleware: [guards.may('budgets'), guards.smallJsonBody],
+    middleware: [guards.may('budgets'), guards.smallJsonBody, guards.once('budget', { status: 201 })],
     request: {
       query: z.strictObject({ organization_id: budgetQuery.shape.organization_id }),
+      headers: onceHeaders,
       body: jsonRequest(createBudgetSchema),
     },
     responses: { 201: jsonAnswer(budgetSchema, 'The budget') },

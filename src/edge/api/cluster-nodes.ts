@@ -7,6 +7,7 @@ import type { Guards } from './auth.ts';
 import { operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
 import { toEventAnswer, toNodeAnswer } from './cluster-answers.ts';
 import { eventResultSchema, newNodeSchema, nodeEventSchema, nodeSchema, patchNodeSchema } from './cluster-schemas.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
 
 /** Nodes of a cluster, and what happens to them. A node is named by its id or by its name. */
@@ -18,6 +19,7 @@ export interface ClusterNodeRoutesParts {
   readonly announceAddresses: () => Promise<void>;
 }
 
+const isListed = { instead: 'GET /v1/clusters/{id} has it among its nodes.' };
 const tags = ['Clusters'];
 const path = '/v1/clusters/{id}/nodes';
 const clusterParams = z.object({ id: idText('cluster') });
@@ -72,8 +74,13 @@ function registerAddition(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPa
     tags,
     summary: 'Add a node to a cluster',
     security: bearerSecurity,
-    middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), guards.jsonBody],
-    request: { params: clusterParams, body: jsonRequest(newNodeSchema) },
+    middleware: [
+      guards.may('clusters.read'),
+      operatorOfCluster(clusters),
+      guards.jsonBody,
+      guards.once('node', isListed),
+    ],
+    request: { params: clusterParams, headers: onceHeaders, body: jsonRequest(newNodeSchema) },
     responses: { 201: jsonAnswer(nodeSchema, 'The node') },
   });
   app.openapi(route, async (context) => {

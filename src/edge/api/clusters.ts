@@ -17,6 +17,7 @@ import {
   rotateSchema,
 } from './cluster-schemas.ts';
 import { pageOf, pageQuery, toPage } from './pages.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
 
 /** Clusters: machines of an organization that stacks run on and that hours are counted of. */
@@ -90,8 +91,8 @@ function registerCreation(app: ApiApp, { guards, clusters, exposures }: ClusterR
     tags,
     summary: 'Make a cluster of an organization',
     security: bearerSecurity,
-    middleware: [guards.may('clusters'), guards.jsonBody],
-    request: { body: jsonRequest(createClusterSchema) },
+    middleware: [guards.may('clusters'), guards.jsonBody, guards.once('cluster', { status: 201 })],
+    request: { headers: onceHeaders, body: jsonRequest(createClusterSchema) },
     responses: { 201: jsonAnswer(clusterSchema, 'The cluster, with the public key for its nodes') },
   });
   app.openapi(route, async (context) => {

@@ -6,6 +6,7 @@ import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePric
 import { authorOf, type HttpContext, type Problem, ValidationError } from '#edge/http/http.ts';
 import type { Guards } from './auth.ts';
 import { pageOf, pageQuery } from './pages.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, orNull, textOrNull } from './schemas.ts';
 
 /** What rate cards and conversion rates have in common: dates, and that they are ended and followed, never edited. */
@@ -172,8 +173,8 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       method: 'post',
       path,
       summary: summaries.create,
-      middleware: [guards.may('rates'), guards.jsonBody],
-      request: { body: jsonRequest(createSchema) },
+      middleware: [guards.may('rates'), guards.jsonBody, guards.once(prefix, { instead: `GET ${path} lists it.` })],
+      request: { headers: onceHeaders, body: jsonRequest(createSchema) },
       responses: { 201: jsonAnswer(createdSchema, `The ${nouns[prefix]}`) },
     }),
     end: createRoute({

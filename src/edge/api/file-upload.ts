@@ -1,6 +1,12 @@
+import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
+import type { Author } from '#core/audit/audit.ts';
 import type { Files, FileWriter, StoredFile } from '#core/files/files.ts';
+import type { Guards } from './auth.ts';
+import { wasCreated } from './once.ts';
+import { requireId } from './schemas.ts';
 import {
+  authorOf,
   type BodyLimits,
   type BodyShares,
   type Caller,
@@ -16,6 +22,7 @@ import {
 /** A form with a file, which is written while it comes. Its fields may stand before the file or after it. */
 
 export interface FileUploadParts {
+  readonly guards: Pick<Guards, 'createdBefore'>;
   readonly files: Files;
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
   readonly shares: BodyShares;
@@ -35,13 +42,16 @@ const keepSecondsMax = 2_592_000;
 
 const problem = (field: string, message: string): ValidationError => new ValidationError([{ field, message }]);
 
-/** @throws AppError for what is no such form, and for what may not be kept */
+/**
+ * @returns the file of an earlier request where this one repeats it
+ * @throws AppError for what is no such form, and for what may not be kept
+ */
 export async function receiveFile(
   parts: FileUploadParts,
   context: HttpContext,
   organizationId: string,
 ): Promise<StoredFile> {
-  const { files, shares, limits } = parts;
+  const { files, shares, limits, guards } = parts;
   const contentType = context.req.header('content-type') ?? '';
   if (contentType.split(';')[0]?.trim().toLowerCase() !== 'multipart/form-data') {
     throw new AppError('unsupported_media_type', { message: 'Send the file as multipart/form-data.' });
@@ -56,7 +66,12 @@ export async function receiveFile(
     hold.grow(heldBytes);
     const body = streamedBody(context.env.incoming, limits);
     await readMultipart(body, { contentType, partsMax }, (head) => upload.part(head));
-    return await upload.complete();
+    const earlier = await guards.createdBefore(context, upload.content());
+    if (earlier === null) return await upload.complete(authorOf(context));
+    await upload.abort();
+    const found = await files.get({ organizationId, keyIds: null, id: requireId('file', earlier) });
+    if (found === null) throw wasCreated('file', earlier, 'It was deleted.');
+    return found;
   } catch (error) {
     await upload.abort();
     throw error;
@@ -79,6 +94,7 @@ class Upload {
   /** Of the form; null where it does not say. */
   readonly #length: number | null;
   readonly #fields = new Map<FieldName, string>();
+  readonly #hash = createHash('sha256');
   #writer: FileWriter | null = null;
   #filename = '';
 
@@ -119,6 +135,7 @@ class Upload {
     return {
       add: async (bytes) => {
         this.#writer ??= await this.#open();
+        this.#hash.update(bytes);
         await this.#writer.add(bytes);
       },
       end: async () => void (this.#writer ??= await this.#open()),
@@ -139,7 +156,13 @@ class Upload {
     });
   }
 
-  async complete(): Promise<StoredFile> {
+  /** What makes two forms the same: the parts, whatever stands between them. */
+  content(): string {
+    const fields = [...this.#fields].map(([name, value]) => `${name}=${value}`).toSorted();
+    return JSON.stringify([...fields, this.#filename, this.#hash.digest('hex')]);
+  }
+
+  async complete({ created }: Author): Promise<StoredFile> {
     const writer = this.#writer;
     const problems: Problem[] = [];
     if (writer === null) problems.push({ field: 'file', message: 'is missing' });
@@ -149,7 +172,7 @@ class Upload {
     const keepSeconds = readKeepSeconds(this.#fields);
     await writer.flush();
     const expiresAtMs = this.#parts.files.expiryOf(writer.createdAtMs, keepSeconds);
-    return writer.complete({ filename: this.#filename, expiresAtMs });
+    return writer.complete({ filename: this.#filename, expiresAtMs, created });
   }
 
   async abort(): Promise<void> {

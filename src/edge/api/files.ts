@@ -6,6 +6,7 @@ import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
 import { type FileUploadParts, receiveFile } from './file-upload.ts';
+import { onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -115,10 +116,11 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
     tags,
     summary: 'Upload a file, for a batch',
     security: bearerSecurity,
-    middleware: [guards.may('files', 'own'), guards.streamedBody],
+    middleware: [guards.may('files', 'own'), guards.streamedBody, guards.onceRead('file')],
     // No schema of zod: a validator would take all of it into memory.
     request: {
       query: z.strictObject(organizationQuery),
+      headers: onceHeaders,
       body: { required: true, content: { 'multipart/form-data': { schema: form } } },
     },
     responses: { 200: jsonAnswer(fileSchema, 'The file') },

@@ -6,6 +6,7 @@ import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import { linkText } from './reset-links.ts';
+import { onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -41,6 +42,10 @@ const fields = {
 };
 const invitationSchema = z.object(fields).openapi('Invitation');
 const madeSchema = z.object({ ...fields, link: linkText }).openapi('CreatedInvitation');
+
+const anotherLink = {
+  instead: 'Its link was in that answer or in a mail: inviting the address again makes another one.',
+};
 
 const createSchema = z
   .strictObject({
@@ -99,8 +104,8 @@ function registerCreation(app: ApiApp, { guards, accounts, letters }: Invitation
       'The link is sent by mail where `HEADGATE_SMTP_URL` is set, else it is answered. It takes the place of an open ' +
       'one of the same address. The answer is the same for addresses with an account and without.',
     security: bearerSecurity,
-    middleware: [guards.may('users.manage'), guards.smallJsonBody],
-    request: { query: z.strictObject(organizationQuery), body: jsonRequest(createSchema) },
+    middleware: [guards.may('users.manage'), guards.smallJsonBody, guards.once('inv', anotherLink)],
+    request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(madeSchema, 'The invitation') },
   });
   app.openapi(create, async (context) => {

@@ -29,12 +29,12 @@ import {
   rotateKeySchema,
 } from './key-schemas.ts';
 import { type KeyAccounts, ownerOf } from './key-owner.ts';
+import { anotherSecret, onceHeaders } from './once.ts';
 import { listOf, readCursor, toListPage } from './list.ts';
 import { readModelList } from './model-list.ts';
 import {
   bearerSecurity,
   jsonAnswer,
-  onceName,
   jsonRequest,
   notFound,
   organizationQuery,
@@ -57,14 +57,6 @@ const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 36
 const tags = ['Keys'];
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
-
-export const onceHeaders = z.object({
-  'idempotency-key': onceName.openapi({
-    description:
-      'Of your choice: with the same one there is one. What is sent again is 409, which names what was made, whatever ' +
-      'became of its answer.',
-  }),
-});
 
 /** A key as the API shows it. */
 function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
@@ -188,7 +180,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     tags,
     summary: 'Make an API key; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [guards.may('keys'), guards.jsonBody],
+    middleware: [guards.may('keys'), guards.jsonBody, guards.once('key', anotherSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createKeySchema) },
     responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret') },
   });
@@ -200,8 +192,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     requireConfinable(body.service_account_id !== undefined, body.confined);
     const owner = await ownerOf(body, caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
-    const once = context.req.valid('header')['idempotency-key'];
-    const input = { ...newKeyOf(body, nowMs), ...owner, organizationId, models, once };
+    const input = { ...newKeyOf(body, nowMs), ...owner, organizationId, models };
     const created = await keys.create(input, authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });

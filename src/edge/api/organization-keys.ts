@@ -9,6 +9,7 @@ import type { Guards } from './auth.ts';
 import { confinedField, isConfined } from './key-schemas.ts';
 import { type KeyAccounts, projectOf as projectOfNewKey, userOf } from './key-owner.ts';
 import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import { anotherSecret, onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -337,8 +338,8 @@ function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): voi
     tags,
     summary: 'Make a management key; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [guards.may('keys'), guards.smallJsonBody],
-    request: { query, body: jsonRequest(createAdminKey) },
+    middleware: [guards.may('keys'), guards.smallJsonBody, guards.once('key', anotherSecret)],
+    request: { query, headers: onceHeaders, body: jsonRequest(createAdminKey) },
     responses: { 200: jsonAnswer(createdAdminKeySchema, 'The key, with its secret as `value`') },
   });
   app.openapi(create, async (context) => {

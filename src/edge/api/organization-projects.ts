@@ -5,6 +5,7 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { cursorListQuery, cursorPageOf, numberedLimit, readAfter, readNumbered, toCursorPage } from './cursor-page.ts';
+import { onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -101,8 +102,8 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.may('projects'), guards.smallJsonBody],
-    request: { query, body: jsonRequest(createSchema) },
+    middleware: [guards.may('projects'), guards.smallJsonBody, guards.once('proj', { status: 200 })],
+    request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {

@@ -6,6 +6,7 @@ import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts'
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { cursorListQuery, cursorPageOf, readAfter, toCursorPage } from './cursor-page.ts';
+import { anotherSecret, onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -31,6 +32,9 @@ export interface ServiceAccountParts {
   readonly keys: Pick<Keys, 'create'>;
 }
 
+const anotherAccountKey = {
+  instead: 'The secret of its key was in that answer only: "POST …/{service_account_id}/api_keys" makes another key.',
+};
 const tags = ['Organization'];
 const collection = '/v1/organization/projects/{id}/service_accounts';
 const one = `${collection}/{account}`;
@@ -174,8 +178,8 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
     tags,
     summary: 'Make a service account with a key; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [guards.may('service_accounts'), guards.smallJsonBody],
-    request: { params: projectParams, query, body: jsonRequest(createSchema) },
+    middleware: [guards.may('service_accounts'), guards.smallJsonBody, guards.once('svc_acct', anotherAccountKey)],
+    request: { params: projectParams, query, headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 200: jsonAnswer(createdSchema, 'The service account, with the secret of its key as `value`') },
   });
   app.openapi(create, async (context) => {
@@ -248,8 +252,12 @@ function registerKeys(app: ApiApp, parts: ServiceAccountParts): void {
     tags,
     summary: 'Make another key of a service account; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [parts.guards.may('service_accounts'), parts.guards.smallJsonBody],
-    request: { params, query, body: jsonRequest(createKeySchema) },
+    middleware: [
+      parts.guards.may('service_accounts'),
+      parts.guards.smallJsonBody,
+      parts.guards.once('key', anotherSecret),
+    ],
+    request: { params, query, headers: onceHeaders, body: jsonRequest(createKeySchema) },
     responses: { 200: jsonAnswer(keySchema, 'The key, with its secret as `value`') },
   });
   app.openapi(create, async (context) => {

@@ -7,8 +7,8 @@ import type { Organizations } from '#core/keys/keys.ts';
 import { authorOf, type Caller } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { onceHeaders } from './keys.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import { onceHeaders } from './once.ts';
 import { readModelList } from './model-list.ts';
 import {
   createdSchema,
@@ -29,6 +29,7 @@ export interface OrganizationRoutesParts {
 }
 
 const tags = ['Organizations'];
+const anotherKey = { instead: 'Its management key was in that answer only: "POST /v1/keys" makes another one.' };
 const idParams = z.object({ id: idText('org') });
 
 function found(organization: Organization | null): Organization {
@@ -50,13 +51,12 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
     tags,
     summary: 'Make an organization with a project, a wallet and a management key of its own',
     security: bearerSecurity,
-    middleware: [guards.may('organizations'), guards.jsonBody],
+    middleware: [guards.may('organizations'), guards.jsonBody, guards.once('org', anotherKey)],
     request: { headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
   });
   app.openapi(route, async (context) => {
-    const once = context.req.valid('header')['idempotency-key'];
-    const opened = await organizations.open(context.req.valid('json').name, authorOf(context), once);
+    const opened = await organizations.open(context.req.valid('json').name, authorOf(context));
     return context.json({ ...toAnswer(opened.organization), management_key: opened.secret }, 201);
   });
 }

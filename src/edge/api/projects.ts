@@ -14,6 +14,7 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { pageOf, pageQuery, sortQuery, toPage } from './pages.ts';
+import { onceHeaders } from './once.ts';
 import {
   bearerSecurity,
   idText,
@@ -132,8 +133,8 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.may('projects'), guards.smallJsonBody],
-    request: { query, body: jsonRequest(createSchema) },
+    middleware: [guards.may('projects'), guards.smallJsonBody, guards.once('proj', { status: 201 })],
+    request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {

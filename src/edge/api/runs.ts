@@ -21,8 +21,9 @@ import { pageQuery, toPage } from './pages.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
 import { registerRunOpening } from './run-open.ts';
+import { onceHeaders } from './once.ts';
 import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound, onceName } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /** Stacks applied to clusters. Whoever sees a cluster sees its runs; a management key of its organization starts them. */
@@ -118,13 +119,7 @@ function changed(result: ChangeResult): Run {
   return started(result);
 }
 
-const onceHeaders = z.object({
-  'idempotency-key': onceName.openapi({
-    description:
-      'Of your choice: with the same one a cluster has one run. What is sent again is answered with that run, whatever ' +
-      'became of the first answer.',
-  }),
-});
+const asRun = { at: path, status: 202 } as const;
 
 const applySchema = z
   .strictObject({
@@ -145,7 +140,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
     tags,
     summary: 'Apply a stack to a cluster, or to one of its nodes',
     security: bearerSecurity,
-    middleware: [guards.may('runs'), guards.jsonBody],
+    middleware: [guards.may('runs'), guards.jsonBody, guards.once('run', asRun)],
     request: {
       params: z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) }),
       headers: onceHeaders,
@@ -174,7 +169,6 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       node: node ?? '',
       inputs,
       access: body.access,
-      once: context.req.valid('header')['idempotency-key'],
       author: authorOf(context),
     };
     const run = started(await runs.apply(request));
@@ -313,7 +307,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       tags,
       summary: summaries[action],
       security: bearerSecurity,
-      middleware: [guards.may('runs')],
+      middleware: [guards.may('runs'), guards.once('run', asRun)],
       request: { params: idParams, headers: onceHeaders },
       responses: { 202: jsonAnswer(runSchema, 'The new run, or the one that does it already') },
     });
@@ -322,7 +316,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       const { id } = before;
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(runs);
-      const run = started(await runs[action](id, authorOf(context), context.req.valid('header')['idempotency-key']));
+      const run = started(await runs[action](id, authorOf(context)));
       // The address of what is to go is gone when this is answered.
       await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);

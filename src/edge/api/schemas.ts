@@ -48,12 +48,6 @@ export function idText(prefix: IdPrefix) {
 }
 
 /** Of routes that are about an organization's own; see `organizationOf` of the guards. */
-/** What a caller may call a request, to have it done once. */
-export const onceName = z
-  .string()
-  .regex(/^[\x20-\x7e]{1,255}$/, 'must be 1 to 255 printable ASCII characters')
-  .optional();
-
 export const organizationQuery = {
   organization_id: idText('org')
     .optional()
@@ -92,6 +86,9 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   file: 'file',
   batch: 'batch',
 };
+
+/** What a thing is called in sentences: "API key". */
+export const nounOf = (prefix: IdPrefix): string => nouns[prefix];
 
 export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });

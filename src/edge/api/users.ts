@@ -16,6 +16,7 @@ import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { pageQuery, sortQuery, toPage } from './pages.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
 import { createSchema, putSchema, toAnswer, userPageSchema, userSchema } from './user-schemas.ts';
 
@@ -118,8 +119,8 @@ function registerCreation(app: ApiApp, { guards, accounts: { users } }: UserRout
     tags,
     summary: 'Make a user, member of the organization',
     security: bearerSecurity,
-    middleware: [guards.may('users.manage'), guards.smallJsonBody],
-    request: { query, body: jsonRequest(createSchema) },
+    middleware: [guards.may('users.manage'), guards.smallJsonBody, guards.once('user', { status: 201 })],
+    request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(userSchema, 'The user') },
   });
   app.openapi(route, async (context) => {

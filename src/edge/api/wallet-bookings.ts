@@ -8,6 +8,7 @@ import { amountText } from './amount-text.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { entrySchema, toEntry } from './ledger-schemas.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, jsonAnswer, jsonRequest, longText, nameText, notFound, organizationQuery } from './schemas.ts';
 
 export interface WalletBookingParts {
@@ -21,6 +22,9 @@ export interface WalletBookingParts {
 const organizationId = organizationQuery.organization_id;
 /** In the body or here. */
 const query = z.strictObject(organizationQuery);
+
+/** The same again books nothing. */
+const byReference = { again: true } as const;
 
 const answers = {
   200: jsonAnswer(entrySchema, 'It was booked before'),
@@ -37,9 +41,10 @@ const creditRoute = (guards: Guards) =>
       'Idempotent by `reference` within an organization: the same again answers 200 and books nothing, another amount ' +
       'under it is a 422. A closed organization gets none.',
     security: bearerSecurity,
-    middleware: [guards.may('wallet.book'), guards.jsonBody],
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('le', byReference)],
     request: {
       query,
+      headers: onceHeaders,
       body: jsonRequest(
         z.strictObject({
           organization_id: organizationId,
@@ -68,9 +73,10 @@ const adjustmentRoute = (guards: Guards) =>
       'sums. What a closed organization is paid back is taken from its balance by one with a minus; one ' +
       'that adds to it is a 409.',
     security: bearerSecurity,
-    middleware: [guards.may('wallet.book'), guards.jsonBody],
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('le', byReference)],
     request: {
       query,
+      headers: onceHeaders,
       body: jsonRequest(
         z.strictObject({
           organization_id: organizationId,

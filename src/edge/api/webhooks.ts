@@ -5,6 +5,7 @@ import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
 import {
   createSchema,
@@ -23,6 +24,9 @@ export interface WebhookRoutesParts {
   readonly alerts: Pick<Alerts, 'endpoints'>;
 }
 
+const anotherWebhookSecret = {
+  instead: 'Its secret was in that answer only: "POST /v1/webhooks/{id}/rotate" gives it another one.',
+};
 const tags = ['Webhooks'];
 const collection = '/v1/webhooks';
 const one = `${collection}/{id}`;
@@ -77,8 +81,8 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
     summary: 'Make a webhook; the answer alone holds its secret',
     description: aboutEvents,
     security: bearerSecurity,
-    middleware: [guards.may('webhooks'), guards.smallJsonBody],
-    request: { query, body: jsonRequest(createSchema) },
+    middleware: [guards.may('webhooks'), guards.smallJsonBody, guards.once('wh', anotherWebhookSecret)],
+    request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs') },
   });
   app.openapi(create, async (context) => {

@@ -28,6 +28,10 @@ export interface HttpEnv {
     extent: Extent;
     /** There on routes that change something. */
     change: Change;
+    /** There where the request carries an Idempotency-Key. */
+    created: Author['created'];
+    /** There where a body was read: what the validators of the route read. */
+    body: string | Uint8Array;
     /** Code of the error that is being answered, once there is one. */
     failureCode: ErrorCode;
     failureParam: string | null;
@@ -41,7 +45,9 @@ export type HttpContext = Context<HttpEnv>;
 
 /** The caller as the one who makes a change in this request. */
 export function authorOf(context: HttpContext): Author {
-  return { actor: context.get('caller').actor, requestId: context.get('requestId') };
+  const created = context.get('created');
+  const author = { actor: context.get('caller').actor, requestId: context.get('requestId') };
+  return created === undefined ? author : { ...author, created };
 }
 
 /** The name under which turns and shares of memory are counted: the id of the key, of the user, or `system`. */

@@ -55,6 +55,7 @@ export function createReadBody(
       const read = reader.read(bytes, contentType);
       const { method, url } = context.req;
       context.req.raw = new Request(url, { method, headers: headersOf(context, read.contentType), body: read.body });
+      context.set('body', read.body);
       await next();
     } finally {
       hold.release();

@@ -201,7 +201,7 @@ describe('a key that is asked for twice', () => {
   it.each(['', 'x'.repeat(256), 'Schlüssel'])('refuses the Idempotency-Key %j', async (value) => {
     const headers = { 'Idempotency-Key': Buffer.from(value).toString('latin1') };
     const answer = await api().ask('/v1/keys', { body: { name: 'bad' }, headers });
-    expect([...refusal(answer), answer.body.error.param]).toEqual([400, 'invalid_request_error', 'idempotency-key']);
+    expect([...refusal(answer), answer.body.error.param]).toEqual([400, 'invalid_request_error', 'Idempotency-Key']);
   });
 
   it('makes one for an Idempotency-Key of an organization, also when it is the last one that there may be', async () => {

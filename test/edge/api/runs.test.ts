@@ -121,7 +121,7 @@ describe('a run', () => {
     expect((await ask(`/v1/runs/${run.id}`, { key: mine.key })).body.status).toBe('SUPERSEDED');
   });
 
-  it('is one for an Idempotency-Key, and a removal or a retry that is asked for twice is one', async () => {
+  it('is one for an Idempotency-Key and one request, and a removal or a retry that is asked for twice is one', async () => {
     const clusterId = await cluster('once');
     const [other, body] = [await cluster('once-more'), { cluster_id: clusterId, inputs: { password: 'secret-1' } }];
     const headers = { 'idempotency-key': 'form-1' };
@@ -129,15 +129,23 @@ describe('a run', () => {
       ask('/v1/stacks/words/apply', { key: mine.key, headers, body: { ...body, cluster_id: id } });
     const [first, second] = await Promise.all([once(), once()]);
     expect([first.status, second.status, second.body.id]).toEqual([202, 202, first.body.id]);
-    expect((await once(other)).body.id).not.toBe(first.body.id);
     await ended(first.body.id);
     // What was answered, or was not, is answered again.
     expect((await once()).body).toMatchObject({ id: first.body.id, status: 'APPLIED' });
     const again = (id: string, action: string, more: object = {}) =>
       ask(`/v1/runs/${id}/${action}`, { key: mine.key, method: 'POST', ...more });
-    const removals = await Promise.all([1, 2].map(() => again(first.body.id, 'destroy', { headers })));
-    // The name is that of the apply: it stays what it was.
-    expect(removals.map(({ body: { id } }) => id)).toEqual([first.body.id, first.body.id]);
+    // The key stands for that apply: other inputs, another cluster or stack and a removal are other requests.
+    const others = [
+      once(other),
+      ask('/v1/stacks/words/apply', { key: mine.key, headers, body: { ...body, inputs: { password: 'secret-2' } } }),
+      again(first.body.id, 'destroy', { headers }),
+    ];
+    for (const answer of await Promise.all(others)) {
+      expect([answer.status, answer.body.error.code]).toEqual([422, 'UNPROCESSABLE']);
+    }
+    // Somebody else may call a request of his the same.
+    const foreign = { cluster_id: clusterId, inputs: { password: 'secret-1' } };
+    expect((await ask('/v1/stacks/words/apply', { key: theirs.key, headers, body: foreign })).status).toBe(404);
     const [one, two] = await Promise.all([1, 2].map(() => again(first.body.id, 'destroy')));
     expect(one?.body).toMatchObject({ id: two?.body.id, operation: 'destroy' });
     expect(await ended(one?.body.id)).toMatchObject({ status: 'DESTROYED' });

@@ -23,7 +23,7 @@ import { createHoldReview } from '#core/admission/admission.ts';
 import { type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createMembers, createServiceAccountSetup, createOrganizations } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
-import { createContents } from '#core/requests/requests.ts';
+import { createContents, createReceipts } from '#core/requests/requests.ts';
 import { createStacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
@@ -230,6 +230,7 @@ export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: Ro
     history,
     quarantine,
     contents,
+    receipts: createReceipts({ db }),
     files,
     batches,
   };

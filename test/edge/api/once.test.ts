@@ -1,0 +1,233 @@
+import { parseId } from '#base/id.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Answer, type AskOptions, startApi, type TestApi } from './test-api.ts';
+
+/** JSON of any shape; tests compare it. */
+type Json = ReturnType<JSON['parse']>;
+
+let api: TestApi | null = null;
+const ask = (path: string, options: AskOptions = {}): Promise<Answer> => {
+  if (api === null) throw new Error('not started');
+  return api.ask(path, options);
+};
+const started = (): TestApi => {
+  if (api === null) throw new Error('not started');
+  return api;
+};
+
+beforeAll(async () => {
+  api = await startApi({ maxActiveKeys: 50 });
+});
+
+afterAll(() => api?.stop());
+
+/** POSTs that make nothing which a repetition would make once more. */
+const createNothing = [
+  // Asking models has its own Idempotency-Key.
+  /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens|tokenize|detokenize|embeddings|rerank|score)$/,
+  // Changes of what is there: done twice they are done.
+  /\/(archive|cancel|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|reload|report)$/,
+  // A new secret or link in the place of the one before.
+  /\/(rotate|reset-link|open)$/,
+  /^\/v1\/organization\/projects\/\{id\}(\/(service_accounts\/\{account\}|rate_limits\/\{rate_limit\}))?$/,
+  // The same package again is the version that is there.
+  /^\/v1\/stacks$/,
+  // Nothing here serves them.
+  /^\/v1\/(audio|images|moderations)\b/,
+  // A delivery more.
+  /^\/v1\/webhooks\/\{id\}\/(test|deliveries\/\{delivery\}\/replay)$/,
+];
+
+interface Created {
+  readonly path: string;
+  readonly body: object;
+  readonly other: object;
+  /** Status of the first answer; a repetition gets it too, unless the answer held a secret. */
+  readonly status: number;
+  readonly secret?: boolean;
+}
+
+const name = { name: 'once' };
+const creations: readonly Created[] = [
+  { path: '/v1/keys', body: name, other: { name: 'other' }, status: 201, secret: true },
+  { path: '/v1/organizations', body: name, other: { name: 'other' }, status: 201, secret: true },
+  { path: '/v1/organization/admin_api_keys', body: name, other: { name: 'other' }, status: 200, secret: true },
+  {
+    path: '/v1/webhooks',
+    body: { url: 'https://hooks.test/a', events: ['engine.failed'] },
+    other: { url: 'https://hooks.test/b', events: ['engine.failed'] },
+    status: 201,
+    secret: true,
+  },
+  { path: '/v1/projects', body: { name: 'P' }, other: { name: 'Q' }, status: 201 },
+  { path: '/api/v1/projects', body: { name: 'R' }, other: { name: 'S' }, status: 201 },
+  { path: '/v1/organization/projects', body: { name: 'T' }, other: { name: 'U' }, status: 200 },
+  {
+    path: '/v1/users',
+    body: { email: 'a@once.test', name: 'A', password: 'correct horse battery' },
+    other: { email: 'b@once.test', name: 'B', password: 'correct horse battery' },
+    status: 201,
+  },
+  {
+    path: '/v1/invitations',
+    body: { email: 'c@once.test' },
+    other: { email: 'd@once.test' },
+    status: 201,
+    secret: true,
+  },
+  {
+    path: '/v1/budgets',
+    body: { scope: { type: 'user', id: null }, period: 'monthly', amount: '5' },
+    other: { scope: { type: 'user', id: null }, period: 'daily', amount: '5' },
+    status: 201,
+  },
+  {
+    path: '/v1/billing/rate-cards',
+    body: { hardware_profile: 'h100', gpu_hour: '1', currency: 'USD', effective_from: '2099-01-01' },
+    other: { hardware_profile: 'a100', gpu_hour: '1', currency: 'USD', effective_from: '2099-01-01' },
+    status: 201,
+    secret: true,
+  },
+];
+
+const send = (path: string, body: object | string, key: string, more: AskOptions = {}): Promise<Answer> =>
+  ask(path, { ...more, body, headers: { ...more.headers, 'idempotency-key': key } });
+
+/** Resolves when a transaction waits for another one. */
+async function waits({ sql }: TestApi['db']): Promise<void> {
+  for (;;) {
+    const [row] = await sql`select from pg_locks where not granted`;
+    if (row !== undefined) return;
+  }
+}
+
+/** What was audited of what was made. */
+async function createdOf(made: Answer): Promise<string[]> {
+  const { body } = await ask(`/v1/audit?all_organizations=true&limit=100`);
+  const [id] = /\b[a-z_]+_[0-9a-f]{32}\b/.exec(JSON.stringify(made.body.id ?? made.body)) ?? [];
+  return body.data.filter((entry: Json) => entry.target_id === id).map((entry: Json) => entry.action);
+}
+
+describe('a request that creates something', () => {
+  const isSecret = ({ secret }: Created): boolean => secret === true;
+
+  it.each(creations.filter((one) => !isSecret(one)))(
+    'to $path creates one for an Idempotency-Key, and is answered with it again',
+    async ({ path, body, status }) => {
+      const first = await send(path, body, `once ${path}`);
+      const again = await send(path, body, `once ${path}`);
+      expect([first.status, again.status, again.body.id]).toEqual([status, status, first.body.id]);
+      expect(again.headers.get('idempotent-replayed')).toBe('true');
+      expect(await createdOf(first)).toHaveLength(1);
+    },
+  );
+
+  it.each(creations.filter(isSecret))(
+    'to $path creates one for an Idempotency-Key, and returns 409 that names it, without a secret',
+    async ({ path, body, status }) => {
+      const first = await send(path, body, `once ${path}`);
+      const again = await send(path, body, `once ${path}`);
+      expect([first.status, again.status]).toEqual([status, 409]);
+      expect(again.body.error.message).toContain(first.body.id);
+      const { secret, value, link, management_key: managementKey } = first.body;
+      expect(JSON.stringify(again.body)).not.toContain(secret ?? value ?? link ?? managementKey ?? 'no secret');
+      expect(await createdOf(first)).toHaveLength(1);
+    },
+  );
+
+  it.each(creations)('to $path returns 422 for another request with the same key', async ({ path, other: sent }) => {
+    const answer = await send(path, sent, `once ${path}`);
+    expect([answer.status, answer.body.error.message]).toEqual([
+      422,
+      expect.stringContaining('stands for another request'),
+    ]);
+  });
+
+  it('declares the header, or is known to create nothing that a repetition would create again', async () => {
+    const { body } = await ask('/openapi.json');
+    const posts = Object.entries<Json>(body.paths).filter(([, { post }]) => post !== undefined);
+    const declares = ({ post }: Json): boolean =>
+      post.parameters?.some(({ name: of }: Json) => of.toLowerCase() === 'idempotency-key') === true;
+    const undecided = posts.filter(([path, operations]) => {
+      return !declares(operations) && !createNothing.some((known) => known.test(path));
+    });
+    expect(undecided.map(([path]) => path)).toEqual([]);
+    expect(posts.filter(([, operations]) => declares(operations)).length).toBeGreaterThan(20);
+  });
+
+  it('is another one for another caller', async () => {
+    const [mine, other] = [await started().organization(), await started().organization()];
+    const [one, two] = [
+      await send('/v1/projects', { name: 'Mine' }, 'k', { key: mine.key }),
+      await send('/v1/projects', { name: 'Mine' }, 'k', { key: other.key }),
+    ];
+    expect([one.status, two.status]).toEqual([201, 201]);
+    expect(one.body.id).not.toBe(two.body.id);
+  });
+
+  it('is another one a day later', async () => {
+    const first = await send('/v1/organization/projects', { name: 'Daily' }, 'daily');
+    await started().db.sql`
+      update change_receipts set expires_at = now() where target_id = ${first.body.id}`;
+    const second = await send('/v1/organization/projects', { name: 'Daily too' }, 'daily');
+    expect([second.status, second.body.id === first.body.id]).toEqual([200, false]);
+  });
+
+  it('may be sent again with the same key after a refusal', async () => {
+    expect((await send('/v1/projects', { name: '' }, 'refused')).status).toBe(400);
+    expect((await send('/v1/projects', { name: 'Mended' }, 'refused')).status).toBe(201);
+  });
+
+  it('returns 409 that names what is deleted since', async () => {
+    const budget = { scope: { type: 'user', id: null }, period: 'daily', amount: '7' };
+    const { key } = await started().organization();
+    const { body } = await send('/v1/budgets', budget, 'deleted', { key });
+    await ask(`/v1/budgets/${body.id}`, { method: 'DELETE', key });
+    const again = await send('/v1/budgets', budget, 'deleted', { key });
+    expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining(body.id)]);
+  });
+
+  it('is done once by two gateways, whose transactions meet', async () => {
+    const { db } = started();
+    const held = await db.sql.reserve();
+    await held`begin`;
+    const { id, key } = await started().organization();
+    const [own] = await held<
+      { id: string }[]
+    >`select id::text from api_keys where organization_id = ${parseId('org', id)}`;
+    await held`insert into change_receipts values (${own?.id ?? ''}, sha256('meets'), sha256('another gateway'),
+      gen_random_uuid(), 'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day')`;
+    const second = send('/v1/projects', { name: 'Meets' }, 'meets', { key });
+    await waits(db);
+    await held`commit`;
+    held.release();
+    const answer = await second;
+    expect([answer.status, answer.headers.get('retry-after')]).toEqual([409, '1']);
+    const { body } = await ask('/v1/projects?limit=100', { key });
+    expect(body.data.map((project: Json) => project.name)).not.toContain('Meets');
+  });
+});
+
+describe('an upload', () => {
+  const form = (text: string): FormData => {
+    const fields = new FormData();
+    fields.append('purpose', 'batch');
+    fields.append('file', new File([text], 'in.jsonl'));
+    return fields;
+  };
+  const upload = async (text: string): Promise<Response> => {
+    const { url, admin } = started();
+    const headers = { authorization: `Bearer ${admin}`, 'idempotency-key': 'upload' };
+    return fetch(new URL('/v1/files', url), { method: 'POST', headers, body: form(text) });
+  };
+
+  it('is one file for an Idempotency-Key, whatever separates the parts of its form', async () => {
+    const first = (await (await upload('{"a":1}\n')).json()) as Json;
+    const again = await upload('{"a":1}\n');
+    expect([again.status, again.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
+    expect(await again.json()).toEqual(first);
+    expect((await upload('{"a":2}\n')).status).toBe(422);
+    const { body } = await ask('/v1/files');
+    expect(body.data.map(({ id }: Json) => id)).toEqual([first.id]);
+  });
+});
