@@ -28,7 +28,7 @@ export interface InvitationRoutesParts {
   readonly letters: Letters;
 }
 
-const tags = ['Users'];
+const tags = ['Invitations'];
 const path = '/v1/invitations';
 
 const fields = {

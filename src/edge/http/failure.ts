@@ -30,6 +30,14 @@ export class ValidationError extends AppError {
   }
 }
 
+/** A body that cannot be read as JSON at all, which the generic API tells apart. */
+export class InvalidJsonError extends ValidationError {
+  constructor(message: string) {
+    super([{ field: 'body', message }]);
+    this.name = 'InvalidJsonError';
+  }
+}
+
 /** What any thrown value means to the outside. Texts of unknown errors stay inside, as the cause. */
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
@@ -77,7 +85,8 @@ const genericCodes: Readonly<Record<number, string>> = {
 export function genericEnvelope(error: AppError): {
   error: { code: string; message: string; details: readonly Problem[] };
 } {
-  const code = genericCodesOfTheirOwn[error.code] ?? genericCodes[error.status] ?? 'INTERNAL';
+  const own = error instanceof InvalidJsonError ? 'INVALID_JSON' : genericCodesOfTheirOwn[error.code];
+  const code = own ?? genericCodes[error.status] ?? 'INTERNAL';
   return { error: { code, message: error.message, details: problemsOf(error) } };
 }
 

@@ -1,5 +1,5 @@
 import { scanDocument, type ScanBounds } from '#base/json-scan.ts';
-import { ValidationError } from './failure.ts';
+import { InvalidJsonError, ValidationError } from './failure.ts';
 import { type BodyReader, wrongBody } from './read-body.ts';
 
 /** More than any of these APIs knows. */
@@ -27,7 +27,7 @@ function decode(bytes: Buffer): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch (error) {
-    if (error instanceof TypeError) throw wrongBody('is not UTF-8');
+    if (error instanceof TypeError) throw new InvalidJsonError('is not UTF-8');
     throw error;
   }
 }
@@ -39,7 +39,7 @@ function checkObject(text: string): void {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    if (error instanceof SyntaxError) throw wrongBody('is not valid JSON');
+    if (error instanceof SyntaxError) throw new InvalidJsonError('is not valid JSON');
     throw error;
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrongBody('must be a JSON object');

@@ -9,7 +9,7 @@ export type ErrorShape = 'openai' | 'anthropic' | 'generic';
 
 /** What is the same for all paths below one, those that no route answers too. */
 export interface RouteGroup {
-  /** The group has this path and all below it. */
+  /** The group has this path and all below it; `*` is one segment of it, whatever it says. */
   readonly prefix: string;
   readonly errorShape: ErrorShape;
   /** Requests count against the hour of their key, or of their address. */
@@ -26,14 +26,22 @@ const openai = { errorShape: 'openai', hourlyLimit: false } as const;
 /** What is in none of the others: health, the document and its page. */
 const remaining: RouteGroup = { prefix: '', ...openai, documented: false };
 
-/** All groups; a path belongs to the first one that has it. */
+/**
+ * All groups; a path belongs to the first one that has it. `test/edge/api/docs.test.ts` holds them against the routes:
+ * all routes of one tag have one error shape.
+ */
 export const routeGroups: readonly RouteGroup[] = [
   { prefix: '/api/v1', ...generic },
+  // OpenAI has the roles of a project beside its organization API; the hour is that of the paths around them.
+  { prefix: '/v1/projects/*/groups', ...openai, documented: true },
+  { prefix: '/v1/projects/*/roles', ...openai, documented: true },
+  { prefix: '/v1/projects/*/users', ...openai, documented: true },
   { prefix: '/v1/projects', ...generic },
   { prefix: '/v1/users', ...generic },
   { prefix: '/v1/billing', ...platform },
   { prefix: '/v1/clusters', ...platform },
   { prefix: '/v1/orgs', ...platform },
+  { prefix: '/v1/runner', ...platform },
   { prefix: '/v1/runs', ...platform },
   { prefix: '/v1/stacks', ...platform },
   { prefix: '/v1/messages', errorShape: 'anthropic', hourlyLimit: false, documented: true },
@@ -43,8 +51,12 @@ export const routeGroups: readonly RouteGroup[] = [
 
 /** @param path of a request, or of a route in whatever notation */
 export function groupOf(path: string): RouteGroup {
-  return routeGroups.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`)) ?? remaining;
+  return patterns.find(({ pattern }) => pattern.test(path))?.group ?? remaining;
 }
+
+const patterns = routeGroups.map((group) => {
+  return { group, pattern: new RegExp(`^${group.prefix.replaceAll('*', '[^/]+')}(?:/|$)`) };
+});
 
 export interface Route {
   readonly method: string;

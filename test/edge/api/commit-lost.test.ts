@@ -68,6 +68,21 @@ describe('when the answer of COMMIT is lost', () => {
     expect(body.data.map((found: { id: string }) => found.id)).toContain(made.body.id);
   });
 
+  it('returns 503 for a read while the database is away, in words that fit every route', async () => {
+    const { api, proxy } = parts();
+    const { key } = await api.organization();
+    await api.ask('/v1/keys', { key });
+    proxy.cut();
+    const paths = ['/v1/runs/run_019ab1c2d3e47f008a1b2c3d4e5f6071', '/v1/batches', '/v1/projects'];
+    const answers = await Promise.all(paths.map((path) => api.ask(path, { key })));
+    const message = 'The database cannot be reached at the moment. Try again.';
+    expect(answers.map(({ status, body }) => [status, body.error.code, body.error.message])).toEqual([
+      [503, 'UNAVAILABLE', message],
+      [503, 'database_unavailable', message],
+      [503, 'UNAVAILABLE', message],
+    ]);
+  });
+
   it('returns 503 outcome_unknown, which SDKs do not repeat, when the database stays away', async () => {
     const { proxy } = parts();
     const client = await clientOf();
