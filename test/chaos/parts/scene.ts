@@ -75,7 +75,7 @@ const commonLines = (id: string): string[] => [
   `hugging_face_id: test/${id}`,
   'task_type: chat',
   'context_length: 8192',
-  'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
+  'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40, flex_multiplier: 1 }',
   'kind: vllm',
 ];
 

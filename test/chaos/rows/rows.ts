@@ -1,6 +1,7 @@
 import type { Row } from '../row.ts';
 import { answersLostRows } from './answers-lost.ts';
 import { clockRows } from './clock.ts';
+import { creationRows } from './creations.ts';
 import { diskRows } from './disk.ts';
 import { engineRows } from './engine.ts';
 import { gatewayRows } from './gateways.ts';
@@ -22,6 +23,7 @@ export const rows: readonly Row[] = [
   ...postgresSlowRows,
   ...postgresTroubleRows,
   ...answersLostRows,
+  ...creationRows,
   ...idempotencyRows,
   ...gatewayRows,
   ...engineRows,
