@@ -30,10 +30,12 @@ export async function dbNow(tx: Transaction): Promise<Date> {
   return new Date(Number(row?.ms));
 }
 
-const auditView = ({ name, title, category, visibility, version }: Stack): AuditView => ({
+const auditView = ({ name, title, description, category, icon, visibility, version }: Stack): AuditView => ({
   name,
   title,
+  description,
   category,
+  icon,
   visibility,
   version: version.number,
   sha256: version.sha256,

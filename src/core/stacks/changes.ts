@@ -3,7 +3,7 @@ import type { Transaction } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
 import { dbNow, forbidden, mustFind, nameTaken, note, type StackChange } from './change.ts';
 import { stacks } from './schema.ts';
-import type { Stack, StackViewer, StackVisibility } from './stack.ts';
+import { isSameStack, type Stack, type StackViewer, type StackVisibility } from './stack.ts';
 import { dropDeleted, lockStacks } from './versions.ts';
 
 /** Changes what is said of a stack, and removes it. */
@@ -27,6 +27,8 @@ export async function patchStack(change: StackChange, nameOrId: string, patch: S
     if (!by.viewer.isAdmin) throw forbidden('Who sees a stack is changed by administrators of the platform alone.');
     if (await isTaken(tx, before, visibility)) throw nameTaken(before.name);
   }
+  const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
+  if (isSameStack(before, { ...before, ...given })) return before;
   // Drizzle leaves out what is undefined.
   await tx
     .update(stacks)

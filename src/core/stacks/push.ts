@@ -6,7 +6,7 @@ import type { ReadPackage } from '#core/stacks/package/package.ts';
 import { findStack } from './catalog.ts';
 import { dbNow, mustFind, nameTaken, note, type StackChange } from './change.ts';
 import { stacks, stackVersions } from './schema.ts';
-import type { Stack, StackViewer } from './stack.ts';
+import { isSameStack, type Stack, type StackViewer } from './stack.ts';
 import { dropVersions, insertVersion, lockStacks, versionsKept } from './versions.ts';
 
 /** Puts packages into the catalog. */
@@ -29,9 +29,12 @@ export interface StackContent {
 
 export interface PushedStack {
   readonly stack: Stack;
-  /** Its name was free before. */
-  readonly isNew: boolean;
+  readonly outcome: PushOutcome;
 }
+
+/** Created: the name was free before. Changed: the bytes are those of the version before, the fields are not. */
+export const pushOutcomes = ['created', 'new_version', 'changed', 'unchanged'] as const;
+export type PushOutcome = (typeof pushOutcomes)[number];
 
 /** Of one user, so that nobody fills the database. */
 const stacksPerUserMax = 50;
@@ -49,14 +52,22 @@ export async function pushStack(change: StackChange, name: string, content: Stac
   const before = await findOfName(tx, by.viewer, name);
   if (before !== null) {
     const stack = await addVersion(tx, before, content, userId);
-    await note(change, { action: 'pushed', stackId: stack.id, before, after: stack });
-    return { stack, isNew: false };
+    const outcome = outcomeOf(before, stack);
+    // The audit log says what happened: of what changes nothing it has no entry.
+    const action = outcome === 'new_version' ? 'pushed' : 'changed';
+    if (outcome !== 'unchanged') await note(change, { action, stackId: stack.id, before, after: stack });
+    return { stack, outcome };
   }
   await requireRoom(tx, by.viewer);
   const visibility = isAdmin ? 'global' : 'private';
   const stack = await insertStack(tx, { name, visibility, isBuiltin: false, ownerUserId: userId }, content);
   await note(change, { action: 'created', stackId: stack.id, before: null, after: stack });
-  return { stack, isNew: true };
+  return { stack, outcome: 'created' };
+}
+
+function outcomeOf(before: Stack, after: Stack): PushOutcome {
+  if (after.version.id !== before.version.id) return 'new_version';
+  return isSameStack(before, after) ? 'unchanged' : 'changed';
 }
 
 /** The stack that an upload of a name is a new version of; null where the name is free. @throws AppError conflict */
@@ -148,10 +159,13 @@ export async function addVersion(
     ...(category !== null && { category }),
     ...(icon !== null && { icon }),
   };
-  await tx
-    .update(stacks)
-    .set({ ...said, currentVersionId, updatedAt: now })
-    .where(eq(stacks.id, stack.id));
+  const isNewVersion = currentVersionId !== stack.version.id;
+  if (isNewVersion || !isSameStack(stack, { ...stack, ...said })) {
+    await tx
+      .update(stacks)
+      .set({ ...said, currentVersionId, updatedAt: now })
+      .where(eq(stacks.id, stack.id));
+  }
   await dropVersions(tx, stack.id, versionsKept);
   return mustFind(tx, everything, formatId('stack', stack.id));
 }

@@ -32,6 +32,12 @@ export interface Stack {
   readonly updatedAtMs: number;
 }
 
+/** Whether two states of a stack have the same fields; versions are compared by whoever asks. */
+export function isSameStack(one: Stack, other: Stack): boolean {
+  const fields = ['title', 'description', 'category', 'icon', 'visibility'] as const;
+  return fields.every((field) => one[field] === other[field]);
+}
+
 /** Who looks at the catalog. */
 export interface StackViewer {
   readonly userId: string | null;

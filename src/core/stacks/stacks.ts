@@ -43,7 +43,7 @@ export {
   toCategory,
 } from './names.ts';
 export type { Outbound } from '#base/outbound.ts';
-export type { PushedStack, StackFields } from './push.ts';
+export { type PushedStack, pushOutcomes, type StackFields } from './push.ts';
 export {
   fits,
   inputTypes,

@@ -14,6 +14,7 @@ import {
   stackVisibilities,
   titleCharsMax,
   toCategory,
+  pushOutcomes,
 } from '#core/stacks/stacks.ts';
 import { pageOf } from './pages.ts';
 import { idText, longText, nameText } from './schemas.ts';
@@ -96,6 +97,12 @@ export const stackSchema = z
     updated_at: z.iso.datetime(),
   })
   .openapi('Stack');
+
+export const pushedStackSchema = stackSchema
+  .extend({
+    outcome: z.enum(pushOutcomes).openapi({ description: 'What the upload did; `unchanged` is in no audit log' }),
+  })
+  .openapi('PushedStack');
 
 export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 

@@ -14,7 +14,7 @@ import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { pageQuery, toPage } from './pages.ts';
 import { bearerSecurity, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
-import { stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
+import { pushedStackSchema, stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
 
@@ -161,17 +161,19 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
       },
     },
     responses: {
-      200: jsonAnswer(stackSchema, 'The stack with its new version'),
-      201: jsonAnswer(stackSchema, 'The new stack'),
+      200: jsonAnswer(pushedStackSchema, 'The stack, with a new version where the package is another one'),
+      201: jsonAnswer(pushedStackSchema, 'The new stack'),
     },
   });
   app.openapi(route, async (context) => {
     const isJson = context.req.header('content-type')?.startsWith('application/json') === true;
     const body = isJson ? context.req.valid('json') : context.req.valid('form');
     const asked = 'file' in body ? await sourceOfForm(body) : sourceOfJson(body);
-    const { stack, isNew } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
+    const { stack, outcome } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
+    const isNew = outcome === 'created';
     if (isNew) context.header('location', `${path}/${stack.name}`);
-    return context.json(toStackAnswer(stack, viewerOf(context), parts.runs.mirrored()), isNew ? 201 : 200);
+    const shown = toStackAnswer(stack, viewerOf(context), parts.runs.mirrored());
+    return context.json({ ...shown, outcome }, isNew ? 201 : 200);
   });
 }
 

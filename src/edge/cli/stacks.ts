@@ -17,6 +17,8 @@ const stack = z.looseObject({
   category: z.string().nullable(),
   visibility: z.string(),
   version: z.looseObject({ number: z.number() }),
+  /** Of what was just uploaded. */
+  outcome: z.string().optional(),
   warnings: z.array(z.string()).default([]),
 });
 type Stack = z.output<typeof stack>;
@@ -119,7 +121,8 @@ async function push(context: CommandContext): Promise<number> {
   const pushed = parseAnswer(stack, answer);
   for (const warning of pushed.warnings) context.err(`headgate: ${cleanLine(warning)}\n`);
   const seen = pushed.visibility === 'global' ? 'everybody sees it' : 'its owner alone sees it';
-  context.out(context.json ? jsonText(answer) : `${pushed.name}: version ${pushed.version.number}; ${seen}\n`);
+  const version = `${pushed.outcome === 'unchanged' ? 'unchanged, ' : ''}version ${pushed.version.number}`;
+  context.out(context.json ? jsonText(answer) : `${pushed.name}: ${version}; ${seen}\n`);
   return exitCodes.ok;
 }
 

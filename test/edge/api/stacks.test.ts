@@ -140,11 +140,23 @@ describe('uploads', () => {
     const made = await upload(first, { name: 'versions', title: 'First', category: 'monitoring' }, keys.mine);
     expect(made.body).toMatchObject({ category: 'Monitoring', version: { number: 1 } });
     const again = await upload(first, { name: 'versions' }, keys.mine);
-    expect([again.status, again.body.version.number]).toEqual([200, 1]);
+    expect([again.status, again.body.version.number, again.body.outcome]).toEqual([200, 1, 'unchanged']);
+    expect(again.body.updated_at).toBe(made.body.updated_at);
+    const renamed = await upload(first, { name: 'versions', title: 'First one' }, keys.mine);
+    expect([renamed.body.version.number, renamed.body.outcome]).toEqual([1, 'changed']);
+    const back = await ask('/v1/stacks/versions', { method: 'PATCH', body: { title: 'First' }, key: keys.mine });
+    await ask('/v1/stacks/versions', { method: 'PATCH', body: { title: 'First' }, key: keys.mine });
+    expect(back.status).toBe(200);
+    const { body: audited } = await ask(`/v1/audit?target_id=${made.body.id}`, { key: keys.mine });
+    expect(audited.data.map(({ action }: { action: string }) => action)).toEqual([
+      'stack.changed',
+      'stack.changed',
+      'stack.created',
+    ]);
     const next = await upload(second, { name: 'versions', description: 'Better' }, keys.mine);
     expect([next.status, next.body]).toMatchObject([
       200,
-      { id: made.body.id, title: 'First', description: 'Better', category: 'Monitoring' },
+      { outcome: 'new_version', id: made.body.id, title: 'First', description: 'Better', category: 'Monitoring' },
     ]);
     expect(next.body.version).toMatchObject({
       number: 2,
@@ -200,7 +212,10 @@ describe('a stack', () => {
       'pack/.terraform/modules.json': '{}',
       'pack/terraform.tfstate': 'secret',
     });
-    const { body } = await upload(zip, { name: 'queue' });
+    const {
+      body: { outcome, ...body },
+    } = await upload(zip, { name: 'queue' });
+    expect(outcome).toBe('created');
     expect(body).toEqual({
       id: expect.stringMatching(/^stack_[0-9a-f]{32}$/),
       name: 'queue',

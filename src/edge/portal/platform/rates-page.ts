@@ -15,7 +15,8 @@ const path = '/portal/costs/rates';
 const pageSize = 50;
 
 const notices: Readonly<Record<string, string>> = {
-  added: 'The rate is on file. One that held until then was ended by it.',
+  added: 'The rate is on file.',
+  followed: 'The rate is on file. It ended the one that was in effect until then.',
   ended: 'The rate is ended.',
 };
 
@@ -201,10 +202,10 @@ const kinds = {
 
 export async function addRate(visit: Visit, nowMs: number, kind: Kind, form: Form): Promise<Response> {
   const { api } = kinds[kind];
-  const added = await visit.send('POST', api, bodyOf(kind, form));
+  const added = await visit.send<{ readonly follows: object | null }>('POST', api, bodyOf(kind, form));
   if (!added.ok)
     return ratesPage(visit, nowMs, { kind, form, refusal: renamed(added.refusal, (name) => fieldOf(kind, name)) });
-  return visit.context.redirect(`${path}?notice=added`, 303);
+  return visit.context.redirect(`${path}?notice=${added.body.follows === null ? 'added' : 'followed'}`, 303);
 }
 
 export async function endRate(visit: Visit, nowMs: number, id: string, form: Form): Promise<Response> {

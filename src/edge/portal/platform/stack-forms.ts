@@ -115,9 +115,9 @@ export async function uploadStack(visit: Visit, form: UploadForm): Promise<Respo
     sent.append('file', file);
     body = sent;
   }
-  const pushed = await visit.send<StackAnswer>('POST', '/v1/stacks', body);
+  const pushed = await visit.send<StackAnswer & { readonly outcome: string }>('POST', '/v1/stacks', body);
   if (!pushed.ok) return newStackPage(visit, typed, pushed.refusal);
-  return visit.context.redirect(`${stackPath(pushed.body)}?notice=${pushed.isNew ? 'made' : 'version'}`, 303);
+  return visit.context.redirect(`${stackPath(pushed.body)}?notice=${pushed.body.outcome}`, 303);
 }
 
 const visibilities = [

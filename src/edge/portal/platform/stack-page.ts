@@ -10,10 +10,13 @@ import { facts, moment } from './widgets.ts';
 
 /** One stack: what it is, what it asks for, and what may be done with it. */
 
-const notices: Readonly<Record<string, string>> = {
-  made: 'The stack is in the catalog.',
-  version: 'The stack has a new version. What runs of it keeps the one that it was applied with.',
-  saved: 'The changes are saved.',
+const notices: Readonly<Record<string, (version: number) => string>> = {
+  created: () => 'The stack is in the catalog.',
+  new_version: (version) =>
+    `The stack has a new version: ${version}. Runs keep the version that they were applied with.`,
+  changed: (version) => `The changes are saved. The package is that of version ${version}.`,
+  unchanged: (version) => `Nothing has changed: this is version ${version}.`,
+  saved: () => 'The changes are saved.',
 };
 
 export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
@@ -28,7 +31,7 @@ export function mayChange({ may, signedIn }: Visit, { visibility, owner_id: owne
 export async function stackPage(visit: Visit, name: string): Promise<Response> {
   const stack = await readStack(visit, name);
   const path = stackPath(stack);
-  const said = noticeOf(visit, notices);
+  const said = noticeOf(visit, notices)?.(stack.version.number);
   const changes = mayChange(visit, stack);
   const actions = html`${visit.may('runs') ? html`<a class="button primary" href="${path}/apply">Apply</a>` : null}
     <a class="button" href="${path}/download">Download</a>
