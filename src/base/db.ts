@@ -1,7 +1,4 @@
-import { fileURLToPath } from 'node:url';
-import { type MigrationMeta, readMigrationFiles } from 'drizzle-orm/migrator';
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
-import { migrate } from 'drizzle-orm/postgres-js/migrator';
 import postgres, { type Sql } from 'postgres';
 import { withKnownCommits } from './commits.ts';
 import { createReconnecting, type Reconnecting } from './db-socket.ts';
@@ -24,14 +21,6 @@ export interface Db {
 
 /** What a room needs of a transaction that another room began. */
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
-
-const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
-
-/** A migration with its statements, its hash, and `folderMillis`, by which migrations are ordered. */
-export type Migration = MigrationMeta;
-
-/** All that this version has, oldest first. */
-export const readMigrations = (): readonly Migration[] => readMigrationFiles({ migrationsFolder });
 
 export interface ConnectOptions {
   readonly poolMax?: number;
@@ -177,21 +166,17 @@ async function expectAnswer(sql: Sql): Promise<void> {
   }
 }
 
-/** A migration may move a table of many million rows. */
-const migrationSilenceMs = 6 * 3_600_000;
-
 /**
- * Applies the migrations that the database does not have yet. Several gateways may start at once: an advisory lock
- * lets one of them work while the others wait.
+ * Runs work on one connection without limits on its statements, where the server answers at all, and closes it.
+ * @param silenceMs how long a statement may take before its connection counts as lost
  */
-export async function migrateDb(url: string): Promise<void> {
+export async function withUnlimited<T>(url: string, silenceMs: number, run: (sql: Sql) => Promise<T>): Promise<T> {
   const { url: plain, place } = placeOf(url);
   const options = { max: 1, connect_timeout: 10, ...everyConnection };
-  const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain, migrationSilenceMs) });
+  const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain, silenceMs) });
   try {
     await expectAnswer(sql);
-    await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;
-    await migrate(drizzle(sql), { migrationsFolder });
+    return await run(sql);
   } finally {
     await sql.end({ timeout: 5 });
   }

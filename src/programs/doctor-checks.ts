@@ -6,7 +6,8 @@ import { promisify } from 'node:util';
 import { runnerSearchOf } from '#app/app.ts';
 import { type Config, ConfigError, findIdleSettings, readConfig } from '#base/config.ts';
 import { defaultDataDir } from '#base/data-dir.ts';
-import { connectDb, readMigrations, readTime, whyUnusable } from '#base/db.ts';
+import { connectDb, readTime, whyUnusable } from '#base/db.ts';
+import { compareMigrations, NewerDatabaseError } from '#base/migrations.ts';
 import { createLog } from '#base/log.ts';
 import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { connectRedis } from '#base/redis.ts';
@@ -129,6 +130,7 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
     if (number < versionMin) return [wrong(`PostgreSQL ${version} is too old`, 'take 15 or newer')];
     return [ok(`PostgreSQL ${version} answers (${kind})${await stateOf(db)}`), await compareClocks(() => readTime(db))];
   } catch (error) {
+    if (error instanceof NewerDatabaseError) return [wrong(`${variable}: ${error.what}`, error.remedy)];
     const why = whyUnusable(error) ?? (error instanceof Error ? error.message : String(error));
     return [
       wrong(
@@ -143,15 +145,11 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
 
 type Sql = ReturnType<typeof connectDb>['sql'];
 
+/** @throws NewerDatabaseError */
 async function stateOf({ sql }: { readonly sql: Sql }): Promise<string> {
-  const [there] = await sql<
-    { there: boolean }[]
-  >`select to_regclass('drizzle.__drizzle_migrations') is not null as there`;
-  if (there?.there !== true) return '; the first start of a gateway makes its tables';
-  const [row] = await sql<{ done: number }[]>`select count(*)::int as done from drizzle.__drizzle_migrations`;
-  const left = readMigrations().length - (row?.done ?? 0);
-  if (left === 0) return '';
-  return left > 0 ? `; the next start brings it to this version (${left} steps)` : '; a newer version has changed it';
+  const { missing, isNew } = await compareMigrations(sql);
+  if (isNew) return '; the first start of a gateway makes its tables';
+  return missing.length === 0 ? '' : `; the next start brings it to this version (${missing.length} steps)`;
 }
 
 async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {

@@ -20,8 +20,9 @@ import {
   makeDataDir,
   noteAddress,
 } from '#base/data-dir.ts';
-import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
+import { connectDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
+import { migrateDb } from '#base/migrations.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { readVersion } from '#base/version.ts';
 import {
@@ -90,9 +91,9 @@ async function openDatabase(config: Config, log: Log, dataDir: string, { stops }
   return server.url;
 }
 
-async function migrate(url: string, config: Config): Promise<void> {
+async function migrate(url: string, config: Config, log: Log): Promise<void> {
   try {
-    await migrateDb(url);
+    await migrateDb(url, log);
   } catch (error) {
     const reason = config.database.url === null ? null : whyUnusable(error);
     if (reason === null) throw error;
@@ -147,7 +148,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
   stopRequested.signal.throwIfAborted();
-  const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config));
+  const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config, log));
   await unlessStopRequested(life, migrated);
   const place = { config, log, dataDir, gatewayDir, databaseUrl };
   const started =

@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util';
 import type { Sql } from 'postgres';
-import { connectDb, migrateDb } from '#base/db.ts';
+import { connectDb } from '#base/db.ts';
+import { migrateDb } from '#base/migrations.ts';
 import { isUuid, parseId, uuidv7 } from '#base/id.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createCodes } from '#core/metering/codes.ts';

@@ -227,6 +227,17 @@ describe('a database that cannot be used is refused with one sentence that does 
       /^DATABASE_URL: the database cannot be used \(database "no_such_database" does not exist/,
     );
   });
+
+  it('a database that a newer version has migrated, by both versions and the migration', async () => {
+    const databaseUrl = await processes.database();
+    const db = connectDb(databaseUrl);
+    await db.sql`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
+      values ('abc', ${Date.UTC(2099, 0)}, '0099_wider_names', '9.4.0')`;
+    await db.close();
+    expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
+      /^The database is newer than this Headgate: version 9\.4\.0 has changed it, .* 0099_wider_names\. Start version 9\.4\.0/,
+    );
+  });
 });
 
 describe('a data folder', () => {

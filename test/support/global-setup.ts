@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { lockDataDir } from '#base/data-dir.ts';
-import { migrateDb } from '#base/db.ts';
+import { migrateDb } from '#base/migrations.ts';
 import { createLog } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';

@@ -1,6 +1,7 @@
 import { pipeline } from 'node:stream/promises';
 import type { ISql, TransactionSql } from 'postgres';
-import { type Db, type Migration, readMigrations, sqlStateOf } from '#base/db.ts';
+import { type Db, sqlStateOf } from '#base/db.ts';
+import { makeMigrationsTable, type Migration, noteMigration, readMigrations } from '#base/migrations.ts';
 import { BackupError } from './backup-error.ts';
 import { type BackupContent, type BackupHead, type BackupTable, type BackupTail, readBackupFile } from './format.ts';
 import { listTables, quote, readPartitions, readSequences } from './shape.ts';
@@ -80,13 +81,10 @@ function namesOf(migrations: readonly Migration[]): ReadonlySet<string> {
 }
 
 async function applyMigrations(tx: TransactionSql, migrations: readonly Migration[]): Promise<void> {
-  // As drizzle's own migrator makes and fills it.
-  await tx`create schema if not exists drizzle`;
-  await tx`create table if not exists drizzle.__drizzle_migrations (
-    id serial primary key, hash text not null, created_at bigint)`;
-  for (const { sql, hash, folderMillis } of migrations) {
-    for (const statement of sql) await tx.unsafe(statement);
-    await tx`insert into drizzle.__drizzle_migrations (hash, created_at) values (${hash}, ${folderMillis})`;
+  await makeMigrationsTable(tx);
+  for (const migration of migrations) {
+    for (const statement of migration.sql) await tx.unsafe(statement);
+    await noteMigration(tx, migration);
   }
   const tables = await listTables(tx);
   // Some fill a table with what older ones held.

@@ -1,0 +1,147 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { type MigrationMeta, readMigrationFiles } from 'drizzle-orm/migrator';
+import type { ISql, TransactionSql } from 'postgres';
+import { ConfigError } from './config-values.ts';
+import { withUnlimited } from './db.ts';
+import type { Log } from './log.ts';
+import { readVersion } from './version.ts';
+
+const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
+
+/** A migration with its statements, its hash, and `folderMillis`, by which migrations are ordered. */
+export interface Migration extends MigrationMeta {
+  /** The name of its file: "0026_project_rate_limits". */
+  readonly name: string;
+}
+
+/** Reads all migrations of this version, oldest first. */
+export function readMigrations(): readonly Migration[] {
+  const journal = JSON.parse(readFileSync(`${migrationsFolder}/meta/_journal.json`, 'utf8')) as {
+    readonly entries: readonly { readonly tag: string }[];
+  };
+  return readMigrationFiles({ migrationsFolder }).map((migration, index) => ({
+    ...migration,
+    name: journal.entries[index]?.tag ?? '',
+  }));
+}
+
+/** The database has migrations that this version does not know. */
+export class NewerDatabaseError extends ConfigError {
+  /** The problem as one clause, and what to do. */
+  readonly what: string;
+  readonly remedy: string;
+
+  constructor(version: string, names: readonly string[]) {
+    const what =
+      `the database is newer than this Headgate: version ${version} has changed it, and this is ${readVersion()}, ` +
+      `which does not know ${names.join(', ')}`;
+    const remedy = `start version ${version} or a newer one, or restore the backup from before the upgrade`;
+    super(`${capitalize(what)}. ${capitalize(remedy)}.`);
+    this.what = what;
+    this.remedy = remedy;
+  }
+}
+
+const capitalize = (text: string): string => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
+
+/** A migration may move a table of many million rows. */
+const migrationSilenceMs = 6 * 3_600_000;
+
+/**
+ * Applies the migrations that the database does not have yet, all of them or none. Several gateways may start at once:
+ * an advisory lock lets one of them work while the others wait.
+ * @throws NewerDatabaseError
+ */
+export async function migrateDb(url: string, log?: Pick<Log, 'info'>): Promise<void> {
+  await withUnlimited(url, migrationSilenceMs, async (sql) => {
+    await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;
+    const { missing, isNew } = await compareMigrations(sql);
+    if (missing.length === 0) return;
+    await sql.begin(async (tx) => {
+      await makeMigrationsTable(tx);
+      // A table that drizzle's migrator has made lacks them.
+      await tx`alter table drizzle.__drizzle_migrations
+        add column if not exists name text, add column if not exists version text`;
+      // The first start makes all tables: nobody waits for rows that are moved.
+      for (const migration of missing) await apply(tx, migration, isNew ? undefined : log);
+    });
+  });
+}
+
+/** Makes the table in which drizzle's own migrator keeps what was applied, where there is none. */
+export async function makeMigrationsTable(tx: TransactionSql): Promise<void> {
+  await tx`create schema if not exists drizzle`;
+  await tx`create table if not exists drizzle.__drizzle_migrations (
+    id serial primary key, hash text not null, created_at bigint, name text, version text)`;
+}
+
+/** Notes that a migration was applied, and by which version. */
+export async function noteMigration(tx: TransactionSql, { hash, folderMillis, name }: Migration): Promise<void> {
+  await tx`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
+    values (${hash}, ${folderMillis}, ${name}, ${readVersion()})`;
+}
+
+export interface MigrationState {
+  /** Those of this version that the database does not have yet, oldest first. */
+  readonly missing: readonly Migration[];
+  /** No version has migrated the database. */
+  readonly isNew: boolean;
+}
+
+/** Compares the migrations of this version with those of a database. @throws NewerDatabaseError */
+export async function compareMigrations(sql: ISql): Promise<MigrationState> {
+  const own = readMigrations();
+  const applied = await readApplied(sql);
+  const newestMs = own.at(-1)?.folderMillis ?? 0;
+  const unknown = applied.filter(({ atMs }) => atMs > newestMs);
+  if (unknown.length > 0) {
+    const version = unknown.findLast((row) => row.version !== null)?.version ?? (await readNewestRun(sql)) ?? 'unknown';
+    throw new NewerDatabaseError(
+      version,
+      unknown.map(({ name, atMs }) => name ?? `the migration of ${new Date(atMs).toISOString()}`),
+    );
+  }
+  const appliedMs = applied.at(-1)?.atMs ?? 0;
+  return { missing: own.filter(({ folderMillis }) => folderMillis > appliedMs), isNew: applied.length === 0 };
+}
+
+interface AppliedMigration {
+  readonly atMs: number;
+  readonly name: string | null;
+  readonly version: string | null;
+}
+
+/** Oldest first. */
+async function readApplied(sql: ISql): Promise<readonly AppliedMigration[]> {
+  const [found] = await sql`select to_regclass('drizzle.__drizzle_migrations') is not null as there`;
+  if (found?.['there'] !== true) return [];
+  // By way of JSON: a table that older versions have made has no names.
+  return sql<AppliedMigration[]>`
+    select (r->>'created_at')::float8 as "atMs", r->>'name' as name, r->>'version' as version
+    from drizzle.__drizzle_migrations m cross join lateral to_jsonb(m) as r order by m.created_at`;
+}
+
+/** The version of the gateway that has started last on the database. */
+async function readNewestRun(sql: ISql): Promise<string | null> {
+  const [found] = await sql`select to_regclass('gateway_runs') is not null as there`;
+  if (found?.['there'] !== true) return null;
+  const [row] = await sql<{ version: string }[]>`select version from gateway_runs order by started_at desc limit 1`;
+  return row?.version ?? null;
+}
+
+async function apply(tx: TransactionSql, migration: Migration, log?: Pick<Log, 'info'>): Promise<void> {
+  const { name } = migration;
+  log?.info({ migration: name }, 'the database is migrated');
+  const beganMs = performance.now();
+  let rows = 0;
+  for (const statement of migration.sql) rows += rowsOf(await tx.unsafe(statement));
+  await noteMigration(tx, migration);
+  const seconds = Number(((performance.now() - beganMs) / 1000).toFixed(3));
+  log?.info({ migration: name, rows, seconds }, 'the database was migrated');
+}
+
+/** Rows that statements have written; PostgreSQL does not count those of a DO block or of a rewritten table. */
+function rowsOf(result: { readonly command: string; readonly count: number }): number {
+  return /^(INSERT|UPDATE|DELETE|MERGE|SELECT)/.test(result.command) ? result.count : 0;
+}
