@@ -1,6 +1,5 @@
 import type { Sql } from 'postgres';
 import { uuidLowerBound } from '#base/id.ts';
-import type { KnownCodes } from '#core/metering/codes.ts';
 import type { HourPlan, Series } from './seed-plan.ts';
 
 export interface MonthPlan {
@@ -11,7 +10,7 @@ export interface MonthPlan {
 
 export interface RecordsPlan {
   readonly series: readonly Series[];
-  readonly codes: KnownCodes;
+  readonly codes: { readonly ids: ReadonlyMap<string, number>; readonly names: ReadonlyMap<string, number> };
   /** Requests of one commit. */
   readonly batch: number;
   readonly seed: number;

@@ -9,7 +9,7 @@ import { ensurePartitions } from '#core/metering/partitions.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { chargeSeeded } from './seed-ledger.ts';
 import { createRandom, drawSeries, spreadOverHours, type Series } from './seed-plan.ts';
-import { fillMonth, type MonthPlan, sumSeeded } from './seed-records.ts';
+import { fillMonth, type MonthPlan, type RecordsPlan, sumSeeded } from './seed-records.ts';
 
 /**
  * `npm run seed:usage -- --rows 10000000`: a year of history for the database of DATABASE_URL, the same for the same
@@ -101,6 +101,15 @@ function monthsOf(hours: readonly MonthPlan['hours'][number][]): MonthPlan[] {
   return [...byMonth].map(([month, own]) => ({ month, hours: own }));
 }
 
+async function readCodes(sql: Sql): Promise<RecordsPlan['codes']> {
+  const ids = await sql<{ id: string; code: number }[]>`select id::text, code from usage_ids`;
+  const names = await sql<{ name: string; code: number }[]>`select name, code from usage_names`;
+  return {
+    ids: new Map(ids.map(({ id, code }) => [id, code])),
+    names: new Map(names.map(({ name, code }) => [name, code])),
+  };
+}
+
 async function seed(sql: Sql, url: string): Promise<void> {
   const [rows, days, batch] = [whole('rows'), whole('days'), whole('batch')];
   const endMs = readEnd();
@@ -114,10 +123,11 @@ async function seed(sql: Sql, url: string): Promise<void> {
   try {
     await openWallets(wallet, series, db.orm);
     await writeNames(sql, series, startMs);
-    const codes = await createCodes(db).of({
+    await createCodes(db).ensure({
       ids: series.flatMap((one) => [one.organizationId, one.projectId, one.keyId, one.priceVersionId]),
       names: series.flatMap(({ model, endpoint }) => [model, endpoint]),
     });
+    const codes = await readCodes(sql);
     for (const plan of monthsOf(spreadOverHours(random, { rows, startMs, endMs }))) {
       await fillMonth(sql, plan, { series, codes, batch, seed: whole('seed') });
       told(`records of ${plan.month}`);

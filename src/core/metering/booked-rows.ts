@@ -1,6 +1,6 @@
+import postgres from 'postgres';
 import { uuidTimeMs } from '#base/id.ts';
 import { claimsText } from '#core/requests/requests.ts';
-import type { KnownCodes } from './codes.ts';
 import { packFacts } from './facts.ts';
 import { discardedText } from './quarantine.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
@@ -16,10 +16,42 @@ export interface WriteMoment {
   readonly commitMs: number;
 }
 
+/** A batch as `recordsText` reads it. */
+export interface BookedRows {
+  readonly rows: readonly Record<string, unknown>[];
+  /** What rows name by their places in these lists, counted from 1. */
+  readonly ids: readonly string[];
+  readonly names: readonly string[];
+}
+
+/** Rows of a batch, with each id and each name once. */
+export function toRows(records: readonly UsageRecord[], moment: WriteMoment): BookedRows {
+  const ids = new Places();
+  const names = new Places();
+  const rows = records.map((record) => toRow(record, { ids, names }, moment));
+  return { rows, ids: ids.values(), names: names.values() };
+}
+
+class Places {
+  readonly #places = new Map<string, number>();
+
+  of(value: string): number {
+    const known = this.#places.get(value);
+    if (known !== undefined) return known;
+    const place = this.#places.size + 1;
+    this.#places.set(value, place);
+    return place;
+  }
+
+  values(): readonly string[] {
+    return [...this.#places.keys()];
+  }
+}
+
 /** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
-export function toRow(
+function toRow(
   record: UsageRecord,
-  { ids, names }: KnownCodes,
+  { ids, names }: { readonly ids: Places; readonly names: Places },
   { nowMs, commitMs }: WriteMoment,
 ): Record<string, unknown> {
   const timeMs = uuidTimeMs(record.id);
@@ -27,12 +59,12 @@ export function toRow(
   return {
     id: record.id,
     organization_id: record.organizationId,
-    organization: ids.get(record.organizationId),
-    project: ids.get(record.projectId),
-    key: ids.get(record.keyId),
-    price_version: ids.get(record.priceVersionId),
-    model: names.get(record.model),
-    endpoint: names.get(record.endpoint),
+    organization_at: ids.of(record.organizationId),
+    project_at: ids.of(record.projectId),
+    key_at: ids.of(record.keyId),
+    price_version_at: ids.of(record.priceVersionId),
+    model_at: names.of(record.model),
+    endpoint_at: names.of(record.endpoint),
     stream: record.stream,
     service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
     status: record.status,
@@ -54,22 +86,12 @@ export function toRow(
     waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
     commit_ms: waitedMs === undefined ? commitMs : null,
     choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
-    fallback_for: record.fallbackFor === undefined ? null : names.get(record.fallbackFor),
+    fallback_at: record.fallbackFor === undefined ? null : names.of(record.fallbackFor),
     prompt_tokens_max: record.promptTokensMax ?? null,
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
     ...(record.endUser !== undefined && { end_user: record.endUser }),
   };
 }
-
-export const idsOf = ({ organizationId, projectId, keyId, priceVersionId }: UsageRecord): string[] => [
-  organizationId,
-  projectId,
-  keyId,
-  priceVersionId,
-];
-
-export const namesOf = ({ model, endpoint, fallbackFor }: UsageRecord): string[] =>
-  fallbackFor === undefined ? [model, endpoint] : [model, endpoint, fallbackFor];
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
@@ -102,13 +124,37 @@ const userParts = {
 };
 const withoutUsers: typeof userParts = { column: '', table: '', last: 'daily' };
 
-const textOf = (users: typeof userParts): string => `given as materialized (
-      select * from json_to_recordset($1::text::json) as t(
-        id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
-        model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
+/**
+ * Codes of the lists of ids, $3, and names, $4. One that is not there leaves a null, which `usage_requests` refuses; a
+ * fallback may be null there, so that its row has no model then.
+ */
+const codesText = `codes as materialized (
+      select array(select (select code from usage_ids where id = t.value::uuid)
+          from json_array_elements_text($3::text::json) with ordinality as t(value, place) order by place) as ids,
+        array(select (select code from usage_names where name = t.value)
+          from json_array_elements_text($4::text::json) with ordinality as t(value, place) order by place) as names
+    )`;
+const codedColumns = `c.ids[t.organization_at] as organization, c.ids[t.project_at] as project, c.ids[t.key_at] as key,
+        c.ids[t.price_version_at] as price_version, c.names[t.endpoint_at] as endpoint,
+        c.names[t.fallback_at] as fallback_for,
+        case when t.fallback_at is null or c.names[t.fallback_at] is not null then c.names[t.model_at] end as model`;
+
+/** A row of the batch named something that has no code, as the database is now; nothing was written. */
+export function isUncoded(error: unknown): boolean {
+  if (!(error instanceof postgres.PostgresError) || error.code !== '23502') return false;
+  const { table_name: table = '', column_name: column = '' } = error;
+  return table.startsWith('usage_requests') && codedNames.includes(column);
+}
+
+const codedNames = ['organization', 'project', 'key', 'price_version', 'model', 'endpoint'];
+
+const textOf = (users: typeof userParts): string => `${codesText}, given as materialized (
+      select t.*, ${codedColumns} from codes c cross join json_to_recordset($1::text::json) as t(
+        id uuid, organization_id uuid, organization_at integer, project_at integer, key_at integer,
+        price_version_at integer, model_at integer, endpoint_at integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_for integer, prompt_tokens_max bigint, known text, waited_ms double precision,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_at integer, prompt_tokens_max bigint, known text, waited_ms double precision,
         commit_ms double precision, hour timestamptz${users.column})
     ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,
@@ -152,7 +198,7 @@ const plainText = textOf(withoutUsers);
 const usersText = textOf(userParts);
 
 /**
- * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
+ * A batch, $1, with its Idempotency-Keys, $2, and what its rows name, $3 and $4, as `BookedParts`: the records, and the hourly and daily sums of those
  * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
  * one's is written off. One that an operator gave up changes nothing.
  */

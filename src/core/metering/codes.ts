@@ -2,15 +2,17 @@ import type { ISql, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 
 /**
- * Codes that take the place of ids and names in the tables of usage, four bytes each. A code is never changed nor taken
- * back, so that whoever knows it need not ask again.
+ * Gives codes to ids and names, which take their place in the tables of usage, four bytes each. Statements look codes up
+ * by id and name themselves: nobody keeps one, since a database that was restored may give it to something else.
  */
 export interface Codes {
   /**
    * Gives a code to everything that has none. Asks the database only for what it has not seen.
    * @throws the driver's error
    */
-  of(wanted: Wanted): Promise<KnownCodes>;
+  ensure(wanted: Wanted): Promise<void>;
+  /** Asks for everything again: the database may have lost what it had. */
+  forget(): void;
 }
 
 export interface Wanted {
@@ -20,19 +22,21 @@ export interface Wanted {
   readonly names: readonly string[];
 }
 
-export interface KnownCodes {
-  readonly ids: ReadonlyMap<string, number>;
-  readonly names: ReadonlyMap<string, number>;
-}
-
-/** So many of each kind are kept in memory; more are asked for again. */
-const knownMax = 100_000;
+/** So many of each kind are remembered; more are asked for again. */
+const seenMax = 100_000;
 
 export function createCodes(db: Pick<Db, 'sql'>): Codes {
   const ids = new CodeTable(db, idTable);
   const names = new CodeTable(db, nameTable);
   return {
-    of: async (wanted) => ({ ids: await ids.of(wanted.ids), names: await names.of(wanted.names) }),
+    async ensure(wanted) {
+      await ids.ensure(wanted.ids);
+      await names.ensure(wanted.names);
+    },
+    forget() {
+      ids.forget();
+      names.forget();
+    },
   };
 }
 
@@ -43,14 +47,14 @@ interface TableTexts {
 }
 
 const idTable: TableTexts = {
-  find: `select code, id::text as value from usage_ids
+  find: `select id::text as value from usage_ids
     where id = any(array(select json_array_elements_text($1::text::json)::uuid))`,
   add: `insert into usage_ids (id) select json_array_elements_text($1::text::json)::uuid as id order by id
     on conflict (id) do nothing`,
 };
 
 const nameTable: TableTexts = {
-  find: `select code, name as value from usage_names
+  find: `select name as value from usage_names
     where name = any(array(select json_array_elements_text($1::text::json)))`,
   add: `insert into usage_names (name) select json_array_elements_text($1::text::json) as name order by name
     on conflict (name) do nothing`,
@@ -59,31 +63,28 @@ const nameTable: TableTexts = {
 class CodeTable {
   readonly #db: Pick<Db, 'sql'>;
   readonly #texts: TableTexts;
-  readonly #known = new Map<string, number>();
+  #seen = new Set<string>();
 
   constructor(db: Pick<Db, 'sql'>, texts: TableTexts) {
     this.#db = db;
     this.#texts = texts;
   }
 
-  async of(values: readonly string[]): Promise<ReadonlyMap<string, number>> {
-    if (!values.some((value) => !this.#known.has(value))) return this.#known;
-    if (this.#known.size > knownMax) this.#known.clear();
-    const asked = [...new Set(values)];
-    await this.#find(asked);
-    // Looked for first: what is in conflict would use up a code.
-    const missing = asked.filter((value) => !this.#known.has(value));
-    if (missing.length > 0) {
-      await this.#db.sql.unsafe(this.#texts.add, [JSON.stringify(missing)]);
-      await this.#find(missing);
-    }
-    return this.#known;
+  forget(): void {
+    this.#seen = new Set();
   }
 
-  async #find(values: readonly string[]): Promise<void> {
-    const parameters = [JSON.stringify(values)];
-    const rows = await this.#db.sql.unsafe<{ code: number; value: string }[]>(this.#texts.find, parameters);
-    for (const { code, value } of rows) this.#known.set(value, code);
+  async ensure(values: readonly string[]): Promise<void> {
+    const asked = [...new Set(values)].filter((value) => !this.#seen.has(value));
+    if (asked.length === 0) return;
+    const { sql } = this.#db;
+    const found = await sql.unsafe<{ value: string }[]>(this.#texts.find, [JSON.stringify(asked)]);
+    // Looked for first: what is in conflict would use up a code.
+    const known = new Set(found.map(({ value }) => value));
+    const missing = asked.filter((value) => !known.has(value));
+    if (missing.length > 0) await sql.unsafe(this.#texts.add, [JSON.stringify(missing)]);
+    if (this.#seen.size > seenMax) this.#seen = new Set();
+    for (const value of asked) this.#seen.add(value);
   }
 }
 

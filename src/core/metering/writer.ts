@@ -10,8 +10,8 @@ import {
   putClaims,
 } from '#core/requests/requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
-import { idsOf, namesOf, recordsText, toRow } from './booked-rows.ts';
-import { createCodes } from './codes.ts';
+import { isUncoded, recordsText, toRows } from './booked-rows.ts';
+import { createCodes, type Wanted } from './codes.ts';
 import { isBetweenPartitions } from './partitions.ts';
 import { findDiscarded } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
@@ -50,6 +50,20 @@ export interface WriterOptions {
 type Charge = (sql: ISql, records: readonly UsageRecord[]) => Promise<void>;
 
 const nothing: ReadonlyMap<string, bigint> = new Map();
+/** Tries of a batch whose codes the database has lost: by the second they are there again. */
+const uncodedTriesMax = 3;
+
+const wantedOf = (records: readonly UsageRecord[]): Wanted => ({
+  ids: records.flatMap(({ organizationId, projectId, keyId, priceVersionId }) => [
+    organizationId,
+    projectId,
+    keyId,
+    priceVersionId,
+  ]),
+  names: records.flatMap(({ model, endpoint, fallbackFor }) =>
+    fallbackFor === undefined ? [model, endpoint] : [model, endpoint, fallbackFor],
+  ),
+});
 
 export function createWriter(options: WriterOptions): Writer {
   return new BooksWriter(options);
@@ -80,19 +94,20 @@ class BooksWriter implements Writer {
    */
   async #attempt(records: readonly UsageRecord[], run: (charge: Charge) => PromiseLike<unknown>): Promise<boolean> {
     const { clock, wallet } = this.#options;
-    const known = await this.#codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
     const claims = claimsParameter(claimsOf(records));
     const charge: Charge = async (sql, affordable) => {
       const moment = { nowMs: clock.monotonicMs(), commitMs: this.#durations.least };
-      const rows = JSON.stringify(affordable.map((record) => toRow(record, known, moment)));
-      const booked = { text: recordsText(affordable), parameters: [rows, claims] };
+      const { rows, ids, names } = toRows(affordable, moment);
+      const parameters = [JSON.stringify(rows), claims, JSON.stringify(ids), JSON.stringify(names)];
+      const booked = { text: recordsText(affordable), parameters };
       await wallet.chargeStatement(sql, {
         organizations: organizationsOf(affordable),
         now: new Date(clock.now()),
         booked,
       });
     };
-    for (;;) {
+    for (let uncoded = 0; ; ) {
+      await this.#codes.ensure(wantedOf(records));
       const beganMs = clock.monotonicMs();
       try {
         await run(charge);
@@ -100,7 +115,10 @@ class BooksWriter implements Writer {
         return true;
       } catch (error) {
         if (isUncovered(error)) return false;
-        if (!isBetweenPartitions(error)) throw error;
+        if (isUncoded(error) && uncoded < uncodedTriesMax) {
+          uncoded += 1;
+          this.#codes.forget();
+        } else if (!isBetweenPartitions(error)) throw error;
       }
     }
   }

@@ -97,6 +97,28 @@ describe('the commit of a batch', () => {
     expect(await wallet.verify(organization.id)).toMatchObject({ balanced: true });
   });
 
+  it('keeps records under their own keys and models where the database has given their codes to others', async () => {
+    const organization = await openOrganization();
+    await metering.settle({ ...recordOf(organization, Date.now()), model: 'asked', fallbackFor: 'first' });
+    const [strangerKey, strangerOrganization] = [uuidv7(), uuidv7()];
+    // As a PostgreSQL has them that went on without the last transactions of the one before.
+    await db.sql`delete from usage_requests
+      where organization = (select code from usage_ids where id = ${organization.id})`;
+    await db.sql`update usage_ids set id = ${strangerKey} where id = ${organization.keyId}`;
+    await db.sql`update usage_ids set id = ${strangerOrganization} where id = ${organization.id}`;
+    await db.sql`update usage_names set name = name || ' of a stranger' where name in ('asked', 'first')`;
+    const record = { ...recordOf(organization, Date.now()), model: 'asked', fallbackFor: 'first' };
+    await metering.settle(record);
+    expect(await metering.settle({ ...record, id: uuidv7() })).toBe('booked');
+    const rows = await db.sql`select organization_id::text, key_id::text, model, fallback_for from usage_records
+      where id = ${record.id}`;
+    expect(rows).toEqual([
+      { organization_id: organization.id, key_id: organization.keyId, model: 'asked', fallback_for: 'first' },
+    ]);
+    const ofStrangers = await db.sql`select from usage_records where organization_id = ${strangerOrganization}`;
+    expect(ofStrangers).toHaveLength(0);
+  });
+
   it('locks no wallet while it still waits for the sums', async () => {
     const organization = await openOrganization();
     await metering.settle(recordOf(organization, Date.now()));
