@@ -58,7 +58,7 @@ function admitAlone({
   audit,
 }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
   const admission = createMemoryAdmission({
-    loadBalance: (organizationId) => wallet.balance(organizationId),
+    loadBalance: (organizationId, requestIds) => metering.reports.balanceWith(organizationId, requestIds),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
     onCredit: (listener) => wallet.onCredit(listener),
     budgets,

@@ -15,6 +15,7 @@ import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
 import { type BooksPlace, openBooks } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
+import { followDatabaseChanges } from './database-change.ts';
 import { createEdges, type Edges } from './edges.ts';
 import { createEngineOperations, createReloadPart, reloadQuietly } from './engine-operations.ts';
 import { soleSlot, type WorkerSlot } from './engines.ts';
@@ -56,6 +57,8 @@ export interface App {
   readonly signInLink: SignInLink | null;
   /** Reads the engine files again, here and on the other gateways. Never rejects: what is wrong is logged. */
   reload(): Promise<void>;
+  /** Calls back when the address of the database leads to another one than at the start: this gateway must end. */
+  onExchanged(listener: () => void): void;
   /**
    * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
    * @param forceStop once it aborts, running requests are ended as if their time was over
@@ -121,6 +124,8 @@ async function startOn(
   const agreeing = createAgreementPart({ ...common, foundation, gateway });
   const { agreement } = agreeing;
   const upkeep = createUpkeep({ ...common, foundation, gateway });
+  let onExchanged = (): void => undefined;
+  followDatabaseChanges({ foundation, gateway, onExchanged: () => onExchanged() });
   const edges = createEdges({ ...common, foundation, gateway, platform, observe, agreement, upkeep });
   const bootstrap = createBootstrapPart(options, foundation, clock);
   const operating = { gateway, coordination: foundation.coordination, agreement, log };
@@ -142,6 +147,7 @@ async function startOn(
     bootstrap: bootstrap.result(),
     signInLink: bootstrap.signInLink(),
     reload: () => reloadQuietly(() => operations.reload(), log),
+    onExchanged: (listener) => void (onExchanged = listener),
     stop: (forceStop) => started.stop(forceStop),
   };
 }

@@ -15,6 +15,8 @@ export interface Bounds {
   readonly rateLimits: ProjectRateLimits;
   /** What admission asks which of them hold. */
   readonly books: Pick<AdmissionParts, 'budgets' | 'projectLimits'>;
+  /** Reads budgets and limits of projects again. */
+  readonly load: () => Promise<void>;
   readonly part: Part;
 }
 
@@ -22,15 +24,16 @@ export interface Bounds {
 export function openBounds(options: BoundsOptions, coordination: Coordination): Bounds {
   const budgetBook = createBudgetBook(options);
   const limitBook = createRateLimitBook(options);
+  const load = async (): Promise<void> => {
+    await Promise.all([budgetBook.load(), limitBook.load()]);
+  };
   const part: Part = {
     name: 'budgets and limits of projects',
     jobs: [
       { name: 'changes of budgets', everyMs: lookMs, where: 'every', run: () => budgetBook.look() },
       { name: 'changes of rate limits', everyMs: lookMs, where: 'every', run: () => limitBook.look() },
     ],
-    async start() {
-      await Promise.all([budgetBook.load(), limitBook.load()]);
-    },
+    start: load,
   };
   const toldOf = (kind: 'budgets' | 'rate limits', load: () => Promise<void>): (() => Promise<void>) => {
     coordination.onMessage(kind, load);
@@ -45,6 +48,7 @@ export function openBounds(options: BoundsOptions, coordination: Coordination): 
     budgets: createBudgets({ ...options, book: budgetBook, onChanged: budgetsChanged }),
     rateLimits: createProjectRateLimits({ ...options, book: limitBook, onChanged: limitsChanged }),
     books: { budgets: budgetBook, projectLimits: limitBook },
+    load,
     part,
   };
 }

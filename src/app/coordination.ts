@@ -35,7 +35,17 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
 export interface Coordination {
   readonly gateways: Pick<
     Gateways,
-    'id' | 'underWay' | 'placeId' | 'live' | 'tell' | 'uncleanRuns' | 'publishes' | 'published' | 'publish' | 'readLive'
+    | 'id'
+    | 'underWay'
+    | 'placeId'
+    | 'live'
+    | 'tell'
+    | 'uncleanRuns'
+    | 'publishes'
+    | 'published'
+    | 'publish'
+    | 'readLive'
+    | 'onDatabaseChange'
   >;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;

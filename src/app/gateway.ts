@@ -37,6 +37,7 @@ import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.t
 import type { Foundation } from './foundation.ts';
 import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
+import { knownIds } from './known-ids.ts';
 import type { Part } from './parts.ts';
 import { createPrices } from './prices.ts';
 import { createRetention, type RetentionRooms } from './retention.ts';
@@ -47,6 +48,8 @@ export interface Gateway extends RetentionRooms {
   readonly batches: Batches;
   readonly wallet: Wallet;
   readonly budgets: Budgets;
+  /** Reads budgets and limits of projects again. */
+  readonly loadBounds: () => Promise<void>;
   readonly budgetWatch: BudgetWatch;
   readonly rateLimits: ProjectRateLimits;
   readonly metering: Metering;
@@ -131,12 +134,11 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
   const { audit, accounts, keys, coordination } = foundation;
   const { gateways } = coordination;
-  const { leaseMs, rolloutMs } = config.process;
+  const { leaseMs, rolloutMs, staleMs } = { ...config.process, ...config.database };
   const wallet = createWallet({ db, clock, audit });
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
-  const metering = createMetering({ ...options, ...config.database, wallet });
+  const metering = createMetering({ ...options, ...config.database, wallet, ids: knownIds });
   const past = openHistory({ ...options, audit });
-  const { staleMs } = config.database;
   const common = { shared, db, clock, log, coordination, audit };
   const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
   const bounds = openBounds({ db, clock, log, audit }, coordination);
@@ -162,6 +164,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     batches: files.batches,
     wallet,
     budgets: bounds.budgets,
+    loadBounds: bounds.load,
     budgetWatch: budgetAlerts.watch,
     rateLimits: bounds.rateLimits,
     metering,

@@ -32,11 +32,13 @@ export class NewerDatabaseError extends ConfigError {
   readonly what: string;
   readonly remedy: string;
 
-  constructor(version: string, names: readonly string[]) {
+  /** @param version null where the database does not say it */
+  constructor(version: string | null, names: readonly string[]) {
+    const other = version === null ? 'a newer version' : `version ${version}`;
     const what =
-      `the database is newer than this Headgate: version ${version} has changed it, and this is ${readVersion()}, ` +
+      `the database is newer than this Headgate: ${other} has changed it, and this is ${readVersion()}, ` +
       `which does not know ${names.join(', ')}`;
-    const remedy = `start version ${version} or a newer one, or restore the backup from before the upgrade`;
+    const remedy = `start ${other}${version === null ? '' : ' or a newer one'}, or restore the backup from before the upgrade`;
     super(`${capitalize(what)}. ${capitalize(remedy)}.`);
     this.what = what;
     this.remedy = remedy;
@@ -96,7 +98,7 @@ export async function compareMigrations(sql: ISql): Promise<MigrationState> {
   const newestMs = own.at(-1)?.folderMillis ?? 0;
   const unknown = applied.filter(({ atMs }) => atMs > newestMs);
   if (unknown.length > 0) {
-    const version = unknown.findLast((row) => row.version !== null)?.version ?? (await readNewestRun(sql)) ?? 'unknown';
+    const version = unknown.findLast((row) => row.version !== null)?.version ?? null;
     throw new NewerDatabaseError(
       version,
       unknown.map(({ name, atMs }) => name ?? `the migration of ${new Date(atMs).toISOString()}`),
@@ -120,14 +122,6 @@ async function readApplied(sql: ISql): Promise<readonly AppliedMigration[]> {
   return sql<AppliedMigration[]>`
     select (r->>'created_at')::float8 as "atMs", r->>'name' as name, r->>'version' as version
     from drizzle.__drizzle_migrations m cross join lateral to_jsonb(m) as r order by m.created_at`;
-}
-
-/** The version of the gateway that has started last on the database. */
-async function readNewestRun(sql: ISql): Promise<string | null> {
-  const [found] = await sql`select to_regclass('gateway_runs') is not null as there`;
-  if (found?.['there'] !== true) return null;
-  const [row] = await sql<{ version: string }[]>`select version from gateway_runs order by started_at desc limit 1`;
-  return row?.version ?? null;
 }
 
 async function apply(tx: TransactionSql, migration: Migration, log?: Pick<Log, 'info'>): Promise<void> {

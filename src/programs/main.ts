@@ -187,6 +187,11 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   const app = await withPatience(patienceOf(place.config, place.log, life), attempt);
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
+  app.onExchanged(() => {
+    place.log.fatal({}, 'this gateway stops; its next start goes by the database that is there now');
+    life.failed = true;
+    life.stopRequested.abort();
+  });
   return app;
 }
 

@@ -58,14 +58,12 @@ describe('a database that a newer version has migrated', () => {
     );
   });
 
-  it('is refused by the version that ran on it last where its migrations bear no names', async () => {
+  it('is refused by the moments of migrations that bear no names', async () => {
     const { url, sql } = await openDatabase();
     await sql`alter table drizzle.__drizzle_migrations drop column name, drop column version`;
     await sql`insert into drizzle.__drizzle_migrations (hash, created_at) values ('abc', ${newest + 1})`;
-    await sql`insert into gateway_runs (id, place_id, host, slot, version, started_at, last_seen_at)
-      values (gen_random_uuid(), gen_random_uuid(), 'a', 0, '9.4.0', now(), now())`;
     const [name] = [new Date(newest + 1).toISOString()];
-    await expect(migrate(url)).rejects.toThrow(`version 9.4.0 has changed it`);
+    await expect(migrate(url)).rejects.toThrow('a newer version has changed it');
     await expect(migrate(url)).rejects.toThrow(`does not know the migration of ${name}`);
   });
 });

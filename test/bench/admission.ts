@@ -69,7 +69,7 @@ const log = createLog('error');
 
 function inMemory(): Admission {
   return createMemoryAdmission({
-    loadBalance: () => Promise.resolve(balancePicoUsd),
+    loadBalance: () => Promise.resolve({ balancePicoUsd, charged: [] }),
     loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
     onCredit: () => undefined,
     budgets,

@@ -124,7 +124,8 @@ async function seed(sql: Sql, url: string): Promise<void> {
     await openWallets(wallet, series, db.orm);
     await writeNames(sql, series, startMs);
     await createCodes(db).ensure({
-      ids: series.flatMap((one) => [one.organizationId, one.projectId, one.keyId, one.priceVersionId]),
+      owners: series,
+      ids: series.map(({ priceVersionId }) => priceVersionId),
       names: series.flatMap(({ model, endpoint }) => [model, endpoint]),
     });
     const codes = await readCodes(sql);

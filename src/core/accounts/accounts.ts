@@ -94,6 +94,8 @@ export interface Accounts {
    * @throws AppError database_unavailable for a project that is not known yet while Postgres is away, and then for all
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
+  /** Has every project read again when it is found next: PostgreSQL's history may have gone back. */
+  forgetProjects(): void;
   /**
    * An organization with its owner and the project `default`, then all that joins its opening, in a transaction of the
    * caller.
@@ -185,6 +187,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
   const projects = createProjects({ ...options, end });
   return {
     findProject: projects.find,
+    forgetProjects: projects.forget,
     async createOrganizationIn(tx, input, author) {
       const made = await insertOrganization(inside(tx), input, author);
       for (const join of joining) await join(tx, { ...made, isFirst: input.isFirst, author });

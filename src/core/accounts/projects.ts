@@ -31,6 +31,8 @@ export interface Projects {
   readonly list: (view: ProjectView, paging: Paging<ProjectSort>) => Promise<ProjectPage>;
   readonly create: (input: NewProject, author: Author) => Promise<Project>;
   readonly patch: (ref: ProjectRef, patch: ProjectPatch, author: Author) => Promise<Project | null>;
+  /** Forgets every project that `find` has read. */
+  readonly forget: () => void;
 }
 
 export interface ProjectsOptions {
@@ -169,6 +171,11 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
       if (!(project instanceof Promise)) return ofOrganization(project, organizationId);
       return project.then((found) => ofOrganization(found, organizationId));
     },
+    forget: () =>
+      cache.updateWhere(
+        () => true,
+        () => null,
+      ),
     list: (view, paging) => listProjects(db, view, paging),
     create: (input, author) =>
       refusingTakenNames(input.name, () =>

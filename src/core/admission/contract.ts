@@ -41,6 +41,8 @@ export interface Admission {
   settle(requestId: string, used: Settlement): void;
   /** The same for a request that an earlier run admitted; does nothing where nothing is held for it. */
   settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void;
+  /** Has everything that the books said read again, before anything else is decided: their history may have gone back. */
+  forgetBooks(): Promise<void> | void;
   /** The limits of a key as they stand, without counting anything. */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
   /**

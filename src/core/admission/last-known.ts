@@ -60,6 +60,11 @@ export class LastKnown {
   readonly #models = new Map<string, ModelWords>();
   readonly #revoked = new Map<string, true>();
 
+  /** Forgets everything: the books that Redis had read may have gone back. */
+  forget(): void {
+    for (const words of [this.#wallets, this.#uses, this.#budgets, this.#models, this.#revoked]) words.clear();
+  }
+
   /** Words are understood when they are needed: these are called with every admission. */
   walletSaid(organizationId: string, said: { word: string; ownMicroUsd: bigint; heardMs: number }): void {
     const wallet = this.#wallets.get(organizationId);

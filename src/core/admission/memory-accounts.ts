@@ -7,13 +7,22 @@ export interface Account {
   loadedMs: number;
   balancePicoUsd: bigint;
   heldMicroUsd: bigint;
+  /** Nothing that is known of it is good any more: the books are asked whatever is held on it. */
+  isForgotten: boolean;
   /** Counts settlements and credits: what is read of the books while one happens may hold it or not. */
   changes: number;
 }
 
+/** Reads an organization's balance from the books, in pico-dollars, and which of these requests it was charged for. */
+export type LoadBalance = (
+  organizationId: string,
+  requestIds: readonly string[],
+) => Promise<{ readonly balancePicoUsd: bigint; readonly charged: readonly string[] }>;
+
 export interface MemoryAccountsOptions {
-  /** Reads an organization's balance from the books, in pico-dollars. */
-  readonly loadBalance: (organizationId: string) => Promise<bigint>;
+  readonly loadBalance: LoadBalance;
+  /** Requests that run here, or wait to be booked, and hold something on an account. */
+  readonly holdsOf: (account: Account) => ReadonlyMap<string, { isCharged: boolean }>;
   readonly books: BooksWatch;
   readonly clock: Clock;
 }
@@ -36,6 +45,8 @@ export class MemoryAccounts {
   readonly #loading = new Map<string, Promise<Account>>();
   /** Credits booked while a balance was being read for the first time, by organization. */
   readonly #creditsSeen = new Map<string, number>();
+  /** Counts how often everything was forgotten. */
+  #rounds = 0;
 
   constructor(options: MemoryAccountsOptions) {
     this.#options = options;
@@ -71,6 +82,15 @@ export class MemoryAccounts {
     return account;
   }
 
+  /** Has the books asked of every balance before it is gone by again. */
+  forget(): void {
+    this.#rounds += 1;
+    for (const account of this.#accounts.values()) {
+      account.isForgotten = true;
+      account.changes += 1;
+    }
+  }
+
   credited(organizationId: string, deltaPicoUsd: bigint): void {
     const account = this.#accounts.get(organizationId);
     if (account !== undefined) {
@@ -82,6 +102,7 @@ export class MemoryAccounts {
   }
 
   #isOlder(account: Account, ms: number): boolean {
+    if (account.isForgotten) return true;
     return account.heldMicroUsd === 0n && this.#options.clock.monotonicMs() - account.loadedMs >= ms;
   }
 
@@ -99,11 +120,12 @@ export class MemoryAccounts {
   async #load(organizationId: string): Promise<Account> {
     for (;;) {
       const seen = this.#creditsSeen.get(organizationId) ?? 0;
-      const balancePicoUsd = await this.#ask(organizationId);
+      const rounds = this.#rounds;
+      const { balancePicoUsd } = await this.#ask(organizationId, []);
       // A credit that was booked while the balance was read may or may not be in it: read again.
-      if ((this.#creditsSeen.get(organizationId) ?? 0) !== seen) continue;
+      if ((this.#creditsSeen.get(organizationId) ?? 0) !== seen || rounds !== this.#rounds) continue;
       const loadedMs = this.#options.clock.monotonicMs();
-      const account = { organizationId, loadedMs, balancePicoUsd, heldMicroUsd: 0n, changes: 0 };
+      const account = { organizationId, loadedMs, balancePicoUsd, heldMicroUsd: 0n, isForgotten: false, changes: 0 };
       if (this.#accounts.size >= accountsKeptMax) this.#forgetOld();
       this.#accounts.set(organizationId, account);
       this.#creditsSeen.delete(organizationId);
@@ -111,14 +133,25 @@ export class MemoryAccounts {
     }
   }
 
-  /** What was held, booked or credited meanwhile makes the answer void: the balance here has followed it. */
+  /**
+   * What was held, booked or credited meanwhile makes the answer void: the balance here has followed it. One that is
+   * forgotten has followed nothing: it is asked for until nothing comes between.
+   */
   async #reload(account: Account): Promise<Account> {
-    const { changes } = account;
-    const balancePicoUsd = await this.#ask(account.organizationId);
-    if (account.changes !== changes || account.heldMicroUsd !== 0n) return account;
-    account.balancePicoUsd = balancePicoUsd;
-    account.loadedMs = this.#options.clock.monotonicMs();
-    return account;
+    const { holdsOf, clock } = this.#options;
+    for (;;) {
+      const { changes } = account;
+      const { balancePicoUsd, charged } = await this.#ask(account.organizationId, [...holdsOf(account).keys()]);
+      const isFollowed = account.changes !== changes || account.heldMicroUsd !== 0n;
+      if (isFollowed && !account.isForgotten) return account;
+      if (account.changes !== changes) continue;
+      const inBooks = new Set(charged);
+      for (const [id, hold] of holdsOf(account)) hold.isCharged = inBooks.has(id);
+      account.balancePicoUsd = balancePicoUsd;
+      account.loadedMs = clock.monotonicMs();
+      account.isForgotten = false;
+      return account;
+    }
   }
 
   #forgetOld(): void {
@@ -128,8 +161,8 @@ export class MemoryAccounts {
     }
   }
 
-  #ask(organizationId: string): Promise<bigint> {
+  #ask(organizationId: string, requestIds: readonly string[]): ReturnType<LoadBalance> {
     const { books, loadBalance } = this.#options;
-    return books.ask(() => loadBalance(organizationId));
+    return books.ask(() => loadBalance(organizationId, requestIds));
   }
 }

@@ -1,4 +1,3 @@
-import type { Clock } from '#base/clock.ts';
 import {
   countAdmitted,
   nextMonthMs,
@@ -22,10 +21,8 @@ import {
   type AdmitRefusal,
   type AdmitRequest,
   type AdmitResult,
-  type CountedTokens,
   type Extension,
   type HardBudget,
-  type HardBudgets,
   type KeyRef,
   type LoadDay,
   type LoadSpent,
@@ -33,7 +30,6 @@ import {
   noBudgets,
   type ProjectLimit,
   projectLimitOf,
-  type ProjectLimits,
   type Settlement,
   type Wanted,
   type Spender,
@@ -59,31 +55,9 @@ import {
 import { type Key, MemoryKeys, reserveOfMonth } from './memory-keys.ts';
 import { modelRefusal, refusalOf } from './limit-refusals.ts';
 import { MemoryModels, type ModelBound, type ModelSlot } from './memory-models.ts';
+import type { MemoryAdmissionOptions } from './memory-options.ts';
 
-export interface MemoryAdmissionOptions {
-  /** Reads an organization's balance from the books, in pico-dollars. */
-  readonly loadBalance: (organizationId: string) => Promise<bigint>;
-  /**
-   * Reads the tokens that the books have of a key since a moment, in milliseconds since the Unix epoch, and which of
-   * these requests are among them, at one moment.
-   */
-  readonly loadTokens: (
-    key: Pick<KeyRef, 'keyId' | 'organizationId'>,
-    sinceMs: number,
-    requestIds: readonly string[],
-  ) => Promise<CountedTokens>;
-  /** Calls the listener after a credit or an adjustment was booked. */
-  readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
-  /** Without them nobody has a budget. */
-  readonly budgets?: HardBudgets;
-  readonly loadSpent?: LoadSpent;
-  /** Without them no project has limits. */
-  readonly projectLimits?: ProjectLimits;
-  readonly loadDay?: LoadDay;
-  /** How long balances and months that are known serve while the books do not answer. */
-  readonly staleMs?: number;
-  readonly clock: Clock;
-}
+export type { MemoryAdmissionOptions } from './memory-options.ts';
 
 const staleMsDefault = 300_000;
 
@@ -112,7 +86,11 @@ class MemoryAdmission implements Admission {
     this.#options = options;
     this.#windowsAheadMs = options.clock.now() - options.clock.monotonicMs();
     this.#books = new BooksWatch({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
-    this.#accounts = new MemoryAccounts({ ...options, books: this.#books });
+    this.#accounts = new MemoryAccounts({
+      ...options,
+      books: this.#books,
+      holdsOf: (account) => new Map([...this.#holds].filter(([, hold]) => hold.account === account)),
+    });
     this.#keys = new MemoryKeys({ ...options, books: this.#books, holds: this.#holds });
     this.#budgets = new MemoryBudgets({
       books: this.#books,
@@ -204,7 +182,7 @@ class MemoryAdmission implements Admission {
     const { account, key, slots, model } = hold;
     changeHold(hold, -hold.heldMicroUsd);
     if (model !== null) this.#models.settled(model);
-    account.balancePicoUsd -= chargedPicoUsd;
+    if (!hold.isCharged) account.balancePicoUsd -= chargedPicoUsd;
     account.changes += 1;
     key.changes += 1;
     for (const { slot, isCounted } of slots.values()) {
@@ -225,6 +203,13 @@ class MemoryAdmission implements Admission {
   settleReplayed(_organizationId: string, _keyId: string, requestId: string, used: Settlement): void {
     if (this.#holds.has(requestId)) this.settle(requestId, used);
     else this.#models.forgetDays();
+  }
+
+  forgetBooks(): void {
+    this.#accounts.forget();
+    this.#keys.forget();
+    this.#budgets.forgetAll();
+    this.#models.forgetDays();
   }
 
   view({ keyId, limits }: KeyRef): LimitsView {
@@ -350,6 +335,7 @@ class MemoryAdmission implements Admission {
       slots: slotsOf(bounds),
       model: model === null ? null : this.#models.take(model, estimatedTokens),
       heldMicroUsd: 0n,
+      isCharged: false,
       spooled: null,
     };
     changeHold(hold, heldMicroUsd);

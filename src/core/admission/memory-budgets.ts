@@ -104,6 +104,14 @@ export class MemoryBudgets {
     }
   }
 
+  /** Has the spending of all periods read again. */
+  forgetAll(): void {
+    for (const slot of this.#slots.values()) {
+      slot.changes += 1;
+      slot.spentPicoUsd = null;
+    }
+  }
+
   #boundsOf(organizationId: string, budgets: readonly HardBudget[]): readonly Bound[] {
     return budgets.map((budget) => ({ budget, slot: this.#slotOf(organizationId, budget) }));
   }

@@ -20,6 +20,8 @@ export interface Hold extends MonthHold {
   /** What it counts as against the limits of its project; null where there were none. */
   model: ModelHold | null;
   heldMicroUsd: bigint;
+  /** The balance that the books said last has its charge already. */
+  isCharged: boolean;
   spooled: Settlement | null;
 }
 

@@ -76,6 +76,14 @@ export class MemoryKeys {
     return started;
   }
 
+  /** Has the months of all keys read again. */
+  forget(): void {
+    for (const key of this.#keys.values()) {
+      key.changes += 1;
+      key.monthMs = null;
+    }
+  }
+
   /** What the books have, and what runs or waits to be booked beside it. */
   async #readMonth({ keyId, organizationId, limits }: KeyRef, key: Key): Promise<void> {
     const { clock, holds, books, loadTokens } = this.#options;

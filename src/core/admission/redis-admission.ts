@@ -204,6 +204,16 @@ class SharedAdmission implements RedisAdmission {
     else this.#leases.settleReplayed({ organizationId, keyId, requestId }, used);
   }
 
+  async forgetBooks(): Promise<void> {
+    this.#known.forget();
+    try {
+      this.#store.notBeforeMs = Math.floor(await this.#store.nowMs());
+    } catch (error) {
+      // The end of the outage has them read again.
+      if (!(error instanceof RedisAwayError)) throw error;
+    }
+  }
+
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
     const { use } = this.#store.use(organizationId, keyId);
     this.#leases.settlements.flush();

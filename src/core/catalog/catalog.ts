@@ -86,6 +86,11 @@ export interface Catalog {
    * @returns whether any was written
    */
   settle(): Promise<boolean>;
+  /**
+   * Writes again what a database has lost of models and prices, and reads what it has.
+   * @returns false where other files were read meanwhile, and nothing was taken over
+   */
+  recover(): Promise<boolean>;
   /** Reads what other gateways have written. */
   refresh(): Promise<void>;
   /** Ids of models whose file has another price or base than the one that applies. */
@@ -139,21 +144,25 @@ export function createCatalog(options: CatalogOptions): Catalog {
     };
   }
 
-  async function settle(): Promise<boolean> {
-    if (pending.length === 0) return false;
-    const before = pending.length;
+  async function recover(): Promise<boolean> {
     const of = priced;
-    const synced = await syncModels(options, [...of.values()], await readContested());
-    // Other files were read meanwhile: theirs is another round.
+    const synced = await syncModels(options, [...of.values()], await readContested(), [...versions.prices.values()]);
     if (of !== priced) return false;
     versions = synced;
     pending = synced.pending;
-    return pending.length < before;
+    return true;
+  }
+
+  async function settle(): Promise<boolean> {
+    if (pending.length === 0) return false;
+    const before = pending.length;
+    return (await recover()) && pending.length < before;
   }
 
   return {
     prepare,
     settle,
+    recover,
     async sync() {
       const apply = await prepare(options.engines);
       apply();

@@ -55,11 +55,13 @@ export function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
  * version that applies is written where no live gateway has a third: else two gateways with different files would
  * bill one model differently, or take turns in changing it back.
  * @param isContested whether a live gateway has other files of this model
+ * @param known versions by which requests are priced that run now: a database that has lost one gets it back, as it was
  */
 export async function syncModels(
   options: SyncOptions,
   priced: readonly Priced[],
   isContested: (modelId: string) => boolean,
+  known: readonly PriceVersion[] = [],
 ): Promise<SyncedModels> {
   const { db, clock } = options;
   return db.orm.transaction(async (tx) => {
@@ -74,13 +76,15 @@ export async function syncModels(
     }
     // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
+    const lost = known.filter(({ modelId }) => ids.includes(modelId));
+    if (lost.length > 0) await tx.insert(priceVersions).values(lost).onConflictDoNothing();
     const pending = new Set<string>();
     const prices = await keepPrices(tx, { priced, isContested, pending }, options);
-    const known = { priced, rows, now: firstSeenAt, isContested, pending };
+    const ofModels = { priced, rows, now: firstSeenAt, isContested, pending };
     return {
       createdAt: new Map(rows.map((row) => [row.id, Math.floor(row.firstSeenAt.getTime() / 1000)])),
       prices,
-      bases: createAdapterBases(await keepBases(tx, known)),
+      bases: createAdapterBases(await keepBases(tx, ofModels)),
       pending: [...pending],
     };
   });

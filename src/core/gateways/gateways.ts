@@ -10,12 +10,14 @@ import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
 import { readVersion } from '#base/version.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
+import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from './database-watch.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
 import { bounded, goneAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
 import { createUnderWay, type UnderWay } from './under-way.ts';
 
 export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
 export type { Message } from './bus.ts';
+export type { DatabaseChange } from './database-watch.ts';
 export type { GatewayRun } from './gateway-runs.ts';
 export {
   type Difference,
@@ -44,6 +46,11 @@ export interface Gateways {
   start(): Promise<readonly string[]>;
   /** Says that it lives, from its start to its stop; to be called every `heartbeatMs`. */
   beat(): Promise<void>;
+  /**
+   * Calls the listener once PostgreSQL is followed by another one, or by an earlier state of itself: what was read of it
+   * is not known any more. Called again with every heartbeat until it succeeds.
+   */
+  onDatabaseChange(listener: DatabaseListener): void;
   readonly underWay: UnderWay;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
@@ -82,10 +89,21 @@ export interface GatewaysOptions {
   readonly prefix: string;
 }
 
+export type DatabaseListener = (change: DatabaseChange) => Promise<void>;
+
 export const heartbeatMs = 2000;
 const acknowledgeMs = 1000;
 const helloMs = 500;
 const retryAfterMs = 250;
+
+const changeTexts: Readonly<Record<DatabaseChange, string>> = {
+  server:
+    'another PostgreSQL server answers, or it was started again: what was committed just before may be lost, and ' +
+    'everything that is known of it is read again',
+  rewound:
+    "PostgreSQL's history went back: what was committed since is lost, and everything that is known of it is read again",
+  exchanged: 'another database answers under the address of the one that this gateway started on',
+};
 
 interface Other {
   readonly id: string;
@@ -119,6 +137,9 @@ class DatabaseGateways implements Gateways {
   #hasPlace = false;
   #liveLast: ReadonlySet<string> | null = null;
   readonly #publishing = new Map<string, () => Readonly<Record<string, string>>>();
+  readonly #watch = new DatabaseWatch();
+  readonly #databaseListeners: DatabaseListener[] = [];
+  #isRenewing = false;
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, db, log, gatewayDir, slot = 0 } = options;
@@ -157,15 +178,58 @@ class DatabaseGateways implements Gateways {
     if (!this.#hasPlace) return;
     const { sql } = this.#options.db;
     // One that was taken for dead, and only slept, goes on with its run.
-    await sql`with run as (
-        ${this.#insertRun()} on conflict (id) do update set last_seen_at = now(), ended_at = null, ended = null
+    const [seen] = await sql<Sighting[]>`with run as (
+        ${this.#insertRun()} on conflict (id) do update set last_seen_at = now(), ended_at = null, ended = null,
+          beats = gateway_runs.beats + 1
+        returning beats
       ), gone as (
         update gateway_runs set ended_at = last_seen_at, ended = 'unclean'
         where ended_at is null and last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms' and id <> ${this.id}
+      ), lives as (
+        insert into gateways (id, place_id, started_at, last_seen_at, shares, published)
+        values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null},
+          ${JSON.stringify(this.published())}::text::jsonb)
+        on conflict (id) do update set last_seen_at = now()
       )
-      insert into gateways (id, place_id, started_at, last_seen_at, shares)
-      values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null})
-      on conflict (id) do update set last_seen_at = now()`;
+      select beats::float8 as beats, ${this.#sightingColumns()} from run`;
+    if (seen !== undefined) this.#look(seen);
+  }
+
+  onDatabaseChange(listener: DatabaseListener): void {
+    this.#databaseListeners.push(listener);
+  }
+
+  #sightingColumns() {
+    return this.#options.db.sql`
+      (select system_identifier from pg_control_system())::text || '.' ||
+        (select oid from pg_database where datname = current_database())::text as database,
+      pg_postmaster_start_time()::text as server, now()::text as at`;
+  }
+
+  /** Not awaited: heartbeats go on while everything is read again. */
+  #look(seen: Sighting): void {
+    const noticed = this.#watch.compare(seen);
+    if (noticed === null) this.#watch.accept(seen);
+    else if (!this.#isRenewing) void this.#renew(noticed, seen);
+  }
+
+  async #renew(noticed: Noticed, seen: Sighting): Promise<void> {
+    const { db, log } = this.#options;
+    const { change, knownAt } = noticed;
+    this.#isRenewing = true;
+    try {
+      log.warn({ change, knownAt, noticedAt: seen.at }, changeTexts[change]);
+      for (const listener of this.#databaseListeners) await listener(change);
+      if (change === 'exchanged') return;
+      await db.sql`insert into database_changes (gateway_id, change, known_at, noticed_at)
+        values (${this.id}, ${change}, ${knownAt}::timestamptz, ${seen.at}::timestamptz)`;
+      this.#watch.accept(seen);
+      log.warn({ change }, 'everything that was known of the database was read again');
+    } catch (error) {
+      log.warn({ err: error, change }, 'what is known of the database could not be read again; it is tried again');
+    } finally {
+      this.#isRenewing = false;
+    }
   }
 
   #insertRun() {
@@ -265,6 +329,8 @@ class DatabaseGateways implements Gateways {
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares, published)
         values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null},
           ${JSON.stringify(this.published())}::text::jsonb)`;
+      const [seen] = await tx<Sighting[]>`select 0::float8 as beats, ${this.#sightingColumns()}`;
+      if (seen !== undefined) this.#watch.accept(seen);
       return { notSharing, gone };
     });
   }

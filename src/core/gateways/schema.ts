@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { bigint, boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 import type { Published } from './published.ts';
 import type { CountedMost } from './under-way.ts';
 
@@ -35,6 +35,8 @@ export const gatewayRuns = pgTable(
     /** Null while it lives; of an unclean end when it was seen last. */
     endedAt: moment('ended_at'),
     ended: text('ended', { enum: ['clean', 'unclean'] }),
+    /** Heartbeats that the database has of it: fewer than were taken say that its history went back. */
+    beats: bigint('beats', { mode: 'number' }).notNull().default(0),
     /** By engine the tokens that its requests under way may come to; null of runs from before that was kept. */
     underWay: jsonb('under_way').$type<Readonly<Record<string, CountedMost>>>(),
   },
@@ -45,3 +47,14 @@ export const gatewayRuns = pgTable(
     index('gateway_runs_ended_idx').on(table.endedAt),
   ],
 );
+
+/** What gateways have noticed of the history of the database, for whoever proves the books later. */
+export const databaseChanges = pgTable('database_changes', {
+  id: bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+  gatewayId: uuid('gateway_id').notNull(),
+  /** Another server answers, or heartbeats are gone that PostgreSQL had taken. */
+  change: text('change', { enum: ['server', 'rewound'] }).notNull(),
+  /** The last heartbeat before: what was committed after it may be gone. */
+  knownAt: moment('known_at').notNull(),
+  noticedAt: moment('noticed_at').notNull(),
+});

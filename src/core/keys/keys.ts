@@ -64,7 +64,10 @@ export interface KeyPage {
 }
 
 export interface Keys {
-  /** Loads what `verify` must know before any look-up: the keys that have no checksum. */
+  /**
+   * Loads what `verify` must know before any look-up: the keys that have no checksum. Called again it also has every key
+   * read again when it is used next: PostgreSQL's history may have gone back.
+   */
   start(): Promise<void>;
   /**
    * The key behind a secret, null when there is none that is active. Answers at once when the key is known. A known

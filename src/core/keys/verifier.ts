@@ -46,6 +46,7 @@ function learnRow(cache: RefreshingCache<KnownKey>, row: KeyRow): void {
 }
 
 export interface Verifier {
+  /** Reads what must be known before any look-up, and has every key looked up again. */
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
   /** The same by the hash of a secret that nobody has. */
@@ -109,6 +110,14 @@ async function readKnownKey(
   return { key, organization, secretHash, secretEndsAtMs };
 }
 
+/** Names of the keys that have no checksum. */
+async function readImported(db: Db): Promise<Set<string>> {
+  const rows = await db.orm.select().from(apiKeys).where(eq(apiKeys.imported, true));
+  return new Set(rows.map(({ secretHash }) => nameOf(secretHash)));
+}
+
+const isAny = (): boolean => true;
+
 interface FoundKey {
   readonly row: KeyRow;
   readonly secretEndsAtMs: number | null;
@@ -142,7 +151,7 @@ const heldKey = (key: ApiKey | null): ApiKey | null => (key === null ? null : { 
 
 /** The hot path of every request: from a secret to its key. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
-  const imported = new Set<string>();
+  let imported = new Set<string>();
   let taken = 0;
 
   const turns = new Turns(lookUpBounds);
@@ -174,8 +183,9 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
   };
   return {
     async start() {
-      const rows = await db.orm.select().from(apiKeys).where(eq(apiKeys.imported, true));
-      for (const row of rows) imported.add(nameOf(row.secretHash));
+      imported = await readImported(db);
+      taken += 1;
+      cache.updateWhere(isAny, () => null);
     },
     verify(secret) {
       const name = digestSecret(secret);

@@ -1,5 +1,6 @@
 import type { ISql, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
+import { type KnownIds, nobodyKnown } from './verify-names.ts';
 
 /**
  * Gives codes to ids and names, which take their place in the tables of usage, four bytes each. Statements look codes up
@@ -8,7 +9,7 @@ import type { Db } from '#base/db.ts';
 export interface Codes {
   /**
    * Gives a code to everything that has none. Asks the database only for what it has not seen.
-   * @throws the driver's error
+   * @throws UnknownOwnerError, and the driver's error
    */
   ensure(wanted: Wanted): Promise<void>;
   /** Asks for everything again: the database may have lost what it had. */
@@ -16,22 +17,48 @@ export interface Codes {
 }
 
 export interface Wanted {
-  /** Organizations, projects, keys, price versions. */
+  readonly owners: readonly Owner[];
+  /** Price versions. */
   readonly ids: readonly string[];
   /** Models, paths. */
   readonly names: readonly string[];
 }
 
+export interface Owner {
+  readonly organizationId: string;
+  readonly projectId: string;
+  readonly keyId: string;
+}
+
+/**
+ * A key or a project is none of its organization, as the database is now: it was made in a transaction that PostgreSQL
+ * has lost. Usage under its id would be nobody's.
+ */
+export class UnknownOwnerError extends Error {
+  constructor({ organizationId, projectId, keyId }: Owner) {
+    super(
+      `organization ${organizationId} has no key ${keyId}, or no project ${projectId}: PostgreSQL may have lost it`,
+    );
+    this.name = 'UnknownOwnerError';
+  }
+}
+
 /** So many of each kind are remembered; more are asked for again. */
 const seenMax = 100_000;
 
-export function createCodes(db: Pick<Db, 'sql'>): Codes {
+/** @param known whose ids usage may be kept by; nobody's are looked at where absent */
+export function createCodes(db: Pick<Db, 'sql'>, known: KnownIds = nobodyKnown): Codes {
   const ids = new CodeTable(db, idTable);
   const names = new CodeTable(db, nameTable);
   return {
     async ensure(wanted) {
-      await ids.ensure(wanted.ids);
-      await names.ensure(wanted.names);
+      const { owners } = wanted;
+      const ofOwners = owners.flatMap(({ organizationId, projectId, keyId }) => [organizationId, projectId, keyId]);
+      const unseen = await ids.missing([...wanted.ids, ...ofOwners]);
+      const made = owners.filter(({ projectId, keyId }) => unseen.includes(projectId) || unseen.includes(keyId));
+      if (made.length > 0) await requireOwners(db, known, made);
+      await ids.add(unseen);
+      await names.add(await names.missing(wanted.names));
     },
     forget() {
       ids.forget();
@@ -74,18 +101,35 @@ class CodeTable {
     this.#seen = new Set();
   }
 
-  async ensure(values: readonly string[]): Promise<void> {
+  /** Those that have no code. Looked for before they are added: what is in conflict would use up a code. */
+  async missing(values: readonly string[]): Promise<readonly string[]> {
     const asked = [...new Set(values)].filter((value) => !this.#seen.has(value));
-    if (asked.length === 0) return;
-    const { sql } = this.#db;
-    const found = await sql.unsafe<{ value: string }[]>(this.#texts.find, [JSON.stringify(asked)]);
-    // Looked for first: what is in conflict would use up a code.
-    const known = new Set(found.map(({ value }) => value));
-    const missing = asked.filter((value) => !known.has(value));
-    if (missing.length > 0) await sql.unsafe(this.#texts.add, [JSON.stringify(missing)]);
+    if (asked.length === 0) return asked;
+    const found = await this.#db.sql.unsafe<{ value: string }[]>(this.#texts.find, [JSON.stringify(asked)]);
     if (this.#seen.size > seenMax) this.#seen = new Set();
-    for (const value of asked) this.#seen.add(value);
+    for (const { value } of found) this.#seen.add(value);
+    return asked.filter((value) => !this.#seen.has(value));
   }
+
+  async add(values: readonly string[]): Promise<void> {
+    if (values.length === 0) return;
+    await this.#db.sql.unsafe(this.#texts.add, [JSON.stringify(values)]);
+    for (const value of values) this.#seen.add(value);
+  }
+}
+
+/** An organization that is not known may keep usage by whatever it likes. @throws UnknownOwnerError */
+async function requireOwners({ sql }: Pick<Db, 'sql'>, known: KnownIds, owners: readonly Owner[]): Promise<void> {
+  const [unknown] = await sql.unsafe<Owner[]>(
+    `select "organizationId"::text, "projectId"::text, "keyId"::text
+    from json_to_recordset($1::text::json) as o("organizationId" uuid, "projectId" uuid, "keyId" uuid)
+    where exists (select from (${known.organizations}) n where n.id = o."organizationId") and not (
+      exists (select from (${known.keys}) k where k.id = o."keyId" and k.organization_id = o."organizationId") and
+      exists (select from (${known.projects}) p where p.id = o."projectId" and p.organization_id = o."organizationId"))
+    limit 1`,
+    [JSON.stringify(owners)],
+  );
+  if (unknown !== undefined) throw new UnknownOwnerError(unknown);
 }
 
 /** The code of an id as SQL; null, which nothing equals, for one that usage was never kept by. */

@@ -1,4 +1,5 @@
 import { sqlStateOf } from '#base/db.ts';
+import { UnknownOwnerError } from './codes.ts';
 
 /**
  * What the error of a batch says of its records.
@@ -19,6 +20,7 @@ const uniqueTriesMax = 3;
  * @param tries of this batch, this one included
  */
 export function classify(error: unknown, tries: number): CommitError {
+  if (error instanceof UnknownOwnerError) return 'data';
   const state = sqlStateOf(error);
   if (state === null) return 'away';
   // Serialization failure, deadlock.

@@ -14,6 +14,7 @@ import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports, type SettledRequest } from './reports.ts';
 import { createSpendingReports, type SpendingReports } from './spent.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
+import type { KnownIds } from './verify-names.ts';
 import { createWriter } from './writer.ts';
 
 /**
@@ -78,6 +79,8 @@ export interface MeteringOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
+  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  readonly ids?: KnownIds;
   /** For so long is what was spooled enough, while Postgres takes nothing. */
   readonly staleMs: number;
   /** A settlement waits so long for Postgres, then it is spooled. */
@@ -113,8 +116,8 @@ interface CommitListeners {
 }
 
 function createCommits(options: MeteringOptions, listeners: CommitListeners): GroupCommit<UsageRecord> {
-  const { books, spool, clock, log, wallet, spoolAfterMs, onCommit } = options;
-  const writer = createWriter({ db: books, clock, wallet });
+  const { books, spool, clock, log, wallet, ids, spoolAfterMs, onCommit } = options;
+  const writer = createWriter({ db: books, clock, wallet, ...(ids !== undefined && { ids }) });
   return createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
@@ -290,5 +293,6 @@ export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
 export { uncountedEndpoints } from './unsure-sequences.ts';
 export type { Edge, EdgeTokens, EndedLater, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
+export type { KnownIds } from './verify-names.ts';
 export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

@@ -15,6 +15,7 @@ import { createCodes, type Wanted } from './codes.ts';
 import { isBetweenPartitions } from './partitions.ts';
 import { findDiscarded } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
+import type { KnownIds } from './verify-names.ts';
 
 /** What the books made of a batch. */
 export interface Written {
@@ -33,7 +34,7 @@ export interface Written {
  */
 export interface Writer {
   /**
-   * @throws the driver's error; nothing is written then, unless the answer to a commit was lost. `isBeforeRetention`
+   * @throws UnknownOwnerError, and the driver's error; nothing is written then, unless the answer to a commit was lost. `isBeforeRetention`
    * knows the one of a record that is too old to be booked.
    */
   write(records: readonly UsageRecord[]): Promise<Written>;
@@ -44,6 +45,8 @@ export interface WriterOptions {
   readonly db: Pick<Db, 'sql'>;
   readonly clock: Clock;
   readonly wallet: Wallet;
+  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  readonly ids?: KnownIds;
 }
 
 /** Books records, in a statement that comes last in its transaction. */
@@ -54,12 +57,8 @@ const nothing: ReadonlyMap<string, bigint> = new Map();
 const uncodedTriesMax = 3;
 
 const wantedOf = (records: readonly UsageRecord[]): Wanted => ({
-  ids: records.flatMap(({ organizationId, projectId, keyId, priceVersionId }) => [
-    organizationId,
-    projectId,
-    keyId,
-    priceVersionId,
-  ]),
+  owners: records.map(({ organizationId, projectId, keyId }) => ({ organizationId, projectId, keyId })),
+  ids: records.map(({ priceVersionId }) => priceVersionId),
   names: records.flatMap(({ model, endpoint, fallbackFor }) =>
     fallbackFor === undefined ? [model, endpoint] : [model, endpoint, fallbackFor],
   ),
@@ -76,7 +75,7 @@ class BooksWriter implements Writer {
 
   constructor(options: WriterOptions) {
     this.#options = options;
-    this.#codes = createCodes(options.db);
+    this.#codes = createCodes(options.db, options.ids);
   }
 
   async write(records: readonly UsageRecord[]): Promise<Written> {
@@ -106,7 +105,7 @@ class BooksWriter implements Writer {
         booked,
       });
     };
-    for (let uncoded = 0; ; ) {
+    for (let uncoded = 0; ;) {
       await this.#codes.ensure(wantedOf(records));
       const beganMs = clock.monotonicMs();
       try {

@@ -34,6 +34,8 @@ export interface ChaosPostgres {
   endConnections(): Promise<void>;
   /** A stand-by on a copy of the data, which follows; every commit waits for it from then on. */
   startStandby(): Promise<ChaosPostgres>;
+  /** Has a stand-by follow no more, once it has all that its primary has; nothing waits for it from then on. */
+  leaveBehind(standby: ChaosPostgres): Promise<void>;
   /** Makes a stand-by the one that takes writes. */
   promote(): Promise<void>;
   close(): Promise<void>;
@@ -255,6 +257,25 @@ class Server implements ChaosPostgres {
     });
     if (isSynchronous === null) throw new Error('the stand-by does not follow');
     return standby;
+  }
+
+  async leaveBehind(standby: ChaosPostgres): Promise<void> {
+    await this.sql.unsafe('alter system reset synchronous_standby_names');
+    await this.sql`select pg_reload_conf()`;
+    const [primary] = await this.sql<{ lsn: string }[]>`select pg_current_wal_lsn()::text as lsn`;
+    const lsn = primary?.lsn ?? '0/0';
+    const caughtUp = await within(startTimeoutMs, async () => {
+      const rows = await standby.sql`select where pg_last_wal_replay_lsn() >= ${lsn}::pg_lsn`;
+      return rows.length === 1;
+    });
+    if (caughtUp === null) throw new Error('the stand-by does not follow');
+    await standby.sql.unsafe(`alter system set primary_slot_name = 'no_such_slot'`);
+    await standby.sql`select pg_reload_conf()`;
+    const isAlone = await within(startTimeoutMs, async () => {
+      const rows = await this.sql`select from pg_stat_replication`;
+      return rows.length === 0;
+    });
+    if (isAlone === null) throw new Error('the stand-by follows on');
   }
 
   async promote(): Promise<void> {

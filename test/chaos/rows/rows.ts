@@ -8,6 +8,7 @@ import { gatewayRows } from './gateways.ts';
 import { idempotencyRows } from './idempotency.ts';
 import { limitRows } from './limits.ts';
 import { networkRows } from './network.ts';
+import { postgresHistoryRows } from './postgres-history.ts';
 import { postgresAwayRows } from './postgres-away.ts';
 import { postgresSlowRows } from './postgres-slow.ts';
 import { postgresTroubleRows } from './postgres-trouble.ts';
@@ -22,6 +23,7 @@ export const rows: readonly Row[] = [
   ...postgresAwayRows,
   ...postgresSlowRows,
   ...postgresTroubleRows,
+  ...postgresHistoryRows,
   ...answersLostRows,
   ...creationRows,
   ...idempotencyRows,

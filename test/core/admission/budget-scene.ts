@@ -60,7 +60,7 @@ export class Scene {
 
   memory(): Admission {
     return createMemoryAdmission({
-      loadBalance: () => Promise.resolve(balancePicoUsd),
+      loadBalance: () => Promise.resolve({ balancePicoUsd, charged: [] }),
       loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
       onCredit: () => undefined,
       budgets: this.budgets,

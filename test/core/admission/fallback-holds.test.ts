@@ -53,7 +53,7 @@ it.each([[false], [true]])(
   'is what the model wants that answers, however many were passed over before, stream %s',
   async (follows) => {
     const admission = createMemoryAdmission({
-      loadBalance: () => Promise.resolve(10n ** 15n),
+      loadBalance: () => Promise.resolve({ balancePicoUsd: 10n ** 15n, charged: [] }),
       loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
       onCredit: () => undefined,
       projectLimits: { of: (_, model) => (model === 'dear' ? usedUp : null) },

@@ -30,7 +30,11 @@ class Bench {
   constructor() {
     const clock: Clock = { now: () => this.nowMs, monotonicMs: () => this.monotonicMs };
     this.admission = createMemoryAdmission({
-      loadBalance: () => this.#answer(() => this.balancePicoUsd),
+      loadBalance: (_organizationId, ids) =>
+        this.#answer(() => ({
+          balancePicoUsd: this.balancePicoUsd,
+          charged: ids.filter((id) => this.booked.has(id)),
+        })),
       loadTokens: (_key, _sinceMs, ids) =>
         this.#answer(() => ({
           tokens: [...this.booked.values()].reduce((sum, { tokens }) => sum + tokens, 0),
@@ -73,7 +77,44 @@ class Bench {
 }
 
 const limits = { maxConcurrency: 1, tokensPerMinute: 1000, monthlyTokenLimit: 1000 };
+const limits2 = { ...limits, maxConcurrency: 9 };
 const used: Settlement = { chargedPicoUsd: 2_000_001n, tokens: 300 };
+
+describe('when the history of the books went back', () => {
+  it('goes by the balance and the month that they have then, beside what runs and what they have of it', async () => {
+    const bench = new Bench();
+    const [booked, running] = [bench.request(limits2, 100, 40n), bench.request(limits2, 100, 30n)];
+    expect(await bench.admit(booked)).toBe('ok');
+    expect(await bench.admit(running)).toBe('ok');
+    // The books have lost a credit of 50 micro-dollars, and have charged one of the two that runs here.
+    bench.balancePicoUsd -= 50_000_000n;
+    bench.book(booked.requestId, used);
+    await bench.admission.forgetBooks();
+    // 100 less 50 that are lost, less 2 that are charged, less 70 that are held.
+    expect(await bench.admission.admit(bench.request(limits2, 10, 1n))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 47_999_999n,
+    });
+    bench.admission.settle(booked.requestId, used);
+    bench.admission.settle(running.requestId, bench.book(running.requestId, used));
+    expect(await bench.admission.admit(bench.request(limits2, 10, 46n))).toMatchObject({ balancePicoUsd: 45_999_998n });
+    expect(await bench.admit(bench.request(limits2, 401, 1n))).toBe('monthly_quota_exceeded');
+    expect(await bench.admit(bench.request(limits2, 400, 1n))).toBe('ok');
+  });
+
+  it('asks again where the books were asked before it went back', async () => {
+    const bench = new Bench();
+    expect(await bench.admit(bench.request({}, 10, 50n))).toBe('ok');
+    await bench.admission.forgetBooks();
+    bench.meanwhile = () => {
+      bench.meanwhile = () => undefined;
+      bench.balancePicoUsd = 60_000_000n;
+      void bench.admission.forgetBooks();
+    };
+    expect(await bench.admit(bench.request({}, 10, 11n))).toBe('insufficient_funds');
+    expect(await bench.admit(bench.request({}, 10, 10n))).toBe('ok');
+  });
+});
 
 describe('what is spooled', () => {
   it('gives slot and tokens back at once, and its money when the books have it', async () => {

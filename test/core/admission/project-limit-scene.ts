@@ -57,7 +57,7 @@ export class Scene {
 
   memory(): Admission {
     return createMemoryAdmission({
-      loadBalance: () => Promise.resolve(balancePicoUsd),
+      loadBalance: () => Promise.resolve({ balancePicoUsd, charged: [] }),
       loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
       onCredit: () => undefined,
       projectLimits: this.projectLimits,

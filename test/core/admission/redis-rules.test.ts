@@ -81,7 +81,7 @@ function openRedis(start: Start, clock = systemClock): RedisAdmission {
 
 function openMemory(start: Start): Admission {
   return createMemoryAdmission({
-    loadBalance: () => Promise.resolve(start.balancePicoUsd),
+    loadBalance: () => Promise.resolve({ balancePicoUsd: start.balancePicoUsd, charged: [] }),
     loadTokens: () => Promise.resolve({ tokens: start.tokens, counted: [] }),
     onCredit: () => undefined,
     clock: systemClock,

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
@@ -94,4 +94,36 @@ it('a run is marked unclean by any other gateway once it was silent for long, an
   expect(await runOf(sleeper)).toMatchObject({ ended: null });
   await sleeper.stop();
   await other.stop();
+});
+
+it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, and until it has read all anew', async () => {
+  const gateways = openGateways();
+  const noticed: string[] = [];
+  let isAway = true;
+  gateways.onDatabaseChange(async (change) => {
+    noticed.push(change);
+    if (isAway) throw new Error('no connection');
+  });
+  const renewed = () => vi.waitFor(() => expect(noticed.splice(0)).toEqual(['rewound']));
+  const ofThis = () => db.sql`select change from database_changes where gateway_id = ${gateways.id}`;
+  await gateways.start();
+  for (let beats = 0; beats < 3; beats += 1) await gateways.beat();
+  expect(noticed).toEqual([]);
+  await db.sql`update gateway_runs set beats = 1 where id = ${gateways.id}`;
+  await gateways.beat();
+  await renewed();
+  isAway = false;
+  await vi.waitFor(async () => {
+    await gateways.beat();
+    expect(await ofThis()).toEqual([{ change: 'rewound' }]);
+  });
+  noticed.length = 0;
+  await gateways.beat();
+  // As a database of before its start has it.
+  await db.sql`delete from gateway_runs where id = ${gateways.id}`;
+  expect(noticed).toEqual([]);
+  await gateways.beat();
+  await renewed();
+  await vi.waitFor(async () => expect(await ofThis()).toHaveLength(2));
+  await gateways.stop();
 });

@@ -1,0 +1,29 @@
+import type { Foundation } from './foundation.ts';
+import type { Gateway } from './gateway.ts';
+
+export interface DatabaseChangeParts {
+  readonly foundation: Pick<Foundation, 'accounts' | 'coordination' | 'keys'>;
+  readonly gateway: Pick<Gateway, 'admission' | 'catalog' | 'loadBounds'>;
+  /** Ends this gateway: the address of its database leads to another one. */
+  readonly onExchanged: () => void;
+}
+
+/**
+ * Has everything that this process keeps of PostgreSQL's rows read again once PostgreSQL's history may have gone back:
+ * one list, of what does not find each change by itself. Codes of usage are none of it: nobody keeps them.
+ */
+export function followDatabaseChanges({ foundation, gateway, onExchanged }: DatabaseChangeParts): void {
+  const { accounts, coordination, keys } = foundation;
+  coordination.gateways.onDatabaseChange(async (change) => {
+    if (change === 'exchanged') {
+      // Its spool and its names in Redis are those of the other one.
+      onExchanged();
+      return;
+    }
+    await keys.start();
+    accounts.forgetProjects();
+    await gateway.admission.forgetBooks();
+    await gateway.loadBounds();
+    await gateway.catalog.recover();
+  });
+}

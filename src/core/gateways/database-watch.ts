@@ -1,0 +1,48 @@
+/** What a heartbeat reads of the PostgreSQL that took it. */
+export interface Sighting {
+  /** Of the cluster and its database, which a fail-over keeps: what Redis and spools are named by. */
+  readonly database: string;
+  /** When its server was started: another moment is another server, or one that has restored what is on its disk. */
+  readonly server: string;
+  /** Heartbeats that the database has of this gateway, this one included. */
+  readonly beats: number;
+  /** By the database's clock, as ISO 8601. */
+  readonly at: string;
+}
+
+/**
+ * - `server`: another server answers, as after a fail-over; it may lack what was committed just before
+ * - `rewound`: heartbeats are gone that PostgreSQL had taken, and with them whatever was committed after the last that is left
+ * - `exchanged`: another database answers, by whose name this gateway knows nothing
+ */
+export type DatabaseChange = 'server' | 'rewound' | 'exchanged';
+
+export interface Noticed {
+  readonly change: DatabaseChange;
+  /** The last heartbeat that PostgreSQL took before, by its clock. */
+  readonly knownAt: string;
+}
+
+/** Compares heartbeats: PostgreSQL may be followed by one that has not all that it had acknowledged. */
+export class DatabaseWatch {
+  #last: Sighting | null = null;
+
+  /** @returns null where the database goes on from what it was */
+  compare(seen: Sighting): Noticed | null {
+    const last = this.#last;
+    if (last === null) return null;
+    const change = changeOf(last, seen);
+    return change === null ? null : { change, knownAt: last.at };
+  }
+
+  /** Goes by this one from now on: what was read before it is read again, or was not changed. */
+  accept(seen: Sighting): void {
+    this.#last = seen;
+  }
+}
+
+function changeOf(last: Sighting, seen: Sighting): DatabaseChange | null {
+  if (seen.database !== last.database) return 'exchanged';
+  if (seen.beats <= last.beats) return 'rewound';
+  return seen.server === last.server ? null : 'server';
+}
