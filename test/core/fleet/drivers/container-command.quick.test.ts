@@ -28,13 +28,15 @@ describe('the arguments of a container', () => {
 
   it('keep what the file says', () => {
     const own = ['m', '--served-model-name=chat', '--no-enable-prompt-tokens-details', '-tp', '1', '--port', '9000'];
-    expect(argumentsOf({ args: own, gpus, port: 9000 })).toBe(`${own.join(' ')} --enable-force-include-usage`);
+    expect(argumentsOf({ args: own, gpus, port: 9000 })).toBe(
+      `${own.join(' ')} --max-model-len 1024 --enable-force-include-usage`,
+    );
   });
 
   it('get names, usage, port and parallelism where the file says nothing', () => {
     expect(argumentsOf({ args: ['m'], gpus, port: 9000 })).toBe(
-      'm --served-model-name chat Chat acme/chat --enable-force-include-usage --enable-prompt-tokens-details ' +
-        '--port 9000 --tensor-parallel-size 2',
+      'm --served-model-name chat Chat acme/chat --max-model-len 1024 --enable-force-include-usage ' +
+        '--enable-prompt-tokens-details --port 9000 --tensor-parallel-size 2',
     );
   });
 });
