@@ -146,6 +146,9 @@ export interface EngineAlertsParts {
   readonly clock: Clock;
 }
 
+/** A first failure is told, too: nobody may ask for the engine again before it is given up. */
+const isFailure = (phase: string): boolean => phase === 'failed' || phase === 'retrying';
+
 const enginesMs = 5000;
 const hourMs = 3_600_000;
 
@@ -155,7 +158,7 @@ export function createEngineAlertsPart({ fleet, accounts, raising, clock }: Engi
   const run = async (): Promise<void> => {
     const nowMs = clock.now();
     const isDue = (engineId: string): boolean => nowMs - (told.get(engineId) ?? Number.NEGATIVE_INFINITY) >= hourMs;
-    const failed = fleet.list().filter(({ engineId, phase }) => phase === 'failed' && isDue(engineId));
+    const failed = fleet.list().filter(({ engineId, phase }) => isFailure(phase) && isDue(engineId));
     const platform = failed.length === 0 ? null : await accounts.readPlatformOrganization();
     if (platform === null) return;
     for (const { engineId, cause } of failed) {

@@ -7,7 +7,8 @@ import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.
 export interface EngineView {
   readonly engineId: string;
   readonly status: EngineStatus;
-  readonly phase: PublishedEngine['phase'];
+  /** `failed`: it is given up, until a command or a changed file. `retrying`: its last start failed, and it is started again. */
+  readonly phase: PublishedEngine['phase'] | 'retrying';
   /** Milliseconds since the Unix epoch at which the phase began. */
   readonly sinceMs: number;
   /** Why it does not run, in plain words; null when it does, or was only stopped for being idle. */
@@ -19,6 +20,8 @@ export interface EngineView {
    * null: not before a command or a changed file, or it has not failed.
    */
   readonly retryAtMs: number | null;
+  /** Failures in a row; 0 where no failure counts. */
+  readonly failures: number;
   /** Stopped by an operator. */
   readonly held: boolean;
   /** How long the last successful start took; null before the first. */
@@ -46,6 +49,7 @@ const nothingPublished = {
   phase: 'stopped',
   cause: null,
   retryAtMs: null,
+  failures: 0,
   startTimesMs: [],
   replicas: [],
   rollout: null,
@@ -74,7 +78,8 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
   const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
   const { sinceMs, retryAtMs, startTimesMs, rollout } = published;
   const isSilent = published.phase === 'ready' && engine.isSilent();
-  const phase = isSilent ? 'failed' : published.phase;
+  const isRetried = published.phase === 'failed' && retryAtMs !== null;
+  const phase = isSilent ? 'failed' : isRetried ? 'retrying' : published.phase;
   const cause = published.cause ?? foreignCause(replicas.all(), isSilent);
   return {
     engineId: engine.spec.engineId,
@@ -84,6 +89,7 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     cause: cause?.publicText ?? null,
     causeDetail: cause?.detail ?? null,
     retryAtMs: retryAtMs === null ? null : Math.max(retryAtMs, clock.now()),
+    failures: published.failures ?? 0,
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,

@@ -31,7 +31,7 @@ export interface OperatedReplica {
 
 export interface OperatedEngine {
   readonly engineId: string;
-  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
+  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'retrying' | 'failed' | 'held';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
   /** Why it does not run, in plain words; null when no failure counts. */
@@ -40,6 +40,8 @@ export interface OperatedEngine {
   readonly causeDetail: string | null;
   /** When it is tried again by itself, milliseconds since the Unix epoch; null: when a request or a command asks. */
   readonly retryAtMs: number | null;
+  /** Failures in a row. */
+  readonly failures: number;
   readonly replicas: readonly OperatedReplica[];
   /** Requests that run and wait at this gateway. */
   readonly leases: number;

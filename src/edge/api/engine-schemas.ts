@@ -27,11 +27,18 @@ export const engineSchema = z
     driver: z.enum(['process', 'docker', 'swarm', 'external']),
     file: z.string().openapi({ example: 'engines/llama.yaml' }),
     adapters: z.array(z.string()).openapi({ description: 'Ids of the LoRA adapters on the same replicas' }),
-    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'failed', 'held']),
+    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).openapi({
+      description: '`retrying`: the last start failed, and it is started again; `failed`: it is given up',
+    }),
     since: unixSecondsOrNull.openapi({ description: 'When it came into this state; null for a disabled one' }),
     held: z.boolean().openapi({ description: 'Stopped by a command, until start, restart or reset' }),
     last_failure: z
-      .object({ message: z.string(), detail: z.string().nullable(), retry_at: unixSecondsOrNull })
+      .object({
+        message: z.string(),
+        detail: z.string().nullable(),
+        retry_at: unixSecondsOrNull,
+        failures: z.int().openapi({ description: 'Failures in a row; five give the engine up' }),
+      })
       .nullable()
       .openapi({ description: 'The last failure that still counts, and when the engine is tried again by itself' }),
     rollout: z
@@ -71,9 +78,10 @@ function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
   return { id, state, since: toUnixSeconds(sinceMs), host, gpus: [...gpuIds], progress, running: leases, healthy };
 }
 
-function toFailure({ cause, causeDetail, retryAtMs }: OperatedEngine): EngineAnswer['last_failure'] {
+function toFailure({ cause, causeDetail, retryAtMs, failures }: OperatedEngine): EngineAnswer['last_failure'] {
   if (cause === null) return null;
-  return { message: cause, detail: causeDetail, retry_at: retryAtMs === null ? null : Math.ceil(retryAtMs / 1000) };
+  const retryAt = retryAtMs === null ? null : Math.ceil(retryAtMs / 1000);
+  return { message: cause, detail: causeDetail, retry_at: retryAt, failures };
 }
 
 type Needs = Pick<EngineAnswer, 'gpus_needed' | 'memory_needed_bytes' | 'group'>;

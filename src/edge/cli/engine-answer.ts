@@ -21,7 +21,12 @@ export const engine = z.looseObject({
   queue: z.looseObject({ running: z.number(), waiting: z.number() }),
   file: z.string().nullish(),
   last_failure: z
-    .looseObject({ message: z.string(), detail: z.string().nullish(), retry_at: z.number().nullish() })
+    .looseObject({
+      message: z.string(),
+      detail: z.string().nullish(),
+      retry_at: z.number().nullish(),
+      failures: z.number().nullish(),
+    })
     .nullish(),
   rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
 });
@@ -40,7 +45,7 @@ export function remark(one: Engine): string {
     return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
   }
   if (failure !== null && failure !== undefined) {
-    const text = sentences(failure.message, shortened(failure.detail ?? ''));
+    const text = sentences(failure.message, shortened(failure.detail ?? ''), retryText(state, failure));
     // Whether it answers is not for Headgate to mend, and is looked at all the time.
     const isGivenUp = state === 'failed' && driver !== 'external' && (failure.retry_at ?? null) === null;
     return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
@@ -55,6 +60,15 @@ function sentences(...parts: readonly string[]): string {
     .filter((part) => part !== '')
     .join('; ')
     .replaceAll('.;', ';');
+}
+
+type Failure = NonNullable<Engine['last_failure']>;
+
+/** "try 3 of 5 not before 12:01:30 UTC"; empty where it is not tried again. */
+function retryText(state: string, { retry_at: retryAt, failures }: Failure): string {
+  if (state !== 'retrying' || retryAt === null || retryAt === undefined) return '';
+  const count = failures === null || failures === undefined ? 'tried again' : `try ${failures + 1} of 5`;
+  return `${count} not before ${new Date(retryAt * 1000).toISOString().slice(11, 19)} UTC`;
 }
 
 const detailCharsMax = 160;

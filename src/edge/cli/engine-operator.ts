@@ -88,7 +88,7 @@ function createJudge(kind: Order, before: ReadonlySet<string>): (now: Engine) =>
         return judgeStop(now);
       case 'reset':
         if (now.driver === 'external') return judgeEnd(now, wasStarting, 'done');
-        return now.state === 'failed' || now.state === 'held' ? 'on' : 'done';
+        return hasFailed(now.state) || now.state === 'held' ? 'on' : 'done';
       case 'restart':
         // What was there serves on.
         if (now.rollout?.state === 'refused') return 'failed';
@@ -106,12 +106,15 @@ function judgeStop({ state, replicas, driver }: Engine): Verdict {
   return driver === 'external' || replicas.every((one) => one.state === 'asleep') ? 'done' : 'on';
 }
 
+/** Gateways of older versions say `failed` of both. */
+const hasFailed = (state: string): boolean => state === 'failed' || state === 'retrying';
+
 /** @param ready what is to be said of an engine that is ready */
 function judgeEnd({ state, driver, replicas }: Engine, wasStarting: boolean, ready: Verdict): Verdict {
   // What somebody else runs is ready when a probe was answered.
   const isKnown = driver !== 'external' || replicas.some(({ healthy }) => healthy === true);
   if (state === 'ready') return isKnown ? ready : 'on';
-  if (state === 'failed' || state === 'disabled') return 'failed';
+  if (hasFailed(state) || state === 'disabled') return 'failed';
   // Somebody else stopped it, or it has been idle for as long as its file says.
   return wasStarting && (state === 'held' || state === 'stopped') ? 'failed' : 'on';
 }
@@ -157,6 +160,6 @@ function lastLine(now: Engine, verdict: Verdict, timeoutMs: number): string {
   }
   if (now.state === 'held') return `${now.id}: held, ${remark(now)}`;
   // It is tried again by itself, and why it failed is in what it has printed.
-  const isTried = now.state === 'failed' && (now.last_failure?.retry_at ?? null) !== null;
+  const isTried = hasFailed(now.state) && (now.last_failure?.retry_at ?? null) !== null;
   return isTried ? `${lineOf(now)}; what it printed: ${commandText('logs', now.id)}` : lineOf(now);
 }

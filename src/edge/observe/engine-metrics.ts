@@ -13,6 +13,7 @@ const phases: Record<EngineView['phase'], true> = {
   starting: true,
   ready: true,
   draining: true,
+  retrying: true,
   failed: true,
   held: true,
 };
@@ -66,8 +67,10 @@ function compare(view: EngineView, before: EngineView | undefined, { starts, fai
   const failed = failures.of(view.engineId);
   const { lastStartMs, phase, sinceMs } = view;
   if (lastStartMs !== null && lastStartMs !== before?.lastStartMs) started.observe(lastStartMs / 1000);
-  if (phase === 'failed' && (before?.phase !== 'failed' || !isSameMoment(before.sinceMs, sinceMs))) failed.add(1);
+  if (isFailure(phase) && (!isFailure(before?.phase) || !isSameMoment(before?.sinceMs ?? 0, sinceMs))) failed.add(1);
 }
+
+const isFailure = (phase: EngineView['phase'] | undefined): boolean => phase === 'failed' || phase === 'retrying';
 
 /** Each view computes its moments from two clocks, which drift apart by a little. */
 function isSameMoment(oneMs: number, otherMs: number): boolean {

@@ -10,7 +10,7 @@ export interface PageAnswer<T> {
   };
 }
 
-export type EngineState = 'disabled' | 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
+export type EngineState = 'disabled' | 'stopped' | 'starting' | 'ready' | 'draining' | 'retrying' | 'failed' | 'held';
 
 export interface ReplicaAnswer {
   readonly id: string;
@@ -34,6 +34,7 @@ export interface EngineAnswer {
     readonly message: string;
     readonly detail: string | null;
     readonly retry_at: number | null;
+    readonly failures: number;
   } | null;
   readonly rollout: { readonly state: 'checking' | 'refused'; readonly message: string } | null;
   readonly replicas: readonly ReplicaAnswer[];

@@ -105,14 +105,15 @@ function order(visit: Visit, engine: EngineAnswer, command: EngineCommand, text:
   </form>`;
 }
 
-const isDown = ({ state }: EngineAnswer): boolean => ['stopped', 'failed', 'held'].includes(state);
+const isDown = ({ state }: EngineAnswer): boolean => ['stopped', 'retrying', 'failed', 'held'].includes(state);
 
 function buttons(visit: Visit, engine: EngineAnswer): MaybeHtml {
   if (engine.state === 'disabled') return null;
   const model = html`<a class="button" href="/portal/models/${encodeURIComponent(engine.id)}">As a model</a>`;
   // A failed engine is tried again by what forgets its failures and starts it.
   if (isDown(engine))
-    return html`${order(visit, engine, 'start', engine.state === 'failed' ? 'Try again' : 'Start')} ${model}`;
+    return html`${order(visit, engine, 'start', engine.state === 'failed' || engine.state === 'retrying' ? 'Try again' : 'Start')}
+    ${model}`;
   return html`${engine.driver === 'external' ? null : html`<a class="button" href="${enginePath(engine.id, '/restart')}">Restart</a>`}
     <a class="button danger" href="${enginePath(engine.id, '/stop')}">Stop</a> ${model}`;
 }
@@ -198,7 +199,7 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
   if (replicas.length === 0)
     return empty(
       'No replica runs',
-      state === 'failed'
+      state === 'failed' || state === 'retrying'
         ? 'None is started before it is tried again, by itself or by the button above.'
         : 'One is started by the next request, or by the button above.',
     );

@@ -1,5 +1,5 @@
 import type { EngineAnswer } from './admin-answers.ts';
-import { enginePath } from './engine-words.ts';
+import { enginePath, failureText } from './engine-words.ts';
 import { html, type MaybeHtml } from './html.ts';
 import { formToken, notice } from './ui.ts';
 import type { Visit } from './visit.ts';
@@ -14,10 +14,10 @@ export async function engineTroubles(visit: Visit): Promise<MaybeHtml> {
 
 function trouble(visit: Visit, { id, state, last_failure: failure, rollout }: EngineAnswer) {
   const link = html`<a href="${enginePath(id)}">${id}</a>`;
-  if (state === 'failed') {
+  if (state === 'failed' || state === 'retrying') {
     return notice(
       'bad',
-      html`<p><strong>The engine ${link} failed.</strong> ${failure?.message}</p>
+      html`<p><strong>The engine ${link} failed.</strong> ${failure === null ? null : failureText(failure)}</p>
         <form class="buttons" method="post" action="${enginePath(id, '/start')}">
           ${formToken(visit)}<button>Try ${id} again</button> <a href="${enginePath(id)}">Why, and its log</a>
         </form>`,

@@ -9,7 +9,8 @@ const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | '
   starting: ['busy', 'starting', 'Requests that come now wait until it is ready.'],
   draining: ['busy', 'stopping', 'It finishes what runs and takes nothing new.'],
   stopped: ['plain', 'stopped', 'Nothing runs. The next request starts it, and waits until it is ready.'],
-  failed: ['bad', 'failed', 'It could not be started. Requests are refused until a start succeeds.'],
+  retrying: ['busy', 'retrying', 'The last start failed. It is started again, after a pause.'],
+  failed: ['bad', 'failed', 'It is given up after failures. Requests are refused until a start succeeds.'],
   held: [
     'plain',
     'held stopped',
@@ -54,6 +55,17 @@ export function duration(ms: number): string {
       return count === 0 && index > 0 ? [] : [`${count} ${name}`];
     })
     .join(' ');
+}
+
+/** "The GPU is full. Try 3 of 5 from 12:01:30 UTC."; the message alone where it is not tried again. */
+export function failureText({
+  message,
+  retry_at: retryAt,
+  failures,
+}: NonNullable<EngineAnswer['last_failure']>): string {
+  if (retryAt === null) return message;
+  const at = new Date(retryAt * 1000).toISOString().slice(11, 19);
+  return `${message.replace(/\.$/, '')}. Try ${failures + 1} of 5, not before ${at} UTC.`;
 }
 
 /** How long a start takes, by the last ones; null before the first. */

@@ -1,6 +1,6 @@
 import type { AuditAnswer, EngineAnswer, EngineFilesAnswer, HostAnswer } from './admin-answers.ts';
 import type { ListAnswer } from './answers.ts';
-import { duration, engineBadge, enginePath, expectedStartMs, memory, needs } from './engine-words.ts';
+import { duration, engineBadge, enginePath, expectedStartMs, failureText, memory, needs } from './engine-words.ts';
 import type { Form } from './form.ts';
 import { count } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
@@ -98,7 +98,7 @@ function totals(engines: readonly EngineAnswer[], hosts: readonly HostAnswer[]):
 
 /** Said in one line: what is wrong first. */
 function remark({ last_failure: failure, rollout, replicas }: EngineAnswer): MaybeHtml {
-  if (failure !== null) return html`<span class="wrap">${failure.message}</span>`;
+  if (failure !== null) return html`<span class="wrap">${failureText(failure)}</span>`;
   if (rollout !== null) return html`<span class="wrap">${rollout.message}</span>`;
   const busy = replicas.find(({ progress }) => progress !== null);
   return busy === undefined ? html`<span class="quiet">–</span>` : html`<span class="wrap">${busy.progress}</span>`;

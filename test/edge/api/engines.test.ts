@@ -85,6 +85,7 @@ function engine(engineId: string, over: Partial<OperatedEngine> = {}): OperatedE
     cause: null,
     causeDetail: null,
     retryAtMs: null,
+    failures: 0,
     replicas: [],
     leases: 0,
     waiting: 0,
@@ -158,6 +159,7 @@ describe('an engine', () => {
         cause: 'There is not enough memory.',
         causeDetail: '70 GiB asked of GPU-2',
         retryAtMs: 1_790_000_060_000,
+        failures: 3,
         replicas: [replica, { ...replica, id: 'r2', state: 'creating', progress: 'pulling 43 %', gpuIds: ['GPU-1'] }],
         leases: 3,
         waiting: 7,
@@ -179,6 +181,7 @@ describe('an engine', () => {
         message: 'There is not enough memory.',
         detail: '70 GiB asked of GPU-2',
         retry_at: 1_790_000_060,
+        failures: 3,
       },
       rollout: { state: 'refused', message: 'It refused its settings.' },
       replicas: [

@@ -30,6 +30,7 @@ const operations: ScriptedOperations = {
       cause: null,
       causeDetail: null,
       retryAtMs: null,
+      failures: 0,
       replicas: [],
       leases: 0,
       waiting: 0,

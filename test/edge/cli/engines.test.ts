@@ -37,7 +37,7 @@ class ScriptedFleet implements ScriptedOperations {
   list(): OperatedEngine[] {
     const scripted = this.ordered.length === 0 ? undefined : this.script[0];
     if (this.ordered.length > 0 && this.script.length > 1) this.script.shift();
-    const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, startTimesMs: [], rollout: null };
+    const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, failures: 0, startTimesMs: [], rollout: null };
     const replica = { gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
     return [
       {
@@ -259,9 +259,19 @@ describe('headgate engines', () => {
       'start',
       [
         { ...off, phase: 'starting' },
-        { ...off, phase: 'failed', cause: 'It ended.', causeDetail: 'ValueError: no', retryAtMs: 1_800_000_000_000 },
+        {
+          ...off,
+          phase: 'retrying',
+          cause: 'It ended.',
+          causeDetail: 'ValueError: no',
+          retryAtMs: 1_800_000_000_000,
+          failures: 2,
+        },
       ],
-      { code: 1, out: 'plain: failed, It ended; ValueError: no; what it printed: headgate engines logs plain\n' },
+      {
+        code: 1,
+        out: 'plain: retrying, It ended; ValueError: no; try 3 of 5 not before 08:00:00 UTC; what it printed: headgate engines logs plain\n',
+      },
     ],
     [
       'start',

@@ -153,7 +153,7 @@ describe('metrics', () => {
     expect((await bench.chat({ model: 'broken' })).status).toBe(503);
     await reaches('headgate_refusals_total{code="upstream_error"}', before + 1);
     await reaches(chatSeries('5xx', false, 'broken'), 1);
-    await reaches('headgate_engine_state{engine="broken",phase="failed"}', 1);
+    await reaches('headgate_engine_state{engine="broken",phase="retrying"}', 1);
     expect(await valueOf('headgate_engine_failures_total{engine="broken"}')).toBe(1);
   });
 

@@ -78,8 +78,8 @@ describe.concurrent('an engine', () => {
     expect(refused.retryAfter).toBeNull();
     expect(JSON.parse(refused.text).error.message).toMatch(/memory/i);
     expect(await engine('failing')).toMatchObject({
-      state: 'failed',
-      last_failure: { message: JSON.parse(refused.text).error.message, retry_at: expect.any(Number) },
+      state: 'retrying',
+      last_failure: { message: JSON.parse(refused.text).error.message, retry_at: expect.any(Number), failures: 1 },
     });
   });
 

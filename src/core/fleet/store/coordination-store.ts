@@ -46,6 +46,8 @@ export interface PublishedEngine {
   readonly cause: FailureCause | null;
   /** Milliseconds since the Unix epoch before which a failed engine is not started again; null otherwise. */
   readonly retryAtMs: number | null;
+  /** Failures in a row, of which `crashesMax` give the engine up; absent of a leader of an older version. */
+  readonly failures?: number;
   /** Counts starts that failed: a request that waits since before the last one is answered with its cause. */
   readonly failedStarts: number;
   readonly replicas: readonly PublishedReplica[];

@@ -160,7 +160,7 @@ describe('the next try of an engine that failed', () => {
       () => {
         const before = Date.now();
         const [engine] = fleet.list();
-        expect(engine).toMatchObject({ phase: 'failed' });
+        expect(engine).toMatchObject({ phase: 'retrying', failures: 1 });
         expect(engine?.retryAtMs).toBeGreaterThanOrEqual(before);
         // What was published has passed by now.
         expect(engine?.retryAtMs).toBeLessThanOrEqual(Date.now());
