@@ -22,7 +22,12 @@ import {
   routeFirst,
   type HttpEnv,
 } from '#edge/http/http.ts';
-import { createInference, type Inference, type InferenceParts } from '#edge/inference/inference.ts';
+import {
+  createEngineTextLog,
+  createInference,
+  type Inference,
+  type InferenceParts,
+} from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
 import { createBatchesParts } from './batches.ts';
@@ -185,6 +190,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
     limits: config.limits,
     settleTimeoutMs: config.limits.settleTimeoutMs,
     answerStallTimeoutMs: config.http.answerStallTimeoutMs,
+    onEngineText: config.upstream.logsText ? createEngineTextLog(log) : null,
   });
 }
 

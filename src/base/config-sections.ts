@@ -286,6 +286,8 @@ export interface UpstreamConfig {
   readonly firstByteTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly connectTimeoutMs: number;
+  /** What engines say of requests that they refuse is logged; it may quote prompts. */
+  readonly logsText: boolean;
 }
 
 export const upstream = section(
@@ -293,11 +295,13 @@ export const upstream = section(
     HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
     HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
     HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
+    HEADGATE_LOG_ENGINE_TEXT: z.enum(['true', 'false']).default('false'),
   },
   (read): UpstreamConfig => ({
     firstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),
     idleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     connectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
+    logsText: read.HEADGATE_LOG_ENGINE_TEXT === 'true',
   }),
 );
 

@@ -16,6 +16,7 @@ import type { AnswerPlace } from './answer-room.ts';
 import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
+import type { EngineRefusalText } from './engine-text.ts';
 import type { SentRequest } from './sent-request.ts';
 import {
   answerBytesMax,
@@ -33,6 +34,8 @@ export interface RelayParts {
   readonly aborter: Aborter;
   /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
   readonly answerStallTimeoutMs: number;
+  /** Takes what an engine says of a request that it refuses; null where nobody wants that. */
+  readonly onEngineText: ((refusal: EngineRefusalText) => void) | null;
 }
 
 export interface RelayJob {
@@ -105,6 +108,7 @@ type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
   readonly #job: RelayJob;
+  readonly #onEngineText: RelayParts['onEngineText'];
   readonly #call: EngineCall;
   /** Null once the request is over. */
   #conclude: ((outcome: Outcome) => void) | null;
@@ -127,6 +131,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   constructor(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void) {
     const { client, aborter, answerStallTimeoutMs } = parts;
+    this.#onEngineText = parts.onEngineText;
     this.#aborter = aborter;
     this.#job = job;
     this.#reader = new SlowReader({
@@ -227,6 +232,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #refused(): void {
     const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
+    const { requestId, replica } = this.#job;
+    this.#onEngineText?.({ requestId, replicaId: replica.id, status: answer.status, text: answer.text });
     const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
     this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
   }

@@ -18,6 +18,7 @@ import { createReceiver, type ReceiveParts } from './receive.ts';
 import { createRunning } from './requests-in-flight.ts';
 import type { Stop } from './stop.ts';
 
+export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';
 export { listModels, listPrices } from './models.ts';
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';

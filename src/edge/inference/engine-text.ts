@@ -1,0 +1,32 @@
+import type { Log } from '#base/log.ts';
+
+/** An engine's answer with an error status. */
+export interface EngineRefusalText {
+  readonly requestId: string;
+  readonly replicaId: string;
+  readonly status: number;
+  /** Its body as latin1. */
+  readonly text: string;
+}
+
+const charsMax = 300;
+
+/**
+ * Logs what engines said of requests that they refused, for operators who chose that: such a text often quotes the
+ * prompt, and clients never get it. Cut, and on one line.
+ */
+export function createEngineTextLog(log: Log): (refusal: EngineRefusalText) => void {
+  return ({ requestId, replicaId, status, text }) => {
+    log.warn(
+      { requestId, replicaId, engineStatus: status, engineText: shortened(text) },
+      'an engine refused a request',
+    );
+  };
+}
+
+function shortened(latin1: string): string {
+  // A character of UTF-8 has four bytes at most.
+  const text = Buffer.from(latin1.slice(0, 4 * charsMax), 'latin1').toString('utf8');
+  const chars = Array.from(text.replaceAll(/[\s\p{C}]+/gu, ' ').trim());
+  return chars.length <= charsMax ? chars.join('') : `${chars.slice(0, charsMax - 1).join('')}…`;
+}
