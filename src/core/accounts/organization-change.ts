@@ -80,10 +80,8 @@ export async function changeOrganization(
   }
   if (Object.values(patch).every((value) => value === undefined)) return before;
   const after = await update(context, organizationId, changedFields(before, patch));
-  const [was, is] = [auditView(before), auditView(after)];
-  if (JSON.stringify(was) !== JSON.stringify(is)) {
-    await note(context, author, { action: actionOf(before, after), organizationId, before: was, after: is });
-  }
+  const views = { before: auditView(before), after: auditView(after) };
+  await note(context, author, { action: actionOf(before, after), organizationId, ...views });
   return after;
 }
 

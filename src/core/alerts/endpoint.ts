@@ -85,6 +85,8 @@ export async function recordEndpoint(
 ): Promise<void> {
   const row = after ?? before;
   if (row === null) throw new Error('an endpoint was neither there before nor is there now');
+  // Of a URL only the origin is shown: the rest may be a secret.
+  const isMoved = before !== null && after !== null && before.url !== after.url;
   await audit.record(tx, {
     organizationId: row.organizationId,
     author,
@@ -92,7 +94,7 @@ export async function recordEndpoint(
     targetType: 'webhook',
     targetId: formatId('wh', row.id),
     before: before === null ? null : auditView(before),
-    after: after === null ? null : auditView(after),
+    after: after === null ? null : { ...auditView(after), ...(isMoved && { url_changed: true }) },
   });
 }
 

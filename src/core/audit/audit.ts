@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
@@ -84,7 +85,10 @@ export interface AuditEntry {
 }
 
 export interface Audit {
-  /** Writes one row in the transaction of the change: either both happen or neither. */
+  /**
+   * Writes one row in the transaction of the change: either both happen or neither. A change (`….changed`) after which
+   * the view is what it was before has none: it describes nothing.
+   */
   record(tx: Transaction, entry: AuditEntry): Promise<void>;
 }
 
@@ -92,6 +96,7 @@ export interface Audit {
 export function createAudit({ clock }: { readonly clock: Clock }): Audit {
   return {
     async record(tx, entry) {
+      if (entry.action.endsWith('.changed') && isDeepStrictEqual(entry.before, entry.after)) return;
       await tx.insert(auditLog).values({
         id: uuidv7(clock.now()),
         organizationId: entry.organizationId,

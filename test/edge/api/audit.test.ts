@@ -118,6 +118,32 @@ describe('the audit', () => {
     for (const secret of [made.body.secret, row?.['hash']]) expect(JSON.stringify(body)).not.toContain(secret);
   });
 
+  it('has an entry for what a PATCH changed, and none for one that sets what is set', async () => {
+    const { key } = await api().organization();
+    const create = async (path: string, body: object): Promise<string> =>
+      `${path}/${(await ask(path, { key, body })).body.id}`;
+    const changes = [
+      { path: await create('/v1/projects', { name: 'P' }), same: { name: 'P' }, other: { name: 'Q' } },
+      { path: await create('/v1/keys', { name: 'K' }), same: { name: 'K' }, other: { name: 'L' } },
+      {
+        path: await create('/v1/budgets', { scope: { type: 'user', id: null }, period: 'daily', amount: '1' }),
+        same: { amount: '1' },
+        other: { amount: '2' },
+      },
+      {
+        path: await create('/v1/webhooks', { url: 'https://hooks.test/a', events: ['engine.failed'] }),
+        same: { url: 'https://hooks.test/a' },
+        other: { url: 'https://hooks.test/b' },
+      },
+    ];
+    for (const { path, same, other } of changes) {
+      for (const body of [same, other, other]) await ask(path, { method: 'PATCH', key, body });
+      const { body } = await ask(`/v1/audit?target_id=${path.split('/').at(-1)}`, { key });
+      const changed = body.data.filter(({ action }: Entry) => action.endsWith('.changed'));
+      expect([path, changed.length]).toEqual([path, 1]);
+    }
+  });
+
   it('names the operator’s key where an operator did it', async () => {
     const { id, key } = await api().organization();
     const operator = await api().keys.verify(api().admin);
