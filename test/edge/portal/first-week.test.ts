@@ -207,7 +207,7 @@ describe('an engine that failed', () => {
   it('is not said to wait for somebody where it is tried again by itself', async () => {
     const page = textOf(await admin.get('/portal/engines/a-broken'));
     expect(page).not.toContain('refused until it is tried again.');
-    expect(page).toContain('Requests are refused until a start succeeds');
+    expect(page).toContain('The last start failed. It is started again, after a pause.');
     expect(textOf(await admin.get('/portal/models/a-broken'))).not.toContain('refused until it is tried again.');
   });
 
