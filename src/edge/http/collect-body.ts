@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
+import { decoderOf, requireRatio, undecodable } from './content-coding.ts';
 
 export interface BodyLimits {
   readonly bodyBytesMax: number;
@@ -61,10 +62,11 @@ class Parts {
 }
 
 /**
- * Reads a body to its end.
+ * Reads a body to its end, and decodes it where it has a content coding: then all bounds but that of its pace are those
+ * of the decoded bytes.
  * @returns its parts, none of them small but the last of a row
  * @param onPart called with the length of each part; what it throws refuses the body
- * @throws AppError request_too_large, request_timeout; ClientGoneError when the connection closes first
+ * @throws AppError request_too_large, request_timeout, unsupported_media_type, invalid_request_error; ClientGoneError when the connection closes first
  */
 export function collectBody(
   incoming: IncomingMessage,
@@ -73,6 +75,9 @@ export function collectBody(
 ): Promise<readonly Buffer[]> {
   return new Promise((resolve, reject) => {
     const parts = new Parts();
+    const decoder = decoderOf(incoming);
+    const source = decoder ?? incoming;
+    let receivedBytes = 0;
     const sinceMs = performance.now();
     const stallSeconds = limits.bodyStallTimeoutMs / 1000;
     const refuse = (error: unknown): void => {
@@ -85,15 +90,26 @@ export function collectBody(
     );
     const leave = (): void => {
       clearTimeout(stalled);
-      incoming.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
+      incoming.off('data', onReceived).off('close', onClose).off('error', onClose);
+      source.off('data', onData).off('end', onEnd);
+      if (decoder === null) return;
+      incoming.unpipe(decoder);
+      decoder
+        .off('error', onBroken)
+        .on('error', () => undefined)
+        .destroy();
+    };
+    const onReceived = (part: Buffer): void => {
+      receivedBytes += part.length;
+      stalled.refresh();
     };
     const onData = (part: Buffer): void => {
-      stalled.refresh();
       try {
         if (parts.bytes + part.length > limits.bodyBytesMax) throw tooLarge(limits);
         onPart(part.length);
         parts.add(part);
-        requirePace((performance.now() - sinceMs) / 1000, parts.bytes, limits);
+        requirePace((performance.now() - sinceMs) / 1000, receivedBytes, limits);
+        if (decoder !== null) requireRatio(parts.bytes, receivedBytes);
       } catch (error) {
         refuse(error);
       }
@@ -103,8 +119,15 @@ export function collectBody(
       parts.end();
       resolve(parts.list);
     };
-    const onClose = (): void => refuse(new ClientGoneError());
-    incoming.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
+    const onBroken = (): void => refuse(undecodable());
+    const onClose = (): void => {
+      // What has come whole is still being decoded.
+      if (decoder === null || !incoming.complete) refuse(new ClientGoneError());
+    };
+    incoming.on('data', onReceived).on('close', onClose).on('error', onClose);
+    source.on('data', onData).on('end', onEnd);
+    decoder?.on('error', onBroken);
+    if (decoder !== null) incoming.pipe(decoder);
   });
 }
 

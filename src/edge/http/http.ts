@@ -7,6 +7,7 @@ export { createHttpGuards, type HttpGuards } from './http-guards.ts';
 export { AtOnce } from './at-once.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
+export { codingOf } from './content-coding.ts';
 export { handleClientError, isAddressed, refuseExpectation, refuseSurplus, refuseUnaddressed } from './client-error.ts';
 export {
   authorOf,

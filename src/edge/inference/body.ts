@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
-import { type BodyLimits, tooLarge } from '#edge/http/http.ts';
+import { type BodyLimits, codingOf, tooLarge } from '#edge/http/http.ts';
 
 const json = 'application/json';
 
@@ -11,10 +11,7 @@ export function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): voi
   if (contentType !== json && contentType.split(';', 1)[0]?.trim().toLowerCase() !== json) {
     throw new AppError('unsupported_media_type');
   }
-  const encoding = incoming.headers['content-encoding']?.toLowerCase() ?? 'identity';
-  if (encoding !== 'identity') {
-    throw new AppError('unsupported_media_type', { message: 'Send the body without a content encoding.' });
-  }
+  codingOf(incoming);
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bodyBytesMax) throw tooLarge(limits);
 }
 
@@ -25,12 +22,13 @@ function isWhole(incoming: IncomingMessage): boolean {
 }
 
 /**
- * The body, when all of it came with its head, as small ones do: nothing has to be waited for then. A head is handed on
+ * The body, when all of it came with its head and without a content coding, as small ones do: nothing has to be waited
+ * for then. A head is handed on
  * before the bytes that came with it are read: after any wait they are there.
  * @throws AppError request_too_large
  */
 export function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null {
-  if (incoming.destroyed || !isWhole(incoming)) return null;
+  if (incoming.destroyed || !isWhole(incoming) || codingOf(incoming) !== null) return null;
   const bytes: unknown = incoming.read();
   if (!Buffer.isBuffer(bytes)) return Buffer.alloc(0);
   if (bytes.length > limits.bodyBytesMax) throw tooLarge(limits);

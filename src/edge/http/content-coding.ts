@@ -1,0 +1,47 @@
+import type { IncomingMessage } from 'node:http';
+import type { Transform } from 'node:stream';
+import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib';
+import { AppError } from '#base/errors.ts';
+
+/** Content codings of request bodies that are decoded. */
+const decoders: Readonly<Record<string, () => Transform>> = {
+  gzip: createGunzip,
+  'x-gzip': createGunzip,
+  deflate: createInflate,
+  br: createBrotliDecompress,
+  zstd: createZstdDecompress,
+};
+const codings = 'gzip, deflate, br, zstd';
+
+/** A body may decode to so many times its bytes, beyond a first part that any may have. Text has at most about 20. */
+const ratioMax = 200;
+const freeBytes = 1_048_576;
+
+/**
+ * Returns the name of a body's content coding, null for none.
+ * @throws AppError unsupported_media_type for one that is not decoded, or for several
+ */
+export function codingOf({ headers }: IncomingMessage): string | null {
+  const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  if (coding === 'identity' || coding === '') return null;
+  if (Object.hasOwn(decoders, coding)) return coding;
+  const message = `The content coding of the body is not supported. Use one of ${codings}, or none.`;
+  throw new AppError('unsupported_media_type', { message, headers: { 'accept-encoding': codings } });
+}
+
+/** A stream that decodes what is written to it; null without a coding. @throws AppError unsupported_media_type */
+export function decoderOf(incoming: IncomingMessage): Transform | null {
+  const coding = codingOf(incoming);
+  return coding === null ? null : (decoders[coding]?.() ?? null);
+}
+
+export const undecodable = (): AppError =>
+  new AppError('invalid_request_error', { message: 'The body is not what its header Content-Encoding says.' });
+
+/** @throws AppError request_too_large for a body that decodes to far more than any text does */
+export function requireRatio(decodedBytes: number, receivedBytes: number): void {
+  if (decodedBytes <= freeBytes + receivedBytes * ratioMax) return;
+  throw new AppError('request_too_large', {
+    message: `The request body decodes to more than ${ratioMax} times its size. Send it without a content coding.`,
+  });
+}

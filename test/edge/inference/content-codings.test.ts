@@ -1,0 +1,77 @@
+import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
+import { describe, expect, it } from 'vitest';
+import { type Body, chatPath, errorOf, json, standinFile, useInference } from './inference-gateway.ts';
+
+const bodyBytesMax = 4_000_000;
+const bench = useInference(() => ({
+  engines: { chat: standinFile('chat', { flags: ['--output-tokens', '2'] }) },
+  env: { HEADGATE_MAX_BODY_BYTES: String(bodyBytesMax) },
+}));
+
+const chatBody = (content: string): string =>
+  JSON.stringify({ model: 'chat', messages: [{ role: 'user', content }], max_tokens: 4 });
+
+function send(coding: string, body: Uint8Array<ArrayBuffer>, path = chatPath): Promise<Response> {
+  const headers = { ...json, authorization: `Bearer ${bench.gateway.key}`, 'content-encoding': coding };
+  return fetch(new URL(path, bench.gateway.url), { method: 'POST', headers, body });
+}
+
+/** Text that does not get smaller by much. */
+const dense = (chars: number): string =>
+  Array.from({ length: chars }, (_, index) =>
+    String.fromCodePoint(0x4e00 + ((index * 7919 + (index >> 3) * 104_729) % 20_000)),
+  ).join('');
+
+describe('a body with a content coding', () => {
+  it.each([
+    ['gzip', gzipSync],
+    ['x-gzip', gzipSync],
+    ['GZIP', gzipSync],
+    ['deflate', deflateSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdCompressSync],
+  ] as const)('%s is decoded, small and large', async (coding, encode) => {
+    for (const content of ['Hello', dense(3000), 'word '.repeat(4000)]) {
+      const answer = await send(coding, new Uint8Array(encode(chatBody(content))));
+      expect(await answer.json()).toMatchObject({ choices: [{ finish_reason: expect.any(String) }] });
+    }
+    const named = await send(coding, new Uint8Array(encode('{"name":"compressed","scope":"inference"}')), '/v1/keys');
+    const key: Body = await named.json();
+    expect([named.status, key.name]).toEqual([201, 'compressed']);
+    await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' });
+  });
+
+  it.each(['compress', 'gzip, br', 'snappy'])(
+    '%s is 415, and the answer names those that are decoded',
+    async (coding) => {
+      for (const path of [chatPath, '/v1/keys']) {
+        const answer = await send(coding, new Uint8Array(Buffer.from('{}')), path);
+        expect([answer.status, answer.headers.get('accept-encoding')]).toEqual([415, 'gzip, deflate, br, zstd']);
+        await answer.text();
+      }
+    },
+  );
+
+  it('that is something else, or cut off, is 400', async () => {
+    const whole = gzipSync(chatBody(dense(3000)));
+    for (const bytes of [Buffer.from(chatBody('Hello')), whole.subarray(0, whole.length - 20)]) {
+      expect(await errorOf(await send('gzip', new Uint8Array(bytes)))).toMatchObject({
+        status: 400,
+        code: 'invalid_request_error',
+        message: 'The body is not what its header Content-Encoding says.',
+      });
+    }
+  });
+
+  it('that is small, and decodes to more than a body may have or to far more than it is, is 413', async () => {
+    const large = gzipSync(chatBody(dense(bodyBytesMax / 2)));
+    const bomb = gzipSync(chatBody('x'.repeat(bodyBytesMax - 1000)));
+    expect(bomb.length).toBeLessThan(6000);
+    for (const bytes of [large, bomb]) {
+      expect(await errorOf(await send('gzip', new Uint8Array(bytes)))).toMatchObject({
+        status: 413,
+        code: 'request_too_large',
+      });
+    }
+  });
+});
