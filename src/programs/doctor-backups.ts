@@ -1,12 +1,9 @@
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import type { ISql } from 'postgres';
 import type { Config } from '#base/config.ts';
 import { connectDb } from '#base/db.ts';
-import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
 import { createKeyRing, KeyFileError, readKeyState } from '#core/secrets/secrets.ts';
-import { dataDirOf, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
+import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
 import { reportKey } from './platform-key-report.ts';
 
 const hourMs = 3_600_000;
@@ -48,9 +45,7 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
 
 /** Null where no database answers, or where it has no table of this name yet. */
 async function readDatabase<T>(config: Config, table: string, read: (sql: ISql) => Promise<T>): Promise<T | null> {
-  const folder = join(dataDirOf(config), 'postgres');
-  const isThere = existsSync(join(folder, 'cluster', 'PG_VERSION'));
-  const url = config.database.url ?? (isThere ? await findEmbeddedPostgres(folder) : null);
+  const url = await findDatabaseUrl(config);
   if (url === null) return null;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
   try {

@@ -109,6 +109,14 @@ export function checkDisk(config: Config): Finding {
 }
 
 export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
+
+/** Finds the database that answers for this environment; null where the built-in one was never made, or does not run. */
+export async function findDatabaseUrl(config: Config): Promise<string | null> {
+  const folder = join(dataDirOf(config), 'postgres');
+  const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
+  return config.database.url ?? (isMade ? findEmbeddedPostgres(folder) : null);
+}
+
 const clockGoodMs = 1000;
 const versionMin = 150_000;
 
@@ -119,7 +127,7 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
   const variable = given === null ? 'HEADGATE_DATA_DIR' : 'DATABASE_URL';
   const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
   if (given === null && !isMade) return [note('built in; the first start makes the database')];
-  const url = given ?? (await findEmbeddedPostgres(folder));
+  const url = await findDatabaseUrl(config);
   if (url === null) return [ok('built in; it does not run, "npm start" starts it')];
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
   try {

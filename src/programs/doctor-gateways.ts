@@ -1,10 +1,8 @@
-import { join } from 'node:path';
 import type { Config } from '#base/config.ts';
 import { readAddress } from '#base/data-dir.ts';
 import { connectDb } from '#base/db.ts';
-import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { differenceText, findDifferences, readLiveGateways } from '#core/gateways/gateways.ts';
-import { dataDirOf, type Finding, note, ok, wrong } from './doctor-checks.ts';
+import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
 
 /** Looks for the gateway that runs, and for what the gateways of the database differ in. */
 
@@ -45,11 +43,9 @@ async function askGateway(address: string): Promise<Finding | null> {
   }
 }
 
-const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
-
 /** Compares the gateways that live on the database, each as it published itself. */
 export async function checkAgreement(config: Config): Promise<readonly Finding[]> {
-  const url = config.database.url ?? (await findEmbeddedPostgres(join(dataDirOf(config), 'postgres')));
+  const url = await findDatabaseUrl(config);
   if (url === null) return [note('not looked at: no database runs')];
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
   try {
