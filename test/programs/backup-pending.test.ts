@@ -67,7 +67,10 @@ async function oldWith(receiver: LocalReceiver): Promise<Old> {
   await batchWhen(client, id, ({ request_counts: counts }) => counts.completed >= quick);
   const file = join(home.dir, 'a.backup');
   const made = await runCli(['backup', file], { env: { DATABASE_URL: databaseUrl, HEADGATE_DATA_DIR: home.dataDir } });
-  expect(made).toMatchObject({ code: 0, stderr: '' });
+  expect(made).toMatchObject({
+    code: 0,
+    stderr: expect.stringMatching(/^headgate: the platform key [0-9a-f]{16} is not in the backup, .*\n$/),
+  });
   return { home, env, gateway, databaseUrl, batchId: id, webhook, keySecret, file };
 }
 
@@ -109,7 +112,7 @@ it('what has not ended in a backup of a gateway that goes on ends there alone: n
     expect(refused).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('1 batches, 1 alerts') });
     expect(await restore('--pending', 'both')).toMatchObject({ code: 2 });
     expect(await rowsOf(databaseUrl)).toBe(0);
-    expect(await restore('--pending', 'end')).toMatchObject({ code: 0, stderr: '' });
+    expect(await restore('--pending', 'end')).toMatchObject({ code: 0 });
 
     const db = connectDb(databaseUrl, { poolMax: 1, purpose: 'test' });
     // As if the time had come at which what did not arrive is tried again.
@@ -153,7 +156,7 @@ it('what has not ended goes on in the restored database where the other is given
     const [home, databaseUrl] = [processes.home({ chat }), await processes.database()];
     const env = { DATABASE_URL: databaseUrl, HEADGATE_DATA_DIR: home.dataDir };
     const restored = await runCli(['restore', old.file, '--replace', '--pending', 'resume'], { env });
-    expect(restored).toMatchObject({ code: 0, stderr: '' });
+    expect(restored).toMatchObject({ code: 0 });
     const db = connectDb(databaseUrl, { poolMax: 1, purpose: 'test' });
     await db.sql`update alert_deliveries set next_attempt_at = now() where status = 'pending'`;
     await db.close();

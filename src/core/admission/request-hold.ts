@@ -99,8 +99,10 @@ class HeldMoney {
     this.#extending = null;
     this.isUnknown = microUsd === null;
     if (typeof microUsd === 'bigint') this.microUsd += microUsd;
-    else this.exhausted = microUsd;
-    if (microUsd === 0n || this.exhausted !== null) this.isExhausted = true;
+    if (microUsd !== null) {
+      this.exhausted = typeof microUsd === 'bigint' ? null : microUsd;
+      this.isExhausted = microUsd === 0n || this.exhausted !== null;
+    }
     this.#onAdded();
   }
 }
@@ -120,6 +122,8 @@ class TokenHold implements RequestHold {
   #promptKnown = false;
   /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
   #paidTokens: number;
+  /** Output tokens at which an exhausted wallet or budget is asked once more. */
+  #askAgainAt = 0;
 
   constructor(options: RequestHoldOptions) {
     this.#options = options;
@@ -157,11 +161,17 @@ class TokenHold implements RequestHold {
     // With several prompts, a running count is of one of them.
     if (!this.#promptKnown && inputTokens > 0 && this.#options.prompts === 1) this.#notePrompt(inputTokens);
     if (outputTokens + extendAheadTokens * this.#options.choices <= this.#paidTokens) return true;
-    if (!money.isExtending && !money.isExhausted) this.#extend(outputTokens);
+    if (!money.isExtending && this.#isToExtend(outputTokens)) this.#extend(outputTokens);
     // The last token that a cap pays for may be the last one that was asked for.
     if (outputTokens < this.#paidTokens || (this.isCapped && outputTokens === this.#paidTokens)) return true;
     // While the answer to an extension is on its way nothing says yet that the wallet cannot pay.
     return money.isExtending && !money.isUnknown;
+  }
+
+  /** What had nothing more may be filled meanwhile, so it is asked again, each time at half of what is still paid. */
+  #isToExtend(outputTokens: number): boolean {
+    if (!this.#money.isExhausted) return true;
+    return outputTokens >= this.#askAgainAt && outputTokens < this.#paidTokens;
   }
 
   cover(costPicoUsd: bigint): Promise<void> | null {
@@ -203,6 +213,7 @@ class TokenHold implements RequestHold {
   #extend(outputTokens: number): void {
     const stepTokens = this.#options.choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
     const missing = this.#costWith(Math.max(outputTokens, this.#paidTokens) + stepTokens) - this.#money.picoUsd;
+    this.#askAgainAt = outputTokens + Math.max(1, Math.ceil((this.#paidTokens - outputTokens) / 2));
     if (missing > 0n) this.#money.extend(missing);
   }
 }

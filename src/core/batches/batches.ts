@@ -96,7 +96,10 @@ export function createBatchWorker(options: BatchWorkerOptions): BatchWorker {
 export function createBatches(options: BatchesOptions): Batches {
   const { db, clock, fileAgeMaxMs } = options;
   return {
-    create: (input, author) => db.orm.transaction((tx) => createIn(options, tx, input, author)),
+    async create(input, author) {
+      await requireInput(options, input);
+      return db.orm.transaction((tx) => createIn(options, tx, input, author));
+    },
     async get(ref) {
       const [row] = await db.orm
         .select()
@@ -129,18 +132,29 @@ function seen({ organizationId, keyIds }: BatchScope): SQL | undefined {
   return and(eq(batches.organizationId, organizationId), ...ofKeys);
 }
 
+const inputOf = ({ organizationId, keyIds, inputFileId }: NewBatch) => ({ organizationId, keyIds, id: inputFileId });
+
+/**
+ * Checks what a batch is made of. Called before its transaction: many transactions that each wait for a second
+ * connection would wait for one another.
+ * @throws AppError for a file that is not there or not for batches, or a caller without a key
+ */
+async function requireInput({ files }: BatchesOptions, input: NewBatch): Promise<void> {
+  const file = await files.get(inputOf(input));
+  if (file === null) throw noFile();
+  if (input.keyId === null) throw needsKey();
+  if (file.purpose !== 'batch') throw notForBatches();
+}
+
 async function createIn(
   { clock, files, audit }: BatchesOptions,
   tx: Transaction,
   input: NewBatch,
   author: Author,
 ): Promise<Batch> {
-  const { organizationId, keyIds, inputFileId, keyId } = input;
-  const fileRef = { organizationId, keyIds, id: inputFileId };
-  const file = await files.get(fileRef);
-  if (file === null) throw noFile();
+  const { organizationId, keyId } = input;
+  const fileRef = inputOf(input);
   if (keyId === null) throw needsKey();
-  if (file.purpose !== 'batch') throw notForBatches();
   await requireRoom(tx, organizationId);
   const nowMs = clock.now();
   const expiresAtMs = nowMs + windowMs;

@@ -117,6 +117,21 @@ export interface CatalogOptions extends SyncOptions {
   readonly readContested?: () => Promise<(modelId: string) => boolean>;
 }
 
+/** The versions that apply, and all by which requests were priced here: PostgreSQL may lose some. */
+function createKnownVersions() {
+  let versions: Versions = { prices: new Map(), bases: createAdapterBases([]) };
+  const used = new Map<string, PriceVersion>();
+  return {
+    now: () => versions,
+    used: () => [...used.values()],
+    /** A price that PostgreSQL has lost applies until it is written again, or the next one is read. */
+    take(next: Versions): void {
+      versions = { ...next, prices: new Map([...versions.prices, ...next.prices]) };
+      for (const version of next.prices.values()) used.set(version.id, version);
+    },
+  };
+}
+
 /** The models of a set of engine files. Until `sync` has run once, creation times are now and nothing has a price. */
 export function createCatalog(options: CatalogOptions): Catalog {
   const { db, clock, readContested = () => Promise.resolve(() => false) } = options;
@@ -124,7 +139,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
   let models: readonly Model[] = [];
   let byName: ReadonlyMap<string, Model> = new Map();
   let priced: ReadonlyMap<string, Priced> = new Map();
-  let versions: Versions = { prices: new Map(), bases: createAdapterBases([]) };
+  const versions = createKnownVersions();
   let pending: readonly string[] = [];
   let mark = '';
   take(options.engines, () => startedAt);
@@ -139,16 +154,16 @@ export function createCatalog(options: CatalogOptions): Catalog {
     const synced = await syncModels(options, pricedModels(next), () => true);
     return () => {
       take(next, (id) => synced.createdAt.get(id) ?? startedAt);
-      versions = synced;
+      versions.take(synced);
       pending = synced.pending;
     };
   }
 
   async function recover(): Promise<boolean> {
     const of = priced;
-    const synced = await syncModels(options, [...of.values()], await readContested(), [...versions.prices.values()]);
+    const synced = await syncModels(options, [...of.values()], await readContested(), versions.used());
     if (of !== priced) return false;
-    versions = synced;
+    versions.take(synced);
     pending = synced.pending;
     return true;
   }
@@ -171,7 +186,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
     async refresh() {
       const now = await readVersionsMark(db);
       if (now === mark) return;
-      versions = await readVersions(db);
+      versions.take(await readVersions(db));
       mark = now;
     },
     pending: () => pending,
@@ -179,11 +194,11 @@ export function createCatalog(options: CatalogOptions): Catalog {
     find: (name) => byName.get(name.toLowerCase()),
     list: () => models,
     byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
-    bases: () => versions.bases,
+    bases: () => versions.now().bases,
     price(modelId, tier = 'default') {
       const model = priced.get(modelId);
       if (model === undefined || pricingOf(model, tier) === null) return undefined;
-      return versions.prices.get(versionKey(modelId, tier));
+      return versions.now().prices.get(versionKey(modelId, tier));
     },
     priceVersion: (id) => readPriceVersion(db, id),
   };

@@ -100,6 +100,8 @@ export function createOnceGuards(
         if ('instead' in repeats) throw wasCreated(creates, id, repeats.instead);
         const path = `${repeats.at ?? context.req.path}/${id}`;
         const found = await read(context, path);
+        // What cannot be read just now can be asked for again.
+        if (found.status === 429 || found.status >= 500) return found;
         if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
         return context.json(await found.json(), repeats.status);
       });

@@ -41,7 +41,7 @@ const creditRoute = (guards: Guards) =>
       'Idempotent by `reference` within an organization: the same again answers 200 and books nothing, another amount ' +
       'under it is a 422. A closed organization gets none.',
     security: bearerSecurity,
-    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('le', byReference)],
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
     request: {
       query,
       headers: onceHeaders,
@@ -73,7 +73,7 @@ const adjustmentRoute = (guards: Guards) =>
       'sums. What a closed organization is paid back is taken from its balance by one with a minus; one ' +
       'that adds to it is a 409.',
     security: bearerSecurity,
-    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('le', byReference)],
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
     request: {
       query,
       headers: onceHeaders,

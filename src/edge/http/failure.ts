@@ -122,13 +122,13 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
 
 /**
  * An error as it is for this request: what fails after something was committed is no failure of all of it. SDKs repeat
- * what is 503, which would make a second one of what may be there: not without an Idempotency-Key.
+ * what is 503, which would make a second one of what may be there: only where an Idempotency-Key keeps a receipt.
  */
 function inRequest(failure: AppError, context: HttpContext): AppError {
   const change = context.get('change') as Change | undefined;
   const isHalfDone = failure.code === 'database_unavailable' && change?.isCommitted === true;
   if (!isHalfDone && failure.code !== 'outcome_unknown') return failure;
-  const lasting = context.req.method === 'POST' && context.req.header('idempotency-key') === undefined;
+  const lasting = context.req.method === 'POST' && (context.get('created') as unknown) === undefined;
   return new AppError('outcome_unknown', { lasting, cause: failure.cause });
 }
 

@@ -64,7 +64,6 @@ describe('a worker that is to stop', () => {
     const former = work(() => answering('former'), { leaseMs: 1000 });
     const { id } = await start(linesOf(3));
     await untilAsked(former);
-    const count = former.asked.length;
     former.worker.stopAsking();
     const next = work(() => answering('next'), { leaseMs: 1000 });
     for (const untilMs = Date.now() + 3000; Date.now() < untilMs;) {
@@ -77,7 +76,8 @@ describe('a worker that is to stop', () => {
     const batch = await drive(next, id);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 3 } });
     const output = await lines(batch.output_file_id);
-    expect(output.filter(({ response }) => response.body.by === 'former')).toHaveLength(count);
+    // A request that was on its way to be asked may follow the first.
+    expect(output.filter(({ response }) => response.body.by === 'former')).toHaveLength(former.asked.length);
   });
 
   it('ends what runs when its batch is cancelled meanwhile', async () => {

@@ -246,7 +246,7 @@ describe('a record that an operator gave up while it was on disk', () => {
         (
           await bench.db
             .sql`select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
-          and query like '%in_quarantine%'`
+          and query like '%charge_groups%'`
         ).length;
       await expect.poll(waiting, { timeout: 30_000, interval: 20 }).toBeGreaterThan(0);
     });

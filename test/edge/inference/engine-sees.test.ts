@@ -221,15 +221,17 @@ describe('what an engine that writes JSON in its own way sends', () => {
     expect(text).toContain('"code":"upstream_error"');
   });
 
-  it('without any count is complete, and billed by its frames with text', async () => {
+  it('without any count is complete, and billed by its frames with text and an estimate of its prompt', async () => {
     answer = streamAnswer([
       'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n',
       'data: [DONE]\n\n',
     ]);
-    const answered = await send('{"model":"chat","messages":[],"stream":true}');
+    const sent = '{"model":"chat","messages":[],"stream":true}';
+    const answered = await send(sent);
     await answered.text();
     const record = await bench.record(answered.headers.get('x-request-id') ?? '');
-    const billed = { outcome: 'completed', usage_source: 'counted', output_tokens: 1, cost: '0.0000004' };
+    const counted = { input_tokens: Math.ceil(sent.length / 4), output_tokens: 1 };
+    const billed = { outcome: 'completed', usage_source: 'counted', ...counted, cost: '0.0000015' };
     expect(record).toMatchObject(billed);
   });
 

@@ -244,6 +244,7 @@ it('both forms of a key show and set whether it is confined to its project', asy
     await admin.post(`/portal/keys/${id}`, { name: 'held fast', confined: value });
     expect(await confined()).toBe(expected);
   }
+  await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
 });
 
 it('a limit is what was typed, or refused: a thousand that is written with a point is no limit of one', async () => {
