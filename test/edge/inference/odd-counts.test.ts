@@ -189,5 +189,8 @@ it.each<[string, object, string]>([
 it('notifies the operator once of each fault of an engine', () => {
   const lines = bench.gateway.logLines.filter((line) => line.includes('token count'));
   const faults = lines.map((line) => JSON.parse(line)).filter(({ engine: id }) => id === 'odd');
-  expect(faults.map(({ msg }) => msg.includes('no usable')).toSorted((a, b) => Number(a) - Number(b))).toEqual([false, true]);
+  expect(faults.map(({ msg }) => msg.includes('no usable')).toSorted((a, b) => Number(a) - Number(b))).toEqual([
+    false,
+    true,
+  ]);
 });
