@@ -25,7 +25,7 @@ export const limitFields = [
 export const confinements = [
   { value: 'budget', label: 'While its project has a hard budget' },
   { value: 'yes', label: 'Always' },
-  { value: 'no', label: 'Never' },
+  { value: 'no', label: 'Not confined' },
 ] as const;
 
 export function confinementOf(confined: boolean | null): (typeof confinements)[number]['value'] {
