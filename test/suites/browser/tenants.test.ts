@@ -52,7 +52,7 @@ async function work({ person: { page }, own }: Tenant, colour: string): Promise<
   await page.getByRole('link', { name: 'Keys', exact: true }).click();
   await page.getByRole('link', { name: 'New key' }).click();
   await page.getByLabel('Name').fill(`${colour} key`);
-  await page.getByLabel('Project').selectOption(`${colour} project`);
+  await page.getByLabel('Project', { exact: true }).selectOption(`${colour} project`);
   await page.getByRole('button', { name: 'Make the key' }).click();
   const secret = (await page.locator('#secret').textContent()) ?? '';
   const body = { model: 'standin-chat', messages: [{ role: 'user', content: colour }] };
