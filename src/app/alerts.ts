@@ -146,7 +146,7 @@ export interface EngineAlertsParts {
   readonly clock: Clock;
 }
 
-/** A first failure is told, too: nobody may ask for the engine again before it is given up. */
+/** Reports a first failure as well: nobody may ask for the engine again before it is given up. */
 const isFailure = (phase: string): boolean => phase === 'failed' || phase === 'retrying';
 
 const enginesMs = 5000;

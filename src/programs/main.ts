@@ -188,7 +188,7 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   app.onExchanged(() => {
-    place.log.fatal({}, 'this gateway stops; its next start goes by the database that is there now');
+    place.log.fatal({}, 'this gateway stops; its next start uses the database that is there now');
     life.failed = true;
     life.stopRequested.abort();
   });

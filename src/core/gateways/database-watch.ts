@@ -35,7 +35,7 @@ export class DatabaseWatch {
     return change === null ? null : { change, knownAt: last.at };
   }
 
-  /** Goes by this one from now on: what was read before it is read again, or was not changed. */
+  /** Compares the next heartbeats with this one: everything read before it has been read again, or has not changed. */
   accept(seen: Sighting): void {
     this.#last = seen;
   }

@@ -149,7 +149,7 @@ const otherRequest = (): AppError =>
     param: 'Idempotency-Key',
   });
 
-/** What a repetition is told that cannot be answered as the first request was. */
+/** Rejects a repetition that cannot be answered as the first request was. */
 export function wasCreated(creates: IdPrefix, id: string, instead: string): AppError {
   const message = `The ${nounOf(creates)} ${id} was created with this Idempotency-Key before, and nothing was done now. ${instead}`;
   return new AppError('conflict', { message, param: 'Idempotency-Key' });
