@@ -104,7 +104,9 @@ const knownEnd = /^\/.+?(\/(?:chat\/completions|completions|responses|embeddings
 function nothingAt(asked: string, routes: Routes): AppError {
   const path = asked.replace(/(?<=.)\/+$/, '');
   if (path !== asked && routes.methodsAt(path).length > 0) {
-    return new AppError('not_found', { message: `There is nothing at this path. Use ${path}, without the final slash.` });
+    return new AppError('not_found', {
+      message: `There is nothing at this path; use ${path}, without the final slash.`,
+    });
   }
   const said = instead.find((one) => one.path.test(path));
   if (said !== undefined) return new AppError(said.code, { message: said.message });

@@ -348,9 +348,9 @@ describe('a path without /v1', () => {
   });
 
   it.each([
-    ['/v1/chat/completions/', 'Use /v1/chat/completions, without the final slash.'],
-    ['/v1/chat/completions//', 'Use /v1/chat/completions, without the final slash.'],
-    ['/v1/keys/', 'Use /v1/keys, without the final slash.'],
+    ['/v1/chat/completions/', 'use /v1/chat/completions, without the final slash.'],
+    ['/v1/chat/completions//', 'use /v1/chat/completions, without the final slash.'],
+    ['/v1/keys/', 'use /v1/keys, without the final slash.'],
     ['/v1/v1/messages/', '/messages is at /v1/messages.'],
   ])('or with a slash at its end, %s, is told the right one', async (path, said) => {
     const answer = await bench.gateway.request(path, { body: {} });
