@@ -58,7 +58,7 @@ const lettersTo = (email: string): readonly ArrivedLetter[] => mail.letters.filt
 
 /** Whether it has been noted that its administrators were told. */
 const isTold = async (tenant: Tenant): Promise<boolean> => (await read(tenant))['wallet_alerted_at'] !== null;
-const patience = { timeout: 60_000 };
+const patience = { timeout: 300_000 };
 
 describe('a low balance', () => {
   it('is told to those who administer the organization and to nobody else, once until it is not low', async () => {

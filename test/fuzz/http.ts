@@ -155,7 +155,7 @@ async function isQuiet(gateway: FuzzedGateway, attacker: Organization, descripto
     return running.length === 0 && Number(held) === 0 && descriptors <= descriptorsMax;
   };
   try {
-    await eventually(look, 30_000);
+    await eventually(look);
   } catch (error) {
     throw error instanceof Error && error.message === 'gave up waiting' ? new BrokenPromise(left) : error;
   }

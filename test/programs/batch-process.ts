@@ -46,7 +46,7 @@ export const endOf = (client: BatchClient, id: string): Promise<Body> =>
   eventually(async () => {
     const batch = await client.read(id);
     return final.includes(batch.status) ? batch : null;
-  }, 90_000);
+  });
 
 async function linesOf(client: BatchClient, path: string | null): Promise<readonly Body[]> {
   if (path === null) return [];
@@ -87,7 +87,7 @@ export async function requireSettled(
   const all = await eventually(async () => {
     const found = await recordsOf(client);
     return found.filter(({ cost }) => Number(cost) > 0).length >= output.length ? found : null;
-  }, 30_000);
+  });
   const records = all.filter(({ client_request_id: note }) => String(note).startsWith(`${batch.id}/`));
   const charged = records.filter(({ cost }) => Number(cost) > 0);
   const chargedNames = charged.map(({ client_request_id: note }) => `line-${Number(String(note).split('/')[1]) - 1}`);
@@ -126,7 +126,7 @@ export async function holdTable({ sql }: Db, table: string): Promise<HeldTable> 
       eventually(async () => {
         const rows = await sql`select 1 from pg_locks where relation = ${table}::regclass and not granted`;
         return rows.length > 0;
-      }, 60_000),
+      }),
     async release() {
       go(undefined);
       await ended;

@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, vi } from 'vitest';
+import { afterEach } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -61,8 +61,6 @@ export interface Processes {
 const parentDir = process.geteuid?.() === 0 ? '/var/tmp' : tmpdir();
 
 export function useProcesses(): Processes {
-  // Whole gateways with their databases are started, often many at once on a small machine.
-  vi.setConfig({ testTimeout: 120_000 });
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();

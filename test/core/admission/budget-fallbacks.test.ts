@@ -55,7 +55,7 @@ describe.each(['memory', 'redis'] as const)('a hard budget and a dearer model, i
         eventually(async () => {
           const now = await read();
           return now.held === '0' ? now : null;
-        }, 30_000),
+        }),
     };
   }
 

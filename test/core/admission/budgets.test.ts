@@ -85,7 +85,7 @@ const settled = (place: Place, id: string): Promise<Body> =>
   eventually(async () => {
     const read = await place.read(id);
     return read.held === '0' && read.spent !== '0' ? read : null;
-  }, 30_000);
+  });
 
 const usdText = (usd: number): string => (Math.ceil(Math.round(usd * 10_000_000) / 10) / 1_000_000).toFixed(6);
 

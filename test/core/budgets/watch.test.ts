@@ -191,7 +191,7 @@ describe('what budgets come to', () => {
         select count(*)::int as noted from budget_alerts where end_user like 'made up %'`;
       return row?.noted ?? 0;
     };
-    await expect.poll(noted, { timeout: 20_000 }).toBeGreaterThanOrEqual(1000);
+    await expect.poll(noted).toBeGreaterThanOrEqual(1000);
     expect((await told()).at(-1)).toBe('100 told, 0 users, false');
     // Of those that were under way at once some more.
     expect(await noted()).toBeLessThan(1100);

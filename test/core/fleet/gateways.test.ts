@@ -52,7 +52,7 @@ function newGateways(gpus: number): TestGateways {
   };
 }
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 20 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 20 });
 const chat = (over: Parameters<typeof containerDefinition>[1] = {}) =>
   containerDefinition('chat', { drainMs: 2000, ...over });
 

@@ -313,7 +313,7 @@ describe('an answer', () => {
     const winner = claiming(organization, 'b', Buffer.from('w'));
     await other.metering.settle(winner);
     bench.proxy.restore();
-    await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
+    await expect.poll(() => bench.books.metering.spooled).toBe(0);
     const row = await rowOf(organization, 'a');
     expect(row).toMatchObject({ request_id: record.id, state: 'done' });
     expect(row?.['answer'] === (isKept ? answer.toString('hex') : null)).toBe(true);

@@ -196,7 +196,7 @@ describe('an answer that is kept ahead of its charge', () => {
     bench.proxy.refuse();
     expect(await bench.books.metering.settle(recordFor(organization, asked, null))).toBe('spooled');
     bench.proxy.restore();
-    await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
+    await expect.poll(() => bench.books.metering.spooled).toBe(0);
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 

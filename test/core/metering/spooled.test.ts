@@ -27,7 +27,7 @@ const settle = (organization: Organization) => bench.books.metering.settle(recor
 
 /** Until nothing is in the spool any more. */
 async function replayed(): Promise<void> {
-  await expect.poll(() => bench.books.metering.spooled, { timeout: 30_000 }).toBe(0);
+  await expect.poll(() => bench.books.metering.spooled).toBe(0);
 }
 
 async function expectBooked({ id: organizationId }: Organization, requests: number): Promise<void> {
@@ -58,7 +58,7 @@ describe('while the database is away', () => {
       await replayed();
       await expectBooked(organization, 21);
       // A file of the spool whose entries are all booked may still be on its way out: until then what comes goes there.
-      await expect.poll(() => settle(organization), { timeout: 30_000 }).toBe('booked');
+      await expect.poll(() => settle(organization)).toBe('booked');
     },
   );
 
@@ -166,7 +166,7 @@ describe('a record that an operator gave up while it was on disk', () => {
     await bench.db.sql`insert into usage_quarantine (id, organization_id, record, error, created_at)
       values (${given.id}, ${organization.id}, ${recordJson(given)}, 'a test of ours', now())`;
     const replayed = async (): Promise<void> => {
-      await expect.poll(() => own.metering.spooled, { timeout: 30_000 }).toBe(0);
+      await expect.poll(() => own.metering.spooled).toBe(0);
       await own.close();
       await rm(folder, { recursive: true });
     };
@@ -248,7 +248,7 @@ describe('a record that an operator gave up while it was on disk', () => {
             .sql`select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
           and query like '%charge_groups%'`
         ).length;
-      await expect.poll(waiting, { timeout: 30_000, interval: 20 }).toBeGreaterThan(0);
+      await expect.poll(waiting, { interval: 20 }).toBeGreaterThan(0);
     });
     await ownReplayed();
     await expectBooked(organization, 1);
@@ -282,7 +282,7 @@ describe('an entry of the spool that is no record', () => {
       await left.spool.close();
       await left.books.close();
       const own = await openTestBooks(place);
-      await expect.poll(() => own.metering.spooled, { timeout: 30_000 }).toBe(0);
+      await expect.poll(() => own.metering.spooled).toBe(0);
       ids.push((await find()).map(({ id }) => id));
       await own.close();
       await rm(ownDir, { recursive: true });

@@ -79,7 +79,7 @@ const serialIn = async (work: string): Promise<number> =>
   z.object({ serial: z.int() }).parse(JSON.parse(await readFile(join(work, 'terraform.tfstate'), 'utf8'))).serial;
 /** Until a gateway of the first machine has seen to what the run has left. */
 async function isSeenTo(work: string): Promise<void> {
-  await expect.poll(() => existsSync(join(work, '.platform/variables.json')), { timeout: 30_000 }).toBe(false);
+  await expect.poll(() => existsSync(join(work, '.platform/variables.json'))).toBe(false);
 }
 
 async function destroys(runs: Runs, run: Run): Promise<Run> {
@@ -117,7 +117,7 @@ describe('the state of a run whose machine is back', () => {
       run: { isOvertaken: true, isForgotten: true },
     });
     bench.gateway({ hasFolders: () => true });
-    await expect.poll(() => existsSync(work), { timeout: 30_000 }).toBe(false);
+    await expect.poll(() => existsSync(work)).toBe(false);
     expect(await bench.db.sql`select serial from stack_states`).toEqual(states);
     expect(await second.find(later.id)).toMatchObject({ status: 'APPLIED', isOvertaken: false, isForgotten: false });
     expect(await destroys(second, later)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
@@ -143,7 +143,7 @@ describe('the state of a run whose machine is back', () => {
   it('is on record where no later run has begun', async () => {
     const { run, second, work } = await loseRun(1);
     bench.gateway({ hasFolders: () => true });
-    await expect.poll(() => existsSync(work), { timeout: 30_000 }).toBe(false);
+    await expect.poll(() => existsSync(work)).toBe(false);
     expect(await lastSerial()).toMatchObject({ runId: run.id });
     expect(await destroys(second, run)).toMatchObject({ status: 'DESTROYED' });
   });

@@ -55,7 +55,7 @@ describe('a batch', () => {
     const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(Number(totals.cost)).toBeGreaterThan(0);
     expect(Number(totals.cost)).toBeLessThanOrEqual(0.00005);
-    await expect.poll(() => receiver.got.length, { timeout: 60_000 }).toBe(1);
+    await expect.poll(() => receiver.got.length).toBe(1);
     await patch(`/v1/budgets/${budget.id}`, key, { amount: '1' });
     await expectWhole(await batchEnd(bench.gateway, id, key), key);
     expect(receiver.got).toHaveLength(1);
@@ -68,7 +68,7 @@ describe('a batch', () => {
     await patch(`/v1/organizations/${organization}`, undefined, { status: 'suspended' });
     const scoped = `/v1/batches/${id}?organization_id=${organization}`;
     await expect
-      .poll(async () => ((await (await bench.gateway.request(scoped)).json()) as Body).waiting_for, { timeout: 60_000 })
+      .poll(async () => ((await (await bench.gateway.request(scoped)).json()) as Body).waiting_for)
       .toBe('organization_suspended');
     await patch(`/v1/organizations/${organization}`, undefined, { status: 'active' });
     await expectWhole(await batchEnd(bench.gateway, id, key), key);

@@ -107,7 +107,7 @@ describe('clients that leave', () => {
         expect(sum(booked, 'output_tokens')).toBe(made);
         return { records: booked, generated: made };
       },
-      { timeout: 120_000 },
+      { timeout: 300_000 },
     );
     // The counter has a prompt once per choice that began; usage, and so the bill, has it once.
     const prompts = (await readMetric(socket, 'vllm:prompt_tokens_total')) - promptBefore;

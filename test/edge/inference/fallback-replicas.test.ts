@@ -38,7 +38,7 @@ const bench = useInference(async () => {
   const url = await startServers();
   return {
     engines: { asked: twice(url, 'asked', ['fallbacks: [other]']), other: twice(url, 'other') },
-    env: { HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '1' },
+    env: { HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '10' },
   };
 });
 

@@ -135,8 +135,8 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 }
 
 /** Waits until there is a value that is neither null nor false. */
-export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 300_000): Promise<T> {
-  const untilMs = Date.now() + timeoutMs;
+export async function eventually<T>(read: () => Promise<T | null | false>): Promise<T> {
+  const untilMs = Date.now() + 300_000;
   // Whoever waits long asks less often: what is waited for needs the processor itself.
   for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 25)) {
     const value = await read();

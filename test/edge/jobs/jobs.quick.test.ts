@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { type Job, startJobs } from '#edge/jobs/jobs.ts';
 
-const until = (check: () => void) => vi.waitFor(check, { timeout: 120_000, interval: 5 });
+const until = (check: () => void) => vi.waitFor(check, { timeout: 300_000, interval: 5 });
 const open: (() => Promise<void>)[] = [];
 
 afterEach(async () => {

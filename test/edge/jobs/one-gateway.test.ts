@@ -8,7 +8,7 @@ import { createTestDatabase, type TestDatabase } from '../../support/database.ts
 
 const runnerProgram = new URL('./fixtures/job-runner.ts', import.meta.url).pathname;
 const quickStart = new URL('../../core/fleet/fixtures/quick-start.ts', import.meta.url).pathname;
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
 let database: TestDatabase;
 let db: Db;

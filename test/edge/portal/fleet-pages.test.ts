@@ -80,10 +80,7 @@ describe('a changed file', () => {
   it('whose new version answers takes over, and who had it read stands below', async () => {
     writeEngine(held(['--output-tokens', '2']));
     await admin.post('/portal/engines-reload', { engine: 'chat' });
-    await eventually(
-      async () => !/new version (?:refused|is checked)/.test(await show('/portal/engines/chat')),
-      60_000,
-    );
+    await eventually(async () => !/new version (?:refused|is checked)/.test(await show('/portal/engines/chat')));
     const page = await show('/portal/engines/chat');
     expect(page).toContain('read the engine files again');
     await ask();

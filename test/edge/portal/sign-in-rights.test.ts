@@ -199,7 +199,7 @@ describe('changing the organization', () => {
             where datname = current_database() and wait_event_type = 'Lock'`;
           expect(waiting.length).toBeGreaterThan(0);
         },
-        { timeout: 20_000 },
+        { timeout: 300_000 },
       );
       return { asked };
     });

@@ -197,7 +197,7 @@ export function at(value: unknown, ...path: (string | number)[]): unknown {
 
 /** Waits until the condition holds; gives up with its last value after five seconds. */
 export async function eventually<T>(read: () => Promise<T>, holds: (value: T) => boolean): Promise<T> {
-  const deadlineMs = Date.now() + 30_000;
+  const deadlineMs = Date.now() + 300_000;
   for (;;) {
     const value = await read();
     if (holds(value)) return value;

@@ -134,7 +134,7 @@ describe('the playground in a browser', () => {
     await person.page.getByRole('button', { name: 'Stop' }).click();
     await ended('early').getByText('Stopped').waitFor();
     await expect
-      .poll(async () => (await (await gateway.request('/v1/wallet')).json()) as object, { timeout: 30_000 })
+      .poll(async () => (await (await gateway.request('/v1/wallet')).json()) as object)
       .toMatchObject({ held: '0' });
     const record = await booked();
     expect(record.outcome).toBe('aborted');

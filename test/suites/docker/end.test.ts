@@ -111,7 +111,7 @@ describe.concurrent('a container that ends', () => {
     const [container] = await lab.containersOf(test.fleetId);
     await lab.docker().call('DELETE', `/containers/${container?.Id}?force=1`);
     await test.until(({ replicas }) => replicas.length === 0);
-    await vi.waitFor(() => expect(changes).toBeGreaterThan(0), 120_000);
+    await vi.waitFor(() => expect(changes).toBeGreaterThan(0), 300_000);
   });
 });
 
@@ -192,7 +192,7 @@ describe.concurrent('the output of a container', () => {
     );
     const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(600_000) };
     const all = { ...tail, tailLines: 1000 };
-    await vi.waitFor(async () => expect(await collect(test.driver.logs(id, all))).toHaveLength(6), 120_000);
+    await vi.waitFor(async () => expect(await collect(test.driver.logs(id, all))).toHaveLength(6), 300_000);
     // Docker keeps the order within each of the two streams only.
     expect(await collect(test.driver.logs(id, tail))).toEqual((await collect(test.driver.logs(id, all))).slice(-3));
     await test.stop(id);

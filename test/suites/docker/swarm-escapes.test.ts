@@ -50,11 +50,11 @@ beforeAll(async () => {
     Labels: { 'headgate.managed': 'true' },
   });
   if (made.status !== 201) throw new Error(made.text);
-}, 120_000);
+});
 afterAll(async () => {
   await gate?.close();
   await swarm?.stop();
-}, 120_000);
+});
 
 const throughDoor: Way = (...call) => wayTo({ port: gate?.port ?? 0 })(...call);
 const withoutIt: Way = (...call) => wayTo({ socketPath: swarm?.nodes[0]?.docker.socketPath ?? '' })(...call);

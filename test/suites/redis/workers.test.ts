@@ -183,7 +183,7 @@ describe('several workers', () => {
     const lines = ['group: { name: pair }', 'min_up_seconds: 0'];
     for (const id of ['left', 'right']) writeFileSync(join(enginesDir, `${id}.yaml`), engineFile(id, { lines }));
     main.kill('SIGHUP');
-    await eventually(() => everywhere('right', ({ state }) => state === 'stopped'), 30_000);
+    await eventually(() => everywhere('right', ({ state }) => state === 'stopped'));
     const { secret } = await newKey({});
     const together = new Set<string>();
     const watch = setInterval(() => {

@@ -95,7 +95,7 @@ export class RunClient {
       const final = ['APPLIED', 'SUPERSEDED', 'DESTROYED', 'CANCELED', 'FAILED'];
       if (final.includes(run.status)) throw new Error(`the run is ${JSON.stringify(run)}`);
       return null;
-    }, 300_000);
+    });
   }
 
   async log(id: string): Promise<readonly Body[]> {

@@ -186,7 +186,7 @@ describe('an answer of vLLM', () => {
           expect(plain).not.toContain('"usage"');
           return { plain: normalised(plain), isSame: normalised(plain) === withoutUsage(direct.text) };
         },
-        { timeout: 120_000 },
+        { timeout: 300_000 },
       )
       .toMatchObject({ isSame: true });
 

@@ -12,7 +12,7 @@ import { containerDefinition, gpuHost } from '../container-engines.ts';
 import { Machines } from '../simulated-machines.ts';
 import { mustAcquire, newFolder } from '../test-fleet.ts';
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 20 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 20 });
 
 let database: TestDatabase;
 let db: Db;

@@ -9,7 +9,7 @@ import { createDbStore, type DbStoreOptions } from '#core/fleet/store/db-store.t
 import { startDatabaseProxy } from '../../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
 let database: TestDatabase;
 let db: Db;

@@ -13,7 +13,7 @@ import { createTestDatabase, type TestDatabase } from '../../../support/database
 const contenderProgram = new URL('./fixtures/contender.ts', import.meta.url).pathname;
 const quickStart = new URL('../fixtures/quick-start.ts', import.meta.url).pathname;
 const quick: LeadershipTimes = { ttlMs: 3000, renewMs: 200, pollMs: 100, marginMs: 1000, answerMs: 1000 };
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
 let database: TestDatabase;
 let db: Db;

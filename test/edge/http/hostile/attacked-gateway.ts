@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { Agent, request, type AgentOptions } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { afterAll, beforeAll, vi } from 'vitest';
+import { afterAll, beforeAll } from 'vitest';
 import {
   clearHome,
   engineFile,
@@ -63,7 +63,6 @@ export interface VictimOptions {
 
 /** Starts a gateway for the tests of a file. */
 export function useVictim(options: VictimOptions = {}): () => Victim {
-  vi.setConfig({ testTimeout: 180_000, hookTimeout: 120_000 });
   let victim: Victim | null = null;
   let close: () => Promise<void> = async () => undefined;
   beforeAll(async () => {
@@ -310,5 +309,5 @@ export function stubborn(url: string): Socket {
 
 /** Waits until something holds. */
 export async function until(holds: () => boolean): Promise<void> {
-  await eventually(async () => holds(), 120_000);
+  await eventually(async () => holds());
 }

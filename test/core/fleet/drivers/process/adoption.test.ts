@@ -16,7 +16,7 @@ import {
 
 const gatewayProgram = new URL('../../fixtures/gateway.ts', import.meta.url).pathname;
 const quickStart = new URL('../../fixtures/quick-start.ts', import.meta.url).pathname;
-const until = (check: () => void) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
+const until = (check: () => void) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
 let folder: string;
 let next: TestFleet | null;

@@ -101,7 +101,7 @@ describe('the end of a process that was killed', () => {
         if (found?.exit === null || found === undefined) throw new Error('it still runs');
         return found.exit;
       },
-      { timeout: 120_000 },
+      { timeout: 300_000 },
     );
     await driver.close();
     return explainExit(exit);
@@ -165,7 +165,7 @@ describe('the next try of an engine that failed', () => {
         // What was published has passed by now.
         expect(engine?.retryAtMs).toBeLessThanOrEqual(Date.now());
       },
-      { timeout: 120_000, interval: 10 },
+      { timeout: 300_000, interval: 10 },
     );
   });
 });
@@ -188,10 +188,10 @@ describe('a file that was changed and read again', () => {
     const { fleet } = started;
     (await mustAcquire(fleet)).release();
     fleet.prepare([engineDefinition({ args: ['--exit', '1'] })])();
-    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 120_000 });
+    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 300_000 });
     fleet.prepare([engineDefinition({ args: ['--delay', '1'] })])();
     expect(fleet.list()[0]?.rollout).toBeNull();
-    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('checking'), { timeout: 120_000 });
+    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('checking'), { timeout: 300_000 });
   });
 });
 
@@ -246,12 +246,12 @@ describe('the log of a process', () => {
       for await (const line of next.logs('r', request)) lines.push(line);
       return lines;
     };
-    await vi.waitFor(async () => expect(await read()).toEqual(['first']), { timeout: 120_000 });
+    await vi.waitFor(async () => expect(await read()).toEqual(['first']), { timeout: 300_000 });
     process.kill(record.pid, 'SIGUSR1');
-    await vi.waitFor(async () => expect(await read()).toEqual(['first', 'second']), { timeout: 120_000 });
+    await vi.waitFor(async () => expect(await read()).toEqual(['first', 'second']), { timeout: 300_000 });
     await next.stop('r', { fence, graceMs: 100 });
     await vi.waitFor(async () => expect((await next.observe(2n)).replicas).toMatchObject([{ state: 'exited' }]), {
-      timeout: 120_000,
+      timeout: 300_000,
     });
     await next.close();
   });

@@ -34,7 +34,7 @@ async function start(engines: EngineDefinition[], options: Partial<FleetOptions>
   return started;
 }
 
-const until = (check: () => void) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
+const until = (check: () => void) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
 describe('a start that fails', () => {
   const causes: [string, string[], RegExp][] = [
@@ -102,7 +102,7 @@ describe('a start that fails', () => {
         await fleet.acquire('fixture', {});
         expect(starts()).toHaveLength(2);
       },
-      { timeout: 120_000, interval: 50 },
+      { timeout: 300_000, interval: 50 },
     );
   });
 });
@@ -250,7 +250,7 @@ describe('an engine that ends unasked', () => {
     });
     expect(starts()).toHaveLength(3);
     await vi.waitFor(async () => expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: true }), {
-      timeout: 120_000,
+      timeout: 300_000,
     });
     expect(starts()).toHaveLength(4);
   });
@@ -284,7 +284,7 @@ describe('an engine that ends unasked', () => {
 });
 
 async function readWhenThere(file: string): Promise<string> {
-  return vi.waitFor(() => readFileSync(file, 'utf8'), { timeout: 120_000 });
+  return vi.waitFor(() => readFileSync(file, 'utf8'), { timeout: 300_000 });
 }
 
 describe('a stop', () => {
