@@ -2,8 +2,9 @@ import type { OrganizationRole, Principal } from './principal.ts';
 
 /**
  * Who may do what. One table for keys and for people: a key of scope `inference` acts as member, one of scope
- * `management` as admin, and that of a platform administrator as platform admin; people who are signed in
- * have the role of their membership, and platform administrators theirs.
+ * `management` as admin, and that of a platform administrator as platform admin; a key with `confined: true` acts as
+ * member, whatever its scope. People who are signed in have the role of their membership, and platform administrators
+ * theirs.
  */
 export type Role = 'member' | 'admin' | 'owner' | 'platform_admin';
 

@@ -35,8 +35,9 @@ class KeyPrincipalView implements KeyPrincipal {
     return this.key.platformAdmin ? 'admin' : 'user';
   }
 
+  /** A confined management key acts as a member: whoever administers could lift the confinement. */
   get scope(): Scope {
-    return this.key.scope;
+    return this.key.confined === true ? 'inference' : this.key.scope;
   }
 }
 

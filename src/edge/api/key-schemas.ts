@@ -43,9 +43,9 @@ export const confinedField = z
   .nullable()
   .openapi({
     description:
-      'true: requests with it count for its own project only, and X-Project-ID of another one is a 403; false: for any ' +
-      'project that its person sees; null: confined while its project has a hard budget. Always true for a key of a ' +
-      'service account',
+      'true: requests with it count for its own project only, X-Project-ID of another one is a 403, and a management ' +
+      'key acts as a member; false: for any project that its person sees; null: X-Project-ID is a 403 while its project ' +
+      'has a hard budget. Always true for a key of a service account',
   });
 
 /** A service account is of one project. */

@@ -259,7 +259,7 @@ const settings: Readonly<Record<string, CommandOption>> = {
   confined: {
     type: 'string',
     choices: ['on', 'off', 'auto'],
-    about: 'used for its own project only; auto: while that project has a hard budget',
+    about: 'used for its own project only, and manages nothing; auto: while that project has a hard budget',
   },
   ...orgOption,
 };

@@ -34,8 +34,8 @@ export function confinementOf(confined: boolean | null): (typeof confinements)[n
 }
 
 const confinedHint =
-  'A confined key is used for its own project only. Any other key may name another project of the organization in ' +
-  'X-Project-ID, and is then bounded by the budgets of that project.';
+  'A confined key is used for its own project only, and manages nothing. Any other key may name another project of the ' +
+  'organization in X-Project-ID, and is then bounded by the budgets of that project.';
 
 /** What the fields hold when the form is shown, texts as they were typed. */
 export interface KeyFields {

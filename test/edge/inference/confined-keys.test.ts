@@ -98,6 +98,50 @@ describe('confined', () => {
     expect(data.map(({ confined }: Body) => confined)).toEqual([false]);
   });
 
+  it('lets a management key do only what a member does', async () => {
+    const { key, own, other } = await openProjects();
+    const manager = await ask('/v1/keys', key, { name: 'manager', scope: 'management', confined: true });
+    const { id: free } = await ask('/v1/keys', key, { name: 'free' });
+    const budget = await bound({ organizationId: '', key, own, other });
+    const rateLimit = `/v1/organization/projects/${own}/rate_limits/rl-chat`;
+    const refused: readonly [path: string, method: string, body?: object][] = [
+      [`/v1/keys/${manager.id}`, 'PATCH', { confined: false }],
+      [`/v1/keys/${manager.id}`, 'PATCH', { requests_per_minute: null }],
+      [`/v1/keys/${free}/rotate`, 'POST', {}],
+      ['/v1/keys', 'POST', { project_id: other }],
+      ['/v1/keys', 'POST', {}],
+      ['/v1/organization/admin_api_keys', 'POST', { name: 'free' }],
+      [`/v1/budgets/${budget.id}`, 'DELETE'],
+      [rateLimit, 'POST', { max_requests_per_1_minute: 1_000_000 }],
+      ['/v1/projects', 'POST', { name: 'third' }],
+      ['/v1/audit', 'GET'],
+    ];
+    for (const [path, method, body] of refused) {
+      const answer = await bench.gateway.request(path, { key: manager.secret, method, ...(body && { body }) });
+      expect([path, answer.status]).toEqual([path, 403]);
+    }
+    expect((await bench.chat({}, { key: manager.secret })).status).toBe(200);
+    expect(await ask(`/v1/keys/${manager.id}`, key, { confined: false }, 'PATCH')).toMatchObject({ confined: false });
+    expect((await bench.gateway.request('/v1/audit', { key: manager.secret })).status).toBe(200);
+  });
+
+  it('lets a key of a platform administrator see its own organization only', async () => {
+    const { organizationId } = await openProjects();
+    const manager = await ask('/v1/keys', bench.gateway.key, { scope: 'management', confined: true });
+    const asked = { key: manager.secret };
+    expect((await bench.gateway.request('/v1/organizations', asked)).status).toBe(403);
+    const path = `/v1/usage/requests?organization_id=${organizationId}`;
+    expect((await bench.gateway.request(path, asked)).status).toBe(404);
+  });
+
+  it('stays true when the key is rotated', async () => {
+    const { key, other } = await openProjects();
+    const made = await makeKey(bench, key, { confined: true });
+    const { secret, confined } = await ask(`/v1/keys/${made.id}/rotate`, key, { grace_seconds: 3600 });
+    expect(confined).toBe(true);
+    for (const one of [made.secret, secret]) await expectConfined(await chatIn(one, other));
+  });
+
   it('is always true for a key of a service account', async () => {
     const { key, own } = await openProjects();
     const { id: account } = await ask(`/v1/organization/projects/${own}/service_accounts`, key, { name: 'nightly' });
