@@ -24,6 +24,9 @@ const ownNames = [
 /** The password alone, for a DATABASE_URL without one; named as PostgreSQL's own image names it. */
 const passwordFile = 'POSTGRES_PASSWORD_FILE';
 
+/** Part of a database URL: the file that its password is read from again for each connection. */
+export const passwordFileParameter = 'password_file';
+
 /** Where Docker and Swarm mount secrets: any other variable that names a file there is one for an engine file. */
 const secretsFolder = '/run/secrets/';
 
@@ -64,6 +67,16 @@ function isEngineSecret(variable: string, path: string | undefined): boolean {
   return variable !== passwordFile && !variable.startsWith('HEADGATE_');
 }
 
+/** A password as its file holds it now; null where the file cannot be read, or is empty, as while it is being written. */
+export function readPassword(path: string): string | null {
+  try {
+    const password = readSecret(passwordFile, path);
+    return password === '' ? null : password;
+  } catch {
+    return null;
+  }
+}
+
 /** The content without the end of its last line. */
 function readSecret(variable: string, path: string): string {
   let text: string;
@@ -100,5 +113,6 @@ function addPassword(read: Record<string, string | undefined>): Environment {
   const password = readSecret(passwordFile, path);
   if (password === '') throw new ConfigError(`${passwordFile}: ${path} is empty.`);
   url.password = encodeURIComponent(password);
+  url.searchParams.set(passwordFileParameter, path);
   return { ...read, DATABASE_URL: url.href };
 }

@@ -1,6 +1,7 @@
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import postgres, { type Sql } from 'postgres';
 import { withKnownCommits } from './commits.ts';
+import { passwordFileParameter, readPassword } from './config-files.ts';
 import { createReconnecting, type Reconnecting } from './db-socket.ts';
 
 export { isDatabaseUnavailable, isUniqueViolation, sqlStateOf, whyUnusable } from './db-errors.ts';
@@ -52,17 +53,30 @@ const silenceBeyondMs = 5000;
  * `?host=` and `?port=`, which it would hand to the server as settings. A host that begins with a slash is the folder
  * of a unix socket.
  */
-function placeOf(url: string): { readonly url: string; readonly place: object } {
+function placeOf(given: string): { readonly url: string; readonly place: object } {
+  const { url, login } = loginOf(given);
   const parsed = new URL(url);
   const host = parsed.searchParams.get('host') ?? parsed.hostname;
   const port = Number(parsed.searchParams.get('port') ?? parsed.port) || 5432;
   const isPlain = parsed.searchParams.get('host') === null && !host.startsWith('[');
-  if (isPlain) return { url, place: {} };
+  if (isPlain) return { url, place: login };
   for (const name of ['host', 'port']) parsed.searchParams.delete(name);
   const place = host.startsWith('/')
     ? { path: `${host}/.s.PGSQL.${port}` }
     : { host: [host.replace(/^\[(.*)\]$/, '$1')], port: [port] };
-  return { url: parsed.href, place };
+  return { url: parsed.href, place: { ...place, ...login } };
+}
+
+/** Reads the password again for each connection where the URL names its file, so that a new one needs no restart. */
+function loginOf(url: string): { readonly url: string; readonly login: object } {
+  const parsed = new URL(url);
+  const path = parsed.searchParams.get(passwordFileParameter);
+  if (path === null) return { url, login: {} };
+  parsed.searchParams.delete(passwordFileParameter);
+  let known = decodeURIComponent(parsed.password);
+  // Never throws: postgres.js catches no error of this function, which would end the process.
+  const password = (): string => (known = readPassword(path) ?? known);
+  return { url: parsed.href, login: { password } };
 }
 
 /**
