@@ -18,6 +18,7 @@ import {
   findRunner,
   type FoundRunner,
   hasRunFolders,
+  markOf,
   type RunnerSearch,
   type Runs,
   type RunSources,
@@ -256,12 +257,6 @@ function sourcesOf({ clusters, stacks, accounts }: RunsWingOptions): RunSources 
     privateKey: (clusterId) => clusters.openPrivateKey(clusterId),
   };
 }
-
-/** Which key it was sealed with stands before what was sealed: its length in one byte, then its id. */
-const markOf = (keyId: string): Buffer => {
-  const id = Buffer.from(keyId, 'utf8');
-  return Buffer.concat([Buffer.from([id.length]), id]);
-};
 
 function sealerOf(secrets: Secrets, db: Db): Sealer {
   return {

@@ -1,7 +1,10 @@
 import type { ISql } from 'postgres';
 import type { Config } from '#base/config.ts';
 import { connectDb } from '#base/db.ts';
+import { countOtherKeysWebhooks } from '#core/alerts/alerts.ts';
 import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
+import { countOtherKeysIdentities } from '#core/clusters/clusters.ts';
+import { countOtherKeysSeals } from '#core/runs/runs.ts';
 import { createKeyRing, KeyFileError, readKeyState } from '#core/secrets/secrets.ts';
 import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
 import { reportKey } from './platform-key-report.ts';
@@ -34,13 +37,30 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
   try {
     const own = ring.read();
     const state = await readDatabase(config, 'platform_keys', (sql) => readKeyState(sql, ring));
-    if (state !== null) return reportKey(state, { place: ring.place, hasPassphrase: backupPassphrase !== null });
+    if (state !== null) {
+      const otherKeys = (await readDatabase(config, 'stack_states', (sql) => countOtherKeys(sql, state.id))) ?? 0;
+      if (state.isHere && otherKeys > 0) {
+        return note(
+          `${state.id} in ${ring.place}; an older key still encrypts ${otherKeys} values in the database`,
+          'keep the older key: the gateways encrypt these values again within a minute, and log what they cannot open',
+        );
+      }
+      return reportKey(state, { place: ring.place, hasPassphrase: backupPassphrase !== null });
+    }
     if (own.length > 0) return ok(`${own.length} in ${ring.place}; the database has used none`);
     return note('none yet: the first cluster or webhook makes one in the data folder');
   } catch (error) {
     if (!(error instanceof KeyFileError)) throw error;
     return wrong(error.message, `correct ${ring.place}; without it what is encrypted stays so`);
   }
+}
+
+/** Counts what the rooms have in the database that another platform key than this one encrypted. */
+async function countOtherKeys(sql: ISql, keyId: string): Promise<number> {
+  const counts = [countOtherKeysIdentities, countOtherKeysWebhooks, countOtherKeysSeals];
+  let sum = 0;
+  for (const count of counts) sum += await count(sql, keyId);
+  return sum;
 }
 
 /** Null where no database answers, or where it has no table of this name yet. */

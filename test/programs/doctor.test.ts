@@ -180,6 +180,25 @@ describe('headgate doctor', () => {
       state: 'wrong',
       next: expect.stringContaining('set the HEADGATE_BACKUP_PASSPHRASE of the old machine'),
     });
+    // One of each kind. Nothing else of the rows that they belong to is needed.
+    const [old, mark] = ['0123456789abcdef', Buffer.from('\x100123456789abcdef')];
+    const id = '00000000-0000-7000-8000-000000000001';
+    await db.sql`set session_replication_role = replica`;
+    await db.sql`
+      insert into webhook_endpoints (id, organization_id, url, description, enabled, secret_key_id, secret_sealed,
+        created_at) values (${id}, ${id}, 'http://a', '', true, ${old}, 'x', now())`;
+    await db.sql`
+      insert into clusters (id, organization_id, name, created_at, access_public_key, access_fingerprint, access_origin,
+        access_changed_at, access_key_id, access_sealed) values (${id}, ${id}, 'one', now(), '', '', 'given', now(),
+        ${old}, 'x')`;
+    await db.sql`
+      insert into stack_states (installation_id, serial, lineage, run_id, resources, state, created_at)
+      values (${id}, 1, '', ${id}, 0, ${mark}, now())`;
+    expect(await look()).toMatchObject({
+      state: 'note',
+      message: expect.stringContaining('an older key still encrypts 3 values in the database'),
+      next: expect.stringContaining('keep the older key'),
+    });
     await db.close();
   });
 

@@ -17,6 +17,7 @@ export type { Endpoint, EndpointRef } from './endpoint.ts';
 export type { EndpointWithSecret } from './endpoints.ts';
 export { type Alert, alertKinds, type AlertType, alertTypes, chosenTypes, mailedTypes } from './kinds.ts';
 export { createRaising, type Raising } from './raise.ts';
+export { countOtherKeysWebhooks } from './reseal.ts';
 export { countPendingAlerts, silenceAlerts } from './restored.ts';
 
 /** What organizations are told without asking: raised by the rooms, sent to webhooks and by mail. */

@@ -1,4 +1,5 @@
 import { asc, eq, ne, or } from 'drizzle-orm';
+import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
@@ -39,6 +40,13 @@ export async function resealEndpoints({ db, secrets, log }: ResealOptions): Prom
     }
   }
   if (stale.length > 0) log.info({ keyId }, 'secrets of webhooks were encrypted with the platform key in use');
+}
+
+/** Counts webhooks with a secret that another platform key than this one encrypted. */
+export async function countOtherKeysWebhooks(sql: ISql, keyId: string): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from webhook_endpoints where secret_key_id <> ${keyId} or former_key_id <> ${keyId}`;
+  return row?.count ?? 0;
 }
 
 async function resealOne(db: Db, secrets: Secrets, id: string): Promise<void> {

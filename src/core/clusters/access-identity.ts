@@ -1,4 +1,5 @@
 import { and, asc, eq, isNotNull, ne } from 'drizzle-orm';
+import type { ISql } from 'postgres';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
@@ -74,6 +75,13 @@ export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Prom
   }
   if (resealed > 0) log.info({ resealed, keyId }, 'access identities were encrypted with the platform key in use');
   return resealed;
+}
+
+/** Counts access identities that another platform key than this one encrypted. */
+export async function countOtherKeysIdentities(sql: ISql, keyId: string): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from clusters where access_sealed is not null and access_key_id <> ${keyId}`;
+  return row?.count ?? 0;
 }
 
 async function resealOne(

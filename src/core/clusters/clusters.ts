@@ -55,6 +55,7 @@ export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
 export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
 export { clusterAccess } from './access.ts';
+export { countOtherKeysIdentities } from './access-identity.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 
 export interface Clusters {

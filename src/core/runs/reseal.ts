@@ -1,8 +1,8 @@
-import type { Sql } from 'postgres';
+import type { ISql, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { inputsContext, sealMarkBytes, type Sealer, stateContext } from './sources.ts';
+import { inputsContext, markOf, sealMarkBytes, type Sealer, stateContext } from './sources.ts';
 
 /** A platform key that is to go: what it sealed of runs is sealed with the one in use. */
 
@@ -34,7 +34,7 @@ const pageRows = 500;
 const beginning: Place = { id: '00000000-0000-0000-0000-000000000000', serial: '-1' };
 
 /** Not `<>`, which no index answers. */
-const isOther = (sql: Sql, column: string, mark: Buffer) => {
+const isOther = (sql: ISql, column: string, mark: Buffer) => {
   const found = sql.unsafe(`substr(${column}, 1, ${sealMarkBytes})`);
   return sql`(${found} < ${mark} or ${found} > ${mark})`;
 };
@@ -73,6 +73,15 @@ export async function resealRuns(parts: Parts): Promise<number> {
   if (resealed > 0)
     parts.log.info({ resealed }, 'inputs and states of runs were encrypted with the platform key in use');
   return resealed;
+}
+
+/** Counts inputs and states of runs that another platform key than this one encrypted. */
+export async function countOtherKeysSeals(sql: ISql, keyId: string): Promise<number> {
+  const mark = markOf(keyId);
+  const [row] = await sql<{ count: number }[]>`
+    select ((select count(*) from runs where ${isOther(sql, 'inputs', mark)})
+      + (select count(*) from stack_states where ${isOther(sql, 'state', mark)}))::int as count`;
+  return row?.count ?? 0;
 }
 
 async function resealAll(parts: Parts, kind: Kind, mark: Buffer): Promise<number> {

@@ -35,6 +35,8 @@ import { createStates } from './states.ts';
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
 export { secretCharsMin } from './mask.ts';
 export type { RunOutput } from './outputs.ts';
+export { countOtherKeysSeals } from './reseal.ts';
+export { markOf } from './sources.ts';
 export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
 export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';

@@ -6,6 +6,12 @@ import type { WorkFile } from '#core/runs/runner/runner.ts';
 /** Bytes that say which key something was sealed with; everything that is sealed begins with them. */
 export const sealMarkBytes = 17;
 
+/** Stands before what was sealed: the length of the key's id in one byte, then the id. */
+export const markOf = (keyId: string): Buffer => {
+  const id = Buffer.from(keyId, 'utf8');
+  return Buffer.concat([Buffer.from([id.length]), id]);
+};
+
 /** Encrypts what only runs may read. `context` binds a text to its place: sealed for one, it cannot be opened as another. */
 export interface Sealer {
   /**
