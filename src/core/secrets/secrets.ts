@@ -98,6 +98,8 @@ export function createSecrets({ db, log, keys, dataDir, backupPassphrase }: Secr
       try {
         await carry();
         await keyInUse();
+        // A key that has just come into use: a backup that is written next must have its copy.
+        await carry();
       } catch (error) {
         found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
       }

@@ -242,6 +242,14 @@ describe('a backup passphrase', () => {
     expect(restored.open('test', sealed)).toBe('a secret');
   });
 
+  it('seals a copy of a new first key in the check that brings the key into use', async () => {
+    const [old, fresh] = [newKey(), newKey()];
+    await seal(gateway([old]));
+    await gateway([fresh, old], newFolder(), passphrase).check();
+    const carried = await db.sql`select sealed is not null as carried from platform_keys order by position`;
+    expect(carried.map(({ carried: is }) => is)).toEqual([true, true]);
+  });
+
   it('that is not set stores no copy', async () => {
     const secrets = gateway(null);
     await seal(secrets);
