@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { startApp, type App } from '#app/app.ts';
 import { readDockerHosts } from '#app/engines.ts';
+import { readSecretFiles } from '#base/config-files.ts';
 import { parseConfig } from '#base/config.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
@@ -61,7 +62,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const patient = { HEADGATE_SPOOL_AFTER_MS: '60000' };
   const { PATH, HOME } = process.env;
   const env = { PATH, HOME, PORT: '0', ...patient, ...shared, ...options.env };
-  const config = parseConfig(env);
+  const config = parseConfig(readSecretFiles(env));
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
   const readEngineFiles = () => loadEngineFiles(enginesDir, { env: config.environment });

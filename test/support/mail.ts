@@ -25,13 +25,19 @@ const unquoted = (text: string): string =>
     .replaceAll(/=\r?\n/g, '')
     .replaceAll(/=([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number(`0x${hex}`)));
 
-export async function startMailServer(): Promise<MailServer> {
+/** @param passwords of the user headgate, which may change; null asks for no login */
+export async function startMailServer(passwords: ReadonlySet<string> | null = null): Promise<MailServer> {
   const letters: ArrivedLetter[] = [];
   const taken = new Set<ArrivedLetter>();
   let wake = Promise.withResolvers<void>();
   const server = new SMTPServer({
-    authOptional: true,
+    authOptional: passwords === null,
     disabledCommands: ['STARTTLS'],
+    allowInsecureAuth: true,
+    onAuth({ username, password }, _session, done) {
+      const isKnown = username === 'headgate' && passwords?.has(password ?? '') === true;
+      done(isKnown ? null : new Error('wrong password'), { user: username });
+    },
     onData(stream, session, done) {
       const parts: Buffer[] = [];
       stream.on('data', (part: Buffer) => parts.push(part));

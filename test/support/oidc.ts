@@ -20,11 +20,17 @@ export interface OidcClaims {
   readonly name?: string;
 }
 
+interface OidcOptions {
+  readonly clientSecret?: string;
+  /** A free one where absent. */
+  readonly port?: number;
+}
+
 /** @param redirectUri where its one client has browsers sent back to */
-export async function startOidcServer(redirectUri: string): Promise<OidcServer> {
-  const port = await freePort();
+export async function startOidcServer(redirectUri: string, options: OidcOptions = {}): Promise<OidcServer> {
+  const { clientSecret = 'a secret of the client', port = await freePort() } = options;
   const issuer = `http://127.0.0.1:${port}`;
-  const client = { clientId: 'headgate', clientSecret: 'a secret of the client' };
+  const client = { clientId: 'headgate', clientSecret };
   const people = new Map<string, OidcClaims>();
   const server: { person: OidcClaims | null } = { person: null };
   const provider = new Provider(issuer, {

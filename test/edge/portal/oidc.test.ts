@@ -5,6 +5,7 @@ import { freePort } from '../../support/free-port.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { type OidcServer, startOidcServer } from '../../support/oidc.ts';
 import {
+  browse,
   makePerson,
   passwordOf,
   type Person,
@@ -56,29 +57,8 @@ afterAll(async () => {
   await database.drop();
 });
 
-/** A browser that follows where it is sent, with the cookies of each host and port. */
-async function browse(start: string, gateway: TestGateway, jar = new Map<string, string>()): Promise<Shown> {
-  let url = start;
-  for (let hops = 0; hops < 12; hops += 1) {
-    const { origin } = new URL(url);
-    const cookie = [...jar].flatMap(([name, value]) =>
-      name.startsWith(`${origin} `) ? [`${name.split(' ')[1]}=${value}`] : [],
-    );
-    const shown = await send(url, { headers: { accept: 'text/html', cookie: cookie.join('; ') } });
-    for (const set of [shown.headers['set-cookie'] ?? []].flat()) {
-      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(set) ?? [];
-      if (value === '' || /max-age=0/i.test(set)) jar.delete(`${origin} ${name}`);
-      else jar.set(`${origin} ${name}`, value);
-    }
-    const to = shown.headers.location;
-    if (shown.status < 300 || shown.status >= 400 || typeof to !== 'string') return shown;
-    url = new URL(to, url).href;
-  }
-  throw new Error(`${gateway.url} sends browsers around in circles`);
-}
-
 const signIn = (gateway: TestGateway, jar?: Map<string, string>, next = '/portal/account'): Promise<Shown> =>
-  browse(`${gateway.url}/sign-in/oidc?next=${encodeURIComponent(next)}`, gateway, jar);
+  browse(`${gateway.url}/sign-in/oidc?next=${encodeURIComponent(next)}`, jar);
 
 const identities = (gateway: TestGateway) =>
   gateway.db.sql`select subject, user_id from user_identities order by created_at`;

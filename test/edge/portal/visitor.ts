@@ -36,6 +36,30 @@ export function send(url: string, { method = 'GET', headers = {}, body }: SentOp
   });
 }
 
+/**
+ * A browser that follows where it is sent.
+ * @param jar the cookies of each host and port
+ */
+export async function browse(start: string, jar = new Map<string, string>()): Promise<Shown> {
+  let url = start;
+  for (let hops = 0; hops < 12; hops += 1) {
+    const { origin } = new URL(url);
+    const cookie = [...jar].flatMap(([name, value]) =>
+      name.startsWith(`${origin} `) ? [`${name.split(' ')[1]}=${value}`] : [],
+    );
+    const shown = await send(url, { headers: { accept: 'text/html', cookie: cookie.join('; ') } });
+    for (const set of [shown.headers['set-cookie'] ?? []].flat()) {
+      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(set) ?? [];
+      if (value === '' || /max-age=0/i.test(set)) jar.delete(`${origin} ${name}`);
+      else jar.set(`${origin} ${name}`, value);
+    }
+    const to = shown.headers.location;
+    if (shown.status < 300 || shown.status >= 400 || typeof to !== 'string') return shown;
+    url = new URL(to, url).href;
+  }
+  throw new Error(`${start} sends browsers around in circles`);
+}
+
 /** Somebody at a browser, as far as HTTP goes: a cookie, and forms that come from its own pages. */
 export interface Visitor {
   readonly cookie: string;
