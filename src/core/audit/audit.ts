@@ -32,7 +32,8 @@ export interface Author {
   readonly actor: Actor;
   readonly requestId: string | null;
   /**
-   * Called with the id of what is created, as outsiders name it, in the transaction that creates it.
+   * Called with the id of what is created, as outsiders name it, in the transaction that creates it; or with the id of
+   * what was there already, where a request is answered with that.
    * @throws AppError what undoes the transaction
    */
   readonly created?: (tx: Transaction, targetId: string) => Promise<void>;

@@ -92,7 +92,10 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
     const { fromMs } = placement;
     // Asked for once more, as by a form that is sent twice.
     const current = input.fromMs === null ? placement.ended : null;
-    if (current !== null && table.isSame(current, input)) return { kind: 'created', rate: current, ended: null };
+    if (current !== null && table.isSame(current, input)) {
+      await by.author.created?.(tx, formatId(table.prefix, current.id));
+      return { kind: 'created', rate: current, ended: null };
+    }
     const ended = placement.ended === null ? null : await endIn(tx, placement.ended, fromMs, by);
     const rate = await table.insert(tx, input, { fromMs, nowMs });
     await audit.record(tx, {

@@ -1,4 +1,5 @@
 import type { Db } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
@@ -106,7 +107,10 @@ function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string 
     const made = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
     if (made === null) return null;
     const { id, isNew } = made;
-    if (!isNew) return id;
+    if (!isNew) {
+      await run.author.created?.(tx, formatId('run', id));
+      return id;
+    }
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
     await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
     return id;

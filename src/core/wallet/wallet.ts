@@ -114,7 +114,11 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
   }
 
   async function bookAlone(type: BookingType, booking: Booking, readHeld?: ReadHeld): Promise<BookingResult> {
-    const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking, readHeld));
+    const result = await db.orm.transaction(async (tx) => {
+      const made = await bookWithin(tx, type, booking, readHeld);
+      if (made.kind === 'created') await booking.author.created?.(tx, formatId('org', booking.organizationId));
+      return made;
+    });
     if (result.kind === 'created') {
       const { organizationId, amountPicoUsd } = result.entry;
       await Promise.all([...listeners].map((listener) => Promise.resolve(listener(organizationId, amountPicoUsd))));
