@@ -22,7 +22,8 @@ export interface Receipt {
 /**
  * Idempotency-Key of requests that create something: one row per caller and key, written by the transaction that
  * creates, so that there is a row exactly where something was created, whatever became of the gateway or its answer.
- * Rows are kept for 24 hours, by PostgreSQL's clock. No key, request or answer is in them.
+ * Where a request is answered with what was there already, the row is written with that. Rows are kept for 24 hours, by
+ * PostgreSQL's clock. No key, request or answer is in them; their hashes are as hard to guess as the key.
  */
 export interface Receipts {
   /** Null where nothing was created under this name in the last 24 hours. */
@@ -62,7 +63,7 @@ export function createReceipts({ db }: { readonly db: Db }): Receipts {
           setWhere: sql`${changeReceipts.expiresAt} <= now()`,
         })
         .returning({ requestId: changeReceipts.requestId });
-      if (written.length === 0) throw takenMeanwhile();
+      if (written.length === 0) throw answeredMeanwhile();
     },
     async deleteOld() {
       let deleted = deletedAtOnce;
@@ -76,10 +77,11 @@ export function createReceipts({ db }: { readonly db: Db }): Receipts {
   };
 }
 
+/** Keys belong to their caller and are shown to nobody: they are kept as what they are looked up by. */
 const hashOf = (idempotencyKey: string): Buffer => createHash('sha256').update(idempotencyKey).digest();
 
-/** Another request with the key was first, by a moment: asked again, this one is answered as its repetition. */
-function takenMeanwhile(): AppError {
+/** Another request with the key was first: asked again, this one is answered as its repetition. */
+export function answeredMeanwhile(): AppError {
   return new AppError('conflict', {
     message: 'Another request with this Idempotency-Key was answered meanwhile; ask again for its answer.',
     param: 'Idempotency-Key',

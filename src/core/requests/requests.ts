@@ -17,7 +17,7 @@ export {
   createIdempotency,
   type SharedEnd,
 } from './idempotency.ts';
-export { createReceipts, type Receipt, type Receipts } from './receipts.ts';
+export { answeredMeanwhile, createReceipts, type Receipt, type Receipts } from './receipts.ts';
 export {
   carriedAnswerBytesMax,
   type ClaimOf,

@@ -91,7 +91,11 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     path: collection,
     ...shared,
     summary: 'Make a budget; every gateway goes by it when this is answered',
-    middleware: [guards.may('budgets'), guards.smallJsonBody, guards.once('budget', { status: 201 })],
+    middleware: [
+      guards.may('budgets'),
+      guards.smallJsonBody,
+      guards.once('budget', { status: 201, namesOrganization: true }),
+    ],
     request: {
       query: z.strictObject({ organization_id: budgetQuery.shape.organization_id }),
       headers: onceHeaders,

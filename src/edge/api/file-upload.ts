@@ -2,9 +2,8 @@ import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { Files, FileWriter, StoredFile } from '#core/files/files.ts';
+import { answeredMeanwhile } from '#core/requests/requests.ts';
 import type { Guards } from './auth.ts';
-import { wasCreated } from './once.ts';
-import { requireId } from './schemas.ts';
 import {
   authorOf,
   type BodyLimits,
@@ -22,7 +21,7 @@ import {
 /** A form with a file, which is written while it comes. Its fields may stand before the file or after it. */
 
 export interface FileUploadParts {
-  readonly guards: Pick<Guards, 'createdBefore'>;
+  readonly guards: Pick<Guards, 'setContent' | 'isRepeated'>;
   readonly files: Files;
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
   readonly shares: BodyShares;
@@ -42,10 +41,7 @@ const keepSecondsMax = 2_592_000;
 
 const problem = (field: string, message: string): ValidationError => new ValidationError([{ field, message }]);
 
-/**
- * @returns the file of an earlier request where this one repeats it
- * @throws AppError for what is no such form, and for what may not be kept
- */
+/** @throws AppError for what is no such form, for what may not be kept, and for what repeats an earlier request */
 export async function receiveFile(
   parts: FileUploadParts,
   context: HttpContext,
@@ -61,17 +57,15 @@ export async function receiveFile(
   const length = Number(context.req.header('content-length') ?? NaN);
   if (length > files.fileBytesMax + formBytesMax) throw tooLarge(files);
   const hold = shares.hold(callerId(caller));
-  const upload = new Upload(parts, caller, Number.isNaN(length) ? null : length);
+  const isRepeated = await guards.isRepeated(context);
+  const upload = new Upload(parts, caller, { length: Number.isNaN(length) ? null : length, isKept: !isRepeated });
   try {
     hold.grow(heldBytes);
     const body = streamedBody(context.env.incoming, limits);
     await readMultipart(body, { contentType, partsMax }, (head) => upload.part(head));
-    const earlier = await guards.createdBefore(context, upload.content());
-    if (earlier === null) return await upload.complete(authorOf(context));
-    await upload.abort();
-    const found = await files.get({ organizationId, keyIds: null, id: requireId('file', earlier) });
-    if (found === null) throw wasCreated('file', earlier, 'It was deleted.');
-    return found;
+    guards.setContent(context, upload.content());
+    if (isRepeated) throw answeredMeanwhile();
+    return await upload.complete(authorOf(context));
   } catch (error) {
     await upload.abort();
     throw error;
@@ -88,20 +82,26 @@ const ofOthers = (): AppError =>
 const tooLarge = ({ fileBytesMax }: Files): AppError =>
   new AppError('request_too_large', { message: `A file has at most ${fileBytesMax} bytes.` });
 
+interface UploadOptions {
+  /** Of the form; null where it does not say. */
+  readonly length: number | null;
+  /** False for a form that is read to be compared, and leaves nothing. */
+  readonly isKept: boolean;
+}
+
 class Upload {
   readonly #parts: FileUploadParts;
   readonly #caller: Caller;
-  /** Of the form; null where it does not say. */
-  readonly #length: number | null;
+  readonly #options: UploadOptions;
   readonly #fields = new Map<FieldName, string>();
   readonly #hash = createHash('sha256');
   #writer: FileWriter | null = null;
   #filename = '';
 
-  constructor(parts: FileUploadParts, caller: Caller, length: number | null) {
+  constructor(parts: FileUploadParts, caller: Caller, options: UploadOptions) {
     this.#parts = parts;
     this.#caller = caller;
-    this.#length = length;
+    this.#options = options;
   }
 
   part({ name, filename }: { readonly name: string; readonly filename: string | null }): PartSink {
@@ -134,15 +134,21 @@ class Upload {
     if (this.#fields.has('purpose')) this.#requirePurpose();
     return {
       add: async (bytes) => {
-        this.#writer ??= await this.#open();
         this.#hash.update(bytes);
-        await this.#writer.add(bytes);
+        const writer = await this.#opened();
+        await writer?.add(bytes);
       },
-      end: async () => void (this.#writer ??= await this.#open()),
+      end: async () => void (await this.#opened()),
     };
   }
 
+  async #opened(): Promise<FileWriter | null> {
+    if (this.#options.isKept) this.#writer ??= await this.#open();
+    return this.#writer;
+  }
+
   #open(): Promise<FileWriter> {
+    const { length } = this.#options;
     const { organizationId, project, actor } = this.#caller;
     const { files } = this.#parts;
     return files.create({
@@ -151,8 +157,8 @@ class Upload {
       keyId: actor.kind === 'key' ? actor.key.id : null,
       purpose: 'batch',
       keepSeconds: null,
-      bytesMax: Math.min(this.#length ?? Infinity, files.fileBytesMax),
-      isGuess: this.#length === null,
+      bytesMax: Math.min(length ?? Infinity, files.fileBytesMax),
+      isGuess: length === null,
     });
   }
 

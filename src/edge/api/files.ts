@@ -116,7 +116,7 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
     tags,
     summary: 'Upload a file, for a batch',
     security: bearerSecurity,
-    middleware: [guards.may('files', 'own'), guards.streamedBody, guards.onceRead('file')],
+    middleware: [guards.may('files', 'own'), guards.streamedBody, guards.onceRead('file', { status: 200 })],
     // No schema of zod: a validator would take all of it into memory.
     request: {
       query: z.strictObject(organizationQuery),

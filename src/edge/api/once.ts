@@ -3,17 +3,21 @@ import { z } from '@hono/zod-openapi';
 import type { Hono, MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import type { IdPrefix } from '#base/id.ts';
-import { Turns } from '#base/turns.ts';
 import type { Receipts } from '#core/requests/requests.ts';
-import { callerId, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
+import { callerId, dropFailure, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
 import { nounOf } from './schemas.ts';
 
 /** Idempotency-Key on the routes that create something. */
 
 /** How a repetition is answered. */
 export type Repeats =
-  /** With what is at the path of the request, or at another one, and the id; by the status of the first answer. */
-  | { readonly status: 200 | 201 | 202; readonly at?: string }
+  | {
+      /** With what is at the path of the request, or at another one, and the id; by the status of the first answer. */
+      readonly status: 200 | 201 | 202;
+      readonly at?: string;
+      /** The body may name the organization, which the query does where it is read. */
+      readonly namesOrganization?: true;
+    }
   /** 409: the first answer held a secret, or nothing can be read by the id. A sentence that says what to do. */
   | { readonly instead: string }
   /** By the route itself, which does nothing the second time. */
@@ -22,17 +26,16 @@ export type Repeats =
 export interface OnceGuards {
   /**
    * For a route that creates something, behind `may` and the body: with an Idempotency-Key there is one. What is sent
-   * again is answered with what was created, as it is now; another request with the same key is 422.
+   * again is answered with what was created, as it is now; another request with the same key is 422. Of two requests
+   * that come at once, to whichever gateways, the one that is refused looks for the receipt of the other once more.
    */
   readonly once: (creates: IdPrefix, repeats: Repeats) => MiddlewareHandler<HttpEnv>;
-  /** The same for a body that is read while it comes: the route asks `createdBefore` when it has come. */
-  readonly onceRead: (creates: IdPrefix) => MiddlewareHandler<HttpEnv>;
-  /**
-   * @param content what makes two bodies the same
-   * @returns the id of what the request has created before, as outsiders name it; null for the first request
-   * @throws AppError unprocessable where the key stands for another request
-   */
-  readonly createdBefore: (context: HttpContext, content: string) => Promise<string | null>;
+  /** The same for a body that is read while it comes: the route sets its content before it creates anything. */
+  readonly onceRead: (creates: IdPrefix, repeats: Repeats) => MiddlewareHandler<HttpEnv>;
+  /** @param content what makes two bodies the same */
+  readonly setContent: (context: HttpContext, content: string) => void;
+  /** Finds out whether something was created with the key of this request: then the route refuses it by `repeated`. */
+  readonly isRepeated: (context: HttpContext) => Promise<boolean>;
 }
 
 const headerName = 'idempotency-key';
@@ -51,9 +54,6 @@ export const onceHeaders = z.object({
     }),
 });
 
-/** Requests with one Idempotency-Key. */
-const turnBounds = { atOnceMax: 1, waitingMax: 100 };
-
 /** Of keys. */
 export const anotherSecret: Repeats = {
   instead: 'Its secret was in that answer only: "POST /v1/keys/{id}/rotate" gives it another one.',
@@ -61,18 +61,11 @@ export const anotherSecret: Repeats = {
 
 export function createOnceGuards(
   receipts: Receipts,
-  read: (context: HttpContext, path: string) => Promise<Response>,
+  read: (context: HttpContext, path: string, organization: string | null) => Promise<Response>,
 ): OnceGuards {
   const hashes = new WeakMap<HttpContext, Buffer>();
-  const turns = new Turns(turnBounds);
-  /** Of two requests with one key that come at once to this gateway, the second finds what the first has created. */
-  const inTurn = (context: HttpContext, run: () => Promise<Response | void>): Promise<Response | void> => {
-    if (context.get('created') === undefined) return run();
-    const { callerId: caller, idempotencyKey } = nameOf(context);
-    return turns.during(`${caller} ${idempotencyKey}`, run);
-  };
+  const hasKey = (context: HttpContext): boolean => context.req.header(headerName) !== undefined;
   const begin = (context: HttpContext, creates: IdPrefix): void => {
-    if (context.req.header(headerName) === undefined) return;
     const name = nameOf(context);
     context.set('created', async (tx, targetId) => {
       const requestHash = hashes.get(context);
@@ -80,49 +73,71 @@ export function createOnceGuards(
       await receipts.writeIn(tx, name, { requestHash, requestId: context.get('requestId'), targetId });
     });
   };
-  const createdBefore: OnceGuards['createdBefore'] = async (context, content) => {
-    if (context.get('created') === undefined) return null;
-    const requestHash = hashOf(context, content);
-    hashes.set(context, requestHash);
-    const receipt = await receipts.find(nameOf(context));
-    if (receipt === null) return null;
+  const setContent: OnceGuards['setContent'] = (context, content) => {
+    if (hasKey(context)) hashes.set(context, hashOf(context, content));
+  };
+  /** Null where nothing was created yet, and where the route answers a repetition itself. */
+  const answerRepeated = async (
+    context: HttpContext,
+    creates: IdPrefix,
+    repeats: Repeats,
+  ): Promise<Response | null> => {
+    const [requestHash, receipt] = [hashes.get(context), await receipts.find(nameOf(context))];
+    if (requestHash === undefined || receipt === null) return null;
+    // A request that was refused, and repeats another one all the same.
+    dropFailure(context);
     if (!receipt.requestHash.equals(requestHash)) throw otherRequest();
     context.header('idempotent-replayed', 'true');
-    return receipt.targetId;
+    if ('again' in repeats) return null;
+    const { targetId: id } = receipt;
+    if ('instead' in repeats) throw wasCreated(creates, id, repeats.instead);
+    const path = `${repeats.at ?? context.req.path}/${id}`;
+    const found = await read(context, path, repeats.namesOrganization === true ? organizationIn(context) : null);
+    // What cannot be read just now can be asked for again.
+    if (found.status === 429 || found.status >= 500) return found;
+    if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
+    return context.json(await found.json(), repeats.status);
+  };
+  const onceRead: OnceGuards['onceRead'] = (creates, repeats) => async (context, next) => {
+    if (!hasKey(context)) return next();
+    begin(context, creates);
+    await next();
+    const { status } = context.res;
+    if (status < 400 || status >= 500 || 'again' in repeats) return;
+    const repeated = await answerRepeated(context, creates, repeats);
+    if (repeated !== null) context.res = repeated;
   };
   return {
-    once: (creates, repeats) => (context, next) => {
-      begin(context, creates);
-      return inTurn(context, async () => {
-        const body = context.get('body') as string | Uint8Array | undefined;
-        const id = await createdBefore(context, body?.toString() ?? '');
-        if (id === null || 'again' in repeats) return next();
-        if ('instead' in repeats) throw wasCreated(creates, id, repeats.instead);
-        const path = `${repeats.at ?? context.req.path}/${id}`;
-        const found = await read(context, path);
-        // What cannot be read just now can be asked for again.
-        if (found.status === 429 || found.status >= 500) return found;
-        if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
-        return context.json(await found.json(), repeats.status);
-      });
+    once(creates, repeats) {
+      const run = onceRead(creates, repeats);
+      return async (context, next) => {
+        if (!hasKey(context)) return next();
+        setContent(context, (context.get('body') as HttpEnv['Variables']['body'] | undefined)?.toString() ?? '');
+        return (await answerRepeated(context, creates, repeats)) ?? run(context, next);
+      };
     },
-    onceRead: (creates) => (context, next) => {
-      begin(context, creates);
-      return inTurn(context, next);
-    },
-    createdBefore,
+    onceRead,
+    setContent,
+    isRepeated: async (context) => hasKey(context) && (await receipts.find(nameOf(context))) !== null,
   };
 }
 
 /** Reads from the same API as the same caller, within the request that it is for. */
 export function createReadAgain(app: Hono<HttpEnv>) {
-  return async (context: HttpContext, path: string): Promise<Response> => {
+  return async (context: HttpContext, path: string, organization: string | null): Promise<Response> => {
     const url = new URL(context.req.url);
     url.pathname = path;
+    if (organization !== null) url.searchParams.set('organization_id', organization);
     const headers = new Headers(context.req.raw.headers);
     headers.delete('content-type');
     return app.fetch(new Request(url, { headers }), context.env);
   };
+}
+
+/** The organization that a body names, which was accepted before. */
+function organizationIn(context: HttpContext): string | null {
+  const body = JSON.parse(context.get('body').toString()) as { readonly organization_id?: string };
+  return body.organization_id ?? null;
 }
 
 /** @throws AppError invalid_request_error */
@@ -150,7 +165,7 @@ const otherRequest = (): AppError =>
   });
 
 /** Rejects a repetition that cannot be answered as the first request was. */
-export function wasCreated(creates: IdPrefix, id: string, instead: string): AppError {
+function wasCreated(creates: IdPrefix, id: string, instead: string): AppError {
   const message = `The ${nounOf(creates)} ${id} was created with this Idempotency-Key before, and nothing was done now. ${instead}`;
   return new AppError('conflict', { message, param: 'Idempotency-Key' });
 }

@@ -120,6 +120,16 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
   };
 }
 
+/** Takes back what the failure of a request has left on its context, for another answer in its place. */
+export function dropFailure(context: HttpContext): void {
+  if (context.error === undefined) return;
+  for (const name of Object.keys(toAppError(context.error).headers)) context.header(name, undefined);
+  context.error = undefined;
+  context.set('failureCode', undefined);
+  context.set('failureParam', undefined);
+  context.set('failureReason', undefined);
+}
+
 /**
  * An error as it is for this request: what fails after something was committed is no failure of all of it. SDKs repeat
  * what is 503, which would make a second one of what may be there: only where an Idempotency-Key keeps a receipt.

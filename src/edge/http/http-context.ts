@@ -33,9 +33,9 @@ export interface HttpEnv {
     /** There where a body was read: what the validators of the route read. */
     body: string | Uint8Array;
     /** Code of the error that is being answered, once there is one. */
-    failureCode: ErrorCode;
-    failureParam: string | null;
-    failureReason: string | null;
+    failureCode: ErrorCode | undefined;
+    failureParam: string | null | undefined;
+    failureReason: string | null | undefined;
     /** There on routes of the generic API. */
     identity: Identity;
   };

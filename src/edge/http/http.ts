@@ -18,7 +18,7 @@ export {
   type Identity,
   type InferenceCaller,
 } from './http-context.ts';
-export { type Problem, toAppError, ValidationError } from './failure.ts';
+export { dropFailure, type Problem, toAppError, ValidationError } from './failure.ts';
 export { createHeldKeys, type HeldKeys } from './held-keys.ts';
 export { type Cors, createCors } from './cors.ts';
 export { drainBody } from './drain-body.ts';

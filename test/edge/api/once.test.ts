@@ -101,6 +101,26 @@ async function waits({ sql }: TestApi['db']): Promise<void> {
   }
 }
 
+/** Creates a project while the transaction of another gateway, with the same caller and key, has written its receipt. */
+async function meet(end: 'commit' | 'rollback'): Promise<{ answer: Answer; names: string[] }> {
+  const { db } = started();
+  const held = await db.sql.reserve();
+  await held`begin`;
+  const { id, key } = await started().organization();
+  const [own] = await held<
+    { id: string }[]
+  >`select id::text from api_keys where organization_id = ${parseId('org', id)}`;
+  await held`insert into change_receipts values (${own?.id ?? ''}, sha256('meets'), sha256('another request'),
+    gen_random_uuid(), 'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day')`;
+  const second = send('/v1/projects', { name: 'Meets' }, 'meets', { key });
+  await waits(db);
+  await held.unsafe(end);
+  held.release();
+  const answer = await second;
+  const { body } = await ask('/v1/projects?limit=100', { key });
+  return { answer, names: body.data.map((project: Json) => project.name) };
+}
+
 /** What was audited of what was made. */
 async function createdOf(made: Answer): Promise<string[]> {
   const { body } = await ask(`/v1/audit?all_organizations=true&limit=100`);
@@ -187,24 +207,46 @@ describe('a request that creates something', () => {
     expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining(body.id)]);
   });
 
-  it('is done once by two gateways, whose transactions meet', async () => {
-    const { db } = started();
-    const held = await db.sql.reserve();
-    await held`begin`;
-    const { id, key } = await started().organization();
-    const [own] = await held<
-      { id: string }[]
-    >`select id::text from api_keys where organization_id = ${parseId('org', id)}`;
-    await held`insert into change_receipts values (${own?.id ?? ''}, sha256('meets'), sha256('another gateway'),
-      gen_random_uuid(), 'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day')`;
-    const second = send('/v1/projects', { name: 'Meets' }, 'meets', { key });
-    await waits(db);
-    await held`commit`;
-    held.release();
-    const answer = await second;
-    expect([answer.status, answer.headers.get('retry-after')]).toEqual([409, '1']);
-    const { body } = await ask('/v1/projects?limit=100', { key });
-    expect(body.data.map((project: Json) => project.name)).not.toContain('Meets');
+  it('waits for the transaction of another gateway, and returns 422 when that one answers another request', async () => {
+    const { answer, names } = await meet('commit');
+    expect([answer.status, answer.body.error.message]).toEqual([
+      422,
+      expect.stringContaining('stands for another request'),
+    ]);
+    expect(names).not.toContain('Meets');
+  });
+
+  it('is created when the other gateway dies before its transaction is committed', async () => {
+    const { answer, names } = await meet('rollback');
+    expect(answer.status).toBe(201);
+    expect(names).toContain('Meets');
+  });
+
+  it('creates one budget where the body names the organization, and is answered with it again', async () => {
+    const { id } = await started().organization();
+    const body = { organization_id: id, scope: { type: 'user', id: null }, period: 'monthly', amount: '5' };
+    const [first, again] = [await send('/v1/budgets', body, 'of-body'), await send('/v1/budgets', body, 'of-body')];
+    expect([first.status, again.status, again.body.id]).toEqual([201, 201, first.body.id]);
+  });
+
+  it('returns 422 for another rate card after one that held already', async () => {
+    const card = { hardware_profile: 'l40', gpu_hour: '1', currency: 'USD' };
+    const { body } = await ask('/v1/billing/rate-cards', { body: card });
+    const held = await send('/v1/billing/rate-cards', card, 'held');
+    expect([held.status, held.body.id]).toEqual([201, body.id]);
+    expect((await send('/v1/billing/rate-cards', { ...card, gpu_hour: '2' }, 'held')).status).toBe(422);
+    const again = await send('/v1/billing/rate-cards', card, 'held');
+    expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining(body.id)]);
+  });
+
+  it('books one credit, returns it again, and returns 422 for another credit with the same key', async () => {
+    const { id } = await started().organization();
+    const credit = { organization_id: id, amount: '5', reference: 'a' };
+    const first = await send('/v1/wallet/credits', credit, 'credit');
+    const again = await send('/v1/wallet/credits', credit, 'credit');
+    expect([first.status, again.status, again.body.id]).toEqual([201, 200, first.body.id]);
+    const other = await send('/v1/wallet/credits', { ...credit, reference: 'b' }, 'credit');
+    expect(other.status).toBe(422);
   });
 });
 
@@ -229,5 +271,15 @@ describe('an upload', () => {
     expect((await upload('{"a":2}\n')).status).toBe(422);
     const { body } = await ask('/v1/files');
     expect(body.data.map(({ id }: Json) => id)).toEqual([first.id]);
+  });
+
+  it('is answered with its file again when the organization has no room for another', async () => {
+    const { id } = (await (await upload('{"a":1}\n')).json()) as Json;
+    const { sql } = started().db;
+    await sql`update files set bytes = 1000000000000000 where id = ${parseId('file', id)}`;
+    const again = await upload('{"a":1}\n');
+    const other = await upload('{"a":2}\n');
+    await sql`update files set bytes = 8 where id = ${parseId('file', id)}`;
+    expect([again.status, ((await again.json()) as Json).id, other.status]).toEqual([200, id, 422]);
   });
 });
