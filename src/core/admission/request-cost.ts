@@ -149,6 +149,8 @@ export interface CostBounds {
   readonly cappedTo: number | null;
   /** The hold can follow the answer; otherwise it is for all that is asked for, as of a JSON answer. */
   readonly extends: boolean;
+  /** Output tokens per choice that are held for at least. */
+  readonly outputTokensLeast: number;
   readonly ceiling: CostCeiling;
 }
 
@@ -158,9 +160,17 @@ export interface CostTerms {
   /** What the caller pays at most, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
   readonly extends: boolean;
+  /** It waits for money for all the output that it asks for, where it says how much, rather than have less. */
+  readonly isWhole?: boolean;
 }
 
-export function costBounds({ size, price, capPicoUsd, extends: follows }: CostTerms): CostBounds | CapRefusal {
+export function costBounds({
+  size,
+  price,
+  capPicoUsd,
+  extends: follows,
+  isWhole = false,
+}: CostTerms): CostBounds | CapRefusal {
   const outputTokens = outputTokensMax(size);
   const cappedTo = capPicoUsd === null ? null : capOutput(size, price, capPicoUsd, outputTokens);
   if (cappedTo !== null && typeof cappedTo === 'object') return cappedTo;
@@ -171,7 +181,10 @@ export function costBounds({ size, price, capPicoUsd, extends: follows }: CostTe
     capPicoUsd,
   };
   const request = { promptTokensMax: BigInt(promptTokensHeld(size)), choices, price };
-  return { ok: true, request, outputTokens: cappedTo ?? outputTokens, cappedTo, extends: follows, ceiling };
+  const outputTokensHeld = cappedTo ?? outputTokens;
+  const outputTokensLeast =
+    isWhole && size.isLimitKept && size.outputTokensAsked !== null ? outputTokensHeld : Math.min(1, outputTokensHeld);
+  return { ok: true, request, outputTokens: outputTokensHeld, cappedTo, extends: follows, outputTokensLeast, ceiling };
 }
 
 /** What a request may be charged at most, in pico-dollars. */
@@ -203,12 +216,12 @@ export function holdFor({ request, outputTokens, extends: follows }: CostBounds,
 }
 
 /**
- * What a request would hold if money did not matter, and the least it needs: its prompt and one token per choice. The
- * caller's cap bounds both.
+ * What a request would hold if money did not matter, and the least it needs: its prompt and one token per choice, or all
+ * that it asks for. The caller's cap bounds both.
  */
 export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigint; readonly neededMicroUsd: bigint } {
   const wanted = holdFor(bounds, unlimitedMicroUsd);
-  const least = holdFor({ ...bounds, outputTokens: Math.min(1, bounds.outputTokens) }, unlimitedMicroUsd);
+  const least = holdFor({ ...bounds, outputTokens: bounds.outputTokensLeast }, unlimitedMicroUsd);
   const capped = belowCap(bounds.ceiling);
   return {
     wantedMicroUsd: capped(wanted.refused ? wanted.neededMicroUsd : wanted.holdMicroUsd),

@@ -47,7 +47,7 @@ function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { e
 
 export function demandOf(
   { overheads }: Pick<PathParts, 'overheads'>,
-  { requestId, endpoint }: Call,
+  { requestId, endpoint, terms }: Call,
   request: InferenceRequest,
 ): HoldDemand {
   const { caller, fields, model, price, capPicoUsd, endUser } = request;
@@ -60,6 +60,7 @@ export function demandOf(
     price,
     capPicoUsd,
     extends: fields.stream && !fields.countLags,
+    isWhole: terms.isWholeOrFree,
   };
 }
 

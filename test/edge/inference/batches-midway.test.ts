@@ -1,6 +1,6 @@
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
-import { batchEnd, batchWhen, flexFile, line, linesOf, outputOf, startBatch } from './batch-bench.ts';
+import { batchEnd, batchWhen, flexFile, line, outputOf, startBatch } from './batch-bench.ts';
 import { type Body, openOrganization, useInference } from './inference-gateway.ts';
 import { enoughOfTheDay } from '../../support/one-day.ts';
 
@@ -18,6 +18,10 @@ afterAll(() => receiver.close());
 const tokens = 40;
 const lines = 20;
 const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 1 } };
+/** One line is answered at once, the others take their time: what happens after the first one is midway. */
+const midwayLines = Array.from({ length: lines }, (_, n) =>
+  line(n, { body: { ...body, standin: { output_tokens: tokens, tpot_ms: n === 0 ? 1 : 20 } } }),
+).join('\n');
 
 async function expectWhole(batch: Body, key: string): Promise<void> {
   expect(batch).toMatchObject({ status: 'completed', request_counts: { total: lines, completed: lines, failed: 0 } });
@@ -61,9 +65,23 @@ describe('a batch', () => {
     expect(receiver.got).toHaveLength(1);
   });
 
+  it('waits for a hard budget that pays for all of the output that a line asks for', async () => {
+    const { key } = await openOrganization(bench.gateway, '5');
+    const fields = { scope: { type: 'user', id: null }, period: 'daily', amount: '0.0005' };
+    const budget: Body = await (await bench.post('/v1/budgets', fields, { key })).json();
+    const long = { user: 'nightly', max_tokens: 4000, standin: { output_tokens: 4000 } };
+    const { id } = await startBatch(bench.gateway, line(0, { body: long }), { key });
+    const seen = ({ status, waiting_for: code }: Body): boolean => status === 'completed' || code !== null;
+    expect(await batchWhen(bench.gateway, id, seen, key)).toMatchObject({ waiting_for: 'budget_exceeded' });
+    await patch(`/v1/budgets/${budget.id}`, key, { amount: '1' });
+    const { output_file_id: file } = await batchEnd(bench.gateway, id, key);
+    const [{ response }] = await outputOf(bench.gateway, file, key);
+    expect(response.body.usage.completion_tokens).toBe(4000);
+  });
+
   it('waits while its organization is suspended midway, and goes on with it', async () => {
     const { id: organization, key } = await openOrganization(bench.gateway, '5');
-    const { id } = await startBatch(bench.gateway, linesOf(lines, { body }), { key });
+    const { id } = await startBatch(bench.gateway, midwayLines, { key });
     await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
     await patch(`/v1/organizations/${organization}`, undefined, { status: 'suspended' });
     const scoped = `/v1/batches/${id}?organization_id=${organization}`;
@@ -76,7 +94,7 @@ describe('a batch', () => {
 
   it('waits while its project is archived midway, and goes on with it: none of its requests is at fault', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
-    const { id } = await startBatch(bench.gateway, linesOf(lines, { body }), { key });
+    const { id } = await startBatch(bench.gateway, midwayLines, { key });
     await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
     const projects: Body = await (await bench.gateway.request('/v1/projects', { key })).json();
     const project = `/v1/projects/${projects.data[0].id}`;
