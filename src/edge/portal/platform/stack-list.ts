@@ -20,7 +20,7 @@ const notices: Readonly<Record<string, string>> = {
 
 export const stackPath = ({ id }: Pick<StackAnswer, 'id'>): string => `${path}/${id}`;
 
-/** An emoji, or the image as this server passes it on, in a square that cuts nothing off. */
+/** An emoji, or the whole image as this server passes it on, in a square. */
 export function stackIcon(stack: Pick<StackAnswer, 'id' | 'icon' | 'version'>): Html {
   const { icon } = stack;
   if (icon !== null && /^(?:https|data):/i.test(icon)) {
