@@ -12,6 +12,8 @@ import {
  *
  * - The hold guesses high: a token is at least one byte of the body, plus what the chat template adds. Media have tokens
  *   that are not in the text, so a prompt with media holds the context. The hold is extended once the count is known.
+ *   What the model was seen to add is held as well where there is the money for it, and refuses nothing: it may be from
+ *   a request of another kind.
  * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the context,
  *   and nothing passes the caller's cap. It keeps out counts that cannot be true.
  * - The estimate is what the request will likely use. Token limits reserve it, and caps are divided by it.
@@ -25,7 +27,7 @@ export interface RequestSize {
   readonly mediaBytes: number;
   /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
   readonly isBoundByBytes: boolean;
-  /** Tokens per prompt that the model is known to add to the text: see `PromptOverheads`. */
+  /** The most tokens per prompt that the model was seen to add to the text: see `PromptOverheads`. */
   readonly overheadTokens: number;
   /**
    * What one of its prompts is: `prompts` share the bytes of the body; `pairs` have one text in common, which counts in
@@ -47,7 +49,7 @@ export interface RequestSize {
   readonly contextLength: number;
 }
 
-/** Tokens that chat templates add beside the text, until the model's own overhead is known. */
+/** Tokens that chat templates add beside the text. */
 const templateTokens = 512;
 /** More than any wallet holds: asks what a request would want if money did not matter. */
 const unlimitedMicroUsd = 10n ** 30n;
@@ -57,9 +59,9 @@ function promptTokensMost({ contexts, contextLength }: RequestSize): number {
   return contexts * contextLength;
 }
 
-/** Tokens of all its prompts that it holds for. */
-function promptTokensHeld(size: RequestSize): number {
-  const { bodyBytes, isBoundByBytes, overheadTokens, inputs, prompts, contexts, contextLength } = size;
+/** Tokens of all its prompts that it holds for. @param overheadTokens what the model adds to each at most */
+function promptTokensHeld(size: RequestSize, overheadTokens: number): number {
+  const { bodyBytes, isBoundByBytes, inputs, prompts, contexts, contextLength } = size;
   const most = promptTokensMost(size);
   if (!isBoundByBytes) return most;
   if (inputs === 'pairs') {
@@ -77,14 +79,9 @@ function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, 
 const outputTokensGuess = 256;
 const bytesPerToken = 4;
 
-/** The body's bytes over 4, for a model that adds nothing to the text. */
+/** The body's bytes over 4. */
 export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
   return Math.ceil(bodyBytes / bytesPerToken);
-}
-
-/** The same with what the model is known to add. */
-function likelyPromptTokens(size: RequestSize): number {
-  return estimatePromptTokens(size) + size.overheadTokens * size.contexts;
 }
 
 /**
@@ -92,7 +89,7 @@ function likelyPromptTokens(size: RequestSize): number {
  */
 export function likelyTokens(size: RequestSize): { readonly promptTokens: number; readonly outputTokensMax: number } {
   const textBytes = Math.max(0, size.bodyBytes - size.mediaBytes);
-  const promptTokens = Math.min(likelyPromptTokens({ ...size, bodyBytes: textBytes }), promptTokensMost(size));
+  const promptTokens = Math.min(estimatePromptTokens({ bodyBytes: textBytes }), promptTokensMost(size));
   return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts };
 }
 
@@ -105,18 +102,17 @@ function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSi
  * @param perChoiceMax output tokens that it may have per choice
  */
 export function estimateTokens(size: RequestSize, perChoiceMax: number): number {
-  return likelyPromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
+  return estimatePromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
 }
 
-/** What a request costs if its estimate is right, in pico-dollars. */
+/** What a request costs if its estimate is right and its model adds what it was seen to add, in pico-dollars. */
 export function estimateCost(size: RequestSize, price: TokenPrice, perChoiceMax: number): bigint {
-  return (
-    estimatedPromptCost(size, price) + BigInt(estimateOutputTokens(size, perChoiceMax)) * price.outputPerMTokMicroUsd
+  const promptTokens = Math.min(
+    estimatePromptTokens(size) + size.overheadTokens * size.contexts,
+    promptTokensMost(size),
   );
-}
-
-function estimatedPromptCost(size: RequestSize, price: TokenPrice): bigint {
-  return BigInt(likelyPromptTokens(size)) * price.inputPerMTokMicroUsd;
+  const outputTokens = estimateOutputTokens(size, perChoiceMax);
+  return BigInt(promptTokens) * price.inputPerMTokMicroUsd + BigInt(outputTokens) * price.outputPerMTokMicroUsd;
 }
 
 /** A cap on a request's cost that pays for too little of it, by estimate. */
@@ -142,7 +138,10 @@ export interface CostCeiling {
 /** The bounds of one request. */
 export interface CostBounds {
   readonly ok: true;
+  /** The least that it holds for. */
   readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
+  /** Tokens of all its prompts with what the model was seen to add to them. */
+  readonly promptTokensWanted: bigint;
   /** Per choice. */
   readonly outputTokens: number;
   /** `outputTokens` where the caller's cap limits them, else null. */
@@ -180,11 +179,13 @@ export function costBounds({
     outputTokens: choices * BigInt(outputTokens),
     capPicoUsd,
   };
-  const request = { promptTokensMax: BigInt(promptTokensHeld(size)), choices, price };
+  const request = { promptTokensMax: BigInt(promptTokensHeld(size, 0)), choices, price };
+  const promptTokensWanted = BigInt(promptTokensHeld(size, size.overheadTokens));
   const outputTokensHeld = cappedTo ?? outputTokens;
   const outputTokensLeast =
     isWhole && size.isLimitKept && size.outputTokensAsked !== null ? outputTokensHeld : Math.min(1, outputTokensHeld);
-  return { ok: true, request, outputTokens: outputTokensHeld, cappedTo, extends: follows, outputTokensLeast, ceiling };
+  const limits = { outputTokens: outputTokensHeld, outputTokensLeast, cappedTo };
+  return { ok: true, request, promptTokensWanted, ...limits, extends: follows, ceiling };
 }
 
 /** What a request may be charged at most, in pico-dollars. */
@@ -200,7 +201,7 @@ function capOutput(
   capPicoUsd: bigint,
   tokensMax: number,
 ): number | CapRefusal | null {
-  const promptPicoUsd = estimatedPromptCost(size, price);
+  const promptPicoUsd = BigInt(estimatePromptTokens(size)) * price.inputPerMTokMicroUsd;
   const step = BigInt(size.choices * size.prompts) * price.outputPerMTokMicroUsd;
   const neededPicoUsd = promptPicoUsd + (tokensMax > 0 ? step : 0n);
   if (neededPicoUsd > capPicoUsd) return { ok: false, code: 'cap_too_low', capPicoUsd, promptPicoUsd, neededPicoUsd };
@@ -209,7 +210,7 @@ function capOutput(
   return affordable < BigInt(tokensMax) ? Number(affordable) : null;
 }
 
-/** The hold for a request where so much is available. */
+/** The hold for a request where so much is available, which is less than it wants. */
 export function holdFor({ request, outputTokens, extends: follows }: CostBounds, availableMicroUsd: bigint) {
   const asked = { ...request, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
   return follows ? holdForStream(asked) : holdForJson(asked);
@@ -220,7 +221,7 @@ export function holdFor({ request, outputTokens, extends: follows }: CostBounds,
  * that it asks for. The caller's cap bounds both.
  */
 export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigint; readonly neededMicroUsd: bigint } {
-  const wanted = holdFor(bounds, unlimitedMicroUsd);
+  const wanted = holdFor(wantedOf(bounds), unlimitedMicroUsd);
   const least = holdFor({ ...bounds, outputTokens: bounds.outputTokensLeast }, unlimitedMicroUsd);
   const capped = belowCap(bounds.ceiling);
   return {
@@ -229,6 +230,11 @@ export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigin
   };
 }
 
+const wantedOf = (bounds: CostBounds): CostBounds => ({
+  ...bounds,
+  request: { ...bounds.request, promptTokensMax: bounds.promptTokensWanted },
+});
+
 function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
   if (capPicoUsd === null) return (microUsd) => microUsd;
   const most = ceilToMicroUsd(capPicoUsd);
@@ -236,7 +242,9 @@ function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
 }
 
 /** What a request that has the guessed prompt costs with all the output that it may have, in pico-dollars. */
-export function worstCost({ request, outputTokens, ceiling: { capPicoUsd } }: CostBounds): bigint {
-  const { promptTokensMax: promptTokens, choices, price } = request;
+export function worstCost({ request, promptTokensWanted: promptTokens, ...bounds }: CostBounds): bigint {
+  const { choices, price } = request;
+  const { outputTokens, ceiling } = bounds;
+  const { capPicoUsd } = ceiling;
   return ceilingCost({ promptTokens, outputTokens: choices * BigInt(outputTokens), capPicoUsd }, price);
 }

@@ -18,7 +18,7 @@ import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limit
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
-/** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt */
+/** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt of its route */
 function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overheadTokens: number): RequestSize {
   const isFree = endpoint.isFree === true;
   return {
@@ -56,7 +56,7 @@ export function demandOf(
     key: keyRefOf(caller),
     spender: spenderOf(caller, endUser),
     model: model.id,
-    size: sizeOf(endpoint, request, overheads.of(model.id)),
+    size: sizeOf(endpoint, request, overheads.of({ model: model.id, route: endpoint.path })),
     price,
     capPicoUsd,
     extends: fields.stream && !fields.countLags,

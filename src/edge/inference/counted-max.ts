@@ -1,6 +1,6 @@
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Call, InferenceRequest } from './call.ts';
-import { isNull } from './member.ts';
+import { valueText } from './member.ts';
 
 /** What models set around each text that they read, in tokens: its body has as many bytes for quotes and a comma. */
 const aroundBytes = 512;
@@ -20,14 +20,15 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
   const texts = part?.input.count ?? (endpoint.inputs.kind === 'texts' ? fields.texts : fields.prompts);
   const bytes = (part === null ? fields.text.length : part.input.end - part.input.start) + aroundBytes;
   // A token has a byte at least, but for media, and where texts are filled up; what is compared is read with each other.
-  const isFilled = isSet(request, 'padding') || fields.media.present;
-  const tokens = isFilled || endpoint.inputs.kind === 'pairs' ? Infinity : bytes;
+  const isBoundless = isFilledUp(fields) || fields.media.present;
+  const tokens = isBoundless || endpoint.inputs.kind === 'pairs' ? Infinity : bytes;
   return { promptTokens: Math.min(texts * contextLength, tokens), completionTokens: 0 };
 }
 
 type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
 
-function isSet({ fields: { members, text } }: CountedRequest, key: string): boolean {
-  const member = members.get(key);
-  return member !== undefined && !isNull(text, member);
+/** Whether texts are filled up with tokens that the body does not have. */
+export function isFilledUp({ members, text }: CountedRequest['fields']): boolean {
+  const member = members.get('padding');
+  return member !== undefined && !/^(?:null|false)$/.test(valueText(text, member));
 }

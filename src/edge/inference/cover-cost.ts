@@ -2,6 +2,7 @@ import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import { billOfCall } from './call-end.ts';
 import type { Call, InferenceRequest } from './call.ts';
+import { isFilledUp } from './counted-max.ts';
 import type { Outcome } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 
@@ -14,7 +15,7 @@ type CoverParts = Pick<PathParts, 'overheads' | 'countFaults' | 'log'>;
 export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outcome | Promise<Outcome> {
   const { request, grant } = call.found;
   if (request === null || grant === null) return outcome;
-  learnOverhead(parts, request, grant, outcome);
+  learnOverhead(parts, call, { request, grant }, outcome);
   reportFault(parts, call, request, outcome);
   const covering = grant.hold.cover(billOfCall(call, request, outcome).duePicoUsd);
   const write = (): Outcome => withCost(call, request, outcome);
@@ -28,11 +29,12 @@ function withCost(call: Call, request: InferenceRequest, outcome: Outcome): Outc
 
 function learnOverhead(
   { overheads }: CoverParts,
-  { model }: InferenceRequest,
-  { size }: Grant,
-  outcome: Outcome,
+  { endpoint }: Call,
+  { request, grant }: { readonly request: InferenceRequest; readonly grant: Grant },
+  { usage, usageSource }: Outcome,
 ): void {
-  if (outcome.usageSource === 'engine') overheads.learn(model.id, size, outcome.usage.inputTokens);
+  if (usageSource !== 'engine' || isFilledUp(request.fields)) return;
+  overheads.learn({ model: request.model.id, route: endpoint.path }, grant.size, usage.inputTokens);
 }
 
 /** Whoever runs the engine is notified once, until the gateway restarts: all of its answers are alike. */

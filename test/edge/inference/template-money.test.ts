@@ -111,6 +111,20 @@ describe('a model whose chat template has 1,300 tokens', () => {
     expect(taught * 1e7).toBeLessThanOrEqual(preamble + 50);
   });
 
+  it('adds nothing to text completions, which have no template', async () => {
+    const body = { model: 'first', prompt: Array.from({ length: 100 }, () => 'Hello'), max_tokens: 1 };
+    const forecast = async (): Promise<Body> => {
+      const headers = { 'x-headgate-dry-run': 'true' };
+      return (await bench.post('/v1/completions', body, { headers })).json();
+    };
+    const before = await forecast();
+    await (await bench.post('/v1/chat/completions', routes['/v1/chat/completions']?.('first', 1))).text();
+    expect(await forecast()).toEqual(before);
+    const { key } = await openOrganization(bench.gateway, '0.002');
+    const got = await bench.post('/v1/completions', body, { key });
+    expect(got.status, await got.text()).toBe(200);
+  });
+
   it('is written off where the wallet does not pay for it, and the client is told what was charged', async () => {
     // Pays for the hold of the first request, and not for the template.
     const { key } = await openOrganization(bench.gateway, '0.0001');
