@@ -13,8 +13,10 @@ export interface RequestHold {
   readonly heldPicoUsd: bigint;
   /** What may be charged now, in pico-dollars: what is held, up to the ceiling of the request. */
   readonly chargeMaxPicoUsd: bigint;
+  /** What its charge is bounded by. */
+  readonly ceiling: CostCeiling;
   /** Takes the counts of a stream so far; false when the next token is not paid for. */
-  covers(inputTokens: number, outputTokens: number): boolean;
+  covers(made: MadeSoFar): boolean;
   /** Nobody could say if the wallet has more, when it was asked last. */
   readonly isUnknown: boolean;
   /** The budget that had nothing more, when it was asked last; null where it was the wallet. */
@@ -31,6 +33,16 @@ export interface RequestHold {
    * @returns whether that is paid for
    */
   coverMost(): Promise<boolean>;
+}
+
+/** The counts of a stream so far, as its meter has them. */
+export interface MadeSoFar {
+  /** Tokens of the prompt as the engine counted them, 0 before the first count. */
+  readonly inputTokens: number;
+  /** Those of them that it had cached, as far as it says so by now. */
+  readonly cachedTokens: number;
+  /** Output tokens over all choices, as far as they can be guessed. */
+  readonly likelyTokens: number;
 }
 
 export interface RequestHoldOptions {
@@ -118,7 +130,7 @@ class TokenHold implements RequestHold {
   readonly #options: RequestHoldOptions;
   readonly #money: HeldMoney;
   readonly #ceilingPicoUsd: bigint;
-  #promptTokens: bigint;
+  #promptPicoUsd: bigint;
   #promptKnown = false;
   /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
   #paidTokens: number;
@@ -128,7 +140,7 @@ class TokenHold implements RequestHold {
   constructor(options: RequestHoldOptions) {
     this.#options = options;
     this.#ceilingPicoUsd = ceilingCost(options.ceiling, options.price);
-    this.#promptTokens = options.promptTokens;
+    this.#promptPicoUsd = options.promptTokens * promptTokenPrice(options.price);
     this.#money = new HeldMoney(options, () => {
       this.#paidTokens = this.#countPaid();
     });
@@ -141,6 +153,10 @@ class TokenHold implements RequestHold {
 
   get chargeMaxPicoUsd(): bigint {
     return lesser(this.#money.picoUsd, this.#ceilingPicoUsd);
+  }
+
+  get ceiling(): CostCeiling {
+    return this.#options.ceiling;
   }
 
   get isUnknown(): boolean {
@@ -156,10 +172,12 @@ class TokenHold implements RequestHold {
     return capPicoUsd !== null && this.#money.picoUsd >= capPicoUsd;
   }
 
-  covers(inputTokens: number, outputTokens: number): boolean {
+  covers({ inputTokens, cachedTokens, likelyTokens: outputTokens }: MadeSoFar): boolean {
     const money = this.#money;
     // With several prompts, a running count is of one of them.
-    if (!this.#promptKnown && inputTokens > 0 && this.#options.prompts === 1) this.#notePrompt(inputTokens);
+    if (!this.#promptKnown && inputTokens > 0 && this.#options.prompts === 1) {
+      this.#notePrompt(inputTokens, cachedTokens);
+    }
     if (outputTokens + extendAheadTokens * this.#options.choices <= this.#paidTokens) return true;
     if (!money.isExtending && this.#isToExtend(outputTokens)) this.#extend(outputTokens);
     // The last token that a cap pays for may be the last one that was asked for.
@@ -185,9 +203,12 @@ class TokenHold implements RequestHold {
     return most <= this.#money.picoUsd;
   }
 
-  #notePrompt(tokens: number): void {
+  #notePrompt(tokens: number, cachedTokens: number): void {
+    const { ceiling, price } = this.#options;
+    const counted = lesser(BigInt(tokens), ceiling.promptTokens);
+    const cached = lesser(BigInt(cachedTokens), counted);
     this.#promptKnown = true;
-    this.#promptTokens = lesser(BigInt(tokens), this.#options.ceiling.promptTokens);
+    this.#promptPicoUsd = (counted - cached) * promptTokenPrice(price) + cached * price.cachedInputPerMTokMicroUsd;
     this.#paidTokens = this.#countPaid();
   }
 
@@ -195,13 +216,13 @@ class TokenHold implements RequestHold {
   #costWith(outputTokens: number): bigint {
     const { price, outputTokensMax } = this.#options;
     const output = BigInt(Math.min(outputTokens, outputTokensMax)) * price.outputPerMTokMicroUsd;
-    return lesser(this.#ceilingPicoUsd, this.#promptTokens * promptTokenPrice(price) + output);
+    return lesser(this.#ceilingPicoUsd, this.#promptPicoUsd + output);
   }
 
   #countPaid(): number {
     const { price, outputTokensMax } = this.#options;
     if (price.outputPerMTokMicroUsd === 0n) return Number.POSITIVE_INFINITY;
-    const left = this.chargeMaxPicoUsd - this.#promptTokens * promptTokenPrice(price);
+    const left = this.chargeMaxPicoUsd - this.#promptPicoUsd;
     const paid = left <= 0n ? 0 : Number(left / price.outputPerMTokMicroUsd);
     return paid >= outputTokensMax ? Number.POSITIVE_INFINITY : paid;
   }

@@ -1,7 +1,7 @@
 import type { PriceVersion } from '#core/catalog/catalog.ts';
 import type { OutcomeKind, UsageRecord } from './record.ts';
 import type { SettledRequest } from './reports.ts';
-import { costOf, noUsage } from './usage.ts';
+import { costOf, noUsage, type Usage } from './usage.ts';
 
 /** How a request ended, as far as its bill goes. */
 export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
@@ -10,13 +10,23 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly stream: boolean;
   /** The answer is made token by token. */
   readonly generates: boolean;
-  /** The request itself was refused, and no engine failed. */
+  /** The request itself was refused, or ended for want of money or a valid key; neither engine nor gateway failed. */
   readonly isAtFault: boolean;
   /** Whoever asked gives nothing on but a complete answer: what was made of another one is written off. */
   readonly isWholeOrFree: boolean;
   readonly price: PriceVersion;
   /** The most that is charged, in pico-dollars: see `RequestHold`. What the response cache answers holds nothing. */
   readonly chargeMaxPicoUsd: bigint;
+  /** Tokens beyond which a count cannot be true; null where nothing is held. */
+  readonly ceiling: TokenCeiling | null;
+}
+
+/** Each bounds its own figure: an output beyond what was asked for is not paid by a prompt that is short. */
+export interface TokenCeiling {
+  /** Of all prompts. */
+  readonly promptTokens: bigint;
+  /** Over all choices. */
+  readonly outputTokens: bigint;
 }
 
 export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'> {
@@ -28,12 +38,13 @@ export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costP
  * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
  * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at,
  * or that is given whole or not at all, is on the record and in limits, and written off; so is what goes beyond the
- * hold. An engine that makes tokens has counted nothing before the first.
+ * hold, and what an engine counts beyond what is possible. Before the first token a request costs nothing, unless it was
+ * ended for a reason of its own: whoever has too little money could have prompts computed for nothing.
  */
 export function billOf(served: Served): Bill {
   const { usage, usageSource } = usageCounted(served);
   const fullPicoUsd = costOf(usage, served.price);
-  const duePicoUsd = isWrittenOff(served) ? 0n : fullPicoUsd;
+  const duePicoUsd = isWrittenOff(served) ? 0n : costOf(believed(usage, served.ceiling), served.price);
   const costPicoUsd = duePicoUsd < served.chargeMaxPicoUsd ? duePicoUsd : served.chargeMaxPicoUsd;
   return { usage, usageSource, duePicoUsd, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
@@ -44,9 +55,23 @@ function isWrittenOff({ outcome, stream, isAtFault, isWholeOrFree }: Served): bo
 }
 
 function usageCounted(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'> {
-  const { outcome, usage, usageSource, generates } = served;
-  if (outcome === 'completed' || !generates || usage.outputTokens > 0) return served;
+  const { outcome, usage, usageSource, generates, isAtFault } = served;
+  const isCounted = outcome === 'completed' || (outcome === 'ended' && isAtFault);
+  if (isCounted || !generates || usage.outputTokens > 0) return served;
   return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
+}
+
+/** The record keeps what the engine counted. */
+function believed(usage: Usage, ceiling: TokenCeiling | null): Usage {
+  if (ceiling === null) return usage;
+  const inputTokens = Math.min(usage.inputTokens, Number(ceiling.promptTokens));
+  const cachedTokens = Math.min(usage.cachedTokens, inputTokens);
+  return {
+    ...usage,
+    inputTokens,
+    cachedTokens,
+    outputTokens: Math.min(usage.outputTokens, Number(ceiling.outputTokens)),
+  };
 }
 
 /** What a record takes of a wallet and of the limits on tokens. */

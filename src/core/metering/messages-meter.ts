@@ -5,7 +5,7 @@ import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
-import { type EngineCount, parseMessageUsage } from './usage.ts';
+import { type EngineCount, largest, parseMessageUsage } from './usage.ts';
 import type { Seen } from './usage-of.ts';
 
 /**
@@ -36,6 +36,7 @@ type Members = readonly JsonMember[];
 class MessagesMeter extends FrameMeter implements StreamMeter {
   readonly remark = null;
   inputTokens = 0;
+  cachedTokens = 0;
   readonly #counted = new TextCount();
   readonly #publicName: PublicName | null;
   /** The first event, held back until there is something to show: until then another replica can be asked. */
@@ -160,7 +161,9 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const isFirst = !this.#isStarted;
     this.#isStarted = true;
     this.#firstCount = valueOf({ text: frame.text, start, end }, scan.members, 'usage') ?? '{}';
-    this.inputTokens = parseMessageUsage(this.#firstCount)?.inputTokens ?? 0;
+    const begun = parseMessageUsage(this.#firstCount);
+    this.inputTokens = begun?.inputTokens ?? 0;
+    this.cachedTokens = begun?.cachedTokens ?? 0;
     const renaming = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
     if (renaming === null) return this.fail('garbage');
     const text = spliceText(frame.text, renaming);
@@ -174,7 +177,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const json = valueOf(frame, members, 'usage');
     if (json !== null && json.startsWith('{')) {
       const { output_tokens: _begun, ...first } = parseObject(this.#firstCount);
-      this.#last = parseMessageUsage(JSON.stringify({ ...first, ...parseObject(json) }));
+      this.#last = largest(this.#last, parseMessageUsage(JSON.stringify({ ...first, ...parseObject(json) })));
       this.inputTokens = this.#last?.inputTokens ?? this.inputTokens;
     }
     // vLLM has no reason for what it broke off.

@@ -47,6 +47,7 @@ const unchanged: ReadResponse = { splices: [], usage: null };
 class EventMeter extends FrameMeter implements StreamMeter {
   readonly remark = null;
   inputTokens = 0;
+  readonly cachedTokens = 0;
   readonly #counted = new TextCount();
   /** The last event, which has the count. */
   readonly #held = new HeldFrames();

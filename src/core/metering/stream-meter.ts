@@ -3,7 +3,7 @@ import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
 import { choiceTexts, TextCount } from './text-count.ts';
-import { type EngineCount, parseUsage, readCount } from './usage.ts';
+import { type EngineCount, largest, parseUsage, readCount } from './usage.ts';
 import type { Seen } from './usage-of.ts';
 import { findUsage, modelSplices, publicNameOf, type PublicName, type UsageMember } from './usage-member.ts';
 
@@ -63,6 +63,8 @@ export interface StreamMeter {
   readonly likelyTokens: number;
   /** Tokens of the prompt as the engine counted them, 0 before the first count. */
   readonly inputTokens: number;
+  /** Those of them that it had cached, where it said so with that count. */
+  readonly cachedTokens: number;
   /** An end with `finish_reason: "abort"` is what we asked for, from now on. */
   expectAbort(): void;
   /** All that is known by now of what it used. */
@@ -91,6 +93,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly isOpening = false;
   remark: string | null = null;
   inputTokens = 0;
+  cachedTokens = 0;
   /** As the engine counted them. */
   #engineTokens = 0;
   /** For as long as it has counted none. */
@@ -100,8 +103,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
-  /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
-  readonly #running: (string | undefined)[] = [];
+  /** Last running usage by choice index, as text: it is read whole only when the stream ends. */
+  readonly #running: string[] = [];
+  /** The first, likewise: some engines count the prompt, or what they had cached of it, there alone. */
+  readonly #firstRunning: string[] = [];
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
   #last: EngineCount | null = null;
@@ -139,7 +144,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   seen(): Seen {
-    const running = sumRunning(this.#running, this.#options.choices);
+    const counts = this.#running.map((json, index) =>
+      largest(parseUsage(this.#firstRunning[index] ?? json), parseUsage(json)),
+    );
+    const running = this.#last === null ? sumRunning(counts, this.#options.choices) : counts.reduce(largest, null);
     return { last: this.#last, running, text: this.#texts.made };
   }
 
@@ -210,9 +218,14 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   #count(usage: EngineCount): void {
-    this.#last = usage;
+    this.#last = largest(this.#last, usage);
     this.#engineTokens = Math.max(this.#engineTokens, usage.outputTokens ?? 0);
-    this.inputTokens = Math.max(this.inputTokens, usage.inputTokens ?? 0);
+    if ((usage.inputTokens ?? 0) > this.inputTokens) this.#notePrompt(usage.inputTokens ?? 0, usage.cachedTokens);
+  }
+
+  #notePrompt(tokens: number, cachedTokens: number): void {
+    this.inputTokens = tokens;
+    this.cachedTokens = cachedTokens;
   }
 
   /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
@@ -256,13 +269,14 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   #noteRunning(frame: Frame, choicesAt: number, json: string): number {
     const index = this.#choiceIndex(frame, choicesAt);
     if (index === -1) return 0;
-    if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
+    if (this.inputTokens === 0) this.#notePrompt(readCount(json, 'prompt_tokens'), readCount(json, 'cached_tokens'));
     const output = readCount(json, 'completion_tokens');
     const before = this.#counted[index] ?? 0;
     if (output < before) return before;
     this.#engineTokens += output - before;
     this.#counted[index] = output;
     this.#running[index] = json;
+    this.#firstRunning[index] ??= json;
     return output;
   }
 
@@ -313,11 +327,10 @@ function finishReasonAt(text: string, from: number): number {
  * Running usage counts one choice each, and its own prompt: a prompt is counted once, whatever its choices.
  * @returns null where nothing was counted
  */
-function sumRunning(running: readonly (string | undefined)[], choices: number): EngineCount | null {
+function sumRunning(counts: readonly (EngineCount | null)[], choices: number): EngineCount | null {
   const prompts = new Set<number>();
   let sum: EngineCount | null = null;
-  running.forEach((json, index) => {
-    const count = json === undefined ? null : parseUsage(json);
+  counts.forEach((count, index) => {
     if (count === null) return;
     const prompt = Math.floor(index / choices);
     const isFirst = !prompts.has(prompt);

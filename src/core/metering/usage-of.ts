@@ -1,4 +1,4 @@
-import { type EngineCount, noUsage, type Usage, type UsageSource } from './usage.ts';
+import { type EngineCount, largest, noUsage, type Usage, type UsageSource } from './usage.ts';
 
 /** What passed through the gateway of the text that an engine made. */
 export interface MadeText {
@@ -12,9 +12,12 @@ export const noText: MadeText = { tokens: 0, leastTokens: 0 };
 
 /** All that is known of what an engine used for an answer. */
 export interface Seen {
-  /** The engine's last count; null where it sent none. */
+  /** The engine's last count, the largest where it sent several; null where it sent none. */
   readonly last: EngineCount | null;
-  /** The counts that it sent before, over all choices; null where it sent none. */
+  /**
+   * The counts that it sent before; null where it sent none. Without a last count this is their sum over all choices,
+   * beside one the largest of any choice: engines that count the whole request on each chunk say so by their last count.
+   */
   readonly running: EngineCount | null;
   readonly text: MadeText;
 }
@@ -59,15 +62,11 @@ export function usageOf(seen: Seen, terms: CountTerms, isComplete: boolean): Kno
   const isAnswered = outputTokens > 0 || (isComplete && !terms.generates);
   const input = inputOf(seen, isAnswered ? terms.promptTokens : 0);
   const { tokens: inputTokens } = input ?? none;
+  const { cachedTokens, reasoningTokens } = largest(seen.last, seen.running) ?? noUsage;
   const froms = [input?.from, output?.from];
   const from = orders.findLast((one) => froms.includes(one)) ?? 'none';
   const isNothing = from !== 'engine' && inputTokens + outputTokens === 0;
-  const usage: Usage = {
-    inputTokens,
-    cachedTokens: detailsOf(seen, input).cachedTokens,
-    outputTokens,
-    reasoningTokens: detailsOf(seen, output).reasoningTokens,
-  };
+  const usage = { inputTokens, cachedTokens, outputTokens, reasoningTokens: Math.min(reasoningTokens, outputTokens) };
   return { usage, usageSource: isNothing ? 'none' : from, countFault: faultOf(seen, terms, isComplete, from) };
 }
 
@@ -75,12 +74,6 @@ function inputOf({ last, running }: Seen, promptTokens: number): Figure | null {
   const counted = engineFigure(last?.inputTokens, running?.inputTokens);
   const isKnown = counted !== null && counted.tokens > 0;
   return isKnown || promptTokens === 0 ? counted : { tokens: promptTokens, from: 'counted' };
-}
-
-/** The count that a figure is from, with its details. */
-function detailsOf({ last, running }: Seen, figure: Figure | null): Usage | EngineCount {
-  if (figure === null || figure.from === 'counted') return noUsage;
-  return (figure.from === 'engine' ? last : running) ?? noUsage;
 }
 
 function engineFigure(last: number | null = null, running: number | null = null): Figure | null {

@@ -27,6 +27,27 @@ export interface EngineCount {
   readonly reasoningTokens: number;
 }
 
+/**
+ * The larger of each figure, with the details of the count that has it: what an engine has counted once, no other count
+ * takes back.
+ */
+export function largest(a: EngineCount | null, b: EngineCount | null): EngineCount | null {
+  if (a === null || b === null) return a ?? b;
+  const [inputTokens, cachedTokens] = larger([a.inputTokens, a.cachedTokens], [b.inputTokens, b.cachedTokens]);
+  const [outputTokens, reasoningTokens] = larger(
+    [a.outputTokens, a.reasoningTokens],
+    [b.outputTokens, b.reasoningTokens],
+  );
+  return { inputTokens, cachedTokens, outputTokens, reasoningTokens };
+}
+
+type FigureWithPart = readonly [tokens: number | null, part: number];
+
+function larger(a: FigureWithPart, b: FigureWithPart): FigureWithPart {
+  if (a[0] === b[0]) return a[1] > b[1] ? a : b;
+  return (a[0] ?? -1) > (b[0] ?? -1) ? a : b;
+}
+
 /** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
 const tokensMax = 1_000_000_000;
 

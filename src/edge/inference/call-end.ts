@@ -46,6 +46,7 @@ export function billOfCall({ endpoint, found, terms }: Call, request: InferenceR
     isWholeOrFree: terms.isWholeOrFree,
     price: request.price,
     chargeMaxPicoUsd: found.grant?.hold.chargeMaxPicoUsd ?? 0n,
+    ceiling: found.grant?.hold.ceiling ?? null,
   });
 }
 

@@ -295,7 +295,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const out = meter.feed(text);
     this.#noteFirstFrame(out, meter);
     // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
-    const isPaid = hold.covers(meter.inputTokens, meter.likelyTokens);
+    const isPaid = hold.covers(meter);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();

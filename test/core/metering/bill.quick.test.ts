@@ -26,6 +26,7 @@ const complete: Served = {
   isWholeOrFree: false,
   price,
   chargeMaxPicoUsd: full,
+  ceiling: { promptTokens: 1000n, outputTokens: 1000n },
 };
 /** An engine failed after some of it was computed. */
 const embedding: Partial<Served> = { outcome: 'failed', stream: false, generates: false };
@@ -36,7 +37,7 @@ describe('the bill of a request', () => {
     ['a JSON answer that failed', { outcome: 'failed', stream: false, usage: noUsage }],
     ['a client that left before the first token', { outcome: 'aborted', usage: { ...usage, outputTokens: 0 } }],
     ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
-    ['a key that was revoked before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
+    ['a gateway that stops before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
     ['an answer of the response cache', { usage: noUsage, chargeMaxPicoUsd: 0n }],
   ])('is nothing for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject(nothing);
@@ -51,6 +52,25 @@ describe('the bill of a request', () => {
     ['a request refused after parts of it were computed', { ...embedding, isAtFault: true }],
   ])('is what was made for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
+  });
+
+  it('is the prompt for a stream that is ended for want of money before the first token', () => {
+    const counted = { ...usage, outputTokens: 0, reasoningTokens: 0 };
+    const bill = billOf({ ...complete, outcome: 'ended', isAtFault: true, usage: counted });
+    expect(bill).toMatchObject({ usage: counted, costPicoUsd: costOf(counted, price), writtenOffPicoUsd: 0n });
+  });
+
+  it.each<[string, NonNullable<Served['ceiling']>, object]>([
+    ['output', { promptTokens: 1000n, outputTokens: 3n }, { outputTokens: 3 }],
+    ['prompt', { promptTokens: 70n, outputTokens: 1000n }, { inputTokens: 70 }],
+    ['cached prompt', { promptTokens: 30n, outputTokens: 1000n }, { inputTokens: 30, cachedTokens: 30 }],
+  ])('leaves out what an engine counts of the %s beyond what is possible', (_, ceiling, believed) => {
+    const possible = costOf({ ...usage, ...believed }, price);
+    expect(billOf({ ...complete, ceiling })).toMatchObject({
+      usage,
+      costPicoUsd: possible,
+      writtenOffPicoUsd: full - possible,
+    });
   });
 
   it.each<[string, Partial<Served>]>([
@@ -86,6 +106,10 @@ describe('the bill of a request', () => {
       isAtFault: fc.boolean(),
       isWholeOrFree: fc.boolean(),
       chargeMaxPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
+      ceiling: fc.record({
+        promptTokens: fc.bigInt({ min: 0n, max: 2_000_000n }),
+        outputTokens: fc.bigInt({ min: 0n, max: 2_000_000n }),
+      }),
     });
     fc.assert(
       fc.property(served, ({ usage: { inputTokens, outputTokens }, ...rest }) => {

@@ -83,6 +83,12 @@ describe('what a request used, by', () => {
     expect(known).toMatchObject({ usage: { inputTokens, outputTokens: 0 }, usageSource, countFault });
   });
 
+  it('has the cached part that one of two equal counts tells', () => {
+    const seen = { last: count(10, 5), running: count(10, 4, 8), text: noText };
+    const known = usageOf(seen, terms, complete);
+    expect(known).toMatchObject({ usage: { inputTokens: 10, cachedTokens: 8 }, usageSource: 'engine' });
+  });
+
   it('has the cached part of the count that its prompt is from', () => {
     const seen = { last: count(10, 5, 3), running: count(12, 4, 8), text: noText };
     expect(usageOf(seen, terms, complete).usage).toMatchObject({ inputTokens: 12, cachedTokens: 8, outputTokens: 5 });

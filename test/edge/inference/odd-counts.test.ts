@@ -1,40 +1,33 @@
-import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { text as readText } from 'node:stream/consumers';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type Body, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import {
+  chatAnswer,
+  chunk,
+  counts,
+  done,
+  finish,
+  frame,
+  last,
+  startToldEngine,
+  type ToldEngine,
+  vectors,
+} from './told-engine.ts';
 
-/** An engine that answers with what the request says in `answer`; `hold` leaves a stream open. */
-let engine: Server | null = null;
+let engine: ToldEngine | null = null;
 
 const bench = useInference(async () => {
-  engine = createServer((incoming, response) => {
-    void readText(incoming).then((body) => {
-      const { answer, input, stream, hold }: Body = body === '' ? {} : JSON.parse(body);
-      if (answer === undefined) return response.writeHead(404).end('{}');
-      const made =
-        Array.isArray(input) && answer.data !== undefined ? { ...answer, data: vectors(input.length) } : answer;
-      response.writeHead(200, { 'content-type': stream === true ? 'text/event-stream' : 'application/json' });
-      response.write(typeof made === 'string' ? made : JSON.stringify(made));
-      return hold === true ? undefined : response.end();
-    });
-  });
-  engine.listen(0, '127.0.0.1');
-  await once(engine, 'listening');
-  const url = `http://127.0.0.1:${(engine.address() as AddressInfo).port}`;
-  const sorter = externalFile('sorter', url, { taskType: 'rerank' });
+  engine = await startToldEngine();
+  const { url } = engine;
   return {
-    engines: { odd: externalFile('odd', url), embed: externalFile('embed', url, { taskType: 'embedding' }), sorter },
+    engines: {
+      odd: externalFile('odd', url),
+      open: externalFile('open', url, { lines: ['kind: openai'] }),
+      embed: externalFile('embed', url, { taskType: 'embedding' }),
+      sorter: externalFile('sorter', url, { taskType: 'rerank' }),
+    },
   };
 });
-afterAll(() => {
-  engine?.close();
-  engine?.closeAllConnections();
-});
-
-const vectors = (count: number): object[] =>
-  Array.from({ length: count }, (_, index) => ({ object: 'embedding', index, embedding: [0.5] }));
+afterAll(() => engine?.close());
 
 /** 44 bytes, which are 11 tokens by their length. */
 const words = 'The quick brown fox jumps over the lazy dog.';
@@ -139,20 +132,12 @@ it('takes the total for the prompt where an engine that makes no tokens counts n
   expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 21, usage_source: 'engine' });
 });
 
-const frame = (body: object): string => `data: ${JSON.stringify(body)}\n\n`;
-const chunk = (content: string, more: object = {}): string =>
-  frame({ id: 'x', model: 'odd', choices: [{ index: 0, delta: { content }, finish_reason: null }], ...more });
-const finish = frame({ id: 'x', model: 'odd', choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
-const last = (usage: object): string => frame({ id: 'x', model: 'odd', choices: [], usage });
-const running = (completion: number): object => ({ usage: { prompt_tokens: 9, completion_tokens: completion } });
-const done = 'data: [DONE]\n\n';
-
-const counts = chunk('a', running(1)) + chunk('b', running(2));
+const running = chunk('a', counts(9, 1)) + chunk('b', counts(9, 2));
 
 it.each([
-  ['zeros, after running counts', { begin: counts, input: 0, output: 0 }, ['last_seen', 9, 2]],
-  ['less, after running counts', { begin: counts, input: 9, output: 1 }, ['last_seen', 9, 2]],
-  ['less of the prompt', { begin: chunk('a', running(1)), input: 4, output: 1 }, ['last_seen', 9, 1]],
+  ['zeros, after running counts', { begin: running, input: 0, output: 0 }, ['last_seen', 9, 2]],
+  ['less, after running counts', { begin: running, input: 9, output: 1 }, ['last_seen', 9, 2]],
+  ['less of the prompt', { begin: chunk('a', counts(9, 1)), input: 4, output: 1 }, ['last_seen', 9, 1]],
   [
     'zeros, after text',
     { begin: chunk('Hello') + chunk(' you'), input: 0, output: 0 },
@@ -161,7 +146,7 @@ it.each([
 ])(
   'a last count of %s takes back nothing',
   async (_, { begin, input, output }, [source, inputTokens, outputTokens]) => {
-    const text = begin + finish + last({ prompt_tokens: input, completion_tokens: output }) + done;
+    const text = begin + finish() + last(input, output) + done;
     const got = await bench.chat({ model: 'odd', stream: true, answer: text });
     expect(await got.text()).toContain('[DONE]');
     const record = await bench.recordOf(got);
@@ -176,7 +161,7 @@ it.each<[string, object, string]>([
   ['/v1/responses', { input: 'Hello' }, frame({ delta: 'Hello', type: 'response.output_text.delta' })],
 ])('a stream of %s that its client leaves before any count pays for its prompt', async (path, fields, answer) => {
   const { key } = await openOrganization(bench.gateway, '1');
-  const body = { model: 'odd', stream: true, hold: true, ...fields, answer };
+  const body = { model: 'odd', stream: true, hold: path, ...fields, answer };
   const got = await bench.post(path, body, { key });
   const reader = got.body?.getReader();
   await reader?.read();
@@ -184,6 +169,67 @@ it.each<[string, object, string]>([
   const record = await bench.recordOf(got, key);
   expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'counted', output_tokens: 1 });
   expect(record.input_tokens).toBe(Math.ceil(JSON.stringify(body).length / 4));
+});
+
+const cachedDetails = { prompt_tokens_details: { cached_tokens: 3990 } };
+
+describe('what an engine has counted once is not taken back', () => {
+  it.each<[string, string, object]>([
+    [
+      'by a second last count of zeros',
+      chunk('Hello') + finish() + last(900, 100) + last(0, 0),
+      { input_tokens: 900, output_tokens: 100, usage_source: 'engine' },
+    ],
+    [
+      'by a running count without the prompt',
+      chunk('a', counts(1300, 1)) + chunk('b', counts(0, 2)) + finish(),
+      { input_tokens: 1300, output_tokens: 2, usage_source: 'last_seen' },
+    ],
+    [
+      'by a last count that does not say what was cached',
+      chunk('a', counts(4000, 1, cachedDetails)) + finish() + last(4000, 5),
+      { input_tokens: 4000, input_cached_tokens: 3990, output_tokens: 5, usage_source: 'engine' },
+    ],
+  ])('%s', async (_, answer, record) => {
+    const got = await bench.chat({ model: 'odd', stream: true, max_tokens: 200, answer: answer + done });
+    await got.text();
+    expect(await bench.recordOf(got)).toMatchObject({ outcome: 'completed', ...record });
+  });
+
+  it('by a second message_delta that counts less', async () => {
+    const delta = (tokens: number): string =>
+      frame({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: tokens } });
+    const message = { model: 'odd', role: 'assistant', usage: { input_tokens: 900, output_tokens: 1 } };
+    const text = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'Hello' } };
+    const answer =
+      frame({ type: 'message_start', message }) + frame(text) + delta(100) + delta(1) + frame({ type: 'message_stop' });
+    const got = await bench.post('/v1/messages', { model: 'odd', stream: true, messages, max_tokens: 200, answer });
+    await got.text();
+    expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 900, output_tokens: 100 });
+  });
+});
+
+it.each(['odd', 'open'])(
+  'charges two choices once where each chunk has the count of the whole request, engine %s',
+  async (model) => {
+    const pairs = Array.from(
+      { length: 50 },
+      (_, pair) => chunk('word ', counts(9, 2 * pair + 1), 0) + chunk('word ', counts(9, 2 * pair + 2), 1),
+    );
+    const answer = pairs.join('') + finish(0, counts(9, 100)) + finish(1, counts(9, 100)) + last(9, 100) + done;
+    const got = await bench.chat({ model, stream: true, n: 2, max_tokens: 100, answer });
+    await got.text();
+    expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 9, output_tokens: 100, usage_source: 'engine' });
+  },
+);
+
+it('writes off output beyond max_tokens, however short the prompt is', async () => {
+  const got = await bench.chat({ model: 'odd', max_tokens: 8, answer: chatAnswer(counts(9, 1900)) });
+  await got.text();
+  const record = await bench.recordOf(got);
+  expect(record).toMatchObject({ input_tokens: 9, output_tokens: 1900 });
+  expect(Number(record.cost)).toBeCloseTo(usd({ input_tokens: 9, output_tokens: 8 }), 12);
+  expect(Number(record.written_off)).toBeCloseTo(usd({ input_tokens: 0, output_tokens: 1892 }), 12);
 });
 
 it('notifies the operator once of each fault of an engine', () => {

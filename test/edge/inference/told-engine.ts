@@ -1,0 +1,81 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text as readText } from 'node:stream/consumers';
+
+/** An engine that answers with what the request says in `answer`: an object, or the text of a stream. */
+export interface ToldEngine {
+  readonly url: string;
+  /** Ends the answer to the request that had this name in `hold`, which is left open until then. */
+  end(hold: string, rest: string): void;
+  close(): void;
+}
+
+interface Told {
+  readonly answer?: string | { readonly data?: unknown };
+  readonly input?: unknown;
+  readonly stream?: boolean;
+  readonly hold?: string;
+}
+
+/** An answer with `data` has a vector for each input. */
+export async function startToldEngine(): Promise<ToldEngine> {
+  const open = new Map<string, ServerResponse>();
+  const server = createServer((incoming, response) => {
+    void readText(incoming).then((body) => {
+      const { answer, input, stream, hold }: Told = body === '' ? {} : JSON.parse(body);
+      if (answer === undefined) return response.writeHead(404).end('{}');
+      response.writeHead(200, { 'content-type': stream === true ? 'text/event-stream' : 'application/json' });
+      response.write(textOf(answer, input));
+      if (hold === undefined) return response.end();
+      return open.set(hold, response);
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    end: (hold, rest) => void open.get(hold)?.end(rest),
+    close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+function textOf(answer: Exclude<Told['answer'], undefined>, input: unknown): string {
+  if (typeof answer === 'string') return answer;
+  const hasVectors = Array.isArray(input) && answer.data !== undefined;
+  return JSON.stringify(hasVectors ? { ...answer, data: vectors(input.length) } : answer);
+}
+
+export const vectors = (count: number): object[] =>
+  Array.from({ length: count }, (_, index) => ({ object: 'embedding', index, embedding: [0.5] }));
+
+export const frame = (body: object): string => `data: ${JSON.stringify(body)}\n\n`;
+
+/** A chunk of chat with text. */
+export const chunk = (content: string, more: object = {}, index = 0): string =>
+  frame({ id: 'x', model: 'odd', choices: [{ index, delta: { content }, finish_reason: null }], ...more });
+
+/** The chunk that ends a choice of chat. */
+export const finish = (index = 0, more: object = {}): string =>
+  frame({ id: 'x', model: 'odd', choices: [{ index, delta: {}, finish_reason: 'stop' }], ...more });
+
+export const counts = (prompt: number, completion: number, more: object = {}) => ({
+  usage: { prompt_tokens: prompt, completion_tokens: completion, ...more },
+});
+
+/** The chunk with the last count. */
+export const last = (prompt: number, completion: number, more: object = {}): string =>
+  frame({ id: 'x', model: 'odd', choices: [], ...counts(prompt, completion, more) });
+
+export const done = 'data: [DONE]\n\n';
+
+/** A complete chat of one word. */
+export const chatAnswer = (more: object): object => ({
+  id: 'x',
+  model: 'odd',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop' }],
+  ...more,
+});
