@@ -158,6 +158,15 @@ function wrongServed({ status, headers, body }: Answer, request: JsonRequest): s
     : `an answer names ${String(model)}`;
 }
 
+/** As clients do where a busy machine lets the database wait. */
+async function askAgain(ask: () => Promise<Answer>): Promise<Answer> {
+  for (let left = 4; ; left -= 1) {
+    const answer = await ask();
+    if (answer.status !== 503 || left === 0 || answer.headers.get('retry-after') === undefined) return answer;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
 async function open(databaseUrl: string | null): Promise<OpenTarget<JsonCase>> {
   const engine = await startJsonEngine();
   const engines = {
@@ -172,7 +181,7 @@ async function open(databaseUrl: string | null): Promise<OpenTarget<JsonCase>> {
   let served = new Map<string, Served>();
 
   async function tryOne(request: JsonRequest): Promise<void> {
-    const answer = await send(gateway.url, request, attacker);
+    const answer = await askAgain(() => send(gateway.url, request, attacker));
     const wrong = wrongOf(answer) ?? wrongServed(answer, request);
     if (wrong !== null) throw new BrokenPromise(wrong);
     const id = answer.headers.get('x-request-id') ?? '';

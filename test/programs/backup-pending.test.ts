@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
 import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
 import { idOf, verified } from '../core/alerts/receiver.ts';
@@ -12,8 +12,6 @@ import { type Body } from '../edge/inference/inference-gateway.ts';
 import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
 
 const processes = useProcesses();
-vi.setConfig({ testTimeout: 600_000 });
-
 const platformKey = randomBytes(32).toString('base64');
 const chat = engineFile('chat').replace(/^pricing:.*$/m, flexPricing);
 const tokens = 10;

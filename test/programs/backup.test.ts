@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { afterEach, describe, expect, inject, it, vi } from 'vitest';
+import { afterEach, describe, expect, inject, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
 import { spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
@@ -16,8 +16,6 @@ import { type Body } from '../edge/inference/inference-gateway.ts';
 import { clientOf, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
 
 const processes = useProcesses();
-// Each runs several gateways and many commands, one after the other.
-vi.setConfig({ testTimeout: 600_000 });
 const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };
 const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {

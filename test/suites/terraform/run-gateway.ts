@@ -4,7 +4,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { afterEach, vi } from 'vitest';
+import { afterEach } from 'vitest';
 import { descendantsOf } from '#base/process-identity.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
@@ -182,7 +182,6 @@ export interface StartOptions {
 /** A database, a node and gateways; all of it ends with the test. */
 export function usePlace(): () => Promise<Place> {
   const processes = useProcesses();
-  vi.setConfig({ testTimeout: 600_000 });
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
