@@ -45,11 +45,9 @@ export interface UsageRecord {
   readonly waitedMs?: number;
   /** Answers that were asked for to each prompt; one when absent. An engine counts the prompt for each. */
   readonly choices?: number;
-  /**
-   * Prompt tokens that engines may have counted of it at most; only of one that makes no tokens, and of which no engine
-   * has said its last count.
-   */
+  /** Tokens that engines may have counted of it at most; only of one of which no engine has said its last count. */
   readonly promptTokensMax?: number;
+  readonly completionTokensMax?: number;
   /** Catalog id of the model that was asked for, where `model` has answered in its place; else absent. */
   readonly fallbackFor?: string;
 }

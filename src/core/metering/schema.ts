@@ -85,8 +85,9 @@ export const usageRequests = pgTable(
     choices: smallint('choices'),
     /** The model that was asked for, where another one has answered in its place; null where it was this one. */
     fallbackFor: integer('fallback_for'),
-    /** What engines may have counted of a prompt whose count is not known; null where it is, and of older requests. */
+    /** What engines may have counted of a request whose count is not known; null where it is, and of older requests. */
     promptTokensMax: bigint('prompt_tokens_max', { mode: 'number' }),
+    completionTokensMax: bigint('completion_tokens_max', { mode: 'number' }),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

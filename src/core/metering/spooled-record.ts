@@ -56,6 +56,7 @@ const spooled = z
     choices: z.number().int().positive().optional(),
     fallbackFor: z.string().optional(),
     promptTokensMax: count.optional(),
+    completionTokensMax: count.optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
@@ -68,6 +69,7 @@ const spooled = z
       endUser,
       fallbackFor,
       promptTokensMax,
+      completionTokensMax,
       facts: known,
       waitedMs,
       ...record
@@ -77,6 +79,7 @@ const spooled = z
       ...(fallbackFor !== undefined && { fallbackFor }),
       ...(choices !== undefined && { choices }),
       ...(promptTokensMax !== undefined && { promptTokensMax }),
+      ...(completionTokensMax !== undefined && { completionTokensMax }),
       ...(claimed !== undefined && { claim: claimed }),
       ...(known !== undefined && { facts: known }),
       ...(waitedMs !== undefined && { waitedMs }),

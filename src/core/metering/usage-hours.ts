@@ -3,7 +3,14 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { ledgerUsageSql } from '#core/wallet/wallet.ts';
 import { holdPartitions, readFloorMs } from './partitions.ts';
-import { isUnsure, type SequencesMax, unsureColumns } from './unsure-sequences.ts';
+import {
+  isUnsure,
+  type SequencesMax,
+  toUnsure,
+  type Unsure,
+  unsureColumns,
+  type UnsureRow,
+} from './unsure-sequences.ts';
 
 /** What is asked of the hours of a span. */
 export interface AskedOfHours {
@@ -29,7 +36,7 @@ export interface Edge {
 }
 
 /** What the books have of a model's requests that were admitted in an hour. Amounts are pico-dollars. */
-export interface UsageHour {
+export interface UsageHour extends Unsure {
   readonly model: string;
   readonly hourMs: number;
   readonly requests: number;
@@ -41,13 +48,6 @@ export interface UsageHour {
   readonly promptTokensUnsure: number;
   readonly outputTokens: number;
   readonly costPicoUsd: bigint;
-  /** Requests of which the engine's last word is not known: it may have counted more. */
-  readonly unsure: number;
-  /** At most so many prompts with their choices an engine was given by those that make tokens. */
-  readonly unsureSequences: number;
-  /** At most so many texts by the others, where they do not say what it may have counted; and what they do say. */
-  readonly unsureTexts: number;
-  readonly unsurePromptTokens: number;
   /** The same in the hour's sums; null where there are none. */
   readonly sums: HourSums | null;
   /** The records are gone, by retention: all of this is from the sums. */
@@ -77,13 +77,9 @@ export interface LedgerDifference {
   readonly recordsCount: number;
 }
 
-export interface EndedLater {
+export interface EndedLater extends Unsure {
   readonly model: string;
   readonly hourMs: number;
-  readonly unsure: number;
-  readonly unsureSequences: number;
-  readonly unsureTexts: number;
-  readonly unsurePromptTokens: number;
 }
 
 /** Tokens of requests that were under way at an edge. */
@@ -143,7 +139,7 @@ type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 const timeOfId = `('x' || substr(replace(r.id::text, '-', ''), 1, 12))::bit(48)::bigint`;
 const promptTokens = 'r.input_tokens::bigint * coalesce(r.choices, 1)';
 
-interface HourRow {
+interface HourRow extends UnsureRow {
   readonly model: string;
   readonly hour_ms: string;
   readonly requests: string;
@@ -153,10 +149,6 @@ interface HourRow {
   readonly prompt_unsure: string;
   readonly output_tokens: string;
   readonly cost: string;
-  readonly unsure: string;
-  readonly unsure_sequences: string | null;
-  readonly unsure_texts: string | null;
-  readonly unsure_prompt_tokens: string | null;
   readonly sum_requests: string | null;
   readonly sum_cache_hits: string | null;
   readonly sum_input: string | null;
@@ -172,7 +164,8 @@ const hoursText = (most: SequencesMax): string => `
     coalesce(x.input_tokens, 0)::text as input_tokens, coalesce(x.prompt_tokens, 0)::text as prompt_tokens,
     coalesce(x.prompt_unsure, 0)::text as prompt_unsure, coalesce(x.output_tokens, 0)::text as output_tokens,
     coalesce(x.cost, 0)::text as cost, coalesce(x.unsure, 0)::text as unsure,
-    x.unsure_sequences::text, x.unsure_texts::text, x.unsure_prompt_tokens::text, s.requests::text as sum_requests,
+    x.unsure_sequences::text, x.unsure_texts::text, x.unsure_prompt_tokens::text,
+    x.unsure_completion_tokens::text, s.requests::text as sum_requests,
     s.cache_hits::text as sum_cache_hits, s.input::text as sum_input, s.output::text as sum_output,
     s.cost::text as sum_cost
   from (
@@ -219,10 +212,7 @@ function toHour(row: HourRow, floorMs: number): UsageHour {
     promptTokensUnsure: Number(row.prompt_unsure),
     outputTokens: Number(row.output_tokens),
     costPicoUsd: BigInt(row.cost),
-    unsure: Number(row.unsure),
-    unsureSequences: Number(row.unsure_sequences),
-    unsureTexts: Number(row.unsure_texts),
-    unsurePromptTokens: Number(row.unsure_prompt_tokens),
+    ...toUnsure(row),
     sums,
     isBeforeRetention: false,
   };
@@ -297,23 +287,13 @@ const laterText = (most: SequencesMax): string => `
     and (${timeOfId} + r.total_ms) / 3600000 > ${timeOfId} / 3600000
   group by 1, 2`;
 
-type LaterRow = Pick<
-  HourRow,
-  'model' | 'hour_ms' | 'unsure' | 'unsure_sequences' | 'unsure_texts' | 'unsure_prompt_tokens'
->;
+type LaterRow = UnsureRow & Pick<HourRow, 'model' | 'hour_ms'>;
 
 async function readEndedLater(sql: ISql, { fromMs, toMs }: HourSpan, span: HourSpan, most: SequencesMax) {
   const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
   const rows = await sql.unsafe<LaterRow[]>(laterText(most), bounds);
   return rows
-    .map((row) => ({
-      model: row.model,
-      hourMs: Number(row.hour_ms),
-      unsure: Number(row.unsure),
-      unsureSequences: Number(row.unsure_sequences),
-      unsureTexts: Number(row.unsure_texts),
-      unsurePromptTokens: Number(row.unsure_prompt_tokens),
-    }))
+    .map((row) => ({ model: row.model, hourMs: Number(row.hour_ms), ...toUnsure(row) }))
     .filter(({ hourMs: hour }) => hour >= span.fromMs && hour < span.toMs);
 }
 

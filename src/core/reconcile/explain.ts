@@ -106,7 +106,8 @@ function reasonsOfUsage(hour: HourFacts, known: Known): Reason[] {
   if (unsure.unsure > 0) {
     const made = boundOfSequences(unsure.unsureSequences, hour, known);
     const { promptTokens: read } = boundOfSequences(unsure.unsureTexts, hour, known);
-    const bound = plus(made, { promptTokens: read + unsure.unsurePromptTokens, completionTokens: 0 });
+    const { unsurePromptTokens: prompt, unsureCompletionTokens: completionTokens } = unsure;
+    const bound = plus(made, { promptTokens: read + prompt, completionTokens });
     reasons.push({ widens: 'moreMax', bound, kind: 'unsure', count: unsure.unsure });
   }
   if (usage === null) return reasons;

@@ -3,7 +3,13 @@ import type { EndedLater } from '#core/metering/metering.ts';
 /** Requests of which the engine's last word is not known, and what bounds that. */
 export type Unsure = Omit<EndedLater, 'model' | 'hourMs'>;
 
-export const noneUnsure: Unsure = { unsure: 0, unsureSequences: 0, unsureTexts: 0, unsurePromptTokens: 0 };
+export const noneUnsure: Unsure = {
+  unsure: 0,
+  unsureSequences: 0,
+  unsureTexts: 0,
+  unsurePromptTokens: 0,
+  unsureCompletionTokens: 0,
+};
 
 export function addUnsure(a: Unsure, b: Unsure): Unsure {
   return {
@@ -11,5 +17,6 @@ export function addUnsure(a: Unsure, b: Unsure): Unsure {
     unsureSequences: a.unsureSequences + b.unsureSequences,
     unsureTexts: a.unsureTexts + b.unsureTexts,
     unsurePromptTokens: a.unsurePromptTokens + b.unsurePromptTokens,
+    unsureCompletionTokens: a.unsureCompletionTokens + b.unsureCompletionTokens,
   };
 }

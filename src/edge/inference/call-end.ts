@@ -84,14 +84,19 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     ...(endUser !== null && { endUser }),
     ...(claim !== undefined && { claim }),
     ...(fields.choices > 1 && { choices: fields.choices }),
-    ...(isUncounted(call, usageSource) && { promptTokensMax: countedMax(call, request).promptTokens }),
+    ...(isUncounted(call, usageSource) && mostOf(call, request)),
     ...(found.fallbackFor !== null && { fallbackFor: found.fallbackFor }),
   };
 }
 
-/** Of what makes tokens the books know the choices, which bound it as well. */
+/** An engine had it, and has not said its last count. */
 function isUncounted({ endpoint, timings }: Call, source: UsageSource): boolean {
-  return !endpoint.generates && endpoint.isFree !== true && source !== 'engine' && timings.engineMs !== null;
+  return endpoint.isFree !== true && source !== 'engine' && timings.engineMs !== null;
+}
+
+function mostOf(call: Call, request: InferenceRequest): Pick<UsageRecord, 'promptTokensMax' | 'completionTokensMax'> {
+  const { promptTokens, completionTokens } = countedMax(call, request);
+  return { promptTokensMax: promptTokens, completionTokensMax: completionTokens };
 }
 
 function factsOf({ found, held, timings }: Call, { monotonicMs, sinceEpochMs }: EndMoment): RequestFacts {

@@ -282,6 +282,17 @@ describe('requests on record', () => {
     expect(await compare('10:00:00', '11:00:00')).toMatchObject([{ state: 'unexplained', unexplained: [0, -1] }]);
   });
 
+  it('that were aborted before the last count explain no more than they asked for', async () => {
+    begin();
+    const most = { promptTokensMax: 30, completionTokensMax: 8 };
+    const more = { outcome: 'aborted', usageSource: 'last_seen', status: 200, ...most } as const;
+    await use({ from: '10:10:00', seconds: 5, input: 10, output: 20, more });
+    await run({ from: '10:00:00', ...clean, read: [['10:59:55', 40, 28]] });
+    expect(await compare('10:00:00', '11:00:00')).toMatchObject([{ state: 'explained', kinds: ['unsure'] }]);
+    await bench.gateway.db.sql`update replica_hours set generation_tokens = 29 where generation_tokens = 28`;
+    expect(await compare('10:00:00', '11:00:00')).toMatchObject([{ state: 'unexplained', unexplained: [0, 1] }]);
+  });
+
   it('from the response cache ask no engine', async () => {
     begin();
     const more = { cacheHit: true, usageSource: 'none' } as const;

@@ -32,8 +32,8 @@ describe('an engine', () => {
     const [line] = found.data;
     expect(line.state).toBe('explained');
     const unsure = line.explanations.find(({ kind }: Body) => kind === 'unsure');
-    // The context of the model, once for each choice.
-    expect(unsure).toMatchObject({ prompt_tokens: 8192 * unsure.count, completion_tokens: 8192 * unsure.count });
+    // The context of the model, and the output that was asked for.
+    expect(unsure).toMatchObject({ prompt_tokens: 8192 * unsure.count, completion_tokens: 200 * unsure.count });
     const end = line.explanations.find(({ kind }: Body) => kind === 'replica_ended');
     expect(end.completion_tokens).toBeGreaterThan(0);
     expect(line.difference.completion_tokens).toBeGreaterThanOrEqual(-end.completion_tokens);
