@@ -91,12 +91,13 @@ export interface MigrationState {
   readonly isNew: boolean;
 }
 
-/** Compares the migrations of this version with those of a database. @throws NewerDatabaseError */
+/**
+ * Compares the migrations of this version with those of a database, each by its moment: one that is unknown here is
+ * refused, however old it is.
+ * @throws NewerDatabaseError
+ */
 export async function compareMigrations(sql: ISql): Promise<MigrationState> {
-  const own = readMigrations();
-  const applied = await readApplied(sql);
-  const newestMs = own.at(-1)?.folderMillis ?? 0;
-  const unknown = applied.filter(({ atMs }) => atMs > newestMs);
+  const { missing, applied, unknown } = await readState(sql);
   if (unknown.length > 0) {
     const version = unknown.findLast((row) => row.version !== null)?.version ?? null;
     throw new NewerDatabaseError(
@@ -104,8 +105,22 @@ export async function compareMigrations(sql: ISql): Promise<MigrationState> {
       unknown.map(({ name, atMs }) => name ?? `the migration of ${new Date(atMs).toISOString()}`),
     );
   }
-  const appliedMs = applied.at(-1)?.atMs ?? 0;
-  return { missing: own.filter(({ folderMillis }) => folderMillis > appliedMs), isNew: applied.length === 0 };
+  return { missing, isNew: applied.length === 0 };
+}
+
+/** Reads the names of migrations of this version that a database does not have; those that it has beside are no matter. */
+export async function readMissing(sql: ISql): Promise<readonly string[]> {
+  return (await readState(sql)).missing.map(({ name }) => name);
+}
+
+async function readState(sql: ISql) {
+  const [own, applied] = [readMigrations(), await readApplied(sql)];
+  const [ownMs, appliedMs] = [own.map(({ folderMillis }) => folderMillis), applied.map(({ atMs }) => atMs)];
+  return {
+    applied,
+    missing: own.filter(({ folderMillis }) => !appliedMs.includes(folderMillis)),
+    unknown: applied.filter(({ atMs }) => !ownMs.includes(atMs)),
+  };
 }
 
 interface AppliedMigration {

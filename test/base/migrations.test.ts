@@ -58,6 +58,16 @@ describe('a database that a newer version has migrated', () => {
     );
   });
 
+  it.each([-1, -1_000_000_000])(
+    'is refused when the unknown migration is %i ms from the newest known one',
+    async (ms) => {
+      const { url, sql } = await openDatabase();
+      await sql`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
+      values ('of another branch', ${newest + ms}, '0012_another_branch', '9.9.9')`;
+      await expect(migrate(url)).rejects.toThrow('does not know 0012_another_branch');
+    },
+  );
+
   it('is refused by the moments of migrations that bear no names', async () => {
     const { url, sql } = await openDatabase();
     await sql`alter table drizzle.__drizzle_migrations drop column name, drop column version`;
@@ -69,6 +79,15 @@ describe('a database that a newer version has migrated', () => {
 });
 
 describe('a database of an older version', () => {
+  it('gets a migration that it lacks although it has newer ones', async () => {
+    const { url, sql } = await openDatabase();
+    const lacked = readMigrations().find(({ name }) => name === '0031_change_receipts');
+    if (lacked === undefined || lacked.folderMillis === newest) throw new Error('it is not one before the newest');
+    await sql`delete from drizzle.__drizzle_migrations where created_at = ${lacked.folderMillis}`;
+    for (const statement of undoing(lacked.sql.join('\n'))) await sql.unsafe(statement);
+    expect((await migrate(url)).map(({ migration }) => migration)).toEqual([lacked.name, lacked.name]);
+  });
+
   it('is migrated with the name, the rows and the seconds of each step in the log', async () => {
     const { url, sql } = await openDatabase();
     const [last] = readMigrations().slice(-1);
