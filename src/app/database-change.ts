@@ -2,8 +2,16 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 
 export interface DatabaseChangeParts {
-  readonly foundation: Pick<Foundation, 'accounts' | 'coordination' | 'keys'>;
-  readonly gateway: Pick<Gateway, 'admission' | 'catalog' | 'loadBounds'>;
+  readonly foundation: {
+    readonly accounts: Pick<Foundation['accounts'], 'forgetProjects'>;
+    readonly coordination: { readonly gateways: Pick<Foundation['coordination']['gateways'], 'onDatabaseChange'> };
+    readonly keys: Pick<Foundation['keys'], 'start'>;
+  };
+  readonly gateway: {
+    readonly admission: Pick<Gateway['admission'], 'forgetBooks'>;
+    readonly catalog: Pick<Gateway['catalog'], 'recover'>;
+    readonly loadBounds: Gateway['loadBounds'];
+  };
   /** Ends this gateway: the address of its database leads to another one. */
   readonly onExchanged: () => void;
 }
@@ -24,6 +32,6 @@ export function followDatabaseChanges({ foundation, gateway, onExchanged }: Data
     accounts.forgetProjects();
     await gateway.admission.forgetBooks();
     await gateway.loadBounds();
-    await gateway.catalog.recover();
+    if (!(await gateway.catalog.recover())) throw new Error('engine files were read meanwhile');
   });
 }
