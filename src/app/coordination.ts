@@ -46,6 +46,7 @@ export interface Coordination {
     | 'publish'
     | 'readLive'
     | 'onDatabaseChange'
+    | 'isDatabaseOlder'
   >;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;

@@ -348,6 +348,7 @@ function watch(
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,
     askDatabase: () => db.sql`select 1`,
+    isDatabaseOlder: () => foundation.coordination.gateways.isDatabaseOlder,
     askRedis: store === null ? null : () => store.check(),
   });
 }

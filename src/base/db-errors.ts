@@ -1,12 +1,19 @@
 /**
  * Classes of SQLSTATE that blame the statement: cardinality, data, integrity, syntax or names, a view's check, limits of
  * the server, PL/pgSQL.
- * 42501 is a right that somebody took away.
+ * 42501 is a right that somebody took away. 42703 and 42P01 are columns and tables that are not there: the database is
+ * older than this program, as after the restore of a backup from before an upgrade.
  */
-const statementsFault = /^(21|22|23|42(?!501)|44|54|P0)/;
+const statementsFault = /^(21|22|23|42(?!501|703|P01)|44|54|P0)/;
+const unknownSchema = ['42703', '42P01'];
 /** What postgres.js says of a statement that it does not send; all other codes of its own speak of connections. */
 const notSent = /^(UNDEFINED_VALUE|NOT_TAGGED_CALL|MAX_PARAMETERS_EXCEEDED|UNSAFE_TRANSACTION|INVALID_VALUE)$/;
 const connectionsFault = /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH)/;
+
+/** Whether PostgreSQL does not know a table or column of this program. */
+export function isUnknownSchema(error: unknown): boolean {
+  return unknownSchema.includes(sqlStateOf(error) ?? '');
+}
 
 /**
  * Whether an error is the database's trouble, so that the same may go through later: it is not reached, or it says

@@ -4,7 +4,7 @@ import { withKnownCommits } from './commits.ts';
 import { passwordFileParameter, readPassword } from './config-files.ts';
 import { createReconnecting, type Reconnecting } from './db-socket.ts';
 
-export { isDatabaseUnavailable, isUniqueViolation, sqlStateOf, whyUnusable } from './db-errors.ts';
+export { isDatabaseUnavailable, isUniqueViolation, isUnknownSchema, sqlStateOf, whyUnusable } from './db-errors.ts';
 
 /** Postgres by two doors over one pool: drizzle for typed queries, `sql` for the few that are hot or special. */
 export interface Db {

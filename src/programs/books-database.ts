@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConfigError, readBooksConfig } from '#base/config.ts';
 import { defaultDataDir, lockDataDir } from '#base/data-dir.ts';
-import { connectDb, type Db, sqlStateOf, type StatementLimits, whyUnusable } from '#base/db.ts';
+import { connectDb, type Db, isUnknownSchema, type StatementLimits, whyUnusable } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
@@ -94,9 +94,6 @@ async function takeServer(
 
 const signals = ['SIGINT', 'SIGTERM'] as const;
 
-/** No such table, no such column. */
-const unknownSchema = ['42P01', '42703'];
-
 async function readWith<T>(
   url: string,
   place: Omit<BooksDatabase, 'db'>,
@@ -115,7 +112,7 @@ async function readWith<T>(
     return await run({ db, ...place });
   } catch (error) {
     if (isInterrupted) throw new ConfigError('interrupted before it was done.', error);
-    if (unknownSchema.includes(sqlStateOf(error) ?? '')) {
+    if (isUnknownSchema(error)) {
       const message = 'the database has no books of this version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
     }

@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { Config } from '#base/config.ts';
 import { readAddress } from '#base/data-dir.ts';
 import { connectDb } from '#base/db.ts';
@@ -31,13 +32,26 @@ function listeningUrl({ http: { host, port } }: Config): string {
   return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
 }
 
+/** What `/readyz` of a gateway says; another server says nothing of it. */
+const readySchema = z
+  .object({ warnings: z.array(z.string()).default([]), not_ready: z.array(z.string()).default([]) })
+  .catch({ warnings: [], not_ready: [] });
+
 /** @returns null where nothing answers */
 async function askGateway(address: string): Promise<Finding | null> {
   const url = address.replace(/\/+$/, '');
   try {
     const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(answerMs), redirect: 'manual' });
+    const { warnings, not_ready: missing } = readySchema.parse(await response.json().catch(() => ({})));
+    if (warnings.includes('database_older')) {
+      return wrong(
+        `the database is older than the gateway at ${url}, as after the restore of a backup from before an upgrade`,
+        'restart one gateway, which migrates the database, or restore a newer backup',
+      );
+    }
     if (response.ok) return ok(`runs at ${url}`);
-    return note(`at ${url} something answers with ${response.status}`, 'its log says why it is not ready');
+    const what = missing.length === 0 ? `answers with ${response.status}` : `is not ready: ${missing.join(', ')}`;
+    return note(`at ${url} something ${what}`, 'its log says why it is not ready');
   } catch {
     return null;
   }

@@ -59,7 +59,7 @@ describe('an error of the database', () => {
 
   it.each([
     ['a wrong value', `select 'x'::integer`],
-    ['a table that is not there', 'select * from nothing_here'],
+    ['a word that is none', 'selec 1'],
     ['a row that is there already', raised('23505')],
     ['a function that raises', `do $$ begin raise 'no'; end $$`],
   ])('is a fault of ours for %s', async (_, statement) => {
@@ -67,6 +67,11 @@ describe('an error of the database', () => {
     expect(failure).toBeInstanceOf(Error);
     expect(isDatabaseUnavailable(failure)).toBe(false);
   });
+
+  it.each(['select * from nothing_here', 'select nothing_here from pg_class'])(
+    'is its own trouble when it is older than the program: %s',
+    async (statement) => expect(isDatabaseUnavailable(await failureOn(database.url, statement))).toBe(true),
+  );
 
   it.each(['57014', '55P03', '40001', '25006', '42501', '53100', '58030', '0A000', '26000', 'XX000', 'ZZ999'])(
     'is its own trouble for %s',

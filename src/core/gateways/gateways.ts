@@ -1,17 +1,16 @@
 import { randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
 import type { Clock } from '#base/clock.ts';
 import { ConfigError } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
-import { isUuid } from '#base/id.ts';
+import { type Db, isUnknownSchema } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import { readMissing } from '#base/migrations.ts';
 import type { RedisStore } from '#base/redis.ts';
 import { readVersion } from '#base/version.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from './database-watch.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
+import { placeOf } from './place.ts';
 import { bounded, goneAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
 import { createUnderWay, type UnderWay } from './under-way.ts';
 
@@ -19,6 +18,7 @@ export { type Agreement, compareMs, createAgreement, differenceText, type Standi
 export type { Message } from './bus.ts';
 export type { DatabaseChange } from './database-watch.ts';
 export type { GatewayRun } from './gateway-runs.ts';
+export { readGatewayDirId } from './place.ts';
 export {
   type Difference,
   findDifferences,
@@ -51,6 +51,11 @@ export interface Gateways {
    * is not known any more. Called again with every heartbeat until it succeeds.
    */
   onDatabaseChange(listener: DatabaseListener): void;
+  /**
+   * Whether the database lacks migrations of this program since the last heartbeat, as after the restore of a backup
+   * from before an upgrade. It is used like one that is away until a gateway starts, which migrates it.
+   */
+  readonly isDatabaseOlder: boolean;
   readonly underWay: UnderWay;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
@@ -105,6 +110,10 @@ const changeTexts: Readonly<Record<DatabaseChange, string>> = {
   exchanged: 'another database answers under the address of the one that this gateway started on',
 };
 
+const olderText =
+  'the database is older than this gateway, as after the restore of a backup from before an upgrade: it is used like one ' +
+  'that is away. Restart one gateway, which migrates the database, or restore a newer backup';
+
 interface Other {
   readonly id: string;
   readonly shares: boolean;
@@ -140,6 +149,7 @@ class DatabaseGateways implements Gateways {
   readonly #watch = new DatabaseWatch();
   readonly #databaseListeners: DatabaseListener[] = [];
   #isRenewing = false;
+  isDatabaseOlder = false;
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, db, log, gatewayDir, slot = 0 } = options;
@@ -176,6 +186,16 @@ class DatabaseGateways implements Gateways {
 
   async beat(): Promise<void> {
     if (!this.#hasPlace) return;
+    try {
+      const seen = await this.#writeBeat();
+      if (seen !== undefined) this.#look(seen);
+    } catch (error) {
+      if (isUnknownSchema(error)) await this.#setOlder(true);
+      throw error;
+    }
+  }
+
+  async #writeBeat(): Promise<Sighting | undefined> {
     const { sql } = this.#options.db;
     // One that was taken for dead, and only slept, goes on with its run.
     const [seen] = await sql<Sighting[]>`with run as (
@@ -192,7 +212,15 @@ class DatabaseGateways implements Gateways {
         on conflict (id) do update set last_seen_at = now()
       )
       select beats::float8 as beats, ${this.#sightingColumns()} from run`;
-    if (seen !== undefined) this.#look(seen);
+    return seen;
+  }
+
+  async #setOlder(isOlder: boolean): Promise<void> {
+    const { db, log } = this.#options;
+    if (isOlder === this.isDatabaseOlder) return;
+    this.isDatabaseOlder = isOlder;
+    if (isOlder) log.error({ missing: await readMissing(db.sql) }, olderText);
+    else log.info('the database has all migrations of this gateway again');
   }
 
   onDatabaseChange(listener: DatabaseListener): void {
@@ -209,8 +237,10 @@ class DatabaseGateways implements Gateways {
   /** Not awaited: heartbeats go on while everything is read again. */
   #look(seen: Sighting): void {
     const noticed = this.#watch.compare(seen);
-    if (noticed === null) this.#watch.accept(seen);
-    else if (!this.#isRenewing) void this.#renew(noticed, seen);
+    if (noticed === null) {
+      this.#watch.accept(seen);
+      void this.#setOlder(false);
+    } else if (!this.#isRenewing) void this.#renew(noticed, seen);
   }
 
   async #renew(noticed: Noticed, seen: Sighting): Promise<void> {
@@ -218,6 +248,10 @@ class DatabaseGateways implements Gateways {
     const { change, knownAt } = noticed;
     this.#isRenewing = true;
     try {
+      if (change !== 'exchanged') {
+        await this.#setOlder((await readMissing(db.sql)).length > 0);
+        if (this.isDatabaseOlder) return;
+      }
       log.warn({ change, knownAt, noticedAt: seen.at }, changeTexts[change]);
       for (const listener of this.#databaseListeners) await listener(change);
       if (change === 'exchanged') return;
@@ -349,26 +383,4 @@ class DatabaseGateways implements Gateways {
         : 'REDIS_URL: another gateway runs on this database and does not use this Redis; all must use the same one.';
     return new ConfigError(text);
   }
-}
-
-/** The id of a gateway folder, the same for all workers of it. */
-export function readGatewayDirId(gatewayDir: string): string {
-  return placeOf(gatewayDir, 0);
-}
-
-/**
- * The id of a worker slot in a gateway folder, kept in a file there and made when there is none. One process at a time
- * has the slot.
- */
-function placeOf(gatewayDir: string, slot: number): string {
-  const path = join(gatewayDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);
-  try {
-    const kept = readFileSync(path, 'utf8').trim();
-    if (isUuid(kept)) return kept;
-  } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT')) throw error;
-  }
-  const made = randomUUID();
-  writeFileSync(path, `${made}\n`, { mode: 0o600 });
-  return made;
 }

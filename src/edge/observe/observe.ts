@@ -61,6 +61,8 @@ export interface WatchedParts {
   readonly inFlight: () => number;
   /** Sends any statement to Postgres. */
   readonly askDatabase: () => Promise<unknown>;
+  /** The database lacks migrations of this program. */
+  readonly isDatabaseOlder: () => boolean;
   /** Null where there is no Redis. */
   readonly askRedis: (() => Promise<unknown>) | null;
 }
@@ -82,14 +84,10 @@ export function createObserve(log: Log): Observe {
   };
 
   function watch(parts: WatchedParts): Watching {
-    const { address, answerStallTimeoutMs, fleet, metering, fleetRuns } = parts;
-    const database = createProbe(parts.askDatabase, answerTimeoutMs);
+    const { address, answerStallTimeoutMs, fleet, metering } = parts;
+    const database = createDatabaseProbe(parts);
     const redis = parts.askRedis === null ? null : createProbe(parts.askRedis, answerTimeoutMs);
-    const health = createHealth([
-      { name: 'database', isReady: () => database.wasUpWithin(parts.staleMs) && metering.healthy },
-      ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.wasUpWithin(Infinity) }]),
-      { name: 'fleet', isReady: fleetRuns },
-    ]);
+    const health = healthOf(parts, database, redis);
     const engines = createEngineMetrics(metrics, fleet);
     addBookGauges(metrics, metering);
     addBackupGauge(metrics, parts.backups);
@@ -149,5 +147,25 @@ function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement'
       const differences = agreement.differences();
       for (const kind of comparedKinds) set(differences.filter((one) => one.kind === kind).length, kind);
     },
+  );
+}
+
+/** A database that is older than the program is like one that is away: nothing that is asked of it is answered. */
+function createDatabaseProbe({ askDatabase, isDatabaseOlder }: WatchedParts): Probe {
+  return createProbe(async () => {
+    if (isDatabaseOlder()) throw new Error('the database is older than this gateway');
+    await askDatabase();
+  }, answerTimeoutMs);
+}
+
+function healthOf(parts: WatchedParts, database: Probe, redis: Probe | null): Health {
+  const { staleMs, metering, fleetRuns, isDatabaseOlder } = parts;
+  return createHealth(
+    [
+      { name: 'database', isReady: () => database.wasUpWithin(staleMs) && metering.healthy },
+      ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.wasUpWithin(Infinity) }]),
+      { name: 'fleet', isReady: fleetRuns },
+    ],
+    [{ name: 'database_older', isRaised: isDatabaseOlder }],
   );
 }

@@ -5,8 +5,10 @@ import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
+import { migrateDb, readMigrations } from '#base/migrations.ts';
 import { createGateways, type Gateways } from '#core/gateways/gateways.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { restoreOlder } from './older-database.ts';
 
 let database: TestDatabase;
 let db: Db;
@@ -21,13 +23,13 @@ afterAll(async () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-function openGateways(): Gateways {
+function openGateways(log = createLog('silent')): Gateways {
   const dataDir = mkdtempSync(join(tmpdir(), 'hg-place-'));
   folders.push(dataDir);
   return createGateways({
     db,
     clock: systemClock,
-    log: createLog('silent'),
+    log,
     gatewayDir: dataDir,
     store: null,
     prefix: '',
@@ -125,5 +127,49 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
   await gateways.beat();
   await renewed();
   await vi.waitFor(async () => expect(await ofThis()).toHaveLength(2));
+  await gateways.stop();
+});
+
+it('a gateway notices a database of before an upgrade, and reads all anew once that is migrated', async () => {
+  const lines: string[] = [];
+  const gateways = openGateways(createLog('error', { write: (line: string) => void lines.push(line) }));
+  const noticed: string[] = [];
+  gateways.onDatabaseChange(async (change) => void noticed.push(change));
+  await gateways.start();
+  await gateways.beat();
+  expect(gateways.isDatabaseOlder).toBe(false);
+  await restoreOlder(db);
+  for (let beats = 0; beats < 3; beats += 1) await expect(gateways.beat()).rejects.toThrow('does not exist');
+  expect([gateways.isDatabaseOlder, noticed]).toEqual([true, []]);
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+    { missing: ['0032_database_changes'], msg: expect.stringContaining('the database is older than this gateway') },
+  ]);
+  await migrateDb(database.url);
+  await vi.waitFor(async () => {
+    await gateways.beat();
+    expect([gateways.isDatabaseOlder, noticed]).toEqual([false, ['rewound']]);
+  });
+  await gateways.stop();
+});
+
+it('a gateway notices a database of before an upgrade by its migrations where the heartbeat needs none of them', async () => {
+  const gateways = openGateways();
+  const noticed: string[] = [];
+  gateways.onDatabaseChange(async (change) => void noticed.push(change));
+  await gateways.start();
+  await gateways.beat();
+  const newest = readMigrations().at(-1)?.folderMillis ?? 0;
+  await db.sql`create table kept as select * from drizzle.__drizzle_migrations where created_at = ${newest}`;
+  await db.sql`delete from drizzle.__drizzle_migrations where created_at = ${newest}`;
+  await db.sql`delete from gateway_runs where id = ${gateways.id}`;
+  await gateways.beat();
+  await vi.waitFor(() => expect(gateways.isDatabaseOlder).toBe(true));
+  expect(noticed).toEqual([]);
+  await db.sql`insert into drizzle.__drizzle_migrations select * from kept`;
+  await db.sql`drop table kept`;
+  await vi.waitFor(async () => {
+    await gateways.beat();
+    expect([gateways.isDatabaseOlder, noticed]).toEqual([false, ['rewound']]);
+  });
   await gateways.stop();
 });

@@ -1,0 +1,26 @@
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { isUuid } from '#base/id.ts';
+
+/** The id of a gateway folder, the same for all workers of it. */
+export function readGatewayDirId(gatewayDir: string): string {
+  return placeOf(gatewayDir, 0);
+}
+
+/**
+ * The id of a worker slot in a gateway folder, kept in a file there and made when there is none. One process at a time
+ * has the slot.
+ */
+export function placeOf(gatewayDir: string, slot: number): string {
+  const path = join(gatewayDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);
+  try {
+    const kept = readFileSync(path, 'utf8').trim();
+    if (isUuid(kept)) return kept;
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT')) throw error;
+  }
+  const made = randomUUID();
+  writeFileSync(path, `${made}\n`, { mode: 0o600 });
+  return made;
+}
