@@ -5,10 +5,10 @@ import { promisify } from 'node:util';
 /**
  * The blocks of shell lines under a heading of a chapter, word for word.
  * @param path of the chapter's file
- * @param heading of the second level
+ * @param heading of the chapter itself, or of a section
  */
 export function chapterLines(path: string, heading: string): string[] {
-  const [, section = ''] = readFileSync(path, 'utf8').split(`\n## ${heading}\n`);
+  const [, section = ''] = readFileSync(path, 'utf8').split(new RegExp(`^##? ${heading}\n`, 'm'));
   const blocks = [...(section.split('\n## ')[0] ?? '').matchAll(/```sh\n([\s\S]*?)```/g)];
   if (blocks.length === 0) throw new Error(`${path} has no lines under "${heading}".`);
   return blocks.map(([, lines = '']) => lines);

@@ -56,7 +56,7 @@ function buildImage(docker: Docker, image: string, fill: (root: string) => void,
     }
     chmodSync(join(root, 'tmp'), 0o1777);
     addProgram(root, busybox, '/bin/busybox');
-    const tools = 'sh cat chown chmod date env find id ls mkdir mv rm sleep sync tail test touch wc'.split(' ');
+    const tools = 'sh cat chown chmod date env find head id ls mkdir mv rm sleep sync tail test touch wc'.split(' ');
     for (const tool of tools) symlinkSync('busybox', join(root, 'bin', tool));
     symlinkSync('/bin/env', join(root, 'usr/bin/env'));
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0::/root:/bin/sh\nserver:x:999:999::/tmp:/bin/sh\n');

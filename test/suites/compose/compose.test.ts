@@ -1,25 +1,8 @@
 import { chmodSync, chownSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { containerEngine } from './container-engine.ts';
 import { oddGroup, readmeBlocks, startStack, type Stack } from './stack.ts';
-
-/** A stand-in engine as a container of its own, from the gateway's image. */
-const engineFile = `
-version: 1
-id: container-chat
-name: Container Chat
-hugging_face_id: headgate/container-chat
-task_type: chat
-context_length: 8192
-pricing: {input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40}
-driver: docker
-kind: vllm
-image: headgate:headgate-test
-entrypoint: [node, engines/standin/main.ts, serve]
-args: [headgate/container-chat, --max-model-len, "8192"]
-idle_seconds: 3600
-start_timeout_seconds: 60
-`;
 
 interface Container {
   readonly Id: string;
@@ -30,7 +13,7 @@ interface Container {
 let stack: Stack;
 let firstAnswer = '';
 beforeAll(async () => {
-  stack = await startStack({ 'container-chat.yaml': engineFile });
+  stack = await startStack({ 'container-chat.yaml': containerEngine() });
   firstAnswer = await stack.shell(stack.quickStart);
 }, 600_000);
 afterAll(() => stack?.stop());

@@ -1,18 +1,41 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chapterLines } from '../../support/chapter-lines.ts';
 import { composeCommand } from '../../support/compose.ts';
+import { freePort } from '../../support/free-port.ts';
 import { liftLimits } from '../../support/gateway.ts';
+import { containerEngine } from './container-engine.ts';
+import { addTls, newCertificate, shownSerial } from './proxy-tls.ts';
 import { readmeBlocks, startStack, type Stack } from './stack.ts';
 
-/** Several gateways of one service, behind the proxy of compose.gateways.yaml. */
+/** Several gateways of one service, behind the proxy of compose.gateways.yaml. Their secrets change meanwhile. */
+
+/** Renewals of all gateways in a row, under load. */
+const renewals = Number(process.env['RENEWALS'] ?? 1);
+
+const withToken = `
+services:
+  gateway:
+    environment: {HF_TOKEN_FILE: /run/secrets/hf_token}
+    secrets: [hf_token]
+secrets:
+  hf_token: {file: ./secrets/hf_token}
+`;
 
 let stack: Stack;
 let renew = '';
+let tlsPort = 0;
 beforeAll(async () => {
-  stack = await startStack({});
+  const engine = containerEngine(['env: { HF_TOKEN: "${HF_TOKEN}" }']);
+  stack = await startStack({ 'container-chat.yaml': engine }, withToken);
+  writeFileSync(join(stack.folder, 'compose/secrets/hf_token'), 'hf_old\n');
   await stack.shell(stack.quickStart);
   await liftLimits(stack.url, stack.key);
   const [scale = '', renewing = ''] = readmeBlocks(stack.folder, 'Several gateways');
   renew = renewing;
+  tlsPort = await freePort();
+  addTls(stack.folder, tlsPort);
   await stack.shell(scale);
 }, 900_000);
 afterAll(() => stack?.stop());
@@ -21,18 +44,31 @@ interface Container {
   readonly Id: string;
 }
 
-async function gatewayIds(): Promise<string[]> {
-  const filters = encodeURIComponent(JSON.stringify({ label: ['com.docker.compose.service=gateway'] }));
+async function containerIds(label: string): Promise<string[]> {
+  const filters = encodeURIComponent(JSON.stringify({ label: [label] }));
   const found = (await stack.docker.call('GET', `/containers/json?filters=${filters}`)) as Container[];
   return found.map(({ Id: id }) => id);
 }
 
+const gatewayIds = (): Promise<string[]> => containerIds('com.docker.compose.service=gateway');
+
+const rotation = (heading: string): string[] => chapterLines(join(stack.folder, 'compose/rotate.md'), heading);
+
+/** What is asked of the API and must succeed. */
+async function read(path: string, body?: object): Promise<Json> {
+  const answer = await stack.ask(path, body);
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+  return answer.json();
+}
+
+type Json = ReturnType<JSON['parse']>;
+
 const docker = (line: string): Promise<string> => stack.shell(`docker ${line}`);
 
 /** A chat with as many tokens, each of which takes 20 ms. */
-async function chat(stream: boolean, tokens: number): Promise<string> {
+async function chat(stream: boolean, tokens: number, model = 'standin-chat'): Promise<string> {
   const answer = await stack.ask('/v1/chat/completions', {
-    model: 'standin-chat',
+    model,
     messages: [{ role: 'user', content: 'Hello' }],
     stream,
     max_tokens: tokens,
@@ -45,11 +81,14 @@ async function chat(stream: boolean, tokens: number): Promise<string> {
 
 const lossOf = (asked: Promise<string>): Promise<string> => asked.catch((error: unknown) => `lost: ${String(error)}`);
 
-async function runningOn(id: string): Promise<number> {
+/** A figure of one gateway's metrics. */
+async function figureOf(id: string, name: string): Promise<number> {
   const script = `fetch('http://127.0.0.1:9464/metrics').then((answer) => answer.text()).then(console.log)`;
   const text = await docker(`exec ${id} node -e "${script}"`);
-  return Number(/^headgate_requests_in_flight (\d+)/m.exec(text)?.[1] ?? 0);
+  return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(text)?.[1] ?? 0);
 }
+
+const runningOn = (id: string): Promise<number> => figureOf(id, 'headgate_requests_in_flight');
 
 describe('three gateways on one volume', () => {
   it('run side by side, each in a folder of its own', async () => {
@@ -62,13 +101,57 @@ describe('three gateways on one volume', () => {
     }
   });
 
-  it('lose none of 500 requests and more while they are renewed one after the other', async () => {
+  it('use a new PostgreSQL password without a restart, and the old one again', async () => {
+    const [change = '', check = '', goBack = ''] = rotation('PostgreSQL password');
+    const endConnections = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'headgate' and pid <> pg_backend_pid()`;
+    const spent = async (): Promise<string> => (await read('/v1/wallet')).balance;
+    const books = async (lines: string): Promise<void> => {
+      await stack.shell(lines);
+      await stack.compose('exec', '-T', 'postgres', 'psql', '-qU', 'headgate', '-c', endConnections);
+      const before = await eventualBalance();
+      expect(await lossOf(chat(false, 5))).toBe('whole');
+      await expect.poll(spent).not.toBe(before);
+    };
+    const eventualBalance = async (): Promise<string> => {
+      await expect.poll(async () => (await stack.ask('/v1/wallet')).status).toBe(200);
+      return spent();
+    };
+    await books(change);
+    const checked = await stack.shell(check);
+    expect(checked).toMatch(/ backup headgate-\S+\.dump, \d+ bytes/);
+    expect(checked).toMatch(/^✓ postgresql/m);
+    await books(goBack);
+  });
+
+  it('are behind a proxy that shows a new certificate without a restart', async () => {
+    const [before, proxy] = [await shownSerial(tlsPort), await containerIds('com.docker.compose.service=proxy')];
+    writeFileSync(join(stack.folder, 'compose/secrets/proxy.pem'), newCertificate());
+    const [reload = ''] = rotation('TLS certificates');
+    await stack.shell(reload);
+    await expect.poll(() => shownSerial(tlsPort)).not.toBe(before);
+    expect(await containerIds('com.docker.compose.service=proxy')).toEqual(proxy);
+    expect(await chat(false, 5)).toBe('whole');
+  });
+
+  it('lose none of 500 requests and more while they are renewed one after the other, with new secrets', async () => {
+    // Something that the platform key encrypts, and an engine that has the token.
+    const organization = (await read('/v1/organizations')).data[0].id;
+    await read('/v1/clusters', { name: 'one', organization_id: organization });
+    expect(await chat(false, 5, 'container-chat')).toBe('whole');
+    const [engine] = await containerIds('headgate.engine=container-chat');
+    await stack.shell(rotation('Passphrase of backups')[0] ?? '');
+    await stack.shell(rotation('Hugging Face token')[0] ?? '', 'hf_new\n');
     const before = await gatewayIds();
     const [program = '', ...words] = composeCommand(process.env) ?? [];
-    const files = '--env-file compose/.env -f compose/compose.yaml -f compose/overlay.yaml';
+    const files = '--env-file compose/.env -f compose/compose.yaml -f compose/overlay.yaml -f compose/own.yaml';
     const line = renew.replace('-f compose/compose.yaml', files);
     let isRenewed = false;
-    const renewing = stack.shell(`export COMPOSE='${[program, ...words].join(' ')}'\n${line}`).finally(() => {
+    const renewAll = async (): Promise<void> => {
+      for (let done = 0; done < renewals; done += 1) {
+        await stack.shell(`export COMPOSE='${[program, ...words].join(' ')}'\n${line}`);
+      }
+    };
+    const renewing = renewAll().finally(() => {
       isRenewed = true;
     });
     const outcomes: string[] = [];
@@ -78,9 +161,14 @@ describe('three gateways on one volume', () => {
     await Promise.all([client(true), client(true), client(false), client(false), client(false)]);
     await renewing;
     expect(outcomes.filter((outcome) => outcome !== 'whole')).toEqual([]);
+    process.stdout.write(`${outcomes.length} requests in ${renewals} renewals of three gateways, none lost\n`);
     const after = await gatewayIds();
     expect(after).toHaveLength(3);
     expect(before.filter((id) => after.includes(id))).toEqual([]);
+    await expect.poll(() => containerIds('headgate.engine=container-chat')).not.toContain(engine);
+    const [renewed] = await containerIds('headgate.engine=container-chat');
+    expect(JSON.stringify(await stack.docker.call('GET', `/containers/${renewed}/json`))).toContain('HF_TOKEN=hf_new');
+    expect(await chat(false, 5, 'container-chat')).toBe('whole');
   });
 
   it('lose what one of them runs when it is killed, and nothing else', async () => {
@@ -93,5 +181,43 @@ describe('three gateways on one volume', () => {
     expect((await Promise.all(next)).filter((outcome) => outcome !== 'whole')).toEqual([]);
     const lost = (await Promise.all(streams)).filter((outcome) => outcome !== 'whole');
     expect(lost).toHaveLength(running[0] ?? 0);
+  });
+});
+
+describe('an empty machine', () => {
+  it('gets keys, balances and encrypted secrets back by the lines of the chapter', async () => {
+    const { secret } = await read('/v1/keys', { name: 'kept' });
+    const [cluster] = (await read('/v1/clusters')).data;
+    const balance = (): Promise<string> => read('/v1/wallet').then((wallet) => wallet.balance);
+    for (const id of await gatewayIds()) {
+      await expect.poll(() => figureOf(id, 'headgate_books_spooled_records')).toBe(0);
+    }
+    const before = await balance();
+    const [backup = '', , copy = ''] = readmeBlocks(stack.folder, 'Backups');
+    await stack.shell(backup);
+    await stack.shell(copy);
+    await stack.compose('-f', 'compose/compose.gateways.yaml', 'down', '--volumes', '--timeout', '5');
+    await docker('rm -f $(docker ps -aq -f label=headgate.managed)');
+    expect(await docker('volume ls -q')).toBe('');
+
+    stack.set({ LISTEN: new URL(stack.url).host });
+    const [restore = ''] = chapterLines(join(stack.folder, 'compose/restore.md'), 'Restore on an empty machine');
+    const printed = await stack.shell(restore);
+    expect(printed).toMatch(new RegExp(`^✓ platform key.*${cluster.access_identity.encrypted_with}`, 'm'));
+    expect(await balance()).toBe(before);
+    expect(await chat(false, 5)).toBe('whole');
+    const models = await fetch(`${stack.url}/v1/models`, { headers: { authorization: `Bearer ${secret}` } });
+    expect(models.status).toBe(200);
+
+    // Only who can open what the old key encrypted can encrypt it with a new one.
+    const identity = async (): Promise<Json> => (await read(`/v1/clusters/${cluster.id}`)).access_identity;
+    expect(await identity()).toEqual(cluster.access_identity);
+    const [change = '', check = '', remove = ''] = rotation('Platform key');
+    await stack.shell(change);
+    await expect.poll(async () => (await identity()).encrypted_with).not.toBe(cluster.access_identity.encrypted_with);
+    const { encrypted_with: key } = await identity();
+    expect(await stack.shell(check)).toMatch(new RegExp(`^✓ platform key.*${key}.*which backups carry`, 'm'));
+    await stack.shell(remove);
+    expect(await stack.shell(check)).toMatch(new RegExp(`^✓ platform key.*${key}`, 'm'));
   });
 });

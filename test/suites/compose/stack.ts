@@ -3,6 +3,7 @@ import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { chapterLines } from '../../support/chapter-lines.ts';
 import { composeCommand } from '../../support/compose.ts';
 import { startDocker, type TestDocker } from '../../support/docker.ts';
 import { freePort } from '../../support/free-port.ts';
@@ -17,13 +18,18 @@ export interface Stack {
   readonly folder: string;
   /** Runs docker compose with the files of the stack. */
   compose(...args: readonly string[]): Promise<string>;
-  /** Runs lines of the README as an operator would, in the folder of the clone, with the tool and the port of here. */
-  shell(lines: string): Promise<string>;
+  /**
+   * Runs lines of a chapter as an operator would, in the folder of the clone, with the tool and the port of here.
+   * @param typed what is typed where a line reads the terminal
+   */
+  shell(lines: string, typed?: string): Promise<string>;
   /** The lines of the README that start it and ask it something; those that prepare them have been run. */
   readonly quickStart: string;
   ask(path: string, body?: object): Promise<Response>;
   /** Waits until the gateway answers. */
   ready(): Promise<void>;
+  /** Writes settings into compose/.env. */
+  set(values: Readonly<Record<string, string>>): void;
   stop(): Promise<void>;
 }
 
@@ -47,7 +53,11 @@ services:
       network: host
 `;
 
-export async function startStack(engines: Readonly<Record<string, string>>): Promise<Stack> {
+/**
+ * @param engines files of engines by name, beside the shipped ones
+ * @param ownFile a compose file of the operator's own, as one more -f; empty for none
+ */
+export async function startStack(engines: Readonly<Record<string, string>>, ownFile = ''): Promise<Stack> {
   const docker = await startDocker();
   const folder = mkdtempSync(join(tmpdir(), 'headgate-compose-'));
   for (const name of cloned) cpSync(join(repository, name), join(folder, name), { recursive: true });
@@ -61,13 +71,15 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
   // As no distribution numbers the group docker.
   chownSync(docker.socketPath, 0, oddGroup);
   const composeFiles = ['-f', 'compose/compose.yaml', '-f', 'compose/overlay.yaml'];
+  if (ownFile !== '') composeFiles.push('-f', 'compose/own.yaml');
   const [program = '', ...first] = composeCommand(process.env) ?? [];
   const composeLine = [program, ...first, '--env-file compose/.env', ...composeFiles].join(' ');
   const url = `http://127.0.0.1:${port}`;
-  const shell: Stack['shell'] = async (lines) => {
+  const shell: Stack['shell'] = async (lines, typed = '') => {
     const line = lines.replaceAll('docker compose -f compose/compose.yaml', composeLine).replaceAll(readmeUrl, url);
-    const { stdout } = await run('bash', ['-euo', 'pipefail', '-c', line], { cwd: folder, env, maxBuffer: 2 ** 26 });
-    return stdout;
+    const running = run('bash', ['-euo', 'pipefail', '-c', line], { cwd: folder, env, maxBuffer: 2 ** 26 });
+    running.child.stdin?.end(typed);
+    return (await running).stdout;
   };
   const [prepare = '', quickStart = ''] = readmeBlocks(folder, 'Quick start');
   await shell(prepare);
@@ -85,6 +97,7 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
     HAPROXY_IMAGE: images.haproxy,
   });
   writeFileSync(join(folder, 'compose/overlay.yaml'), overlay);
+  if (ownFile !== '') writeFileSync(join(folder, 'compose/own.yaml'), ownFile);
   for (const [name, text] of Object.entries(engines)) writeFileSync(join(folder, 'engines', name), text);
   const compose = async (...args: readonly string[]): Promise<string> => {
     // The project's folder is that of the first file; older versions read .env of the working folder.
@@ -111,6 +124,7 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
     quickStart,
     ask,
     ready: () => untilReady(url, () => compose('logs', '--tail=100')),
+    set: (values) => writeSettings(folder, values),
     async stop() {
       await compose('down', '--volumes', '--timeout', '5').catch(() => '');
       await docker.stop();
@@ -121,11 +135,7 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
 
 /** The blocks of shell lines under a heading of compose/README.md, word for word. */
 export function readmeBlocks(folder: string, heading: string): string[] {
-  const readme = readFileSync(join(folder, 'compose/README.md'), 'utf8');
-  const [, section = ''] = readme.split(`\n## ${heading}\n`);
-  const blocks = [...(section.split('\n## ')[0] ?? '').matchAll(/```sh\n([\s\S]*?)```/g)];
-  if (blocks.length === 0) throw new Error(`compose/README.md has no lines under "${heading}".`);
-  return blocks.map(([, lines = '']) => lines);
+  return chapterLines(join(folder, 'compose/README.md'), heading);
 }
 
 /** In the settings that were copied: a name that env.example lacks is added. */
