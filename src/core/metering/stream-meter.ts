@@ -71,9 +71,6 @@ export interface StreamMeter {
   seen(): Seen;
 }
 
-/** Frames that follow the final usage: what nobody thought of. */
-const heldCharsMax = 1_048_576;
-
 /** The reason of a completed record whose stream had text and an end mark, and never a finish reason (vllm-mlx). */
 const noFinishReason = 'no_finish_reason';
 
@@ -98,8 +95,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   #engineTokens = 0;
   /** For as long as it has counted none. */
   readonly #texts = new TextCount();
-  /** From the chunk on that is to say the cost. */
-  readonly #held = new HeldFrames();
+  /** The latest chunk that is to say the cost: some engines count the prompt in one before the text. */
+  #held = new HeldFrames();
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
@@ -162,13 +159,6 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   protected override object(frame: Frame): string {
-    const out = this.#read(frame);
-    if (this.#held.isEmpty || out === '') return out;
-    this.#held.add(out);
-    return this.#held.chars > heldCharsMax ? this.fail('garbage') : '';
-  }
-
-  #read(frame: Frame): string {
     const mark = frame.text.indexOf(choicesMark, frame.start);
     if (mark === -1 || mark >= frame.end) return this.#oddFrame(frame);
     return this.#choices(frame, mark + choicesMark.length);
@@ -213,8 +203,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (!wantsCost) return this.#renamed(frame, []);
     const renaming = this.#renaming(frame);
     if (renaming === null) return this.fail('garbage');
+    const before = this.#held.write(null);
+    this.#held = new HeldFrames();
     this.#held.add(frame.text, renaming, { start, end });
-    return '';
+    return before;
   }
 
   #count(usage: EngineCount): void {

@@ -17,8 +17,8 @@ export type WholeAnswer =
   | { readonly ok: false };
 
 /**
- * Makes the answers to all parts one answer: the first one, with the vectors of all and with usage that is the sum of
- * theirs.
+ * Makes the answers to all parts one answer: the first one with usage, with the vectors of all and with usage that is the
+ * sum of theirs.
  * @param parts in their order
  */
 export function joinAnswers(
@@ -45,18 +45,18 @@ function dataAt(text: string): number | null {
   return data === undefined ? null : data.valueStart + 1;
 }
 
-/** What the first engine wrote, with the usage of all. */
+/** What the first engine wrote that has counted, with the usage of all; where none has, what the first one wrote. */
 function withSum(parts: readonly AnsweredPart[]): string {
-  const [first = ''] = parts.map(({ around }) => around);
-  const usages = parts.map(({ around }) => usageOf(around));
-  const [own = null] = usages;
-  if (own === null) return first;
-  const sum = usages.map((usage) => usage?.value).reduce(plus);
+  const usages = parts.flatMap(({ around }) => usageOf(around) ?? []);
+  const [first] = usages;
+  if (first === undefined) return parts[0]?.around ?? '';
+  const sum = usages.map(({ value }) => value).reduce(plus);
   const text = Buffer.from(JSON.stringify(sum), 'utf8').toString('latin1');
-  return spliceText(first, [{ start: own.start, end: own.end, text }]);
+  return spliceText(first.around, [{ start: first.start, end: first.end, text }]);
 }
 
 interface UsageText {
+  readonly around: string;
   readonly start: number;
   readonly end: number;
   readonly value: unknown;
@@ -68,7 +68,7 @@ function usageOf(around: string): UsageText | null {
   const member = scan.ok ? scan.members.find(({ key }) => key === 'usage') : undefined;
   if (member === undefined) return null;
   const { valueStart: start, valueEnd: end } = member;
-  return { start, end, value: JSON.parse(Buffer.from(around.slice(start, end), 'latin1').toString('utf8')) };
+  return { around, start, end, value: JSON.parse(Buffer.from(around.slice(start, end), 'latin1').toString('utf8')) };
 }
 
 /** Adds numbers, wherever they stand in both; what is in one alone, or no number, stays. */

@@ -288,6 +288,24 @@ describe('the meter of a stream', () => {
     expect(meterJson(fine, { rename: null })).toMatchObject({ ok: true, aborted: false });
   });
 
+  it('holds back a count alone, however early it comes, and says the cost in the last one', () => {
+    const meter = createStreamMeter({ ...silent, wantsUsage: true, wantsCost: true });
+    const count = (tokens: number): string =>
+      `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":${tokens}}}\n\n`;
+    const text = `data: {"choices":[{"index":0,"delta":{"content":"${'x'.repeat(800_000)}"}}]}\n\n`;
+    const end = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n';
+    expect([count(0), text, text, end, count(2)].map((frame) => meter.feed(frame))).toEqual([
+      '',
+      text,
+      text,
+      end,
+      count(0),
+    ]);
+    meter.feed('data: [DONE]\n\n');
+    expect(meter).toMatchObject({ done: true, failure: null });
+    expect(meter.lastFrames('0.5')).toBe(count(2).replace('2}', '2,"cost":0.5}'));
+  });
+
   it('puts the cost in the place of one that the engine has put there', () => {
     const meter = createStreamMeter({ ...silent, wantsUsage: true, wantsCost: true });
     meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');

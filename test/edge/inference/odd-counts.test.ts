@@ -125,6 +125,18 @@ it('counts embeddings in parts whose engine has no count', async () => {
   expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
 });
 
+it('shows the usage of those parts of many texts that have some, and one cost', async () => {
+  const input = Array.from({ length: 300 }, (_, index) => (index === 0 ? 'first' : `text ${index}`));
+  const answer = [list(undefined), list({ prompt_tokens: 150, total_tokens: 150 })];
+  const got = await bench.post('/v1/embeddings', { model: 'embed', input, usage: { include: true }, answer });
+  const body: Body = await got.json();
+  expect(body.data).toHaveLength(300);
+  const record = await bench.recordOf(got);
+  expect(record.input_tokens).toBeGreaterThan(300);
+  // Two parts of three.
+  expect(body.usage).toMatchObject({ prompt_tokens: 300, cost: Number(record.cost) });
+});
+
 it('takes the total for the prompt where an engine that makes no tokens counts no other', async () => {
   const { body, answer } = routes['/v1/rerank'] ?? { body: {}, answer: () => ({}) };
   const got = await bench.post('/v1/rerank', { ...body, answer: answer({ total_tokens: 21 }) });

@@ -3,7 +3,10 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 
-/** An engine that answers with what the request says in `answer`: an object, or the text of a stream. */
+/**
+ * An engine that answers with what the request says in `answer`: an object, the text of a stream, or a list of two
+ * objects, the first of them for the part of many texts that has the text "first".
+ */
 export interface ToldEngine {
   readonly url: string;
   /** Ends the answer to the request that had this name in `hold`, which is left open until then. */
@@ -11,8 +14,12 @@ export interface ToldEngine {
   close(): void;
 }
 
+interface ToldObject {
+  readonly data?: unknown;
+}
+
 interface Told {
-  readonly answer?: string | { readonly data?: unknown };
+  readonly answer?: string | ToldObject | readonly [ToldObject, ToldObject];
   readonly input?: unknown;
   readonly stream?: boolean;
   readonly hold?: string;
@@ -45,8 +52,10 @@ export async function startToldEngine(): Promise<ToldEngine> {
 
 function textOf(answer: Exclude<Told['answer'], undefined>, input: unknown): string {
   if (typeof answer === 'string') return answer;
-  const hasVectors = Array.isArray(input) && answer.data !== undefined;
-  return JSON.stringify(hasVectors ? { ...answer, data: vectors(input.length) } : answer);
+  const texts: readonly unknown[] = Array.isArray(input) ? input : [];
+  const one = 'length' in answer ? answer[texts.includes('first') ? 0 : 1] : answer;
+  const hasVectors = texts.length > 0 && one.data !== undefined;
+  return JSON.stringify(hasVectors ? { ...one, data: vectors(texts.length) } : one);
 }
 
 export const vectors = (count: number): object[] =>
