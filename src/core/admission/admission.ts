@@ -19,6 +19,7 @@ export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions }
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
 export {
   type CapRefusal,
+  bytesPerToken,
   estimatePromptTokens,
   estimateTokens,
   likelyTokens,

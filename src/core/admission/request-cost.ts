@@ -23,8 +23,8 @@ import {
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
-  /** Of these, what is not text: media that are written into it. */
-  readonly mediaBytes: number;
+  /** Of these, what is no text of a prompt, such as media that are written into it. */
+  readonly unreadBytes: number;
   /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
   readonly isBoundByBytes: boolean;
   /** The most tokens per prompt that the model was seen to add to the text: see `PromptOverheads`. */
@@ -77,7 +77,7 @@ function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, 
 
 /** Output tokens counted for a request that names no limit, until its real count is known. */
 const outputTokensGuess = 256;
-const bytesPerToken = 4;
+export const bytesPerToken = 4;
 
 /** The body's bytes over 4. */
 export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
@@ -85,10 +85,10 @@ export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes
 }
 
 /**
- * What is billed where no count came: the prompt's estimate without its media, and the most that the output may have.
+ * What is billed where no count came: the prompt's estimate without what is no text of it, and the most that the output may have.
  */
 export function likelyTokens(size: RequestSize): { readonly promptTokens: number; readonly outputTokensMax: number } {
-  const textBytes = Math.max(0, size.bodyBytes - size.mediaBytes);
+  const textBytes = Math.max(0, size.bodyBytes - size.unreadBytes);
   const promptTokens = Math.min(estimatePromptTokens({ bodyBytes: textBytes }), promptTokensMost(size));
   return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts };
 }

@@ -17,6 +17,7 @@ import { limitError } from './limit-error.ts';
 import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limits.ts';
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
+import { unreadBytes } from './unread-bytes.ts';
 
 /** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt of its route */
 function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overheadTokens: number): RequestSize {
@@ -24,7 +25,7 @@ function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overhea
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
-    mediaBytes: fields.media.bytes,
+    unreadBytes: isFree ? 0 : unreadBytes(endpoint, fields),
     isBoundByBytes: !fields.media.present && !fields.members.has('previous_response_id'),
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,

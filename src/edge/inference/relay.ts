@@ -12,6 +12,7 @@ import { releaseBody } from './fields.ts';
 import { priorityLine, waitForOther } from './route.ts';
 import type { Outcome } from './outcome.ts';
 import { SentRequest } from './sent-request.ts';
+import type { InputPart } from './split-input.ts';
 import type { PathParts } from './path-parts.ts';
 import { clientLeft } from './stop.ts';
 import { noteRetried } from './unbilled.ts';
@@ -147,9 +148,12 @@ const isOurs = ({ engine }: Model): boolean => engine.driver.type !== 'external'
 
 /** What is known beforehand of what is counted: of a part of a request by the bytes of its texts. */
 function countTermsOf({ endpoint, part }: Call, { size }: Grant): RelayJob['countTerms'] {
-  const own =
-    part === null ? size : { ...size, bodyBytes: part.input.end - part.input.start, contexts: part.input.count };
-  return { generates: endpoint.generates, ...likelyTokens(own) };
+  return { generates: endpoint.generates, ...likelyTokens(part === null ? size : sizeOfPart(size, part.input)) };
+}
+
+function sizeOfPart(size: Grant['size'], { start, end, count }: InputPart): Grant['size'] {
+  const bodyBytes = end - start;
+  return { ...size, bodyBytes, unreadBytes: (size.unreadBytes * bodyBytes) / size.bodyBytes, contexts: count };
 }
 
 /** An external engine may name another model than the one that it was asked for, such as a path or a date. */

@@ -33,6 +33,27 @@ export function usesTokenIds(fields: RequestFields, endpoint: Endpoint): boolean
   });
 }
 
+/** More would take long to count. */
+const countedBytesMax = 1_048_576;
+
+/**
+ * Token ids of the prompts, and the bytes that they take of the body; none where the prompts are text, or longer than
+ * 1 MiB.
+ */
+export function countIds({ members, text }: RequestFields, endpoint: Endpoint): { ids: number; bytes: number } {
+  const found = { ids: 0, bytes: 0 };
+  for (const key of inputKeys(endpoint)) {
+    const member = members.get(key);
+    if (member === undefined || member.valueEnd - member.valueStart > countedBytesMax) continue;
+    const json = valueText(text, member);
+    if (!/^\[\s*[[\d]/.test(json)) continue;
+    found.bytes += json.length;
+    found.ids += 1;
+    for (let at = json.indexOf(','); at !== -1; at = json.indexOf(',', at + 1)) found.ids += 1;
+  }
+  return found;
+}
+
 function inputKeys({ inputs }: Endpoint): readonly string[] {
   if (inputs.kind === 'pairs') return inputs.keys;
   return inputs.key === null ? [] : [inputs.key];

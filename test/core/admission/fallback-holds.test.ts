@@ -28,7 +28,7 @@ const demandFor = (requestId: string, model: string, perToken: bigint, follows: 
   model,
   size: {
     bodyBytes: 100,
-    mediaBytes: 0,
+    unreadBytes: 0,
     isBoundByBytes: true,
     overheadTokens: 0,
     contexts: 1,

@@ -115,6 +115,33 @@ describe.each(Object.entries(routes))(
   },
 );
 
+describe('a prompt without a count', () => {
+  const textAnswer = routes['/v1/completions']?.answer(undefined);
+
+  it.each([
+    ['one list', (ids: number[]) => ids, 1000],
+    ['two lists', (ids: number[]) => [ids, ids], 2000],
+  ])('of token ids in %s has a token for each', async (_, promptOf, tokens) => {
+    const prompt = promptOf(Array.from({ length: 1000 }, (__, index) => 100_000 + index));
+    const body = { model: 'open', prompt, max_tokens: 10, answer: textAnswer };
+    const got = await bench.post('/v1/completions', body);
+    expect(got.status, await got.text()).toBe(200);
+    const rest = JSON.stringify(body).length - JSON.stringify(prompt).length;
+    expect(await bench.recordOf(got)).toMatchObject({ input_tokens: tokens + Math.ceil(rest / 4) });
+  });
+
+  it('does not have the schema of its answer', async () => {
+    const names = Array.from({ length: 200 }, (_, index) => `property_number_${index}`);
+    const schema = { type: 'object', properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])) };
+    const format = { type: 'json_schema', json_schema: { name: 'a', schema } };
+    const body = { model: 'open', messages, max_tokens: 10, response_format: format, answer: chat(undefined) };
+    const got = await bench.chat(body);
+    expect(got.status, await got.text()).toBe(200);
+    const rest = JSON.stringify(body).length - JSON.stringify(format).length;
+    expect(await bench.recordOf(got)).toMatchObject({ input_tokens: Math.ceil(rest / 4) });
+  });
+});
+
 it('counts embeddings in parts whose engine has no count', async () => {
   const input = Array.from({ length: 300 }, (_, index) => `text ${index}`);
   const got = await bench.post('/v1/embeddings', { model: 'embed', input, answer: list(undefined) });
