@@ -7,7 +7,7 @@ import { ProcessTree } from './process-tree.ts';
  */
 const [pid = '', run = ''] = process.argv.slice(2);
 const tree = new ProcessTree(Number(pid), run);
-const lookEveryMs = 200;
+const lookEveryMs = 1000;
 
 let said = '';
 let isOver = false;
