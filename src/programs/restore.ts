@@ -1,7 +1,7 @@
 import type { ISql } from 'postgres';
 import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup.ts';
 import { listSpooled, moveSpooled, spoolFolderOf, spoolFoldersOf } from '#base/spool.ts';
-import { readNamespace } from '#core/gateways/gateways.ts';
+import { noteRestore, readNamespace } from '#core/gateways/gateways.ts';
 import { readKeyState } from '#core/secrets/secrets.ts';
 import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
@@ -41,6 +41,7 @@ export const restoreCommand: Command = {
         const moveSpool = await prepareSpool(database, content, spool);
         const beforeCommit = async (sql: ISql): Promise<void> => {
           await decidePending(sql, pending);
+          await noteRestore(sql, content.head.made_at);
           await moveSpool();
         };
         await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });

@@ -3,8 +3,10 @@ import { z } from 'zod';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import { organizationIdsSql, projectOwnersSql } from '#core/accounts/accounts.ts';
+import { type HistoryChange, readHistoryChanges } from '#core/gateways/gateways.ts';
 import { keyOwnersSql } from '#core/keys/keys.ts';
 import { type BooksFinding, type BooksProof, verifyBooks } from '#core/metering/metering.ts';
+import type { KnownHead } from '#core/wallet/wallet.ts';
 import { type Command, type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 
@@ -27,16 +29,53 @@ export const verifyBooksCommand: Command = {
     const organizationId = readOrganization(context);
     const known = readKnown(textFlag(context, 'expect'));
     const only = organizationId === null ? {} : { organizationId };
-    const proof = await withBooksDatabase({ whileRunning: true }, ({ db }) => verifyBooks(db, { ...only, known, ids }));
+    const read = { ...only, known: known.heads, ids };
+    const { proof, changes } = await withBooksDatabase({ whileRunning: true }, async ({ db }) => ({
+      proof: await verifyBooks(db, read),
+      changes: known.takenMs === null ? [] : await readHistoryChanges(db.sql, known.takenMs),
+    }));
     if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
       throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
     }
+    const proven = { ...proof, changes };
+    const verdict = verdictOf(proven);
     const isHeads = context.flags['heads'] === true;
-    context.out(isHeads ? headsText(proof) : context.json ? jsonText(proof) : proofText(proof));
-    if (isHeads && proof.findingsTotal > 0) context.err(`headgate: the books were altered\n${findingLines(proof)}`);
-    return proof.findingsTotal === 0 ? exitCodes.ok : exitCodes.failed;
+    context.out(isHeads ? headsText(proof) : context.json ? jsonText(proven) : proofText(proven));
+    if (isHeads && verdict !== 'holds') context.err(`headgate: ${headsProblems[verdict]}\n${findingLines(proof)}`);
+    return codes[verdict];
   },
 };
+
+/**
+ * `differs`: ledgers do not go on from the expected heads, nothing else is wrong, and PostgreSQL's history is noted to
+ * have changed after these heads were taken.
+ */
+type Verdict = 'holds' | 'differs' | 'altered';
+
+const codes: Readonly<Record<Verdict, number>> = { holds: exitCodes.ok, differs: 3, altered: exitCodes.failed };
+
+const headsProblems: Readonly<Record<Exclude<Verdict, 'holds'>, string>> = {
+  differs: "the ledgers differ from the expected heads, and PostgreSQL's history has changed since these were taken",
+  altered: 'the books were altered',
+};
+
+/** A proof, with the changes of PostgreSQL's history since the expected heads were taken. */
+interface Proven extends BooksProof {
+  readonly changes: readonly HistoryChange[];
+}
+
+function verdictOf({ findingsTotal, differingTotal, changes }: Proven): Verdict {
+  if (findingsTotal === 0) return 'holds';
+  return findingsTotal === differingTotal && changes.length > 0 ? 'differs' : 'altered';
+}
+
+/** The verdict on one organization, by its findings that are shown. */
+function verdictOn(proven: Proven, own: readonly BooksFinding[]): Verdict {
+  if (own.length === 0) return 'holds';
+  const areAllShown = proven.findings.length === proven.findingsTotal;
+  const isHeadOnly = own.every(({ kind }) => kind === 'ledger_differs') && proven.changes.length > 0;
+  return isHeadOnly && (areAllShown || verdictOf(proven) === 'differs') ? 'differs' : 'altered';
+}
 
 function readOrganization(context: CommandContext): string | null {
   const text = textFlag(context, 'organization');
@@ -48,6 +87,8 @@ function readOrganization(context: CommandContext): string | null {
 }
 
 const headsSchema = z.object({
+  /** Absent from files of earlier versions. */
+  taken_at: z.iso.datetime().optional(),
   heads: z.array(
     z.object({
       organization: z.string().transform((text, context) => {
@@ -61,8 +102,14 @@ const headsSchema = z.object({
   ),
 });
 
-function readKnown(path: string | null) {
-  if (path === null) return new Map<string, never>();
+interface Known {
+  readonly heads: ReadonlyMap<string, KnownHead>;
+  /** Null where the file does not say it. */
+  readonly takenMs: number | null;
+}
+
+function readKnown(path: string | null): Known {
+  if (path === null) return { heads: new Map(), takenMs: null };
   let content: unknown;
   try {
     content = JSON.parse(readFileSync(path, 'utf8'));
@@ -77,22 +124,25 @@ function readKnown(path: string | null) {
       `--expect ${path}: is not what "headgate verify-books --heads" prints (${z.prettifyError(parsed.error)})`,
     );
   }
-  return new Map(
-    parsed.data.heads.map(({ organization, entries, head }) => [
-      organization,
-      { entries, head: Buffer.from(head, 'hex') },
-    ]),
-  );
+  const { heads, taken_at: takenAt } = parsed.data;
+  return {
+    heads: new Map(
+      heads.map(({ organization, entries, head }) => [organization, { entries, head: Buffer.from(head, 'hex') }]),
+    ),
+    takenMs: takenAt === undefined ? null : Date.parse(takenAt),
+  };
 }
 
-function headsText({ ledgers }: BooksProof): string {
+function headsText({ ledgers, takenMs }: BooksProof): string {
   const heads = ledgers.map(({ organizationId, entries, head }) => ({
     organization: formatId('org', organizationId),
     entries,
     head: head.toString('hex'),
   }));
-  return `${JSON.stringify({ object: 'ledger_heads', heads }, null, 2)}\n`;
+  return `${JSON.stringify({ object: 'ledger_heads', taken_at: isoOf(takenMs), heads }, null, 2)}\n`;
 }
+
+const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
 
 const prefixes: Partial<Readonly<Record<BooksFinding['kind'], Parameters<typeof formatId>[0]>>> = {
   hour_differs: 'key',
@@ -112,14 +162,17 @@ const ofRequests: ReadonlySet<BooksFinding['kind']> = new Set([
 const shownId = ({ kind, id }: BooksFinding): string | null =>
   id === null || ofRequests.has(kind) ? id : formatId(prefixes[kind] ?? 'le', id);
 
-function jsonText(proof: BooksProof): string {
+function jsonText(proof: Proven): string {
+  const findings = findingsByOrganization(proof);
   const body = {
     object: 'books_proof',
     holds: proof.findingsTotal === 0,
+    verdict: verdictOf(proof),
     entries: proof.entries,
     entries_before_retention: proof.entriesBeforeRetention,
     organizations: proof.ledgers.map(({ organizationId, entries, balancePicoUsd, head }) => ({
       id: formatId('org', organizationId),
+      verdict: verdictOn(proof, findings.get(organizationId) ?? []),
       entries,
       balance: formatUsd(balancePicoUsd),
       head: head.toString('hex'),
@@ -131,6 +184,11 @@ function jsonText(proof: BooksProof): string {
       problem: finding.problem,
     })),
     findings_total: proof.findingsTotal,
+    history_changes: proof.changes.map(({ change, knownMs, noticedMs }) => ({
+      change,
+      known_at: isoOf(knownMs),
+      noticed_at: isoOf(noticedMs),
+    })),
   };
   return `${JSON.stringify(body, null, 2)}\n`;
 }
@@ -160,13 +218,30 @@ function findingLines({ findings }: Pick<BooksProof, 'findings'>): string {
     .join('');
 }
 
-function proofText(proof: BooksProof): string {
-  const findings = Map.groupBy(proof.findings, ({ organizationId }) => organizationId);
+const findingsByOrganization = ({ findings }: BooksProof): Map<string, BooksFinding[]> =>
+  Map.groupBy(findings, ({ organizationId }) => organizationId);
+
+const verdictWords: Readonly<Record<Verdict, string>> = { holds: 'holds', differs: 'DIFFERS', altered: 'ALTERED' };
+
+/** Empty unless the changes are a reason for the verdict. */
+function changesText(proof: Proven): string {
+  if (verdictOf(proof) === 'holds') return '';
+  return proof.changes
+    .map(
+      ({ change, knownMs, noticedMs }) =>
+        `PostgreSQL's history changed since the expected heads were taken: ${change}, noted ${isoOf(noticedMs)}; ` +
+        `what was committed after ${isoOf(knownMs)} may be lost\n`,
+    )
+    .join('');
+}
+
+function proofText(proof: Proven): string {
+  const findings = findingsByOrganization(proof);
   const named = new Set(proof.ledgers.map(({ organizationId }) => organizationId));
   const lines = proof.ledgers.map(({ organizationId, entries, balancePicoUsd }) => {
     const own = findings.get(organizationId) ?? [];
     const sums = `${entries} entries, balance ${formatUsd(balancePicoUsd)} USD`;
-    const verdict = own.length === 0 ? 'holds' : 'ALTERED';
+    const verdict = verdictWords[verdictOn(proof, own)];
     return `${formatId('org', organizationId)}  ${verdict}  ${sums}\n${findingLines({ findings: own })}`;
   });
   // Requests of an organization that has no wallet.
@@ -179,7 +254,12 @@ function proofText(proof: BooksProof): string {
       ? ''
       : `, of ${proof.entriesBeforeRetention} only the sums: their requests are no longer kept`;
   const shown = proof.findingsTotal > proof.findings.length ? `, the first ${proof.findings.length} are shown` : '';
-  const result = proof.findingsTotal === 0 ? 'all hold' : `${proof.findingsTotal} findings${shown}`;
+  const results: Readonly<Record<Verdict, string>> = {
+    holds: 'all hold',
+    differs: `${proof.differingTotal} differ from the expected heads${shown}, and nothing else was found`,
+    altered: `${proof.findingsTotal} findings${shown}`,
+  };
+  const result = results[verdictOf(proof)];
   const summary = `${proof.organizations} organizations, ${proof.entries} entries${before}: ${result}\n`;
-  return [...lines, ...strangers, summary].join('');
+  return [...lines, ...strangers, changesText(proof), summary].join('');
 }

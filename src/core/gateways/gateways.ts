@@ -18,6 +18,7 @@ export { type Agreement, compareMs, createAgreement, differenceText, type Standi
 export type { Message } from './bus.ts';
 export type { DatabaseChange } from './database-watch.ts';
 export type { GatewayRun } from './gateway-runs.ts';
+export { type HistoryChange, noteRestore, readHistoryChanges } from './history-changes.ts';
 export { readGatewayDirId } from './place.ts';
 export {
   type Difference,

@@ -51,10 +51,11 @@ export const gatewayRuns = pgTable(
 /** What gateways have noticed of the history of the database, for whoever proves the books later. */
 export const databaseChanges = pgTable('database_changes', {
   id: bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+  /** All zeros where no gateway has noticed it. */
   gatewayId: uuid('gateway_id').notNull(),
-  /** Another server answers, or heartbeats are gone that PostgreSQL had taken. */
-  change: text('change', { enum: ['server', 'rewound'] }).notNull(),
-  /** The last heartbeat before: what was committed after it may be gone. */
+  /** Another server answers, heartbeats are gone that PostgreSQL had taken, or a backup was restored. */
+  change: text('change', { enum: ['server', 'rewound', 'restored'] }).notNull(),
+  /** The last heartbeat before, or the moment of the backup: what was committed after it may be gone. */
   knownAt: moment('known_at').notNull(),
   noticedAt: moment('noticed_at').notNull(),
 });

@@ -58,6 +58,10 @@ export interface BooksProof {
   /** The first that were found, at most `findingsMax`. */
   readonly findings: readonly BooksFinding[];
   readonly findingsTotal: number;
+  /** How many of them are `ledger_differs`. */
+  readonly differingTotal: number;
+  /** When the snapshot was taken, by the database's clock, in milliseconds since the Unix epoch. */
+  readonly takenMs: number;
 }
 
 /** What an organization's ledger comes to. */
@@ -92,6 +96,7 @@ export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): P
     await tx.unsafe("set local statement_timeout = 0; set local work_mem = '64MB'; set local jit = off");
     await holdPartitions(tx);
     const check = new BooksCheck(tx, options);
+    await check.begin();
     await check.ledgers();
     await check.entries();
     await check.sums();
@@ -122,6 +127,8 @@ class BooksCheck {
   readonly #ledgers: ProvenLedger[] = [];
   readonly #findings: BooksFinding[] = [];
   #found = 0;
+  #differing = 0;
+  #takenMs = 0;
   #organizations = 0;
   #entries = 0;
   #before = 0;
@@ -141,11 +148,19 @@ class BooksCheck {
       ledgers: this.#ledgers,
       findings: this.#findings,
       findingsTotal: this.#found,
+      differingTotal: this.#differing,
+      takenMs: this.#takenMs,
     };
+  }
+
+  async begin(): Promise<void> {
+    const [row] = await this.#sql<{ ms: number }[]>`select (extract(epoch from now()) * 1000)::float8 as ms`;
+    this.#takenMs = row?.ms ?? 0;
   }
 
   #find(kind: BooksFinding['kind'], { organization_id, id, problem }: FoundRow): void {
     this.#found += 1;
+    if (kind === 'ledger_differs') this.#differing += 1;
     if (this.#findings.length >= this.#findingsMax) return;
     this.#findings.push({ kind, organizationId: organization_id, id, problem });
   }

@@ -1,0 +1,114 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, describe, expect, inject, it } from 'vitest';
+import { formatId, parseId } from '#base/id.ts';
+import { bookingOf, useWallet } from '../core/wallet/test-wallet.ts';
+import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
+import { databaseUrl, withServer } from '../support/database.ts';
+
+describe('headgate verify-books --expect', () => {
+  const bench = useWallet();
+  const folder = useFolders();
+  const cleanups: (() => Promise<unknown>)[] = [];
+  afterAll(async () => {
+    for (const cleanup of cleanups) await cleanup();
+  });
+
+  const run = (words: readonly string[], url = bench.url): Promise<CliResult> =>
+    runCli(words, { env: { DATABASE_URL: url } });
+
+  async function emptyDatabase(): Promise<string> {
+    const { url } = inject('testServer');
+    const name = `headgate_test_${randomBytes(8).toString('hex')}`;
+    await withServer(url, (sql) => sql`create database ${sql(name)} template template0`);
+    cleanups.push(() => withServer(url, (sql) => sql`drop database if exists ${sql(name)} with (force)`));
+    return databaseUrl(url, name);
+  }
+
+  /** An organization with two credits, of which the second is lost after its heads were kept in a file. */
+  async function loseLast(): Promise<{ id: string; expecting: string; verify: (path?: string) => Promise<CliResult> }> {
+    const organizationId = await bench.openWallet(5n);
+    await bench.wallet.credit(bookingOf(organizationId, 7n, 'lost'));
+    const expecting = join(folder(), 'heads.json');
+    writeFileSync(expecting, (await run(['verify-books', '--heads'])).stdout);
+    const where = `organization_id = '${organizationId}'`;
+    await tamper(`delete from ledger_entries where ${where} and number = 2;
+      update wallets w set balance = e.balance_after, entries = 1, head = e.head
+        from ledger_entries e where e.${where} and w.${where}`);
+    const id = formatId('org', organizationId);
+    const verify = (path = expecting) => run(['verify-books', '--organization', id, '--expect', path]);
+    return { id, expecting, verify };
+  }
+
+  async function tamper(statements: string): Promise<void> {
+    await bench.db.sql.begin(async (tx) => {
+      await tx.unsafe('set local session_replication_role = replica');
+      await tx.unsafe(statements);
+    });
+  }
+
+  const noteChange = (at: string) =>
+    bench.db.sql.unsafe(`insert into database_changes (gateway_id, change, known_at, noticed_at)
+      values (gen_random_uuid(), 'rewound', ${at} - interval '2 s', ${at})`);
+
+  it('ends with 1 when heads were lost and no change of the history is noted since', async () => {
+    await noteChange(`now() - interval '1 hour'`);
+    const { id, verify } = await loseLast();
+    const result = await verify();
+    expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
+  });
+
+  it('ends with 3 and says DIFFERS when the history is noted to have changed after the heads were taken', async () => {
+    const { id, expecting, verify } = await loseLast();
+    await noteChange('now()');
+    const result = await verify();
+    expect(result.code).toBe(3);
+    expect(result.stdout).toContain(`${id}  DIFFERS  1 entries`);
+    expect(result.stdout).toContain('the ledger does not go on from what was expected (cut_off)');
+    expect(result.stdout).toMatch(
+      /PostgreSQL's history changed since the expected heads were taken: rewound, noted 20/,
+    );
+    expect(result.stdout).toContain('1 differ from the expected heads, and nothing else was found');
+    const json = await run(['verify-books', '--organization', id, '--expect', expecting, '--json']);
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      holds: false,
+      verdict: 'differs',
+      organizations: [{ id, verdict: 'differs' }],
+      history_changes: expect.arrayContaining([expect.objectContaining({ change: 'rewound' })]),
+    });
+    const heads = await run(['verify-books', '--organization', id, '--expect', expecting, '--heads']);
+    expect(heads).toMatchObject({ code: 3, stderr: expect.stringContaining('differ from the expected heads') });
+  });
+
+  it('ends with 1 when something else is wrong beside', async () => {
+    const { id, verify } = await loseLast();
+    await noteChange('now()');
+    await tamper(`update wallets set balance = balance + 1 where organization_id = '${parseId('org', id)}'`);
+    expect(await verify()).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
+  });
+
+  it('ends with 1 for heads that do not say when they were taken', async () => {
+    const { expecting, verify } = await loseLast();
+    await noteChange('now()');
+    const { taken_at: _takenAt, ...older } = JSON.parse(readFileSync(expecting, 'utf8')) as Record<string, unknown>;
+    const path = join(folder(), 'older.json');
+    writeFileSync(path, JSON.stringify(older));
+    expect(await verify(path)).toMatchObject({ code: 1 });
+  });
+
+  it('ends with 3 after the restore of a backup from before the heads were taken', async () => {
+    const file = join(folder(), 'backup');
+    const organizationId = await bench.openWallet(5n);
+    expect(await run(['backup', file])).toMatchObject({ code: 0 });
+    await bench.wallet.credit(bookingOf(organizationId, 7n, 'lost'));
+    const heads = join(folder(), 'heads.json');
+    const id = formatId('org', organizationId);
+    writeFileSync(heads, (await run(['verify-books', '--heads', '--organization', id])).stdout);
+    const target = await emptyDatabase();
+    expect(await run(['restore', file], target)).toMatchObject({ code: 0 });
+    const result = await run(['verify-books', '--organization', id, '--expect', heads], target);
+    expect(result).toMatchObject({ code: 3, stdout: expect.stringContaining(`${id}  DIFFERS`) });
+    expect(result.stdout).toContain('restored, noted');
+  });
+});
