@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 
 /** A statement that is answered later than this was sent on a connection that is lost, or waits for what is not ours. */
-const answerMsMax = 8000;
+const answerMsMax = 20_000;
 
 /** The time that an answer has; it runs from the beginning. */
 export interface AnswerTime {
