@@ -61,9 +61,9 @@ describe('a stand-in', () => {
     const acquire = (): Promise<string> =>
       vi.waitFor(
         async () => {
-          const { replica, release } = await mustAcquire(fleet, chat.id);
-          release();
-          return replica.id;
+          const lease = await mustAcquire(fleet, chat.id);
+          lease.release();
+          return lease.replica.id;
         },
         { timeout: 300_000 },
       );
