@@ -182,8 +182,7 @@ export function costBounds({
   const request = { promptTokensMax: BigInt(promptTokensHeld(size, 0)), choices, price };
   const promptTokensWanted = BigInt(promptTokensHeld(size, size.overheadTokens));
   const outputTokensHeld = cappedTo ?? outputTokens;
-  const outputTokensLeast =
-    isWhole && size.isLimitKept && size.outputTokensAsked !== null ? outputTokensHeld : Math.min(1, outputTokensHeld);
+  const outputTokensLeast = Math.min(isWhole ? (size.outputTokensAsked ?? 1) : 1, outputTokensHeld);
   const limits = { outputTokens: outputTokensHeld, outputTokensLeast, cappedTo };
   return { ok: true, request, promptTokensWanted, ...limits, extends: follows, ceiling };
 }

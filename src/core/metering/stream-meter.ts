@@ -144,7 +144,9 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const counts = this.#running.map((json, index) =>
       largest(parseUsage(this.#firstRunning[index] ?? json), parseUsage(json)),
     );
-    const running = this.#last === null ? sumRunning(counts, this.#options.choices) : counts.reduce(largest, null);
+    // A last count tells whether an engine counts each choice or all of them on its chunks; one of nothing does not.
+    const isSumKnown = (this.#last?.outputTokens ?? 0) > 0;
+    const running = isSumKnown ? counts.reduce(largest, null) : sumRunning(counts, this.#options.choices);
     return { last: this.#last, running, text: this.#texts.made };
   }
 

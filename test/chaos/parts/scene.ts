@@ -56,6 +56,8 @@ export interface SceneOptions {
   readonly databaseHost?: string;
   /** Not started yet. */
   readonly asleep?: boolean;
+  /** All gateways have one data folder, as the copies of a container with one volume do. */
+  readonly sharesFolder?: boolean;
 }
 
 export interface SceneParts {
@@ -231,7 +233,8 @@ async function openGateways(place: Place, options: SceneOptions, opened: Opened)
   const gateways: ChaosGateway[] = [];
   for (let index = 0; index < (options.gateways ?? 1); index += 1) {
     const name = `gateway-${index}`;
-    const gatewayDir = makeDir(dir, name);
+    const first = gateways[0];
+    const gatewayDir = options.sharesFolder === true && first !== undefined ? first.home.dir : makeDir(dir, name);
     if (disks !== undefined) tidy.add(mountSmallDisk(gatewayDir, disks.gateways));
     const gateway = createGateway({ ...common, dir: gatewayDir, index });
     tidy.add(() => gateway.close());

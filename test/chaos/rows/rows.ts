@@ -14,6 +14,7 @@ import { postgresSlowRows } from './postgres-slow.ts';
 import { postgresTroubleRows } from './postgres-trouble.ts';
 import { redisAwayRows } from './redis-away.ts';
 import { redisForgetsRows } from './redis-forgets.ts';
+import { sharedFolderRows } from './shared-folder.ts';
 
 /** The table of faults, in its order. */
 export const rows: readonly Row[] = [
@@ -28,6 +29,7 @@ export const rows: readonly Row[] = [
   ...creationRows,
   ...idempotencyRows,
   ...gatewayRows,
+  ...sharedFolderRows,
   ...engineRows,
   ...diskRows,
   ...clockRows,

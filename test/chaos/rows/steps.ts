@@ -40,7 +40,7 @@ export interface Load {
   readonly keys: readonly InferenceKey[];
 }
 
-export interface LoadOptions extends Partial<Omit<WorkloadOptions, 'keys' | 'where' | 'seed'>> {
+export interface LoadOptions extends Partial<Omit<WorkloadOptions, 'keys' | 'seed'>> {
   readonly organizations?: number;
   readonly keysEach?: number;
 }

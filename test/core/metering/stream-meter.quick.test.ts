@@ -247,6 +247,22 @@ describe('the meter of a stream', () => {
     expect(knownUsage(meter)).toMatchObject({ source: 'last_seen', usage: { inputTokens: 3, outputTokens: 4 } });
   });
 
+  it.each([
+    ['none', null, 8],
+    ['zeros', { prompt_tokens: 0, completion_tokens: 0 }, 8],
+    ['one without the output', { prompt_tokens: 3 }, 8],
+    ['the largest choice', { prompt_tokens: 3, completion_tokens: 4 }, 4],
+    ['fewer than one choice', { prompt_tokens: 3, completion_tokens: 2 }, 4],
+  ])('counts two choices of four tokens whose last count is %s', (_name, usage, outputTokens) => {
+    const meter = createStreamMeter({ ...silent, choices: 2 });
+    for (const index of [0, 1]) {
+      const chunk = { choices: [{ index, delta: { content: 'x' }, finish_reason: 'stop' }] };
+      meter.feed(`data: ${JSON.stringify({ ...chunk, usage: { prompt_tokens: 3, completion_tokens: 4 } })}\n\n`);
+    }
+    if (usage !== null) meter.feed(`data: ${JSON.stringify({ choices: [], usage })}\n\n`);
+    expect(knownUsage(meter)).toMatchObject({ usage: { inputTokens: 3, outputTokens } });
+  });
+
   it.each([9e15, 1e20, 1_000_000_001, '9'.repeat(400)])('takes a count of %s for none', (tokens) => {
     const usage = `{"prompt_tokens":3,"completion_tokens":${tokens}}`;
     const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":${usage}}\n\n`;
