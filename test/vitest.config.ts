@@ -13,10 +13,10 @@ const plan = planSuites(process.env, suiteHasTests);
 
 const cores = availableParallelism();
 /**
- * Most files wait most of their time: for an engine to start, for a lease to end. Three for each core keep a small
- * machine busy; a large one has its cores for the rest.
+ * Most files wait most of their time: for an engine to start, for a lease to end. Two for each core keep a small machine
+ * busy, and leave a slow one enough for the engines that files start; a large one has its cores for the rest.
  */
-const filesAtOnce = Math.max(cores, Math.min(3 * cores, 12));
+const filesAtOnce = Math.max(cores, Math.min(2 * cores, 12));
 
 /** Starts PostgreSQL once for all projects that name it. */
 const globalSetup = ['test/support/global-setup.ts'];
@@ -55,6 +55,8 @@ export default defineConfig({
   test: {
     tags,
     reporters: ['default', createReporter(plan)],
+    // As long as gateways, engines and browsers of a file take to end on a slow machine.
+    teardownTimeout: 120_000,
     sequence: { sequencer: WaitingFirst },
     projects: [
       project('quick', { include: quickTests, maxWorkers: cores }),

@@ -107,7 +107,7 @@ const closing = (columns: number): string =>
     'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over ' +
       'that. Without either it is http://127.0.0.1:8080. What is on the machine itself works on the database of ' +
       'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use, ' +
-      '130 ended by Ctrl-C.',
+      '3 where the history of PostgreSQL went back (verify-books), 130 ended by Ctrl-C.',
     0,
     columns,
   );
