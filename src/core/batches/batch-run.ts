@@ -37,6 +37,8 @@ const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
 const limitCode = 'rate_limit_exceeded';
+/** So many lines in a row that there is no money for stand for all of them. */
+const unpaidMax = 4;
 /** Limits of a key are changed while a batch of it runs. */
 const keyLookMs = 5000;
 /** A request that fails so often, and not for what anybody waits for, has failed. */
@@ -58,6 +60,9 @@ export class BatchRun {
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
+  /** Lines that there was no money for since one was answered, and what the last of them was told. */
+  #unpaid = 0;
+  #unpaidVerdict = { afterMs: 0, code: '' };
   /** Whether nobody has looked yet if there is room again: what is answered to find out would be taken from others. */
   #mustLook: boolean;
   #keyEnded = false;
@@ -182,7 +187,7 @@ export class BatchRun {
     if (this.#mustLook && !(await this.#findsRoom())) return;
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
-      if (line === null) return;
+      if (line === null) return this.#waitForMoney();
       if (!this.#mayGoOn || !room.takeBytes(this, line.bodyBytes)) {
         this.#queue.again(line);
         return;
@@ -197,6 +202,12 @@ export class BatchRun {
           this.#wake();
         });
     }
+  }
+
+  /** Where no line is left but those that there was no money for. */
+  #waitForMoney(): void {
+    const { afterMs, code } = this.#unpaidVerdict;
+    if (this.#queue.isUnpaid && this.#running.size === 0) this.#pause(this.#parts.clock.now() + afterMs, code);
   }
 
   /** Limits of a day are half spent for long: a batch that waits for them looks without asking anything. */
@@ -253,6 +264,7 @@ export class BatchRun {
     if (roomMs !== null) this.#pause(roomMs, limitCode);
     switch (verdict.kind) {
       case 'completed':
+        this.#unpaid = 0;
         this.#window = Math.min(this.#windowMax, this.#window + 1);
         return this.#note(line, 'completed', answer);
       case 'failed':
@@ -261,9 +273,16 @@ export class BatchRun {
         const tries = line.tries + (verdict.counts ? 1 : 0);
         if (tries >= triesMax) return this.#note(line, 'failed', answer);
         const waitMs = verdict.counts ? Math.min(triesMsMax, 500 * 2 ** tries) : 0;
-        this.#queue.again({ ...line, tries, notBeforeMs: nowMs + Math.max(verdict.afterMs, waitMs) });
+        this.#queue.again({ ...line, tries, notBeforeMs: nowMs + Math.max(verdict.afterMs, waitMs), isUnpaid: false });
         return;
       }
+      case 'money':
+        this.#window = Math.max(1, Math.floor(this.#window / 2));
+        this.#unpaid += 1;
+        this.#unpaidVerdict = verdict;
+        this.#queue.again({ ...line, notBeforeMs: nowMs + verdict.afterMs, isUnpaid: true });
+        if (this.#unpaid >= unpaidMax) this.#pause(nowMs + verdict.afterMs, verdict.code);
+        return;
       case 'wait':
         this.#window = Math.max(1, Math.floor(this.#window / 2));
         this.#pause(nowMs + verdict.afterMs, verdict.code);

@@ -6,6 +6,8 @@ export type Verdict =
   | { readonly kind: 'failed' }
   /** The line is asked again, alone; `counts` where it may be the line's own fault. */
   | { readonly kind: 'again'; readonly afterMs: number; readonly counts: boolean }
+  /** There is too little money for the line: another one may need less, or be another user's. */
+  | { readonly kind: 'money'; readonly afterMs: number; readonly code: string }
   /** Nothing of the batch can run now. */
   | { readonly kind: 'wait'; readonly afterMs: number; readonly code: string }
   | { readonly kind: 'key' }
@@ -28,6 +30,7 @@ export function judge({ status, headers, body }: LineAnswer): Verdict {
   if (isOfModel(error)) return { kind: 'model' };
   if (isOfProject(error)) return { kind: 'wait', afterMs: suspendedMs, code: 'project_archived' };
   const code = error.code ?? 'upstream_error';
+  if (status === 402) return { kind: 'money', afterMs: fundsMs, code };
   const waitMs = waitOf(status, code, retryMs);
   if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
   // The same request runs at a gateway that is gone, or is about to be.
@@ -38,7 +41,6 @@ export function judge({ status, headers, body }: LineAnswer): Verdict {
 
 /** Null for what nobody waits for. */
 function waitOf(status: number, code: string, retryMs: number | null): number | null {
-  if (status === 402) return fundsMs;
   if (code === 'organization_suspended') return suspendedMs;
   if (status === 429) return retryMs ?? fundsMs;
   return status === 503 ? retryMs : null;

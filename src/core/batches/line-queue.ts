@@ -11,6 +11,8 @@ export interface PendingLine {
   readonly tries: number;
   /** It is not asked before: milliseconds since the Unix epoch. */
   readonly notBeforeMs: number;
+  /** There was no money for it when it was asked last. */
+  readonly isUnpaid: boolean;
 }
 
 /** The requests of a batch that are not answered, in the order of its file; those that are asked again come first. */
@@ -21,6 +23,8 @@ export interface LineQueue {
   again(line: PendingLine): void;
   /** Whether all were given, and none came back. */
   readonly isEmpty: boolean;
+  /** Whether no others are left than those that there was no money for. */
+  readonly isUnpaid: boolean;
   /** Whether no request of the batch is without an answer, as the database has it: what is not is dropped for good. */
   isAllAnswered(): Promise<boolean>;
 }
@@ -42,7 +46,7 @@ export function createLineQueue(db: Db, batchId: string): LineQueue {
       .limit(limit);
   const readMore = async (): Promise<void> => {
     const rows = await pendingAfter(after, readAtOnce);
-    read = rows.map((row) => ({ ...row, tries: 0, notBeforeMs: 0 }));
+    read = rows.map((row) => ({ ...row, tries: 0, notBeforeMs: 0, isUnpaid: false }));
     after = rows.at(-1)?.number ?? after;
     isRead = rows.length < readAtOnce;
   };
@@ -56,6 +60,9 @@ export function createLineQueue(db: Db, batchId: string): LineQueue {
     again: (line) => void again.push(line),
     get isEmpty() {
       return isRead && read.length === 0 && again.length === 0;
+    },
+    get isUnpaid() {
+      return isRead && read.length === 0 && again.length > 0 && again.every((line) => line.isUnpaid);
     },
     isAllAnswered: async () => (await pendingAfter(-1, 1)).length === 0,
   };
