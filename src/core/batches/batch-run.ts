@@ -37,7 +37,7 @@ const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
 const limitCode = 'rate_limit_exceeded';
-/** So many lines in a row that there is no money for stand for all of them. */
+/** The batch waits after this many lines in a row were refused for lack of money. */
 const unpaidMax = 4;
 /** Limits of a key are changed while a batch of it runs. */
 const keyLookMs = 5000;
@@ -60,7 +60,7 @@ export class BatchRun {
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
-  /** Lines that there was no money for since one was answered, and what the last of them was told. */
+  /** Lines refused for lack of money since the last answer, and the verdict on the latest of them. */
   #unpaid = 0;
   #unpaidVerdict = { afterMs: 0, code: '' };
   /** Whether nobody has looked yet if there is room again: what is answered to find out would be taken from others. */
@@ -204,7 +204,7 @@ export class BatchRun {
     }
   }
 
-  /** Where no line is left but those that there was no money for. */
+  /** Pauses the batch when only lines that were refused for lack of money are left. */
   #waitForMoney(): void {
     const { afterMs, code } = this.#unpaidVerdict;
     if (this.#queue.isUnpaid && this.#running.size === 0) this.#pause(this.#parts.clock.now() + afterMs, code);

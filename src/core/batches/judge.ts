@@ -6,7 +6,7 @@ export type Verdict =
   | { readonly kind: 'failed' }
   /** The line is asked again, alone; `counts` where it may be the line's own fault. */
   | { readonly kind: 'again'; readonly afterMs: number; readonly counts: boolean }
-  /** There is too little money for the line: another one may need less, or be another user's. */
+  /** Money is too short for this line; another line may need less, or belong to another user. */
   | { readonly kind: 'money'; readonly afterMs: number; readonly code: string }
   /** Nothing of the batch can run now. */
   | { readonly kind: 'wait'; readonly afterMs: number; readonly code: string }

@@ -11,7 +11,7 @@ export interface PendingLine {
   readonly tries: number;
   /** It is not asked before: milliseconds since the Unix epoch. */
   readonly notBeforeMs: number;
-  /** There was no money for it when it was asked last. */
+  /** It was refused for lack of money when it was last asked. */
   readonly isUnpaid: boolean;
 }
 
@@ -23,7 +23,7 @@ export interface LineQueue {
   again(line: PendingLine): void;
   /** Whether all were given, and none came back. */
   readonly isEmpty: boolean;
-  /** Whether no others are left than those that there was no money for. */
+  /** True when only lines that were refused for lack of money are left. */
   readonly isUnpaid: boolean;
   /** Whether no request of the batch is without an answer, as the database has it: what is not is dropped for good. */
   isAllAnswered(): Promise<boolean>;
