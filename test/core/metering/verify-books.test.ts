@@ -51,8 +51,10 @@ describe('the proof of all books', () => {
       entries: 12,
       entriesBeforeRetention: 0,
       ledgers: expect.any(Array),
+      takenMs: expect.any(Number),
       findings: [],
       findingsTotal: 0,
+      differingTotal: 0,
     });
   });
 

@@ -161,17 +161,18 @@ describe('what breaks inside', () => {
   it('answers 500 with nothing of it, and logs it under the id of the request', async () => {
     const { db } = api();
     const { key } = await api().organization();
-    await db.sql`alter table ledger_entries rename column note to gone`;
+    await db.sql`alter table api_keys add constraint broken_on_purpose check (false) not valid`;
     try {
-      const answer = await ask('/v1/wallet/ledger', { key });
+      const answer = await ask('/v1/keys', { key, body: { name: 'app' } });
       expect(answer.status).toBe(500);
       expect(answer.body.error).toMatchObject({ message: 'Something went wrong on our side.' });
-      expect(JSON.stringify(answer.body)).not.toContain('note');
+      expect(JSON.stringify(answer.body)).not.toMatch(/broken_on_purpose|api_keys/);
       const id = answer.headers.get('x-request-id') ?? 'none';
-      expect(api().logLines.filter((line) => line.includes(id) && line.includes('note'))).toHaveLength(1);
+      const isOfIt = (line: string): boolean => line.includes(id) && line.includes('broken_on_purpose');
+      expect(api().logLines.filter(isOfIt)).toHaveLength(1);
     } finally {
-      await db.sql`alter table ledger_entries rename column gone to note`;
+      await db.sql`alter table api_keys drop constraint broken_on_purpose`;
     }
-    expect((await ask('/v1/wallet/ledger', { key })).status).toBe(200);
+    expect((await ask('/v1/keys', { key, body: { name: 'app' } })).status).toBe(201);
   });
 });

@@ -27,12 +27,12 @@ describe('organizations', () => {
         (select count(*) from projects) as projects, (select count(*) from audit_log) as audit`
       )[0];
     const before = await count();
-    await api().db.sql`alter table api_keys rename column last4 to gone`;
+    await api().db.sql`alter table api_keys add constraint broken_on_purpose check (false) not valid`;
     try {
       const answer = await ask('/v1/organizations', { body: { name: 'Half' } });
       expect(answer.status).toBe(500);
     } finally {
-      await api().db.sql`alter table api_keys rename column gone to last4`;
+      await api().db.sql`alter table api_keys drop constraint broken_on_purpose`;
     }
     expect(await count()).toEqual(before);
   });

@@ -39,7 +39,8 @@ export function useTerminals(): () => Terminals {
       const tmux = (...args: string[]) => run('tmux', ['-S', join(folder, 'socket'), '-f', '/dev/null', ...args]);
       undo.push(async () => {
         await tmux('kill-server').catch(() => null);
-        rmSync(folder, { recursive: true, force: true });
+        // A program that was just ended may still write to its home.
+        rmSync(folder, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 });
       });
       symlinkSync(join(repository, 'src/programs/headgate.js'), join(folder, 'headgate'));
       symlinkSync(process.execPath, join(folder, 'node'));
