@@ -7,59 +7,50 @@ import { readNamespace } from '#core/gateways/gateways.ts';
 import { countActiveRuns } from '#core/runs/runs.ts';
 import { type KeyState, readKeyState, storeCopies } from '#core/secrets/secrets.ts';
 import { sessionTables } from '#core/sessions/sessions.ts';
-import { type Command, exitCodes, FailedError } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes, FailedError } from '#edge/cli/cli.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 
 /** Who is signed in, and links that are open: a copy would bring back what has ended since. */
 export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
 
 /** `headgate backup`: all that must not be lost, in a file, while gateways go on. */
-export const backupCommand: Command = {
-  name: 'backup',
-  usage: 'FILE',
-  summary:
-    'Write all that the database holds, but who is signed in and links that are open, to a new file: as it is at one ' +
-    'moment, also while gateways run; the database ' +
-    'of DATABASE_URL, or the built-in one of HEADGATE_DATA_DIR.',
-  words: { min: 1, max: 1 },
-  options: {},
-  run: (context) =>
-    failing(async () => {
-      const path = context.words[0] ?? '';
-      await withBooksDatabase({ whileRunning: true }, async (database) => {
-        const { db, dataDir } = database;
-        const key = await carryKey(database);
-        const origin = await readNamespace(db);
-        const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
-        await recordBackup(db.sql, basename(path), made.madeAt);
-        const spooled = (await Promise.all(spoolFoldersOf(dataDir, origin).map(listSpooled))).flat();
-        const running = await countActiveRuns(db);
-        if (context.json) {
-          const { bytes, rows, tables } = made;
-          const body = {
-            object: 'backup',
-            file: path,
-            bytes,
-            rows,
-            tables,
-            spooled_files: spooled.length,
-            running_runs: running,
-            platform_key: key === null ? null : { id: key.id, in_backup: key.isCarried },
-          };
-          context.out(`${JSON.stringify(body, null, 2)}\n`);
-          return;
-        }
-        context.out(
-          `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
-            `headgate restore --check ${path}\n`,
-        );
-        if (key !== null) (key.isCarried ? context.out : context.err)(keyNote(key, database));
-        if (spooled.length > 0) context.err(spooledNote(spooled));
-        if (running > 0) context.err(runningNote(running));
-      });
-      return exitCodes.ok;
-    }),
-};
+export function runBackup(context: CommandContext): Promise<number> {
+  return failing(async () => {
+    const path = context.words[0] ?? '';
+    await withBooksDatabase({ whileRunning: true }, async (database) => {
+      const { db, dataDir } = database;
+      const key = await carryKey(database);
+      const origin = await readNamespace(db);
+      const made = await writeBackup({ db, path, origin, leaveOut: leftOut });
+      await recordBackup(db.sql, basename(path), made.madeAt);
+      const spooled = (await Promise.all(spoolFoldersOf(dataDir, origin).map(listSpooled))).flat();
+      const running = await countActiveRuns(db);
+      if (context.json) {
+        const { bytes, rows, tables } = made;
+        const body = {
+          object: 'backup',
+          file: path,
+          bytes,
+          rows,
+          tables,
+          spooled_files: spooled.length,
+          running_runs: running,
+          platform_key: key === null ? null : { id: key.id, in_backup: key.isCarried },
+        };
+        context.out(`${JSON.stringify(body, null, 2)}\n`);
+        return;
+      }
+      context.out(
+        `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
+          `headgate restore --check ${path}\n`,
+      );
+      if (key !== null) (key.isCarried ? context.out : context.err)(keyNote(key, database));
+      if (spooled.length > 0) context.err(spooledNote(spooled));
+      if (running > 0) context.err(runningNote(running));
+    });
+    return exitCodes.ok;
+  });
+}
 
 /** Stores a sealed copy of the platform key, where there is a passphrase, so that the backup has it. */
 async function carryKey({ db, ring, backupPassphrase }: BooksDatabase): Promise<KeyState | null> {

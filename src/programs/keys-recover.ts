@@ -7,37 +7,28 @@ import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { changesKnownMs, type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
-import { type Command, exitCodes } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 
 /** `headgate keys recover`: a way back in for who has lost the last key, by whoever may read the database itself. */
-export const keysRecoverCommand: Command = {
-  name: 'keys recover',
-  usage: '[--revoke-others]',
-  summary:
-    'Make a new management key of the platform admin: in the database of DATABASE_URL or of HEADGATE_DATA_DIR itself, ' +
-    'also while a gateway runs. --revoke-others ends all other management keys of platform admins.',
-  words: { min: 0, max: 0 },
-  options: { 'revoke-others': { type: 'boolean', about: 'end all other management keys of platform admins' } },
-  async run(context) {
-    const revokeOthers = context.flags['revoke-others'] === true;
-    const { keyPrefix } = readBooksConfig();
-    const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
-      // Gateways look for what was noted of late, by PostgreSQL's time; this machine's may be another.
-      const askTime = (): Promise<number> => readTime(db);
-      const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
-      const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
-      if (made !== null) return made;
-      throw new ConfigError(
-        `${variable}: the database has no platform admin; the first start of a gateway on it makes one, with a key.`,
-      );
-    });
-    context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
-    // Every gateway looks by itself: when this command has ended, they refuse what it has revoked.
-    if (revokeOthers && recovery.others.length > 0) await sleep(changesKnownMs);
-    return exitCodes.ok;
-  },
-};
+export async function runKeysRecover(context: CommandContext): Promise<number> {
+  const revokeOthers = context.flags['revoke-others'] === true;
+  const { keyPrefix } = readBooksConfig();
+  const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
+    // Gateways look for what was noted of late, by PostgreSQL's time; this machine's may be another.
+    const askTime = (): Promise<number> => readTime(db);
+    const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
+    const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
+    if (made !== null) return made;
+    throw new ConfigError(
+      `${variable}: the database has no platform admin; the first start of a gateway on it makes one, with a key.`,
+    );
+  });
+  context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
+  // Every gateway looks by itself: when this command has ended, they refuse what it has revoked.
+  if (revokeOthers && recovery.others.length > 0) await sleep(changesKnownMs);
+  return exitCodes.ok;
+}
 
 const shownKey = ({ id, name, prefix, last4 }: KeyRecord): string =>
   `  ${formatId('key', id)}  ${prefix}…${last4}  ${name}\n`;

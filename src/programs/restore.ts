@@ -3,7 +3,7 @@ import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup
 import { listSpooled, moveSpooled, spoolFolderOf, spoolFoldersOf } from '#base/spool.ts';
 import { noteRestore, readNamespace } from '#core/gateways/gateways.ts';
 import { readKeyState } from '#core/secrets/secrets.ts';
-import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 import type { Finding } from './doctor-checks.ts';
@@ -11,47 +11,32 @@ import { reportKey } from './platform-key-report.ts';
 import { decidePending, type PendingChoice } from './restored-work.ts';
 
 /** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
-export const restoreCommand: Command = {
-  name: 'restore',
-  usage: 'FILE [--check] [--replace] [--spool book|leave] [--pending resume|end]',
-  summary:
-    'Put a backup into an empty database: that of DATABASE_URL, or of HEADGATE_DATA_DIR, whole or not at all, while no ' +
-    'gateway uses it. --check only reads the file. --replace puts it in the place of what is there. --spool says what ' +
-    'becomes of usage on this disk that the database had not taken, --pending what becomes of batches, runs and alerts ' +
-    'that had not ended.',
-  words: { min: 1, max: 1 },
-  options: {
-    check: { type: 'boolean', about: 'say whether the file is whole, and change nothing' },
-    replace: { type: 'boolean', about: 'give up what the database holds' },
-    spool: { type: 'string', about: 'usage that lies on this disk: book or leave' },
-    pending: { type: 'string', about: 'batches, runs and alerts that had not ended: resume or end' },
-  },
-  run: (context) =>
-    failing(async () => {
-      const path = context.words[0] ?? '';
-      const spool = readSpool(context);
-      const pending = readPending(context);
-      const content = await checkBackup(path);
-      if (context.flags['check'] === true) {
-        context.out(context.json ? jsonText(path, content, false) : `${path} is whole: ${describe(content)}\n`);
-        return exitCodes.ok;
-      }
-      const replace = context.flags['replace'] === true;
-      const { variable, key } = await withBooksDatabase({ make: true }, async (database) => {
-        const moveSpool = await prepareSpool(database, content, spool);
-        const beforeCommit = async (sql: ISql): Promise<void> => {
-          await decidePending(sql, pending);
-          await noteRestore(sql, content.head.made_at);
-          await moveSpool();
-        };
-        await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });
-        return { variable: database.variable, key: await findKeyProblem(database) };
-      });
-      context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));
-      if (key !== null) context.err(`headgate: ${key.message}. ${key.next}.\n`);
+export function runRestore(context: CommandContext): Promise<number> {
+  return failing(async () => {
+    const path = context.words[0] ?? '';
+    const spool = readSpool(context);
+    const pending = readPending(context);
+    const content = await checkBackup(path);
+    if (context.flags['check'] === true) {
+      context.out(context.json ? jsonText(path, content, false) : `${path} is whole: ${describe(content)}\n`);
       return exitCodes.ok;
-    }),
-};
+    }
+    const replace = context.flags['replace'] === true;
+    const { variable, key } = await withBooksDatabase({ make: true }, async (database) => {
+      const moveSpool = await prepareSpool(database, content, spool);
+      const beforeCommit = async (sql: ISql): Promise<void> => {
+        await decidePending(sql, pending);
+        await noteRestore(sql, content.head.made_at);
+        await moveSpool();
+      };
+      await loadBackup({ db: database.db, path, content, replace, leaveOut: leftOut, beforeCommit });
+      return { variable: database.variable, key: await findKeyProblem(database) };
+    });
+    context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));
+    if (key !== null) context.err(`headgate: ${key.message}. ${key.next}.\n`);
+    return exitCodes.ok;
+  });
+}
 
 /** Null where this machine has the platform key of the restored database, or none was ever used. */
 async function findKeyProblem({ db, ring, backupPassphrase }: BooksDatabase): Promise<Finding | null> {

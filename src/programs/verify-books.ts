@@ -7,44 +7,31 @@ import { type HistoryChange, readHistoryChanges } from '#core/gateways/gateways.
 import { keyOwnersSql } from '#core/keys/keys.ts';
 import { type BooksFinding, type BooksProof, verifyBooks } from '#core/metering/metering.ts';
 import type { KnownHead } from '#core/wallet/wallet.ts';
-import { type Command, type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 
 const ids = { organizations: organizationIdsSql, keys: keyOwnersSql, projects: projectOwnersSql };
 
 /** `headgate verify-books`: proves the books in the database itself, without a gateway. */
-export const verifyBooksCommand: Command = {
-  name: 'verify-books',
-  usage: '[--organization ID] [--heads] [--expect HEADS.json]',
-  summary:
-    'Prove ledgers, sums and balances: in the database of DATABASE_URL, or of HEADGATE_DATA_DIR. --heads prints what ' +
-    'they come to, to be kept elsewhere; --expect compares with that: only so a whole history that was exchanged shows.',
-  words: { min: 0, max: 0 },
-  options: {
-    organization: { type: 'string', about: 'of one alone: org_…' },
-    heads: { type: 'boolean', about: 'print what the ledgers come to, as JSON' },
-    expect: { type: 'string', about: 'a file of --heads, from which they must go on' },
-  },
-  async run(context) {
-    const organizationId = readOrganization(context);
-    const known = readKnown(textFlag(context, 'expect'));
-    const only = organizationId === null ? {} : { organizationId };
-    const read = { ...only, known: known.heads, ids };
-    const { proof, changes } = await withBooksDatabase({ whileRunning: true }, async ({ db }) => ({
-      proof: await verifyBooks(db, read),
-      changes: known.takenMs === null ? [] : await readHistoryChanges(db.sql, known.takenMs),
-    }));
-    if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
-      throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
-    }
-    const proven = { ...proof, changes };
-    const verdict = verdictOf(proven);
-    const isHeads = context.flags['heads'] === true;
-    context.out(isHeads ? headsText(proof) : context.json ? jsonText(proven) : proofText(proven));
-    if (isHeads && verdict !== 'holds') context.err(`headgate: ${headsProblems[verdict]}\n${findingLines(proof)}`);
-    return codes[verdict];
-  },
-};
+export async function runVerifyBooks(context: CommandContext): Promise<number> {
+  const organizationId = readOrganization(context);
+  const known = readKnown(textFlag(context, 'expect'));
+  const only = organizationId === null ? {} : { organizationId };
+  const read = { ...only, known: known.heads, ids };
+  const { proof, changes } = await withBooksDatabase({ whileRunning: true }, async ({ db }) => ({
+    proof: await verifyBooks(db, read),
+    changes: known.takenMs === null ? [] : await readHistoryChanges(db.sql, known.takenMs),
+  }));
+  if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
+    throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
+  }
+  const proven = { ...proof, changes };
+  const verdict = verdictOf(proven);
+  const isHeads = context.flags['heads'] === true;
+  context.out(isHeads ? headsText(proof) : context.json ? jsonText(proven) : proofText(proven));
+  if (isHeads && verdict !== 'holds') context.err(`headgate: ${headsProblems[verdict]}\n${findingLines(proof)}`);
+  return codes[verdict];
+}
 
 /**
  * `differs`: ledgers do not go on from the expected heads, nothing else is wrong, and PostgreSQL's history is noted to

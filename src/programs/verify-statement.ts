@@ -1,29 +1,17 @@
 import { createPublicKey, type JsonWebKey, type KeyObject, verify } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { type Command, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
 
 /** `headgate verify-statement`: whether a file is what was signed, without a gateway. */
-export const verifyStatementCommand: Command = {
-  name: 'verify-statement',
-  usage: 'FILE --signature TEXT --key KEY',
-  summary:
-    'Prove a statement as it was downloaded: TEXT is its header x-headgate-signature, KEY a file with the answer of ' +
-    '/v1/statement-key, or the public key in PEM.',
-  words: { min: 1, max: 1 },
-  options: {
-    signature: { type: 'string', about: 'as the answer with the statement has it' },
-    key: { type: 'string', about: 'a file with the public key' },
-  },
-  run(context) {
-    const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
-    if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
-    const file = context.words[0] ?? '';
-    const isSigned = isSignedBy(readFile(file), signature, readKey(keyFile));
-    const verdict = isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`;
-    context.out(context.json ? `${JSON.stringify({ object: 'verdict', file, signed: isSigned })}\n` : verdict);
-    return Promise.resolve(isSigned ? exitCodes.ok : exitCodes.failed);
-  },
-};
+export function runVerifyStatement(context: CommandContext): Promise<number> {
+  const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
+  if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
+  const file = context.words[0] ?? '';
+  const isSigned = isSignedBy(readFile(file), signature, readKey(keyFile));
+  const verdict = isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`;
+  context.out(context.json ? `${JSON.stringify({ object: 'verdict', file, signed: isSigned })}\n` : verdict);
+  return Promise.resolve(isSigned ? exitCodes.ok : exitCodes.failed);
+}
 
 function readFile(path: string): Buffer {
   try {

@@ -6,41 +6,31 @@ import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { makeSignInLink } from '#core/sessions/sessions.ts';
-import { type Command, exitCodes } from '#edge/cli/cli.ts';
+import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 import { welcomeLink } from './welcome.ts';
 
 /** `headgate welcome`: signs in who may read the database itself, as `keys recover` does for programs. */
-export const welcomeCommand: Command = {
-  name: 'welcome',
-  usage: '',
-  summary:
-    'Make a link that signs the platform admin in to the pages: once, within ten minutes, in the database ' +
-    'of DATABASE_URL or of HEADGATE_DATA_DIR itself. The link leads to the gateway of HEADGATE_URL, else to the one ' +
-    'that was started last on that data folder.',
-  words: { min: 0, max: 0 },
-  options: {},
-  async run(context) {
-    const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
-      // The gateway goes by PostgreSQL's time; this machine's may be another.
-      const askTime = (): Promise<number> => readTime(db);
-      const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
-      const made = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });
-      if (made !== null) return { ...made, noted: readAddress(dataDir) };
-      throw new ConfigError(
-        `${variable}: the database has no platform admin; the first start of a gateway on it makes one.`,
-      );
-    });
-    const { url, environment } = context.config;
-    const isNamed = (environment['HEADGATE_URL'] ?? '') !== '';
-    const address = welcomeLink(isNamed ? url : (link.noted ?? url), link.token);
-    const expiresAt = new Date(link.expiresAtMs).toISOString();
-    const body = { object: 'sign_in_link', url: address, user_email: link.email, expires_at: expiresAt };
-    context.out(
-      context.json
-        ? `${JSON.stringify(body, null, 2)}\n`
-        : `Open this in a browser to sign in as ${link.email}; it works once, within ten minutes, until ${expiresAt.slice(0, 19).replace('T', ' ')} UTC:\n\n  ${address}\n`,
+export async function runWelcome(context: CommandContext): Promise<number> {
+  const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
+    // The gateway goes by PostgreSQL's time; this machine's may be another.
+    const askTime = (): Promise<number> => readTime(db);
+    const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
+    const made = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });
+    if (made !== null) return { ...made, noted: readAddress(dataDir) };
+    throw new ConfigError(
+      `${variable}: the database has no platform admin; the first start of a gateway on it makes one.`,
     );
-    return exitCodes.ok;
-  },
-};
+  });
+  const { url, environment } = context.config;
+  const isNamed = (environment['HEADGATE_URL'] ?? '') !== '';
+  const address = welcomeLink(isNamed ? url : (link.noted ?? url), link.token);
+  const expiresAt = new Date(link.expiresAtMs).toISOString();
+  const body = { object: 'sign_in_link', url: address, user_email: link.email, expires_at: expiresAt };
+  context.out(
+    context.json
+      ? `${JSON.stringify(body, null, 2)}\n`
+      : `Open this in a browser to sign in as ${link.email}; it works once, within ten minutes, until ${expiresAt.slice(0, 19).replace('T', ' ')} UTC:\n\n  ${address}\n`,
+  );
+  return exitCodes.ok;
+}

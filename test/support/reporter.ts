@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs';
 import type { SerializedError } from 'vitest';
 import type { Reporter, TestCase, TestModule, Vitest } from 'vitest/node';
 import { whyLeftOut } from './needs.ts';
@@ -7,6 +8,9 @@ import type { SuitePlan } from './suites.ts';
  * Says before and after a run which suites it leaves out, and behind it which tests this machine cannot run; ends it
  * with the line "N passed, N failed". What is not a test's own failure counts as one too: a file that cannot be loaded, a
  * required suite that cannot run, an error outside of every test, a test that is switched off.
+ *
+ * Where all failures are those of test files, it writes them to the file that TEST_FAILED_FILE names, a line for each
+ * test: path, tab, name.
  */
 export function createReporter(plan: SuitePlan): Reporter {
   let whole = false;
@@ -32,8 +36,13 @@ export function createReporter(plan: SuitePlan): Reporter {
       passed = results.passed;
       failed = results.failed + problems.length + errors.length;
       // Behind all that was said in detail, which a log that is cut loses first.
-      for (const line of [...(whole ? plan.notes : []), ...off.leftOut, ...problems, ...findFailed(modules)])
-        write(line);
+      const lost = findFailed(modules);
+      for (const line of [...(whole ? plan.notes : []), ...off.leftOut, ...problems]) write(line);
+      for (const { path, name, why } of lost) write(`failed: ${path} > ${name}: ${why}`);
+      const path = process.env['TEST_FAILED_FILE'];
+      if (path !== undefined && problems.length + errors.length === 0) {
+        writeFileSync(path, lost.map((each) => `${each.path}\t${each.name}\n`).join(''));
+      }
       if (failed > 0) process.exitCode = 1;
     },
   };
@@ -57,14 +66,24 @@ function countResults(modules: readonly TestModule[]): { passed: number; failed:
   return { passed, failed };
 }
 
-/** A line for each test that failed, with the first line of why. */
-function findFailed(modules: readonly TestModule[]): string[] {
-  return modules.flatMap((module) =>
-    [...module.children.allTests('failed')].map((test) => {
-      const why = test.result().errors?.[0]?.message.split('\n')[0] ?? '';
-      return `failed: ${module.relativeModuleId} > ${test.fullName}: ${why.slice(0, 200)}`;
-    }),
-  );
+interface Failed {
+  readonly path: string;
+  readonly name: string;
+  /** First line of the error, at most 200 characters. */
+  readonly why: string;
+}
+
+/** Lists the tests that failed, and files that failed outside of their tests. */
+function findFailed(modules: readonly TestModule[]): Failed[] {
+  return modules.flatMap((module) => {
+    const tests = [...module.children.allTests('failed')];
+    if (tests.length === 0 && module.state() === 'failed') return [failedOf(module, '(the file)', module.errors())];
+    return tests.map((test) => failedOf(module, test.fullName, test.result().errors));
+  });
+}
+
+function failedOf(module: TestModule, name: string, errors: readonly { message: string }[] = []): Failed {
+  return { path: module.relativeModuleId, name, why: errors[0]?.message.split('\n')[0]?.slice(0, 200) ?? '' };
 }
 
 /** A line for each test that has not run: for what this machine lacks, or for no reason that a user would accept. */
