@@ -17,13 +17,13 @@ export async function checkBackups(config: Config): Promise<Finding> {
   if (read === null) return note('not checked: no database of this version answers');
   const { newest, databaseMadeAtMs } = read;
   const how = 'make one now: "headgate backup FILE", or with Compose "backup.sh now" (compose/README.md, Backups)';
-  if (newest === null) {
-    const isNew = databaseMadeAtMs === null || Date.now() - databaseMadeAtMs < overdueMs;
-    return isNew ? note('no backup yet', how) : note('no backup was ever recorded', how);
-  }
-  const hours = Math.floor((Date.now() - newest.madeAtMs) / hourMs);
-  const message = `the newest good one, ${newest.name}, is ${hours} hours old`;
-  if (Date.now() - newest.madeAtMs <= overdueMs) return ok(message);
+  const ageMs = Date.now() - (newest?.madeAtMs ?? databaseMadeAtMs ?? Date.now());
+  const hours = Math.floor(ageMs / hourMs);
+  const message =
+    newest === null
+      ? `no backup was ever recorded, and the database is ${hours} hours old`
+      : `the newest good one, ${newest.name}, is ${hours} hours old`;
+  if (ageMs <= overdueMs) return newest === null ? note('no backup yet', how) : ok(message);
   return wrong(
     `${message}; the limit is ${overdueMs / hourMs}`,
     `${how}. With Compose "docker compose logs backup" says why the daily one fails`,

@@ -139,6 +139,19 @@ describe('headgate doctor', () => {
       return checks.find(({ name }) => name === 'backups');
     };
     expect(await look()).toMatchObject({ state: 'note', message: 'no backup yet' });
+    const organization = (age: string) =>
+      withServer(
+        database,
+        (sql) => sql`insert into organizations (id, name, created_at)
+          values (gen_random_uuid(), ${age}, now() - ${age}::interval)`,
+      );
+    await organization('35 hours');
+    expect(await look()).toMatchObject({ state: 'note', message: 'no backup yet' });
+    await organization('37 hours');
+    expect(await look()).toMatchObject({
+      state: 'wrong',
+      message: 'no backup was ever recorded, and the database is 37 hours old; the limit is 36',
+    });
     const record = (age: string) =>
       withServer(
         database,
