@@ -34,19 +34,19 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
 }
 
 /**
- * `differs`: ledgers do not go on from the expected heads, nothing else is wrong, and PostgreSQL's history is noted to
- * have changed after these heads were taken.
+ * `differs`: ledgers do not go on from the expected heads, nothing else is wrong, and a noted change of PostgreSQL's
+ * history may have lost what these heads were taken of.
  */
 type Verdict = 'holds' | 'differs' | 'altered';
 
 const codes: Readonly<Record<Verdict, number>> = { holds: exitCodes.ok, differs: 3, altered: exitCodes.failed };
 
 const headsProblems: Readonly<Record<Exclude<Verdict, 'holds'>, string>> = {
-  differs: "the ledgers differ from the expected heads, and PostgreSQL's history has changed since these were taken",
+  differs: "the ledgers differ from the expected heads, and PostgreSQL's history went back behind these",
   altered: 'the books were altered',
 };
 
-/** A proof, with the changes of PostgreSQL's history since the expected heads were taken. */
+/** A proof, with the changes of PostgreSQL's history that may have lost what the expected heads were taken of. */
 interface Proven extends BooksProof {
   readonly changes: readonly HistoryChange[];
 }
@@ -173,7 +173,7 @@ function jsonText(proof: Proven): string {
     findings_total: proof.findingsTotal,
     history_changes: proof.changes.map(({ change, knownMs, noticedMs }) => ({
       change,
-      known_at: isoOf(knownMs),
+      known_at: Number.isFinite(knownMs) ? isoOf(knownMs) : null,
       noticed_at: isoOf(noticedMs),
     })),
   };
@@ -217,7 +217,7 @@ function changesText(proof: Proven): string {
     .map(
       ({ change, knownMs, noticedMs }) =>
         `PostgreSQL's history changed since the expected heads were taken: ${change}, noted ${isoOf(noticedMs)}; ` +
-        `what was committed after ${isoOf(knownMs)} may be lost\n`,
+        `what was committed after ${Number.isFinite(knownMs) ? isoOf(knownMs) : 'a moment that nobody knows'} may be lost\n`,
     )
     .join('');
 }

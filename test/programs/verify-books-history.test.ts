@@ -48,9 +48,13 @@ describe('headgate verify-books --expect', () => {
     });
   }
 
-  const noteChange = (at: string) =>
+  /** Notes a change of the history now. @param known SQL of the last moment whose commits are there */
+  const noteChange = (known: string, change = 'rewound') =>
     bench.db.sql.unsafe(`insert into database_changes (gateway_id, change, known_at, noticed_at)
-      values (gen_random_uuid(), 'rewound', ${at} - interval '2 s', ${at})`);
+      values (gen_random_uuid(), '${change}', ${known}, now())`);
+
+  const secondsBefore = (heads: string, seconds: number): string =>
+    `'${JSON.parse(readFileSync(heads, 'utf8')).taken_at}'::timestamptz - interval '${seconds} s'`;
 
   it('ends with 1 when heads were lost and no change of the history is noted since', async () => {
     await noteChange(`now() - interval '1 hour'`);
@@ -59,9 +63,26 @@ describe('headgate verify-books --expect', () => {
     expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
   });
 
-  it('ends with 3 and says DIFFERS when the history is noted to have changed after the heads were taken', async () => {
-    const { id, expecting, verify } = await loseLast();
+  it('ends with 1 when the history changed later, behind a moment that the heads were taken before', async () => {
+    const { id, verify } = await loseLast();
+    await noteChange('now()', 'server');
     await noteChange('now()');
+    const result = await verify();
+    expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
+    expect(result.stdout).not.toContain("PostgreSQL's history changed");
+  });
+
+  it('ends with 3 where nobody knows from which moment on commits were lost', async () => {
+    const { id, expecting, verify } = await loseLast();
+    await noteChange(`'-infinity'`);
+    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('a moment that nobody knows') });
+    const json = await run(['verify-books', '--organization', id, '--expect', expecting, '--json']);
+    expect(JSON.parse(json.stdout).history_changes).toMatchObject([{ change: 'rewound', known_at: null }]);
+  });
+
+  it('ends with 3 and says DIFFERS when commits from before the heads were taken may be lost', async () => {
+    const { id, expecting, verify } = await loseLast();
+    await noteChange(secondsBefore(expecting, 2));
     const result = await verify();
     expect(result.code).toBe(3);
     expect(result.stdout).toContain(`${id}  DIFFERS  1 entries`);
@@ -82,15 +103,15 @@ describe('headgate verify-books --expect', () => {
   });
 
   it('ends with 1 when something else is wrong beside', async () => {
-    const { id, verify } = await loseLast();
-    await noteChange('now()');
+    const { id, expecting, verify } = await loseLast();
+    await noteChange(secondsBefore(expecting, 2));
     await tamper(`update wallets set balance = balance + 1 where organization_id = '${parseId('org', id)}'`);
     expect(await verify()).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
   });
 
   it('ends with 1 for heads that do not say when they were taken', async () => {
     const { expecting, verify } = await loseLast();
-    await noteChange('now()');
+    await noteChange(secondsBefore(expecting, 2));
     const { taken_at: _takenAt, ...older } = JSON.parse(readFileSync(expecting, 'utf8')) as Record<string, unknown>;
     const path = join(folder(), 'older.json');
     writeFileSync(path, JSON.stringify(older));

@@ -6,8 +6,10 @@ export interface Sighting {
   readonly server: string;
   /** Heartbeats that the database has of this gateway, this one included. */
   readonly beats: number;
-  /** By the database's clock, as ISO 8601. */
+  /** By the database's clock, as PostgreSQL prints it. */
   readonly at: string;
+  /** The heartbeat before in the database's own history: `-infinity` where it has none of this gateway. */
+  readonly before: string;
 }
 
 /**
@@ -19,25 +21,30 @@ export type DatabaseChange = 'server' | 'rewound' | 'exchanged';
 
 export interface Noticed {
   readonly change: DatabaseChange;
-  /** The last heartbeat that PostgreSQL took before, by its clock. */
+  /** The last heartbeat that the database still has from before the change, by its clock; `-infinity` for none. */
   readonly knownAt: string;
 }
 
 /** Compares heartbeats: PostgreSQL may be followed by one that has not all that it had acknowledged. */
 export class DatabaseWatch {
   #last: Sighting | null = null;
+  /** Kept until `accept`: only the first heartbeat in the new history has it. */
+  #rewoundTo: string | null = null;
 
   /** @returns null where the database goes on from what it was */
   compare(seen: Sighting): Noticed | null {
     const last = this.#last;
     if (last === null) return null;
     const change = changeOf(last, seen);
+    if (change === 'rewound') this.#rewoundTo ??= seen.before;
+    if (this.#rewoundTo !== null && change !== 'exchanged') return { change: 'rewound', knownAt: this.#rewoundTo };
     return change === null ? null : { change, knownAt: last.at };
   }
 
   /** Compares the next heartbeats with this one: everything read before it has been read again, or has not changed. */
   accept(seen: Sighting): void {
     this.#last = seen;
+    this.#rewoundTo = null;
   }
 }
 

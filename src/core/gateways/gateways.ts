@@ -104,10 +104,11 @@ const retryAfterMs = 250;
 
 const changeTexts: Readonly<Record<DatabaseChange, string>> = {
   server:
-    'another PostgreSQL server answers, or it was started again: what was committed just before may be lost, and ' +
+    'another PostgreSQL server answers, or it was started again: what was committed after knownAt may be lost, and ' +
     'everything that is known of it is read again',
   rewound:
-    "PostgreSQL's history went back: what was committed since is lost, and everything that is known of it is read again",
+    "PostgreSQL's history went back: what was committed after knownAt is lost, and everything that is known of it is " +
+    'read again',
   exchanged: 'another database answers under the address of the one that this gateway started on',
 };
 
@@ -232,7 +233,8 @@ class DatabaseGateways implements Gateways {
     return this.#options.db.sql`
       (select system_identifier from pg_control_system())::text || '.' ||
         (select oid from pg_database where datname = current_database())::text as database,
-      pg_postmaster_start_time()::text as server, now()::text as at`;
+      pg_postmaster_start_time()::text as server, now()::text as at,
+      coalesce((select last_seen_at from gateway_runs where id = ${this.id}), '-infinity')::text as before`;
   }
 
   /** Not awaited: heartbeats go on while everything is read again. */

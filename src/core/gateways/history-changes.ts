@@ -4,7 +4,7 @@ import type { ISql } from 'postgres';
 export interface HistoryChange {
   /** `server`, `rewound`: a gateway noticed it. `restored`: a backup was put into the database. */
   readonly change: 'server' | 'rewound' | 'restored';
-  /** Milliseconds since the Unix epoch: the last moment whose commits are known to be there. */
+  /** Milliseconds since the Unix epoch: all that was committed before is there. `-Infinity` where nobody knows. */
   readonly knownMs: number;
   /** The same by the database's clock, when it was noted. */
   readonly noticedMs: number;
@@ -12,12 +12,13 @@ export interface HistoryChange {
 
 const changesMax = 100;
 
-/** Reads the changes that were noted after a moment, newest first, at most 100. */
-export async function readHistoryChanges(sql: ISql, sinceMs: number): Promise<readonly HistoryChange[]> {
+/** Reads the changes that may have lost what was committed at a moment, newest first, at most 100. */
+export async function readHistoryChanges(sql: ISql, committedMs: number): Promise<readonly HistoryChange[]> {
+  const committedAt = new Date(committedMs).toISOString();
   return sql<HistoryChange[]>`
     select change, (extract(epoch from known_at) * 1000)::float8 as "knownMs",
       (extract(epoch from noticed_at) * 1000)::float8 as "noticedMs"
-    from database_changes where noticed_at > ${new Date(sinceMs).toISOString()}::timestamptz
+    from database_changes where known_at < ${committedAt}::timestamptz and noticed_at > ${committedAt}::timestamptz
     order by noticed_at desc limit ${changesMax}`;
 }
 

@@ -55,7 +55,10 @@ export const databaseChanges = pgTable('database_changes', {
   gatewayId: uuid('gateway_id').notNull(),
   /** Another server answers, heartbeats are gone that PostgreSQL had taken, or a backup was restored. */
   change: text('change', { enum: ['server', 'rewound', 'restored'] }).notNull(),
-  /** The last heartbeat before, or the moment of the backup: what was committed after it may be gone. */
+  /**
+   * The last heartbeat before the change that is still there, or the moment of the backup: what was committed later may
+   * be lost. `-infinity` where no heartbeat of that gateway is left.
+   */
   knownAt: moment('known_at').notNull(),
   noticedAt: moment('noticed_at').notNull(),
 });

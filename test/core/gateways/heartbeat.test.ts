@@ -107,17 +107,23 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
     if (isAway) throw new Error('no connection');
   });
   const renewed = () => vi.waitFor(() => expect(noticed.splice(0)).toEqual(['rewound']));
-  const ofThis = () => db.sql`select change from database_changes where gateway_id = ${gateways.id}`;
+  const ofThis = () => db.sql`
+    select change, (known_at at time zone 'utc')::text as known from database_changes where gateway_id = ${gateways.id} order by id`;
   await gateways.start();
   for (let beats = 0; beats < 3; beats += 1) await gateways.beat();
   expect(noticed).toEqual([]);
-  await db.sql`update gateway_runs set beats = 1 where id = ${gateways.id}`;
+  // The heartbeat that the earlier state of the database has last, and none of those that follow.
+  const known = '2026-01-31 12:00:00';
+  await db.sql`
+    update gateway_runs set beats = 1, last_seen_at = ${known}::timestamp at time zone 'utc' where id = ${gateways.id}`;
   await gateways.beat();
   await renewed();
+  // Until there are as many as before.
+  for (let beats = 0; beats < 4; beats += 1) await gateways.beat();
   isAway = false;
   await vi.waitFor(async () => {
     await gateways.beat();
-    expect(await ofThis()).toEqual([{ change: 'rewound' }]);
+    expect(await ofThis()).toEqual([{ change: 'rewound', known }]);
   });
   noticed.length = 0;
   await gateways.beat();
@@ -126,7 +132,12 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
   expect(noticed).toEqual([]);
   await gateways.beat();
   await renewed();
-  await vi.waitFor(async () => expect(await ofThis()).toHaveLength(2));
+  await vi.waitFor(async () =>
+    expect(await ofThis()).toEqual([
+      { change: 'rewound', known },
+      { change: 'rewound', known: '-infinity' },
+    ]),
+  );
   await gateways.stop();
 });
 
