@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
@@ -75,7 +76,7 @@ export class BatchRun {
     this.#parts = parts;
     this.#claim = claim;
     this.#key = key;
-    this.#queue = createLineQueue(parts.db, claim.batch.id);
+    this.#queue = createLineQueue(parts.db, claim.batch.id, startOf(claim.batch));
     this.#notes = createNotes(parts, claim, (error) => this.#broke(error));
     this.#sinceMs = parts.clock.now();
     this.#keyLookedMs = this.#sinceMs;
@@ -343,6 +344,13 @@ export class BatchRun {
     });
   }
 }
+
+/**
+ * The line that a turn begins with. After a wait it is one by chance: lines that there is no money for would make each
+ * turn wait again before it comes to the others.
+ */
+const startOf = ({ waitingFor, counts }: Claim['batch']): number =>
+  waitingFor === null ? 0 : randomInt(Math.max(1, counts.total));
 
 function endedEarly(ending: BatchEnding): AppError {
   return new AppError('upstream_error', { status: 503, message: `The batch of this request has ended: ${ending}.` });

@@ -1,4 +1,4 @@
-import { and, asc, eq, gt } from 'drizzle-orm';
+import { and, asc, between, eq } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { batchLines } from './schema.ts';
 
@@ -15,7 +15,10 @@ export interface PendingLine {
   readonly isUnpaid: boolean;
 }
 
-/** The requests of a batch that are not answered, in the order of its file; those that are asked again come first. */
+/**
+ * The requests of a batch that are not answered, in the order of its file. Those that are asked again come first, and
+ * those that were refused for lack of money last.
+ */
 export interface LineQueue {
   /** The next one that may be asked; null where there is none now. */
   next(nowMs: number): Promise<PendingLine | null>;
@@ -30,40 +33,55 @@ export interface LineQueue {
 }
 
 const readAtOnce = 200;
+/** More than any file has. */
+const numberMax = 2_147_483_647;
 
-export function createLineQueue(db: Db, batchId: string): LineQueue {
+/** @param startAt number of the line that comes first; those before it follow after the last one */
+export function createLineQueue(db: Db, batchId: string, startAt: number): LineQueue {
   const again: PendingLine[] = [];
   let read: PendingLine[] = [];
-  let after = -1;
-  let isRead = false;
+  /** What is not read yet: from the first number to the last of each. */
+  const unread = [
+    { first: startAt, last: numberMax },
+    { first: 0, last: startAt - 1 },
+  ];
 
-  const pendingAfter = (number: number, limit: number) =>
+  const pendingIn = ({ first, last }: { first: number; last: number }, limit: number) =>
     db.orm
       .select({ number: batchLines.number, bodyAt: batchLines.bodyAt, bodyBytes: batchLines.bodyBytes })
       .from(batchLines)
-      .where(and(eq(batchLines.batchId, batchId), eq(batchLines.state, 'pending'), gt(batchLines.number, number)))
+      .where(
+        and(eq(batchLines.batchId, batchId), eq(batchLines.state, 'pending'), between(batchLines.number, first, last)),
+      )
       .orderBy(asc(batchLines.number))
       .limit(limit);
   const readMore = async (): Promise<void> => {
-    const rows = await pendingAfter(after, readAtOnce);
+    const [part] = unread;
+    if (part === undefined) return;
+    const rows = await pendingIn(part, readAtOnce);
     read = rows.map((row) => ({ ...row, tries: 0, notBeforeMs: 0, isUnpaid: false }));
-    after = rows.at(-1)?.number ?? after;
-    isRead = rows.length < readAtOnce;
+    part.first = (rows.at(-1)?.number ?? part.last) + 1;
+    if (rows.length < readAtOnce) unread.shift();
   };
+  const takeAgain = (nowMs: number, isUnpaid: boolean): PendingLine | null => {
+    const due = again.findIndex((line) => line.notBeforeMs <= nowMs && line.isUnpaid === isUnpaid);
+    return due === -1 ? null : (again.splice(due, 1)[0] ?? null);
+  };
+  const isRead = (): boolean => unread.length === 0 && read.length === 0;
   return {
     async next(nowMs) {
-      const due = again.findIndex(({ notBeforeMs }) => notBeforeMs <= nowMs);
-      if (due !== -1) return again.splice(due, 1)[0] ?? null;
-      if (read.length === 0 && !isRead) await readMore();
-      return read.shift() ?? null;
+      const due = takeAgain(nowMs, false);
+      if (due !== null) return due;
+      while (read.length === 0 && unread.length > 0) await readMore();
+      return read.shift() ?? takeAgain(nowMs, true);
     },
     again: (line) => void again.push(line),
     get isEmpty() {
-      return isRead && read.length === 0 && again.length === 0;
+      return isRead() && again.length === 0;
     },
     get isUnpaid() {
-      return isRead && read.length === 0 && again.length > 0 && again.every((line) => line.isUnpaid);
+      return isRead() && again.length > 0 && again.every((line) => line.isUnpaid);
     },
-    isAllAnswered: async () => (await pendingAfter(-1, 1)).length === 0,
+    isAllAnswered: async () => (await pendingIn({ first: 0, last: numberMax }, 1)).length === 0,
   };
 }

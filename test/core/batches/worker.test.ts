@@ -91,6 +91,18 @@ describe('a request of a batch', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10, failed: 0 } });
   });
 
+  it('lets the others go where there is no money for those at the beginning of its file', async () => {
+    let answered = 0;
+    const scripted = work((request) => {
+      const isPaid = numberOf(request) >= 5 || answered >= 5;
+      if (isPaid) answered += 1;
+      return Promise.resolve(isPaid ? answerOf(200) : answerOf(402, { error: { code: 'insufficient_funds' } }));
+    });
+    const { id } = await start(linesOf(10));
+    const batch = await drive(scripted, id, 5000);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10, failed: 0 } });
+  });
+
   it('is asked again with the key as it is now, and waited for, where looking at that takes long', async () => {
     const longMs = 600;
     let refused = 0;

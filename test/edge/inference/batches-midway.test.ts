@@ -1,7 +1,11 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json as readJson } from 'node:stream/consumers';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
-import { batchEnd, batchWhen, flexFile, line, outputOf, startBatch } from './batch-bench.ts';
-import { type Body, openOrganization, useInference } from './inference-gateway.ts';
+import { batchEnd, batchWhen, flexFile, flexPricing, line, outputOf, startBatch } from './batch-bench.ts';
+import { type Body, externalFile, json, openOrganization, useInference } from './inference-gateway.ts';
 import { enoughOfTheDay } from '../../support/one-day.ts';
 
 beforeEach(enoughOfTheDay);
@@ -9,11 +13,28 @@ beforeEach(enoughOfTheDay);
 /** What happens to a batch whose budget or organization stops it midway: it waits, and nothing is asked twice. */
 
 let receiver: LocalReceiver;
+/** Makes as many tokens as a request allows. */
+const open = createServer((incoming, response) => {
+  if (incoming.method !== 'POST') return response.writeHead(404).end();
+  return void readJson(incoming).then(({ model, max_completion_tokens: made }: Body) => {
+    const choices = [{ index: 0, message: { role: 'assistant', content: 'word' }, finish_reason: 'stop' }];
+    const usage = { prompt_tokens: 9, completion_tokens: made, total_tokens: made + 9 };
+    response.writeHead(200, json).end(JSON.stringify({ id: 'x', object: 'chat.completion', model, choices, usage }));
+  });
+});
 const bench = useInference(async () => {
   receiver = await startLocalReceiver();
-  return { engines: { chat: flexFile('chat') }, env: { HEADGATE_WEBHOOK_HOSTS: receiver.host } };
+  open.listen(0, '127.0.0.1');
+  await once(open, 'listening');
+  const url = `http://127.0.0.1:${(open.address() as AddressInfo).port}`;
+  const openFile = externalFile('open', url, { priced: false, lines: [flexPricing, 'kind: openai'] });
+  return { engines: { chat: flexFile('chat'), open: openFile }, env: { HEADGATE_WEBHOOK_HOSTS: receiver.host } };
 });
-afterAll(() => receiver.close());
+afterAll(async () => {
+  await receiver.close();
+  open.close();
+  open.closeAllConnections();
+});
 
 const tokens = 40;
 const lines = 20;
@@ -65,19 +86,26 @@ describe('a batch', () => {
     expect(receiver.got).toHaveLength(1);
   });
 
-  it('waits for a hard budget that pays for all of the output that a line asks for', async () => {
-    const { key } = await openOrganization(bench.gateway, '5');
-    const fields = { scope: { type: 'user', id: null }, period: 'daily', amount: '0.0005' };
-    const budget: Body = await (await bench.post('/v1/budgets', fields, { key })).json();
-    const long = { user: 'nightly', max_tokens: 4000, standin: { output_tokens: 4000 } };
-    const { id } = await startBatch(bench.gateway, line(0, { body: long }), { key });
-    const seen = ({ status, waiting_for: code }: Body): boolean => status === 'completed' || code !== null;
-    expect(await batchWhen(bench.gateway, id, seen, key)).toMatchObject({ waiting_for: 'budget_exceeded' });
-    await patch(`/v1/budgets/${budget.id}`, key, { amount: '1' });
-    const { output_file_id: file } = await batchEnd(bench.gateway, id, key);
-    const [{ response }] = await outputOf(bench.gateway, file, key);
-    expect(response.body.usage.completion_tokens).toBe(4000);
-  });
+  it.each([
+    ['is sure to keep to', { max_tokens: 4000 }],
+    ['may not know', { model: 'open', max_tokens: undefined, max_completion_tokens: 4000 }],
+  ])(
+    'waits for a hard budget that pays for all of the output of a line, by a limit its engine %s',
+    async (_, limit) => {
+      const { key } = await openOrganization(bench.gateway, '5');
+      const fields = { scope: { type: 'user', id: null }, period: 'daily', amount: '0.0005' };
+      const budget: Body = await (await bench.post('/v1/budgets', fields, { key })).json();
+      const long = { user: 'nightly', ...limit, standin: { output_tokens: 4000 } };
+      const { id } = await startBatch(bench.gateway, line(0, { body: long }), { key });
+      const seen = ({ status, waiting_for: code }: Body): boolean => status === 'completed' || code !== null;
+      expect(await batchWhen(bench.gateway, id, seen, key)).toMatchObject({ waiting_for: 'budget_exceeded' });
+      // It pays for what is asked, and not for the context.
+      await patch(`/v1/budgets/${budget.id}`, key, { amount: '0.001' });
+      const { output_file_id: file } = await batchEnd(bench.gateway, id, key);
+      const [{ response }] = await outputOf(bench.gateway, file, key);
+      expect(response.body.usage.completion_tokens).toBe(4000);
+    },
+  );
 
   it('waits while its organization is suspended midway, and goes on with it', async () => {
     const { id: organization, key } = await openOrganization(bench.gateway, '5');
