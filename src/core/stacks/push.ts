@@ -56,6 +56,7 @@ export async function pushStack(change: StackChange, name: string, content: Stac
     // The audit log says what happened: of what changes nothing it has no entry.
     const action = outcome === 'new_version' ? 'pushed' : 'changed';
     if (outcome !== 'unchanged') await note(change, { action, stackId: stack.id, before, after: stack });
+    await by.author.created?.(tx, formatId('stack', stack.id));
     return { stack, outcome };
   }
   await requireRoom(tx, by.viewer);

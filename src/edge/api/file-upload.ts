@@ -97,6 +97,8 @@ class Upload {
   readonly #hash = createHash('sha256');
   #writer: FileWriter | null = null;
   #filename = '';
+  /** Of the file, as far as it has come. */
+  #bytes = 0;
 
   constructor(parts: FileUploadParts, caller: Caller, options: UploadOptions) {
     this.#parts = parts;
@@ -134,6 +136,9 @@ class Upload {
     if (this.#fields.has('purpose')) this.#requirePurpose();
     return {
       add: async (bytes) => {
+        this.#bytes += bytes.length;
+        // No writer bounds a form that is only compared.
+        if (this.#bytes > this.#parts.files.fileBytesMax) throw tooLarge(this.#parts.files);
         this.#hash.update(bytes);
         const writer = await this.#opened();
         await writer?.add(bytes);

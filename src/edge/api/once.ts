@@ -3,7 +3,7 @@ import { z } from '@hono/zod-openapi';
 import type { Hono, MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import type { IdPrefix } from '#base/id.ts';
-import type { Receipts } from '#core/requests/requests.ts';
+import type { Receipt, Receipts } from '#core/requests/requests.ts';
 import { callerId, dropFailure, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
 import { nounOf } from './schemas.ts';
 
@@ -17,6 +17,8 @@ export type Repeats =
       readonly at?: string;
       /** The body may name the organization, which the query does where it is read. */
       readonly namesOrganization?: true;
+      /** Members that the answer of this route has beside what is read. */
+      readonly beside?: Readonly<Record<string, string>>;
     }
   /** 409: the first answer held a secret, or nothing can be read by the id. A sentence that says what to do. */
   | { readonly instead: string }
@@ -76,17 +78,18 @@ export function createOnceGuards(
   const setContent: OnceGuards['setContent'] = (context, content) => {
     if (hasKey(context)) hashes.set(context, hashOf(context, content));
   };
+  const findOwn = (context: HttpContext): Promise<Receipt | null> =>
+    findReceipt(receipts, context, hashes.get(context));
   /** Null where nothing was created yet, and where the route answers a repetition itself. */
   const answerRepeated = async (
     context: HttpContext,
     creates: IdPrefix,
     repeats: Repeats,
   ): Promise<Response | null> => {
-    const [requestHash, receipt] = [hashes.get(context), await receipts.find(nameOf(context))];
-    if (requestHash === undefined || receipt === null) return null;
+    const receipt = await findOwn(context);
+    if (receipt === null) return null;
     // A request that was refused, and repeats another one all the same.
     dropFailure(context);
-    if (!receipt.requestHash.equals(requestHash)) throw otherRequest();
     context.header('idempotent-replayed', 'true');
     if ('again' in repeats) return null;
     const { targetId: id } = receipt;
@@ -96,14 +99,16 @@ export function createOnceGuards(
     // What cannot be read just now can be asked for again.
     if (found.status === 429 || found.status >= 500) return found;
     if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
-    return context.json(await found.json(), repeats.status);
+    const body = (await found.json()) as object;
+    return context.json({ ...body, ...repeats.beside }, repeats.status);
   };
   const onceRead: OnceGuards['onceRead'] = (creates, repeats) => async (context, next) => {
     if (!hasKey(context)) return next();
     begin(context, creates);
     await next();
     const { status } = context.res;
-    if (status < 400 || status >= 500 || 'again' in repeats) return;
+    if (status < 400 || status >= 500) return;
+    if ('again' in repeats) return void (await findOwn(context));
     const repeated = await answerRepeated(context, creates, repeats);
     if (repeated !== null) context.res = repeated;
   };
@@ -120,6 +125,18 @@ export function createOnceGuards(
     setContent,
     isRepeated: async (context) => hasKey(context) && (await receipts.find(nameOf(context))) !== null,
   };
+}
+
+/**
+ * The receipt of what was created with the key of this request; null where nothing was, and before its content is known.
+ * @throws AppError unprocessable where another request has created something with the key
+ */
+async function findReceipt(receipts: Receipts, context: HttpContext, requestHash?: Buffer): Promise<Receipt | null> {
+  if (requestHash === undefined) return null;
+  const receipt = await receipts.find(nameOf(context));
+  if (receipt === null || receipt.requestHash.equals(requestHash)) return receipt;
+  dropFailure(context);
+  throw otherRequest();
 }
 
 /** Reads from the same API as the same caller, within the request that it is for. */

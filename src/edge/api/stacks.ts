@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import {
@@ -10,8 +11,10 @@ import {
 } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { Runs } from '#core/runs/runs.ts';
+import { answeredMeanwhile } from '#core/requests/requests.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { onceHeaders } from './once.ts';
 import { pageQuery, toPage } from './pages.ts';
 import { bearerSecurity, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
 import { pushedStackSchema, stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
@@ -154,8 +157,14 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
       'A zip with a Terraform module. It is global where an administrator of the platform uploads it, and private to ' +
       'its owner otherwise. A name that is not given is taken from the manifest, the folder or the file.',
     security: bearerSecurity,
-    middleware: [guards.may('stacks'), guards.slowly, createUploadBody(parts)],
+    middleware: [
+      guards.may('stacks'),
+      guards.slowly,
+      createUploadBody(parts),
+      guards.onceRead('stack', { status: 200, beside: { outcome: 'unchanged' } }),
+    ],
     request: {
+      headers: onceHeaders,
       body: {
         content: { 'multipart/form-data': { schema: uploadSchema }, 'application/json': { schema: fetchSchema } },
       },
@@ -169,6 +178,8 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
     const isJson = context.req.header('content-type')?.startsWith('application/json') === true;
     const body = isJson ? context.req.valid('json') : context.req.valid('form');
     const asked = 'file' in body ? await sourceOfForm(body) : sourceOfJson(body);
+    guards.setContent(context, contentOf(asked));
+    if (await guards.isRepeated(context)) throw answeredMeanwhile();
     const { stack, outcome } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
     const isNew = outcome === 'created';
     if (isNew) context.header('location', `${path}/${stack.name}`);
@@ -189,6 +200,13 @@ function sourceOfJson({ url, ...fields }: z.output<typeof fetchSchema>): AskedPu
 async function sourceOfForm({ file, ...fields }: z.output<typeof uploadSchema>): Promise<AskedPush> {
   const bytes = Buffer.from(await file.arrayBuffer());
   return { source: { kind: 'zip', bytes, fileName: file.name }, fields: toFields(fields) };
+}
+
+/** What makes two pushes the same, whatever separates the parts of their forms. */
+function contentOf({ source, fields }: AskedPush): string {
+  const from =
+    source.kind === 'url' ? [source.url] : [source.fileName, createHash('sha256').update(source.bytes).digest('hex')];
+  return JSON.stringify([source.kind, ...from, fields]);
 }
 
 type SaidFields = Omit<z.output<typeof fetchSchema>, 'url'>;

@@ -1,5 +1,6 @@
 import { parseId } from '#base/id.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Answer, type AskOptions, startApi, type TestApi } from './test-api.ts';
 
 /** JSON of any shape; tests compare it. */
@@ -30,8 +31,6 @@ const createNothing = [
   // A new secret or link in the place of the one before.
   /\/(rotate|reset-link|open)$/,
   /^\/v1\/organization\/projects\/\{id\}(\/(service_accounts\/\{account\}|rate_limits\/\{rate_limit\}))?$/,
-  // The same package again is the version that is there.
-  /^\/v1\/stacks$/,
   // Nothing here serves them.
   /^\/v1\/(audio|images|moderations)\b/,
   // A delivery more.
@@ -101,22 +100,25 @@ async function waits({ sql }: TestApi['db']): Promise<void> {
   }
 }
 
-/** Creates a project while the transaction of another gateway, with the same caller and key, has written its receipt. */
-async function meet(end: 'commit' | 'rollback'): Promise<{ answer: Answer; names: string[] }> {
+/** Sends a request while the transaction of another gateway, with the same caller and key, has written its receipt. */
+async function meet(end: 'commit' | 'rollback', path: string, body: object, key?: string): Promise<Answer> {
   const { db } = started();
   const held = await db.sql.reserve();
   await held`begin`;
-  const { id, key } = await started().organization();
-  const [own] = await held<
-    { id: string }[]
-  >`select id::text from api_keys where organization_id = ${parseId('org', id)}`;
-  await held`insert into change_receipts values (${own?.id ?? ''}, sha256('meets'), sha256('another request'),
-    gen_random_uuid(), 'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day')`;
-  const second = send('/v1/projects', { name: 'Meets' }, 'meets', { key });
+  await held`insert into change_receipts select id, sha256('meets'), sha256('another request'), gen_random_uuid(),
+    'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day' from api_keys
+    on conflict (caller_id, key_hash) do update set expires_at = excluded.expires_at`;
+  const second = send(path, body, 'meets', key === undefined ? {} : { key });
   await waits(db);
   await held.unsafe(end);
   held.release();
-  const answer = await second;
+  return second;
+}
+
+/** The same for a project; its organization has the names then. */
+async function meetProject(end: 'commit' | 'rollback'): Promise<{ answer: Answer; names: string[] }> {
+  const { key } = await started().organization();
+  const answer = await meet(end, '/v1/projects', { name: 'Meets' }, key);
   const { body } = await ask('/v1/projects?limit=100', { key });
   return { answer, names: body.data.map((project: Json) => project.name) };
 }
@@ -208,7 +210,7 @@ describe('a request that creates something', () => {
   });
 
   it('waits for the transaction of another gateway, and returns 422 when that one answers another request', async () => {
-    const { answer, names } = await meet('commit');
+    const { answer, names } = await meetProject('commit');
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
       expect.stringContaining('stands for another request'),
@@ -217,7 +219,7 @@ describe('a request that creates something', () => {
   });
 
   it('is created when the other gateway dies before its transaction is committed', async () => {
-    const { answer, names } = await meet('rollback');
+    const { answer, names } = await meetProject('rollback');
     expect(answer.status).toBe(201);
     expect(names).toContain('Meets');
   });
@@ -248,6 +250,40 @@ describe('a request that creates something', () => {
     const other = await send('/v1/wallet/credits', { ...credit, reference: 'b' }, 'credit');
     expect(other.status).toBe(422);
   });
+
+  it('returns 422 for a credit while another gateway books another one with the same key', async () => {
+    const { id } = await started().organization();
+    const answer = await meet('commit', '/v1/wallet/credits', { organization_id: id, amount: '5', reference: 'meets' });
+    expect([answer.status, answer.body.error.message]).toEqual([
+      422,
+      expect.stringContaining('stands for another request'),
+    ]);
+  });
+});
+
+describe('a push of a stack', () => {
+  const push = async (text: string, key: string): Promise<Json> => {
+    const form = new FormData();
+    form.append('name', 'pushed-once');
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': `variable "${text}" {}` }))], 'stack.zip'));
+    const { url, admin } = started();
+    const headers = { authorization: `Bearer ${admin}`, 'idempotency-key': key };
+    const answer = await fetch(new URL('/v1/stacks', url), { method: 'POST', headers, body: form });
+    return { status: answer.status, ...((await answer.json()) as object) };
+  };
+
+  it('makes one version for an Idempotency-Key, also where another one has come since', async () => {
+    const first = await push('one', 'first push');
+    const second = await push('two', 'second push');
+    const again = await push('one', 'first push');
+    expect([first, second].map(({ status, outcome }) => [status, outcome])).toEqual([
+      [201, 'created'],
+      [200, 'new_version'],
+    ]);
+    expect(again).toEqual({ ...second, outcome: 'unchanged' });
+    expect(await push('two', 'second push')).toEqual({ ...second, outcome: 'unchanged' });
+    expect((await push('three', 'first push')).status).toBe(422);
+  });
 });
 
 describe('an upload', () => {
@@ -271,6 +307,16 @@ describe('an upload', () => {
     expect((await upload('{"a":2}\n')).status).toBe(422);
     const { body } = await ask('/v1/files');
     expect(body.data.map(({ id }: Json) => id)).toEqual([first.id]);
+  });
+
+  it('returns 413 beyond what a file may have, also where its key has created one', async () => {
+    await upload('{"a":1}\n');
+    const { files } = started();
+    const { fileBytesMax } = files;
+    Object.assign(files, { fileBytesMax: 8 });
+    const larger = await upload('{"a":1}\n{"a":2}\n');
+    Object.assign(files, { fileBytesMax });
+    expect(larger.status).toBe(413);
   });
 
   it('is answered with its file again when the organization has no room for another', async () => {
