@@ -6,12 +6,13 @@ import { ceilingCost, type CostCeiling } from './request-cost.ts';
 /**
  * The hold of a running request. It is a guess, and never the bill: it is extended while a stream runs, before what it
  * pays for is used up, and at the end of each request to what that costs. A request is charged at most its hold, so the
- * rest is written off only where wallet, budgets or the caller's cap have nothing more.
+ * rest is written off only where wallet, budgets or the caller's cap have nothing more. Where nobody can say whether they
+ * have, all of it is charged: the books take what the wallet has, and write off the rest.
  */
 export interface RequestHold {
   /** In pico-dollars, extensions included. */
   readonly heldPicoUsd: bigint;
-  /** What may be charged now, in pico-dollars: what is held, up to the ceiling of the request. */
+  /** What may be charged now, in pico-dollars: what is held, or all where `isUnknown`, up to the ceiling of the request. */
   readonly chargeMaxPicoUsd: bigint;
   /** What its charge is bounded by. */
   readonly ceiling: CostCeiling;
@@ -152,7 +153,7 @@ class TokenHold implements RequestHold {
   }
 
   get chargeMaxPicoUsd(): bigint {
-    return lesser(this.#money.picoUsd, this.#ceilingPicoUsd);
+    return this.#money.isUnknown ? this.#ceilingPicoUsd : lesser(this.#money.picoUsd, this.#ceilingPicoUsd);
   }
 
   get ceiling(): CostCeiling {
@@ -222,7 +223,7 @@ class TokenHold implements RequestHold {
   #countPaid(): number {
     const { price, outputTokensMax } = this.#options;
     if (price.outputPerMTokMicroUsd === 0n) return Number.POSITIVE_INFINITY;
-    const left = this.chargeMaxPicoUsd - this.#promptPicoUsd;
+    const left = lesser(this.#money.picoUsd, this.#ceilingPicoUsd) - this.#promptPicoUsd;
     const paid = left <= 0n ? 0 : Number(left / price.outputPerMTokMicroUsd);
     return paid >= outputTokensMax ? Number.POSITIVE_INFINITY : paid;
   }

@@ -1,0 +1,34 @@
+import { expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createMemoryAdmission, takeHold } from '#core/admission/admission.ts';
+import type { Admission, Extension } from '#core/admission/contract.ts';
+import { demandFor } from './hold-demand.ts';
+
+/** The prompt was held for by its bytes and came to more. */
+
+const picoPerMicro = 1_000_000n;
+
+function admissionThatExtendsBy(extension: () => Promise<Extension>): Admission {
+  const admission = createMemoryAdmission({
+    loadBalance: () => Promise.resolve({ balancePicoUsd: 10n ** 15n, charged: [] }),
+    loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
+    onCredit: () => undefined,
+    clock: systemClock,
+  });
+  return Object.assign(admission, { extend: extension });
+}
+
+it.each<[string, () => Promise<Extension>, bigint]>([
+  ['its hold, where the wallet has nothing more', () => Promise.resolve(0n), 0n],
+  ['what it costs, where nobody knows whether the wallet has more', () => Promise.resolve(null), 2000n],
+  ['what it costs, where that cannot be asked', () => Promise.reject(new Error('no connection')), 2000n],
+])('charges at most %s', async (_, extension, moreMicroUsd) => {
+  const grant = await takeHold(admissionThatExtendsBy(extension), demandFor(uuidv7(), 'chat', 1n, false));
+  if (!grant.ok) throw new Error(grant.code);
+  const { hold } = grant;
+  const cost = (grant.heldMicroUsd + 2000n) * picoPerMicro;
+  await hold.cover(cost);
+  const charged = cost < hold.chargeMaxPicoUsd ? cost : hold.chargeMaxPicoUsd;
+  expect(charged).toBe((grant.heldMicroUsd + moreMicroUsd) * picoPerMicro);
+});
