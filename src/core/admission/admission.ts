@@ -19,7 +19,6 @@ export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions }
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
 export {
   type CapRefusal,
-  bytesPerToken,
   estimatePromptTokens,
   estimateTokens,
   likelyTokens,

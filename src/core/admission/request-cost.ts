@@ -23,8 +23,10 @@ import {
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
-  /** Of these, what is no text of a prompt, such as media that are written into it. */
+  /** Of these, what is no text of a prompt, such as media that are written into it, and token ids. */
   readonly unreadBytes: number;
+  /** Token ids of its prompts: each is one token. */
+  readonly tokenIds: number;
   /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
   readonly isBoundByBytes: boolean;
   /** The most tokens per prompt that the model was seen to add to the text: see `PromptOverheads`. */
@@ -77,7 +79,7 @@ function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, 
 
 /** Output tokens counted for a request that names no limit, until its real count is known. */
 const outputTokensGuess = 256;
-export const bytesPerToken = 4;
+const bytesPerToken = 4;
 
 /** The body's bytes over 4. */
 export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
@@ -89,7 +91,8 @@ export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes
  */
 export function likelyTokens(size: RequestSize): { readonly promptTokens: number; readonly outputTokensMax: number } {
   const textBytes = Math.max(0, size.bodyBytes - size.unreadBytes);
-  const promptTokens = Math.min(estimatePromptTokens({ bodyBytes: textBytes }), promptTokensMost(size));
+  const tokens = estimatePromptTokens({ bodyBytes: textBytes }) + size.tokenIds;
+  const promptTokens = Math.min(tokens, promptTokensMost(size));
   return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts };
 }
 

@@ -17,7 +17,7 @@ export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly price: PriceVersion;
   /** The most that is charged, in pico-dollars: see `RequestHold`. What the response cache answers holds nothing. */
   readonly chargeMaxPicoUsd: bigint;
-  /** Tokens beyond which a count cannot be true; null where nothing is held. */
+  /** Tokens beyond which no count is believed; null where nothing is held. */
   readonly ceiling: TokenCeiling | null;
 }
 
@@ -30,6 +30,8 @@ export interface TokenCeiling {
 }
 
 export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'> {
+  /** The engine counted more than is believed. */
+  readonly isCut: boolean;
   /** What is charged where the hold pays for it, in pico-dollars. */
   readonly duePicoUsd: bigint;
 }
@@ -38,15 +40,18 @@ export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costP
  * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
  * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at,
  * or that is given whole or not at all, is on the record and in limits, and written off; so is what goes beyond the
- * hold, and what an engine counts beyond what is possible. Before the first token a request costs nothing, unless it was
- * ended for a reason of its own: whoever has too little money could have prompts computed for nothing.
+ * hold. What an engine counts beyond the ceiling is nowhere: bill, record and limits have one figure. Before the first
+ * token a request costs nothing, unless it was ended for a reason of its own: whoever has too little money could have
+ * prompts computed for nothing.
  */
 export function billOf(served: Served): Bill {
-  const { usage, usageSource } = usageCounted(served);
+  const { usage: counted, usageSource } = usageCounted(served);
+  const usage = believed(counted, served.ceiling);
+  const isCut = usage.inputTokens < counted.inputTokens || usage.outputTokens < counted.outputTokens;
   const fullPicoUsd = costOf(usage, served.price);
-  const duePicoUsd = isWrittenOff(served) ? 0n : costOf(believed(usage, served.ceiling), served.price);
+  const duePicoUsd = isWrittenOff(served) ? 0n : fullPicoUsd;
   const costPicoUsd = duePicoUsd < served.chargeMaxPicoUsd ? duePicoUsd : served.chargeMaxPicoUsd;
-  return { usage, usageSource, duePicoUsd, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
+  return { usage, usageSource, isCut, duePicoUsd, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
 
 function isWrittenOff({ outcome, stream, isAtFault, isWholeOrFree }: Served): boolean {
@@ -61,16 +66,15 @@ function usageCounted(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'
   return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
 }
 
-/** The record keeps what the engine counted. */
 function believed(usage: Usage, ceiling: TokenCeiling | null): Usage {
   if (ceiling === null) return usage;
   const inputTokens = Math.min(usage.inputTokens, Number(ceiling.promptTokens));
-  const cachedTokens = Math.min(usage.cachedTokens, inputTokens);
+  const outputTokens = Math.min(usage.outputTokens, Number(ceiling.outputTokens));
   return {
-    ...usage,
     inputTokens,
-    cachedTokens,
-    outputTokens: Math.min(usage.outputTokens, Number(ceiling.outputTokens)),
+    cachedTokens: Math.min(usage.cachedTokens, inputTokens),
+    outputTokens,
+    reasoningTokens: Math.min(usage.reasoningTokens, outputTokens),
   };
 }
 

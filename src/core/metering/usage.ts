@@ -119,9 +119,10 @@ export function parseMessageUsage(json: string): EngineCount | null {
   const input = countOf(member(value, 'input_tokens'));
   const cachedTokens = partOf(member(value, 'cache_read_input_tokens'));
   const writtenTokens = partOf(member(value, 'cache_creation_input_tokens'));
+  const inputTokens = input === null ? null : countOf(input + cachedTokens + writtenTokens);
   return {
-    inputTokens: input === null ? null : countOf(input + cachedTokens + writtenTokens),
-    cachedTokens: input === null ? 0 : cachedTokens,
+    inputTokens,
+    cachedTokens: Math.min(inputTokens ?? 0, cachedTokens),
     outputTokens: countOf(member(value, 'output_tokens')),
     reasoningTokens: 0,
   };

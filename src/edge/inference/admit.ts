@@ -11,21 +11,23 @@ import type { Model } from '#core/catalog/catalog.ts';
 import type { Answer } from './answer.ts';
 import { budgetError } from './budget-error.ts';
 import type { Call, InferenceRequest } from './call.ts';
+import { isLimitKept } from './counted-max.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limits.ts';
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
-import { unreadBytes } from './unread-bytes.ts';
 
 /** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt of its route */
-function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overheadTokens: number): RequestSize {
+function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: number): RequestSize {
+  const { fields, model } = request;
   const isFree = endpoint.isFree === true;
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
-    unreadBytes: isFree ? 0 : unreadBytes(endpoint, fields),
+    unreadBytes: isFree ? 0 : fields.unreadBytes,
+    tokenIds: isFree ? 0 : fields.tokenIds,
     isBoundByBytes: !fields.media.present && !fields.members.has('previous_response_id'),
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,
@@ -33,7 +35,7 @@ function sizeOf(endpoint: Endpoint, { fields, model }: InferenceRequest, overhea
     contexts: fields.texts,
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
-    isLimitKept: isFree || fields.isLimitCommon || model.engine.kind === 'vllm',
+    isLimitKept: isFree || isLimitKept(request),
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };

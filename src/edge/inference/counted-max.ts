@@ -14,7 +14,8 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
   const { contextLength } = model;
   if (endpoint.generates) {
     const sequences = fields.prompts * fields.choices;
-    const outputTokens = Math.min(fields.outputTokensMax ?? contextLength, contextLength);
+    const limit = isLimitKept(request) ? fields.outputTokensMax : null;
+    const outputTokens = Math.min(limit ?? contextLength, contextLength);
     return { promptTokens: sequences * contextLength, completionTokens: sequences * outputTokens };
   }
   const texts = part?.input.count ?? (endpoint.inputs.kind === 'texts' ? fields.texts : fields.prompts);
@@ -26,6 +27,10 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
 }
 
 type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
+
+/** Whether the engine is known to keep to the output limit of a request: else it may make what its context holds. */
+export const isLimitKept = ({ fields, model }: CountedRequest): boolean =>
+  fields.isLimitCommon || model.engine.kind === 'vllm';
 
 /** Whether texts are filled up with tokens that the body does not have. */
 export function isFilledUp({ members, text }: CountedRequest['fields']): boolean {

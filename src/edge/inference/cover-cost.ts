@@ -16,8 +16,9 @@ export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outc
   const { request, grant } = call.found;
   if (request === null || grant === null) return outcome;
   learnOverhead(parts, call, { request, grant }, outcome);
-  reportFault(parts, call, request, outcome);
-  const covering = grant.hold.cover(billOfCall(call, request, outcome).duePicoUsd);
+  const { duePicoUsd, isCut } = billOfCall(call, request, outcome);
+  reportFault(parts, call, request, { ...outcome, countFault: isCut ? 'higher' : outcome.countFault });
+  const covering = grant.hold.cover(duePicoUsd);
   const write = (): Outcome => withCost(call, request, outcome);
   return covering === null ? write() : covering.then(write);
 }
@@ -42,12 +43,21 @@ function reportFault(
   { countFaults, log }: CoverParts,
   { endpoint, requestId }: Call,
   { model }: InferenceRequest,
-  { countFault, usageSource }: Outcome,
+  { countFault, usage, usageSource }: CountFault,
 ): void {
   if (countFault === null || countFaults.has(`${model.engine.id} ${countFault}`)) return;
   countFaults.add(`${model.engine.id} ${countFault}`);
-  const what =
-    countFault === 'absent' ? 'sent no usable token count' : 'sent a last token count below what it had made';
-  const details = { engine: model.engine.id, endpoint: endpoint.path, requestId, usageSource };
-  log.warn(details, `an engine ${what}; its requests are billed by earlier counts, their text and an estimate`);
+  const details = { engine: model.engine.id, endpoint: endpoint.path, requestId, usageSource, usage };
+  log.warn(details, `an engine ${faultTexts[countFault]}`);
 }
+
+interface CountFault extends Pick<Outcome, 'usage' | 'usageSource'> {
+  readonly countFault: keyof typeof faultTexts | null;
+}
+
+const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';
+const faultTexts = {
+  absent: `sent no usable token count; ${billedOtherwise}`,
+  lower: `sent a last token count below what it had made; ${billedOtherwise}`,
+  higher: 'sent a token count above context_length or the limit of its request; its requests are billed up to these',
+};

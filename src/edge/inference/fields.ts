@@ -19,13 +19,14 @@ import { readMedia, type Media } from './media.ts';
 import { parseMember, valueText } from './member.ts';
 import type { RequestForm } from './request-form.ts';
 import type { SplitInput } from './split-input.ts';
+import { readUnread, type Unread } from './unread-bytes.ts';
 
 /**
  * What the gateway needs to know of a request, with the offsets at which it stands. Everything else stays bytes.
  * Fields that decide about money or about the form of the answer must have their JSON type: engines coerce "true" and
  * "16", and what they would then do is not what was reserved.
  */
-export interface RequestFields {
+export interface RequestFields extends Unread {
   text: BodyText;
   members: ReadonlyMap<string, JsonMember>;
   /** As the client calls it. */
@@ -176,6 +177,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
   const choices = form.choicesKey === null ? 1 : (readInteger(reader, form.choicesKey, 1) ?? 1);
   const { prompts, texts, split } = countInputs(reader, form.inputs, bounds);
   if (form.generates) checkSequences(prompts, choices, bounds);
+  const media = readMedia(text, reader.members);
   return {
     text,
     members: reader.members,
@@ -192,7 +194,8 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     outputTokensMax,
     isLimitCommon: readIsLimitCommon(reader, form, outputTokensMax),
     countLags: stream && readCountLags(reader),
-    media: readMedia(text, reader.members),
+    media,
+    ...readUnread(reader, form.inputs, media),
     oddItem: readOddItem(reader, form.itemsKey),
     meaning: null,
     hash: null,

@@ -151,9 +151,9 @@ function countTermsOf({ endpoint, part }: Call, { size }: Grant): RelayJob['coun
   return { generates: endpoint.generates, ...likelyTokens(part === null ? size : sizeOfPart(size, part.input)) };
 }
 
-function sizeOfPart(size: Grant['size'], { start, end, count }: InputPart): Grant['size'] {
-  const bodyBytes = end - start;
-  return { ...size, bodyBytes, unreadBytes: (size.unreadBytes * bodyBytes) / size.bodyBytes, contexts: count };
+/** What stands beside the list, such as the form of the answer, is in no part. */
+function sizeOfPart(size: Grant['size'], { start, end, count, unreadBytes, tokenIds }: InputPart): Grant['size'] {
+  return { ...size, bodyBytes: end - start, unreadBytes, tokenIds, contexts: count };
 }
 
 /** An external engine may name another model than the one that it was asked for, such as a path or a date. */

@@ -6,6 +6,12 @@ export type InputForm =
   /** Pairs that are compared: one text with many, or each with its own, whatever names both have. */
   | { readonly kind: 'pairs'; readonly keys: readonly string[] };
 
+/** Members that hold the prompts, as texts or as token ids. */
+export function inputKeys(inputs: InputForm): readonly string[] {
+  if (inputs.kind === 'pairs') return inputs.keys;
+  return inputs.key === null ? [] : [inputs.key];
+}
+
 /** Texts that are read each for itself. */
 export interface TextsForm {
   readonly kind: 'texts';

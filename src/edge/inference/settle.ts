@@ -19,14 +19,11 @@ type FinishParts = Pick<
 export async function finish(parts: FinishParts, call: Call, outcome: Outcome): Promise<Outcome> {
   const { found, held, trace } = call;
   held.lease?.release();
-  held.flexLease?.done(outcome.usage.inputTokens + outcome.usage.outputTokens);
-  let reported = outcome;
-  let record: UsageRecord | null = null;
-  if (found.request !== null && isBooked(found)) {
-    const now = { monotonicMs: parts.clock.monotonicMs(), sinceEpochMs: parts.clock.now() };
-    record = recordOf(call, found.request, outcome, now);
-    reported = await settle(parts, call, outcome, record);
-  } else countRefusal(parts, call, outcome);
+  const now = { monotonicMs: parts.clock.monotonicMs(), sinceEpochMs: parts.clock.now() };
+  const record = found.request !== null && isBooked(found) ? recordOf(call, found.request, outcome, now) : null;
+  held.flexLease?.done(record === null ? 0 : usedBy(record).tokens);
+  const reported = record === null ? outcome : await settle(parts, call, outcome, record);
+  if (record === null) countRefusal(parts, call, outcome);
   held.leave?.();
   const status = statusOf(call, reported);
   answer(call, reported);

@@ -1,8 +1,9 @@
 import { forEachElement, skipSpace } from '#base/json-scan.ts';
 import { type BodyReader, invalidValue } from './body-reader.ts';
+import { countIds, type Unread } from './unread-bytes.ts';
 
 /** A part of a list of inputs, by offsets in the body. */
-export interface InputPart {
+export interface InputPart extends Unread {
   readonly start: number;
   /** After its last item. */
   readonly end: number;
@@ -102,7 +103,7 @@ export function splitInput({ text }: BodyReader, key: string, at: number, items:
     const end = items.ends[index] ?? start;
     return areTokens ? readIds(text, start, end) : { tokensMax: end - start, largestId: 0 };
   });
-  const parts = cut(items, sizes);
+  const parts = cut(text, items, sizes);
   if (parts.length < 2) return null;
   const start = at + 1;
   const end = skipSpace(text, items.ends.at(-1) ?? at);
@@ -149,7 +150,7 @@ function requireLittleBeside(key: string, bytes: number): void {
   throw invalidValue(key, `"${key}": ${most}. Send fewer inputs at once, or less beside them.`);
 }
 
-function cut({ starts, ends }: ListItems, sizes: readonly ItemSize[]): InputPart[] {
+function cut(text: string, { starts, ends }: ListItems, sizes: readonly ItemSize[]): InputPart[] {
   const itemsMax = Math.ceil(starts.length / Math.ceil(starts.length / partItemsMax));
   const parts: InputPart[] = [];
   let first = 0;
@@ -158,7 +159,8 @@ function cut({ starts, ends }: ListItems, sizes: readonly ItemSize[]): InputPart
     const isFull = next - first === itemsMax || (ends[next] ?? Infinity) - start > partBytesMax;
     if (!isFull) continue;
     const longest = sizes.slice(first, next).reduce((most, { tokensMax }) => Math.max(most, tokensMax), 0);
-    parts.push({ start, end: ends[next - 1] ?? start, first, count: next - first, longest });
+    const end = ends[next - 1] ?? start;
+    parts.push({ start, end, first, count: next - first, longest, ...countIds(text, start, end) });
     first = next;
   }
   return parts;

@@ -3,6 +3,7 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { isNull, valueText } from './member.ts';
+import { inputKeys } from './request-form.ts';
 
 /**
  * Token ids are of one vocabulary: another model would read other words in them, and answer in ids that the client
@@ -27,36 +28,10 @@ export function usesTokenIds(fields: RequestFields, endpoint: Endpoint): boolean
     const member = members.get(key);
     if (member !== undefined && !isNull(text, member) && !nothing.test(valueText(text, member))) return true;
   }
-  return inputKeys(endpoint).some((key) => {
+  return inputKeys(endpoint.inputs).some((key) => {
     const member = members.get(key);
     return member !== undefined && hasIds(valueText(text, member));
   });
-}
-
-/** More would take long to count. */
-const countedBytesMax = 1_048_576;
-
-/**
- * Token ids of the prompts, and the bytes that they take of the body; none where the prompts are text, or longer than
- * 1 MiB.
- */
-export function countIds({ members, text }: RequestFields, endpoint: Endpoint): { ids: number; bytes: number } {
-  const found = { ids: 0, bytes: 0 };
-  for (const key of inputKeys(endpoint)) {
-    const member = members.get(key);
-    if (member === undefined || member.valueEnd - member.valueStart > countedBytesMax) continue;
-    const json = valueText(text, member);
-    if (!/^\[\s*[[\d]/.test(json)) continue;
-    found.bytes += json.length;
-    found.ids += 1;
-    for (let at = json.indexOf(','); at !== -1; at = json.indexOf(',', at + 1)) found.ids += 1;
-  }
-  return found;
-}
-
-function inputKeys({ inputs }: Endpoint): readonly string[] {
-  if (inputs.kind === 'pairs') return inputs.keys;
-  return inputs.key === null ? [] : [inputs.key];
 }
 
 /** Whether a list has numbers, or lists, among its items: texts are strings, and what is compared may be objects. */

@@ -1,19 +1,63 @@
-import { bytesPerToken } from '#core/admission/admission.ts';
-import type { Endpoint } from './endpoints.ts';
-import type { RequestFields } from './fields.ts';
-import { countIds } from './token-ids.ts';
+import { skipString } from '#base/json-scan.ts';
+import type { BodyReader } from './body-reader.ts';
+import type { Media } from './media.ts';
+import { type InputForm, inputKeys } from './request-form.ts';
+
+/** What of a body is no text of a prompt. */
+export interface Unread {
+  /** Token ids of the prompts: each is one token. */
+  readonly tokenIds: number;
+  /** What these take of the body, as do media and the form of the answer. */
+  readonly unreadBytes: number;
+}
 
 /** Members that give the answer its form: engines build a grammar of them, and no prompt has them. */
 const formMembers = ['response_format', 'structured_outputs', 'text', 'output_config', 'guided_json', 'guided_choice'];
 
-/**
- * Bytes of a body that are no text of a prompt: media, the form of the answer, and what token ids take beyond the bytes
- * of a token. Below 0 where ids take fewer.
- */
-export function unreadBytes(endpoint: Endpoint, fields: RequestFields): number {
-  const { members, media } = fields;
+export function readUnread({ text, members }: BodyReader, inputs: InputForm, media: Media): Unread {
   const forms = formMembers.flatMap((key) => members.get(key) ?? []);
-  const formBytes = forms.reduce((bytes, { valueStart, valueEnd }) => bytes + valueEnd - valueStart, 0);
-  const { ids, bytes: idBytes } = countIds(fields, endpoint);
-  return media.bytes + formBytes + idBytes - ids * bytesPerToken;
+  const ids = inputKeys(inputs)
+    .flatMap((key) => members.get(key) ?? [])
+    .map(({ valueStart, valueEnd }) => countIds(text, valueStart, valueEnd));
+  return {
+    tokenIds: ids.reduce((sum, { tokenIds }) => sum + tokenIds, 0),
+    unreadBytes:
+      media.bytes +
+      forms.reduce((bytes, { valueStart, valueEnd }) => bytes + valueEnd - valueStart, 0) +
+      ids.reduce((bytes, { unreadBytes }) => bytes + unreadBytes, 0),
+  };
+}
+
+const QUOTE = 0x22;
+const DIGIT_0 = 0x30;
+const DIGIT_9 = 0x39;
+
+/**
+ * Counts the token ids of prompts, and the bytes that they take with what is between them. Each number outside of a
+ * string is an id, whatever stands beside it: a text among ids keeps all of its bytes.
+ * @param text JSON, as latin1; prompts stand in it from `start` to `end`
+ */
+export function countIds(text: string, start: number, end: number): Unread {
+  let tokenIds = 0;
+  let unreadBytes = 0;
+  let at = start;
+  while (at < end) {
+    const beganAt = at;
+    let idsHere = 0;
+    let isInNumber = false;
+    for (; at < end; at += 1) {
+      const code = text.charCodeAt(at);
+      if (code === QUOTE) break;
+      const isDigit = code >= DIGIT_0 && code <= DIGIT_9;
+      if (isDigit && !isInNumber) idsHere += 1;
+      isInNumber = isDigit;
+    }
+    tokenIds += idsHere;
+    if (idsHere > 0) unreadBytes += at - beganAt;
+    if (at === end) break;
+    const after = skipString(text, at);
+    if (after === -1) break;
+    at = after;
+  }
+  return { tokenIds, unreadBytes };
 }

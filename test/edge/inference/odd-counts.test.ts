@@ -130,6 +130,27 @@ describe('a prompt without a count', () => {
     expect(await bench.recordOf(got)).toMatchObject({ input_tokens: tokens + Math.ceil(rest / 4) });
   });
 
+  it.each<[string, (text: string) => unknown[]]>([
+    ['after an id', (text) => [1, text]],
+    ['before ids', (text) => [text, 7, 8]],
+    ['between lists of ids', (text) => [[1, 2], text, [3]]],
+    ['in a list of ids', (text) => [[1, text, 2]]],
+  ])('has the bytes of a text %s', async (_, promptOf) => {
+    const text = 'word, '.repeat(1000);
+    const body = { model: 'open', prompt: promptOf(text), max_tokens: 10, answer: textAnswer };
+    const got = await bench.post('/v1/completions', body);
+    expect(got.status, await got.text()).toBe(200);
+    const { input_tokens: tokens } = await bench.recordOf(got);
+    expect(tokens).toBeGreaterThanOrEqual(Math.ceil(text.length / 4));
+  });
+
+  it('has a token for each id of 1.4 MB of ids', async () => {
+    const input = Array.from({ length: 2000 }, () => Array.from({ length: 100 }, (_, index) => 100_000 + index));
+    const got = await bench.post('/v1/embeddings', { model: 'embed', input, answer: list(undefined) });
+    expect(got.status, await got.text()).toBe(200);
+    expect(await bench.recordOf(got)).toMatchObject({ usage_source: 'counted', input_tokens: 200_000 });
+  });
+
   it('does not have the schema of its answer', async () => {
     const names = Array.from({ length: 200 }, (_, index) => `property_number_${index}`);
     const schema = { type: 'object', properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])) };
@@ -142,9 +163,12 @@ describe('a prompt without a count', () => {
   });
 });
 
-it('counts embeddings in parts whose engine has no count', async () => {
-  const input = Array.from({ length: 300 }, (_, index) => `text ${index}`);
-  const got = await bench.post('/v1/embeddings', { model: 'embed', input, answer: list(undefined) });
+it.each([
+  ['alone', {}],
+  ['beside a member of 60 KB that is not read', { text: 'x'.repeat(60_000) }],
+])('counts embeddings in parts whose engine has no count, %s', async (_, beside) => {
+  const input = Array.from({ length: 300 }, (__, index) => `text ${index}`);
+  const got = await bench.post('/v1/embeddings', { model: 'embed', input, ...beside, answer: list(undefined) });
   expect(((await got.json()) as Body).data).toHaveLength(300);
   const record = await bench.recordOf(got);
   expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', written_off: '0' });
@@ -152,9 +176,9 @@ it('counts embeddings in parts whose engine has no count', async () => {
   expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
 });
 
-it('shows the usage of those parts of many texts that have some, and one cost', async () => {
+it.each([undefined, null])('shows the usage of parts that have some, and one cost: one has %s', async (none) => {
   const input = Array.from({ length: 300 }, (_, index) => (index === 0 ? 'first' : `text ${index}`));
-  const answer = [list(undefined), list({ prompt_tokens: 150, total_tokens: 150 })];
+  const answer = [list(none), list({ prompt_tokens: 150, total_tokens: 150 })];
   const got = await bench.post('/v1/embeddings', { model: 'embed', input, usage: { include: true }, answer });
   const body: Body = await got.json();
   expect(body.data).toHaveLength(300);
@@ -210,6 +234,18 @@ it.each<[string, object, string]>([
   expect(record.input_tokens).toBe(Math.ceil(JSON.stringify(body).length / 4));
 });
 
+it.each([
+  [{ max_tokens: 8 }, 8],
+  [{ max_tokens: undefined, max_completion_tokens: 8 }, 8192],
+])('notes how much output an engine may count at most that counted none, of the limit %j: %d', async (limit, most) => {
+  const got = await bench.chat({ model: 'open', ...limit, stream: true, answer: chunk('Hello') + finish() + done });
+  await got.text();
+  const { id } = await bench.recordOf(got);
+  const [row] = await bench.gateway.db.sql<{ most: string }[]>`
+    select completion_tokens_max::text as most from usage_requests where id = ${id}::uuid`;
+  expect(row?.most).toBe(String(most));
+});
+
 const cachedDetails = { prompt_tokens_details: { cached_tokens: 3990 } };
 
 describe('what an engine has counted once is not taken back', () => {
@@ -262,20 +298,56 @@ it.each(['odd', 'open'])(
   },
 );
 
-it('writes off output beyond max_tokens, however short the prompt is', async () => {
-  const got = await bench.chat({ model: 'odd', max_tokens: 8, answer: chatAnswer(counts(9, 1900)) });
+describe('what an engine counts beyond what a request can have', () => {
+  it.each([
+    ['output beyond max_tokens', counts(9, 1900), { input_tokens: 9, output_tokens: 8 }],
+    ['a prompt beyond the context', counts(900_000_000, 3), { input_tokens: 8192, output_tokens: 3 }],
+  ])('is neither billed nor recorded: %s', async (_, counted, tokens) => {
+    const got = await bench.chat({ model: 'odd', max_tokens: 8, answer: chatAnswer(counted) });
+    await got.text();
+    const record = await bench.recordOf(got);
+    expect(record).toMatchObject({ ...tokens, written_off: '0' });
+    expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
+  });
+
+  it('uses up no monthly limit on tokens', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    const limits = { name: 'limited', monthly_token_limit: 100_000 };
+    const { secret }: Body = await (await bench.gateway.request('/v1/keys', { key, body: limits })).json();
+    for (const _ of ['first', 'second']) {
+      const got = await bench.chat({ model: 'odd', answer: chatAnswer(counts(900_000_000, 1)) }, { key: secret });
+      expect(got.status, await got.text()).toBe(200);
+    }
+  });
+});
+
+it('bills a message whose parts of the prompt are more than can be together without what was cached', async () => {
+  const { body, answer } = routes['/v1/messages'] ?? { body: {}, answer: () => ({}) };
+  const usage = { input_tokens: 5, cache_read_input_tokens: 1_000_000_000, output_tokens: 11 };
+  const got = await bench.post('/v1/messages', { ...body, answer: answer(usage) });
   await got.text();
   const record = await bench.recordOf(got);
-  expect(record).toMatchObject({ input_tokens: 9, output_tokens: 1900 });
-  expect(Number(record.cost)).toBeCloseTo(usd({ input_tokens: 9, output_tokens: 8 }), 12);
-  expect(Number(record.written_off)).toBeCloseTo(usd({ input_tokens: 0, output_tokens: 1892 }), 12);
+  expect(record).toMatchObject({ input_cached_tokens: 0, output_tokens: 11, written_off: '0' });
+  expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
+});
+
+it.each<[string, object]>([
+  ['zeros', counts(0, 0)],
+  ['no output', { usage: { prompt_tokens: 9 } }],
+])('takes nothing back of four choices by a last count of %s', async (_, usage) => {
+  const choices = [0, 1, 2, 3].map((index) => chunk('a', counts(9, 1), index) + chunk('b', counts(9, 100), index));
+  const ends = [0, 1, 2, 3].map((index) => finish(index));
+  const end = frame({ id: 'x', model: 'odd', choices: [], ...usage });
+  const answer = choices.join('') + ends.join('') + end + done;
+  const got = await bench.chat({ model: 'odd', stream: true, n: 4, max_tokens: 100, answer });
+  await got.text();
+  expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 9, output_tokens: 400, usage_source: 'last_seen' });
 });
 
 it('notifies the operator once of each fault of an engine', () => {
   const lines = bench.gateway.logLines.filter((line) => line.includes('token count'));
   const faults = lines.map((line) => JSON.parse(line)).filter(({ engine: id }) => id === 'odd');
-  expect(faults.map(({ msg }) => msg.includes('no usable')).toSorted((a, b) => Number(a) - Number(b))).toEqual([
-    false,
-    true,
-  ]);
+  const kinds = ['no usable', 'below what', 'above context_length'];
+  expect(kinds.map((kind) => faults.filter(({ msg }) => msg.includes(kind)).length)).toEqual([1, 1, 1]);
+  expect(faults).toHaveLength(3);
 });
