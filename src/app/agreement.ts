@@ -1,9 +1,17 @@
 import type { Clock } from '#base/clock.ts';
 import { type Config, settingsInCommon } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { readSigner } from '#base/signing.ts';
 import { engineFingerprints } from '#core/catalog/catalog.ts';
-import { type Agreement, compareMs, createAgreement, differenceText, fingerprint } from '#core/gateways/gateways.ts';
+import {
+  type Agreement,
+  compareMs,
+  createAgreement,
+  createConnectionCheck,
+  differenceText,
+  fingerprint,
+} from '#core/gateways/gateways.ts';
 import type { ContainerHosts } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
@@ -17,12 +25,14 @@ export interface AgreementParts {
   readonly gateway: Pick<Gateway, 'engineFiles'>;
   readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
+  readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 const hourMs = 3_600_000;
 const alertMs = 60_000;
+const connectionsMs = 60_000;
 const toldMax = 20;
 
 export function createAgreementPart(parts: AgreementParts): { readonly agreement: Agreement; readonly part: Part } {
@@ -39,13 +49,19 @@ export function createAgreementPart(parts: AgreementParts): { readonly agreement
   gateways.publishes('setting', () => settings);
   gateways.publishes('key', () => ({ platform: foundation.secrets.fingerprint(), statements: statementKey }));
   const agreement = createAgreement({ gateways, clock, log, rolloutMs: config.process.rolloutMs });
+  const { poolMax, reportsPoolMax } = config.database;
+  const checkConnections = createConnectionCheck({ db: parts.db, gateways, pooled: poolMax + reportsPoolMax, log });
   const part: Part = {
     name: 'agreement of gateways',
     jobs: [
       { name: 'compare gateways', everyMs: compareMs, where: 'every', run: () => agreement.compare() },
       { name: 'report gateways that differ', everyMs: alertMs, where: 'one', run: () => raise(parts, agreement) },
+      { name: 'check connections', everyMs: connectionsMs, where: 'every', run: checkConnections },
     ],
-    start: () => agreement.compare(),
+    start: async () => {
+      await agreement.compare();
+      await checkConnections();
+    },
   };
   return { agreement, part };
 }

@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Body, eventually, externalFile, writeEngines } from '../edge/inference/inference-gateway.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { createTestDatabase, type TestDatabase, withServer } from '../support/database.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
 import { startRedis, type TestRedis } from '../support/redis.ts';
 
@@ -112,6 +112,44 @@ describe('gateways that differ', () => {
     const logged = one.logLines.map((line) => String(JSON.parse(line).msg));
     expect(logged).toContain('the gateways of this database differ, as during a rollout');
     expect(logged).toContain('the gateways of this database agree again');
+  });
+});
+
+describe('gateways that differ for longer than HEADGATE_ROLLOUT_SECONDS', () => {
+  it('are counted as overdue for Prometheus, and not before', async () => {
+    const startWith = (days: string, rolloutSeconds: string): Promise<TestGateway> =>
+      start(folderWith(priced('1')), {
+        HEADGATE_METRICS_PORT: '0',
+        HEADGATE_STORE_DAYS: days,
+        HEADGATE_ROLLOUT_SECONDS: rolloutSeconds,
+      });
+    const patient = await startWith('7', '86400');
+    const strict = await startWith('8', '1');
+    const counted = async ({ metricsUrl }: TestGateway, name: string): Promise<string | undefined> => {
+      const text = await (await fetch(`${metricsUrl}/metrics`)).text();
+      return new RegExp(`^${name}\\{kind="setting"\\} (\\d+)$`, 'm').exec(text)?.[1];
+    };
+    await eventually(async () => (await counted(strict, 'headgate_gateways_differences_overdue')) === '1');
+    await eventually(async () => (await counted(patient, 'headgate_gateways_differences')) === '1');
+    expect(await counted(patient, 'headgate_gateways_differences_overdue')).toBe('0');
+  });
+});
+
+describe('gateways that may make more connections than PostgreSQL allows', () => {
+  it('log a warning when the second one starts, and none when the first does', async () => {
+    let allowed = 0;
+    await withServer(database.url, async (sql) => {
+      const [row] = await sql<{ allowed: number }[]>`
+        select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int as allowed`;
+      allowed = row?.allowed ?? 0;
+    });
+    const env = { HEADGATE_DATABASE_POOL: String(Math.ceil(allowed / 2)) };
+    const warnings = ({ logLines }: TestGateway): Body[] =>
+      logLines.map((line): Body => JSON.parse(line)).filter(({ msg }) => /allows fewer connections/.test(msg));
+    const first = await start(folderWith(priced('1')), env);
+    expect(warnings(first)).toEqual([]);
+    const second = await start(folderWith(priced('1')), env);
+    expect(warnings(second)).toMatchObject([{ gateways: 2, allowed }]);
   });
 });
 

@@ -16,6 +16,7 @@ import { createUnderWay, type UnderWay } from './under-way.ts';
 
 export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
 export type { Message } from './bus.ts';
+export { createConnectionCheck } from './connection-check.ts';
 export type { DatabaseChange } from './database-watch.ts';
 export type { GatewayRun } from './gateway-runs.ts';
 export { type HistoryChange, noteRestore, readHistoryChanges } from './history-changes.ts';

@@ -41,6 +41,11 @@ export interface Watching {
   refresh(): Promise<void>;
 }
 
+interface WatchedDifference {
+  readonly kind: string;
+  readonly isOverdue: boolean;
+}
+
 export interface WatchedParts {
   readonly address: MetricsConfig;
   /** A client that takes nothing of an answer for this long is cut off. */
@@ -51,7 +56,7 @@ export interface WatchedParts {
     'pending' | 'oldestPendingMs' | 'healthy' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'
   >;
   /** What the gateways of the database have in several values. */
-  readonly agreement: { differences(): readonly { readonly kind: string }[] };
+  readonly agreement: { differences(): readonly WatchedDifference[] };
   readonly backups: Pick<Backups, 'ageMs'>;
   readonly upkeep: WatchedUpkeep;
   /** Without Postgres traffic is taken for so long. */
@@ -137,16 +142,20 @@ export function createObserve(log: Log): Observe {
 const comparedKinds = ['version', 'engine file', 'price', 'setting', 'key'];
 
 function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement']): void {
-  metrics.gauge(
-    {
-      name: 'headgate_gateways_differences',
-      help: 'Things of a kind that live gateways of this database have in several values, as this gateway sees them',
-      labelNames: ['kind'],
-    },
-    (set) => {
-      const differences = agreement.differences();
-      for (const kind of comparedKinds) set(differences.filter((one) => one.kind === kind).length, kind);
-    },
+  const count = (name: string, help: string, isCounted: (one: WatchedDifference) => boolean): void =>
+    metrics.gauge({ name, help, labelNames: ['kind'] }, (set) => {
+      const counted = agreement.differences().filter(isCounted);
+      for (const kind of comparedKinds) set(counted.filter((one) => one.kind === kind).length, kind);
+    });
+  count(
+    'headgate_gateways_differences',
+    'Things of a kind that live gateways of this database have in several values, as this gateway sees them',
+    () => true,
+  );
+  count(
+    'headgate_gateways_differences_overdue',
+    'Those of headgate_gateways_differences that this gateway has seen for longer than HEADGATE_ROLLOUT_SECONDS',
+    ({ isOverdue }) => isOverdue,
   );
 }
 
