@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -38,6 +38,33 @@ async function start(env: Readonly<Record<string, string>>): Promise<TestGateway
 }
 
 describe('the chapter on changing secrets', () => {
+  it.for(['Hugging Face token', 'Mail server', 'OIDC client secret'])(
+    'keeps the secret in use where nothing is pasted, and the old one until it is deleted: %s',
+    async (heading) => {
+      const [change = ''] = chapterLines(rotateChapter, heading);
+      const [, name = ''] = /> compose\/secrets\/(\w+)$/m.exec(change) ?? [];
+      writeFileSync(secretFile(name), 'first\n');
+      await expect(paste(change, clone, '\n')).rejects.toThrow('Command failed');
+      expect(readFileSync(secretFile(name), 'utf8')).toBe('first\n');
+      await paste(change, clone, 'second\n');
+      await expect(paste(change, clone, 'third\n')).rejects.toThrow('cannot overwrite existing file');
+      expect(readFileSync(secretFile(name), 'utf8')).toBe('second\n');
+      expect(readFileSync(secretFile(`${name}.old`), 'utf8')).toBe('first\n');
+    },
+  );
+
+  it('names the old passphrase of backups by the day of its change', async () => {
+    writeFileSync(secretFile('backup_passphrase'), 'first\n');
+    const [change = ''] = chapterLines(rotateChapter, 'Passphrase of backups');
+    await paste(change, clone);
+    const kept = readdirSync(join(clone, 'compose/secrets')).filter((name) =>
+      /_passphrase\.\d{4}-\d\d-\d\d$/.test(name),
+    );
+    expect(kept).toHaveLength(1);
+    expect(readFileSync(secretFile(kept[0] ?? ''), 'utf8')).toBe('first\n');
+    expect(readFileSync(secretFile('backup_passphrase'), 'utf8')).toMatch(/^[0-9a-f]{48}\n$/);
+  });
+
   it('changes the login of the mail server', async () => {
     const passwords = new Set(['old-password']);
     const mail = await startMailServer(passwords);

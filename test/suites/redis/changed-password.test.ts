@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
@@ -14,15 +14,24 @@ async function redisUp({ metricsUrl }: TestGateway): Promise<string | undefined>
   return /^headgate_store_up\{store="redis"\} (\d)/m.exec(text)?.[1];
 }
 
-it('serves by the old and the new password of Redis while they change, by the lines of the chapter', async () => {
+const [add = '', remove = ''] = chapterLines(rotateChapter, 'Redis password');
+
+/** Creates a folder of a clone that has a URL of Redis in compose/secrets. */
+function cloneWith(url: string): { readonly clone: string; readonly file: string } {
   const clone = mkdtempSync(join(tmpdir(), 'hg-clone-'));
   const file = join(clone, 'compose/secrets/redis_url');
   mkdirSync(join(clone, 'compose/secrets'), { recursive: true });
+  writeFileSync(file, `${url}\n`);
+  return { clone, file };
+}
+
+it('serves by the old and the new password of Redis while they change, by the lines of the chapter', async () => {
   const redis = await startRedis();
   const { port } = new URL(redis.url);
   const admin = new Redis(redis.url);
-  await admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>old-password');
-  writeFileSync(file, `redis://:old-password@127.0.0.1:${port}\n`);
+  await admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>old p@ssword');
+  const oldUrl = `redis://:old%20p%40ssword@127.0.0.1:${port}`;
+  const { clone, file } = cloneWith(oldUrl);
   const database = await createTestDatabase();
   const env = { REDIS_URL_FILE: file, HEADGATE_METRICS_PORT: '0', HEADGATE_BOOTSTRAP_KEY: `sk-hg-${'k'.repeat(40)}` };
   const start = () => startGateway({ databaseUrl: database.url, env });
@@ -31,12 +40,6 @@ it('serves by the old and the new password of Redis while they change, by the li
     const body = { model: 'standin-chat', messages, max_tokens: 4 };
     return (await gateway.request('/v1/chat/completions', { body })).status;
   };
-  const [add = '', remove = ''] = chapterLines(rotateChapter, 'Redis password').map((lines) =>
-    lines
-      .replaceAll('redis.example.com -p 6379', `127.0.0.1 -p ${port}`)
-      .replaceAll('redis.example.com:6379', `127.0.0.1:${port}`),
-  );
-
   const old = await start();
   await paste(add, clone);
   const fresh = await start();
@@ -44,7 +47,7 @@ it('serves by the old and the new password of Redis while they change, by the li
   await old.stop();
   await paste(remove, clone);
   expect([await chat(fresh), await redisUp(fresh)]).toEqual([200, '1']);
-  const late = new Redis(`redis://:old-password@127.0.0.1:${port}`, { lazyConnect: true, retryStrategy: null });
+  const late = new Redis(oldUrl, { lazyConnect: true, retryStrategy: null });
   late.on('error', () => undefined);
   await expect(late.connect().then(() => late.ping())).rejects.toThrow(/WRONGPASS|closed/);
   late.disconnect();
@@ -53,4 +56,25 @@ it('serves by the old and the new password of Redis while they change, by the li
   await redis.stop();
   await database.drop();
   rmSync(clone, { recursive: true });
+});
+
+it('keeps the URL in use, and its only copy, where Redis does not accept the change', async () => {
+  const redis = await startRedis();
+  const admin = new Redis(redis.url);
+  const { port } = new URL(redis.url);
+  await admin.call('ACL', 'SETUSER', 'reader', 'on', '>right', '~*', '+@read');
+  for (const [refused, why] of [
+    ['redis://:wrong@127.0.0.1:1', 'Could not connect'],
+    [`redis://reader:right@127.0.0.1:${port}`, 'NOPERM'],
+  ] as const) {
+    const { clone, file } = cloneWith(refused);
+    await expect(paste(add, clone)).rejects.toThrow(why);
+    expect(readFileSync(file, 'utf8')).toBe(`${refused}\n`);
+    writeFileSync(file, 'redis://:changed@127.0.0.1\n');
+    await expect(paste(add, clone)).rejects.toThrow('cannot overwrite existing file');
+    expect(readFileSync(`${file}.old`, 'utf8')).toBe(`${refused}\n`);
+    rmSync(clone, { recursive: true });
+  }
+  admin.disconnect();
+  await redis.stop();
 });
