@@ -1,21 +1,43 @@
 #!/bin/sh
 # Renews the gateways one after the other: each stops when the proxy sends it nothing more, and the next one stops when
 # the new one takes requests. Takes the arguments of docker compose that name the files: sh compose/renew.sh -f …
+# The number of gateways is a setting, GATEWAYS: a renewal that was broken off is completed by the next one.
 set -eu
 
-# Of whatever is called docker compose here.
+# Whatever docker compose is called here.
 compose=${COMPOSE:-docker compose}
-running() { $compose "$@" ps -q gateway; }
+gateways() { $compose "$@" ps -q gateway; }
+create_missing() { $compose "$@" up -d --no-deps --no-recreate gateway; }
+
 # Node is in the image, curl is not.
 ready="fetch('http://127.0.0.1:8080/readyz').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"
+is_ready() { docker exec "$1" node -e "$ready" 2> /dev/null; }
 
-old=$(running "$@")
-count=$(echo "$old" | wc -l)
-for container in $old; do
-  docker stop --time 90 "$container"
+renew() {
+  container=$1
+  shift
+  # Within its stop_grace_period.
+  docker stop "$container"
   docker rm "$container"
-  $compose "$@" up -d --no-deps --no-recreate --scale "gateway=$count" gateway
-  for new in $(running "$@"); do
-    until docker exec "$new" node -e "$ready"; do sleep 1; done
+  create_missing "$@"
+  for new in $(gateways "$@"); do
+    case $old in *"$new"*) continue ;; esac
+    is_ready "$new" && continue
+    echo "Waits until the new gateway $new is ready. Why it is not: docker logs $new"
+    until is_ready "$new"; do sleep 1; done
   done
+}
+
+if [ -z "$(gateways "$@")" ]; then
+  echo "No gateway of these files runs. Name all files that the gateways were started with." >&2
+  exit 1
+fi
+create_missing "$@"
+old=$(gateways "$@")
+serving=
+# One that is not ready goes first, so that those that serve stay until its successor is ready.
+for each in $old; do
+  if is_ready "$each"; then serving="$serving $each"; else renew "$each" "$@"; fi
 done
+for each in $serving; do renew "$each" "$@"; done
+echo "Renewed: $(gateways "$@" | wc -l) gateways."

@@ -57,7 +57,7 @@ function take(read: Record<string, string | undefined>, name: string): void {
   if (path === undefined) return;
   delete read[variable];
   if (path === '') return;
-  if ((read[name] ?? '') !== '') throw new ConfigError(`${variable}: ${name} is set, too; only one of them can hold.`);
+  if ((read[name] ?? '') !== '') throw new ConfigError(`${variable}: ${name} is set, too; set one of them to nothing.`);
   read[name] = readSecret(variable, path);
 }
 
@@ -108,7 +108,9 @@ function addPassword(read: Record<string, string | undefined>): Environment {
   // Without a URL the database is our own, and the variable is another program's.
   if (path === '' || url === null) return read;
   if (url.password !== '') {
-    throw new ConfigError(`${passwordFile}: DATABASE_URL has a password, too; only one of them can hold.`);
+    throw new ConfigError(
+      `${passwordFile}: DATABASE_URL has a password, too; take it out of the URL, or set ${passwordFile} to nothing.`,
+    );
   }
   const password = readSecret(passwordFile, path);
   if (password === '') throw new ConfigError(`${passwordFile}: ${path} is empty.`);

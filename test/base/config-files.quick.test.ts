@@ -37,7 +37,12 @@ describe('a secret in a file', () => {
     const both = { HEADGATE_BOOTSTRAP_KEY: 'x', HEADGATE_BOOTSTRAP_KEY_FILE: secret('y') };
     expect(() => readSecretFiles(both)).toThrow('HEADGATE_BOOTSTRAP_KEY is set, too');
     const password = { DATABASE_URL: 'postgres://a:b@c/d', POSTGRES_PASSWORD_FILE: secret('y') };
-    expect(() => readSecretFiles(password)).toThrow('DATABASE_URL has a password, too');
+    expect(() => readSecretFiles(password)).toThrow(
+      'POSTGRES_PASSWORD_FILE: DATABASE_URL has a password, too; take it out of the URL, or set POSTGRES_PASSWORD_FILE to nothing.',
+    );
+    // As a compose file on top of compose.yaml says that neither of the values there applies.
+    const whole = { DATABASE_URL: '', DATABASE_URL_FILE: secret('postgres://a:b@c/d\n'), POSTGRES_PASSWORD_FILE: '' };
+    expect(readSecretFiles(whole)).toMatchObject({ DATABASE_URL: 'postgres://a:b@c/d' });
   });
 
   it('never shows itself in an error', () => {

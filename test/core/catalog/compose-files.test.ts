@@ -21,6 +21,7 @@ interface Service {
   readonly pids_limit?: number;
   readonly env_file?: unknown;
   readonly secrets?: readonly string[];
+  readonly scale?: number;
   readonly networks?: Readonly<
     Record<string, { readonly aliases?: readonly string[]; readonly ipv4_address?: string }>
   >;
@@ -49,8 +50,9 @@ function fillIn(text: string, values: Readonly<Record<string, string | undefined
   });
 }
 
-function read(name: string): ComposeFile {
-  return parse(fillIn(textOf(name), example)) as ComposeFile;
+/** @param settings of compose/.env that are not as in env.example */
+function read(name: string, settings: Readonly<Record<string, string>> = {}): ComposeFile {
+  return parse(fillIn(textOf(name), { ...example, ...settings })) as ComposeFile;
 }
 
 function environmentOf(service: Service | undefined): Record<string, string> {
@@ -59,18 +61,23 @@ function environmentOf(service: Service | undefined): Record<string, string> {
   );
 }
 
+const addressOf = (service: Service | undefined, network: string): string =>
+  service?.networks?.[network]?.ipv4_address ?? '';
+
 describe('env.example', () => {
   it('holds no secret, and nothing that must be filled in', () => {
-    expect(Object.keys(example).filter((name) => /PASSWORD|KEY|TOKEN|SECRET/.test(name))).toEqual([]);
+    expect(Object.keys(example).filter((name) => /PASSWORD|KEY|TOKEN|SECRET(?!S_DIR)/.test(name))).toEqual([]);
     const needed = files.flatMap((name) => textOf(name).match(/\$\{\w+(:?\?[^}]*)?\}/g) ?? []);
     // Both stand in comments.
     expect(new Set(needed)).toEqual(new Set(['${NAME}', '${HF_TOKEN}']));
   });
 
-  it('names the image of every service', () => {
-    const named = files.flatMap((name) => [...textOf(name).matchAll(/\$\{(\w+_IMAGE):-/g)].map(([, image]) => image));
-    const own = new Set(named.filter((name) => name !== 'GATEWAY_IMAGE'));
-    expect(new Set(Object.keys(example).filter((name) => name.endsWith('_IMAGE')))).toEqual(own);
+  it('names all settings that the compose files fill in, but those of the gateway', () => {
+    const filled = files.flatMap((name) =>
+      [...textOf(name).matchAll(/\$\{(\w+):-/g)].map(([, setting = '']) => setting),
+    );
+    const ofFiles = (names: readonly string[]) => new Set(names.filter((name) => !/^(HEADGATE_|LOG_)/.test(name)));
+    expect(ofFiles(Object.keys(example))).toEqual(ofFiles(filled));
   });
 
   it('is understood by the gateway, with what the compose file adds', () => {
@@ -90,25 +97,39 @@ describe('env.example', () => {
     });
   });
 
-  it('lets the gateway believe Caddy, at the one address that it has, and whom else the operator names', () => {
-    const { services, networks } = read('compose.platform.yaml');
-    const { gateway, caddy } = services;
-    const address = caddy?.networks?.['web']?.ipv4_address ?? '';
+  it.for([
+    { file: 'compose.platform.yaml', network: 'web', proxy: 'caddy' },
+    { file: 'compose.gateways.yaml', network: 'proxy', proxy: 'proxy' },
+  ])('gives the proxy of $file one address of its network', ({ file, network, proxy }) => {
+    const { services, networks } = read(file);
+    const { subnet = '' } = networks?.[network]?.ipam?.config[0] ?? {};
+    const [base = '', bits] = subnet.split('/');
     const inSubnet = new BlockList();
-    const [base = '', bits] = (networks?.['web']?.ipam?.config[0]?.subnet ?? '').split('/');
     inSubnet.addSubnet(base, Number(bits));
-    expect(inSubnet.check(address)).toBe(true);
-    const trusted = (given: string) => {
-      const text = fillIn(textOf('compose.platform.yaml'), { ...example, HEADGATE_TRUSTED_PROXIES: given });
-      const file = parse(text) as ComposeFile;
-      return parseConfig({ ...environmentOf(file.services['gateway']), PORT: '0' }).http.trustedProxies;
-    };
-    expect(trusted('')).toEqual([address]);
-    expect(trusted('192.0.2.0/24, ::1')).toEqual([address, '192.0.2.0/24', '::1']);
-    // By a name that the gateway has in that network alone: from another one Caddy would come with another address.
-    const { hostname } = new URL(environmentOf(caddy)['HEADGATE_WEB_URL'] ?? '');
-    expect(gateway?.networks?.['web']?.aliases).toContain(hostname);
+    expect(inSubnet.check(addressOf(services[proxy], network))).toBe(true);
+    // By a name that the gateway has in that network alone: from another one the proxy would come with another address.
+    const { HEADGATE_WEB_URL: url, GATEWAY_ADDRESS: address } = environmentOf(services[proxy]);
+    const { hostname } = new URL(url ?? `http://${address}`);
+    expect(services['gateway']?.networks?.[network]?.aliases).toContain(hostname);
     expect(Object.keys(read('compose.yaml').services)).not.toContain(hostname);
+  });
+
+  it.for([
+    ['compose.gateways.yaml', 'compose.platform.yaml'],
+    ['compose.platform.yaml', 'compose.gateways.yaml'],
+  ])('lets the gateway believe both proxies, and whom the operator names, with %s before %s', (overlays) => {
+    const proxies = [
+      addressOf(read('compose.gateways.yaml').services['proxy'], 'proxy'),
+      addressOf(read('compose.platform.yaml').services['caddy'], 'web'),
+    ];
+    const trusted = (given: string) => {
+      const environments = overlays.map((name) => {
+        return environmentOf(read(name, { HEADGATE_TRUSTED_PROXIES: given }).services['gateway']);
+      });
+      return parseConfig({ ...Object.assign({}, ...environments), PORT: '0' }).http.trustedProxies;
+    };
+    expect(trusted('')).toEqual(proxies);
+    expect(trusted('192.0.2.0/24, ::1')).toEqual([...proxies, '192.0.2.0/24', '::1']);
   });
 
   it('is understood by the door to the Docker socket', () => {
@@ -153,8 +174,51 @@ describe('the compose files', () => {
       name === 'HEADGATE_STATEMENT_KEY_FILE' ? name : name.replace(/_FILE$/, ''),
     );
     const others = ['POSTGRES_PASSWORD', 'HEADGATE_API_KEY'];
-    const left = ['HOME', 'DOCKER_CONFIG', 'HEADGATE_DATA_DIR', 'HEADGATE_BOOTSTRAP_PASSWORD'];
+    // Of several workers Prometheus would ask only the first.
+    const left = ['HOME', 'DOCKER_CONFIG', 'HEADGATE_DATA_DIR', 'HEADGATE_BOOTSTRAP_PASSWORD', 'HEADGATE_WORKERS'];
     expect(given.toSorted()).toEqual([...variables.filter((name) => !left.includes(name)), ...others].toSorted());
+  });
+
+  it('let DATABASE_URL and REDIS_URL of compose/.env take the place of their own stores, which can be left out', () => {
+    const urls = {
+      DATABASE_URL: 'postgres://headgate@db.example.com:5432/headgate',
+      REDIS_URL: 'redis://redis.example.com:6379',
+    };
+    const { services } = read('compose.yaml', urls);
+    expect(environmentOf(services['gateway'])).toMatchObject(urls);
+    expect(environmentOf(read('compose.yaml').services['gateway'])).toMatchObject({
+      DATABASE_URL: 'postgres://headgate@postgres:5432/headgate',
+      REDIS_URL: 'redis://redis:6379',
+    });
+    const others = Object.entries(read('compose.own-stores.yaml').services);
+    expect(others.map(([name, { scale }]) => [name, scale])).toEqual([
+      ['postgres', 0],
+      ['redis', 0],
+      ['backup', 0],
+    ]);
+  });
+
+  it('can be completed by the compose file of the README, whose secrets take the place of settings', () => {
+    const [, text = ''] = /### A compose file of your own\n[^]*?```yaml\n([^]*?)```/.exec(textOf('README.md')) ?? [];
+    const own = parse(text) as ComposeFile;
+    const { environment = {}, secrets = [] } = own.services['gateway'] ?? {};
+    const merged = { ...environmentOf(read('compose.yaml').services['gateway']), ...environment };
+    expect(secrets).toEqual(Object.keys(own.secrets ?? {}));
+    expect(new Set(secrets.map((name) => `/run/secrets/${name}`))).toEqual(
+      new Set(Object.values(environment).filter((value) => value !== '')),
+    );
+    const named = Object.keys(environment).filter((name) => name.endsWith('_FILE'));
+    expect(named).toContain('REDIS_URL_FILE');
+    for (const name of named) expect(merged[name.replace(/_FILE$/, '')] ?? '', name).toBe('');
+  });
+
+  it('set some settings of the gateway themselves, and the README names all of these', () => {
+    const { environment = {} } = read('compose.yaml', { HEADGATE_DRAIN_SECONDS: '' }).services['gateway'] ?? {};
+    const filled = ['DATABASE_URL', 'REDIS_URL', 'HEADGATE_DRAIN_SECONDS'];
+    const fixed = Object.keys(environment).filter((name) => environment[name] !== null && !filled.includes(name));
+    const [, sentence = ''] =
+      /\n([^\n]*compose\.yaml itself sets[^\n]*)/.exec(textOf('README.md').replaceAll('`', '')) ?? [];
+    expect(new Set(sentence.match(/\b(?:[A-Z]+_)+[A-Z]+\b|\bHOST\b|\bPORT\b/g))).toEqual(new Set(fixed));
   });
 
   it('bound what every service may write, use and start', () => {

@@ -97,7 +97,9 @@ if [ ! -e "$PGDATA/PG_VERSION" ]; then
   psql -h /tmp -U "$POSTGRES_USER" -d postgres -c "create database $POSTGRES_DB"
   pg_ctl -D "$PGDATA" -m fast -w stop
 fi
-exec postgres -D "$PGDATA" -k /tmp -c listen_addresses='*'
+# As the real one: the first word of the command is the program.
+shift
+exec postgres -D "$PGDATA" -k /tmp -c listen_addresses='*' "$@"
 `;
 
 function postgresRoot(root: string): void {

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 
-/** TLS of the proxy in compose.gateways.yaml, as an operator adds it: a certificate, a line of haproxy.cfg, a port. */
+/** TLS at the proxy of compose.gateways.yaml, by the files of its chapter: a certificate, a frontend, a compose file. */
 
 /** A certificate with its key, signed by itself. */
 export function newCertificate(): string {
@@ -12,18 +12,21 @@ export function newCertificate(): string {
   return execFileSync('openssl', words, { stdio: ['ignore', 'pipe', 'ignore'] }).toString();
 }
 
-/** @param folder of the clone */
-export function addTls(folder: string, port: number): void {
-  const change = (name: string, before: string, after: string): void => {
-    const path = join(folder, 'compose', name);
-    writeFileSync(path, readFileSync(path, 'utf8').replace(before, `${before}\n${after}`));
-  };
-  writeFileSync(join(folder, 'compose/secrets/proxy.pem'), newCertificate());
-  change('haproxy.cfg', '\tbind :8080', '\tbind :8443 ssl crt /run/secrets/proxy.pem');
-  const mounted = '      - ./haproxy.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro';
-  change('compose.gateways.yaml', mounted, '      - ./secrets/proxy.pem:/run/secrets/proxy.pem:ro');
-  const published = '      - ${PROXY_LISTEN:-127.0.0.1:8080}:8080';
-  change('compose.gateways.yaml', published, `      - 127.0.0.1:${port}:8443`);
+/**
+ * Writes the files.
+ * @param folder of the clone
+ * @returns the lines of a chapter with the compose file of TLS on top of compose.gateways.yaml
+ */
+export function addTls(folder: string, port: number): (lines: string) => string {
+  const write = (name: string, text: string): void => writeFileSync(join(folder, 'compose', name), text);
+  const chapter = readFileSync(join(folder, 'compose/gateways.md'), 'utf8');
+  const [, section = ''] = chapter.split('## TLS at HAProxy\n');
+  const [frontend = '', composeFile = ''] = [...section.matchAll(/```\w*\n([\s\S]*?)```/g)].map(([, text]) => text);
+  write('secrets/proxy.pem', newCertificate());
+  write('tls.cfg', frontend);
+  write('tls.yaml', composeFile.replace('443:8443', `127.0.0.1:${port}:8443`));
+  const files = '-f compose/compose.gateways.yaml';
+  return (lines) => lines.replaceAll(files, `${files} -f compose/tls.yaml`);
 }
 
 /** Serial number of the certificate that a server shows. */
