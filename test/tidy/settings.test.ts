@@ -50,9 +50,9 @@ describe('settings', () => {
     expect(known.size).toBeGreaterThan(50);
     const named = new Set(namesIn(read(settingsPage)));
     const ofTheDoor = new Set(
-      [...namesIn(read('compose/compose.yaml')), ...namesIn(read('compose/README.md'))].filter((name) =>
-        name.startsWith('HEADGATE_DOCKER_'),
-      ),
+      ['compose/compose.yaml', 'compose/swarm.md']
+        .flatMap((path) => namesIn(read(path)))
+        .filter((name) => name.startsWith('HEADGATE_DOCKER_')),
     );
     expect([...known].filter((name) => !named.has(name) && !ofTheDoor.has(name))).toEqual([]);
   });
