@@ -62,13 +62,12 @@ interface UsageText {
   readonly value: unknown;
 }
 
-/** Null where an answer has no usage, or null for it. @param around JSON, as latin1 */
+/** @param around JSON, as latin1 */
 function usageOf(around: string): UsageText | null {
   const scan = scanDocument(around);
   const member = scan.ok ? scan.members.find(({ key }) => key === 'usage') : undefined;
   if (member === undefined) return null;
   const { valueStart: start, valueEnd: end } = member;
-  if (around.slice(start, end) === 'null') return null;
   return { around, start, end, value: JSON.parse(Buffer.from(around.slice(start, end), 'latin1').toString('utf8')) };
 }
 

@@ -105,10 +105,10 @@ async function meet(end: 'commit' | 'rollback', path: string, body: object, key?
   const { db } = started();
   const held = await db.sql.reserve();
   await held`begin`;
-  await held`insert into change_receipts select id, sha256('meets'), sha256('another request'), gen_random_uuid(),
-    'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day' from api_keys
-    on conflict (caller_id, key_hash) do update set expires_at = excluded.expires_at`;
-  const second = send(path, body, 'meets', key === undefined ? {} : { key });
+  const name = `${path} ${end}`;
+  await held`insert into change_receipts select id, sha256(${name}::text::bytea), sha256('another request'),
+    gen_random_uuid(), 'proj_019ab1c2d3e47f008a1b2c3d4e5f6071', now() + interval '1 day' from api_keys`;
+  const second = send(path, body, name, key === undefined ? {} : { key });
   await waits(db);
   await held.unsafe(end);
   held.release();
