@@ -4,8 +4,9 @@ import { type HttpEnv, knownQuery, type Problem, ValidationError } from '#edge/h
 /**
  * The app that the resources' files add their routes to. How a route is made, in this order:
  *
- * 1. `createRoute({ method, path, middleware, request, responses, security, tags, summary })` inside the file's own
- *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else.
+ * 1. `createRoute({ method, path, middleware, request, responses, security })` inside the file's own
+ *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else. Its texts and examples are in
+ *    `operations/`, by method and path.
  * 2. `middleware` names the guard first (`guards.may('keys')`, by the table of roles; none for a public route), then
  *    `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
  * 3. Schemas are strict (`z.strictObject`): an unknown field is a 400 that names it. Query parameters that the schema

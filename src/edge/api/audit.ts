@@ -55,9 +55,6 @@ const route = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/audit',
-    tags: ['Audit'],
-    summary: 'Who changed what, newest first',
-    description: 'What concerns an organization, by whomever; never a secret.',
     security: bearerSecurity,
     middleware: guards.may('audit.read'),
     request: {

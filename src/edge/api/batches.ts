@@ -31,8 +31,6 @@ export interface BatchRoutesParts {
   readonly batches: Batches;
 }
 
-const tags = ['Batches'];
-
 /** As OpenAI bounds them. */
 const metadataMax = 16;
 const metadataText = (lengthMax: number) =>
@@ -142,11 +140,6 @@ function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/batches',
-    tags,
-    summary: 'Run the requests of a file',
-    description:
-      'As requests of the service tier `flex`, at its price, for the key that makes the batch. All lines are for one ' +
-      'model.',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own'), guards.jsonBody, guards.once('batch', { status: 200 })],
     request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(newBatchSchema) },
@@ -177,13 +170,11 @@ function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
 
 function registerReads(app: ApiApp, parts: BatchRoutesParts): void {
   const { guards, keys, batches } = parts;
-  const shared = { tags, security: bearerSecurity, middleware: [guards.may('files', 'own')] };
+  const shared = { security: bearerSecurity, middleware: [guards.may('files', 'own')] };
   const listRoute = createRoute({
     ...shared,
     method: 'get',
     path: '/v1/batches',
-    summary: 'List batches',
-    description: 'An inference key sees its own; a management key those of its organization.',
     request: { query: z.strictObject(cursorListQuery) },
     responses: { 200: jsonAnswer(cursorPageOf(batchSchema, 'BatchList'), 'A page of batches') },
   });
@@ -198,7 +189,6 @@ function registerReads(app: ApiApp, parts: BatchRoutesParts): void {
     ...shared,
     method: 'get',
     path: '/v1/batches/{id}',
-    summary: 'Get a batch',
     request: { params: z.object({ id: idText('batch') }), query: z.strictObject(organizationQuery) },
     responses: { 200: jsonAnswer(batchSchema, 'The batch') },
   });
@@ -214,9 +204,6 @@ function registerCancel(app: ApiApp, parts: BatchRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/batches/{id}/cancel',
-    tags,
-    summary: 'Cancel a batch',
-    description: 'What runs is ended within seconds; what is answered is in its output file.',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own')],
     request: { params: z.object({ id: idText('batch') }), query: z.strictObject(organizationQuery) },

@@ -14,7 +14,6 @@ export interface BillingCurrencyRoutesParts {
   readonly directory: OrganizationDirectory;
 }
 
-const tags = ['Billing'];
 const path = '/v1/orgs/{id}/billing-currency';
 
 const currencySchema = z
@@ -36,8 +35,6 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
   const get = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'Read in which currency an organization is shown its costs',
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
     request,
@@ -50,8 +47,6 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
   const patch = createRoute({
     method: 'patch',
     path,
-    tags,
-    summary: 'Show an organization its costs in another currency, those of the past too',
     security: bearerSecurity,
     middleware: [guards.may('costs.currency'), guards.jsonBody],
     request: { ...request, body: jsonRequest(patchSchema) },

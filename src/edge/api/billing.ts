@@ -24,8 +24,6 @@ export interface BillingRoutesParts
   readonly costs: Costs;
 }
 
-const tags = ['Billing'];
-
 const currencySchema = z
   .object({
     code: z.string().openapi({ example: 'EUR', description: 'ISO 4217' }),
@@ -48,8 +46,6 @@ function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'g
   const route = createRoute({
     method: 'get',
     path: '/v1/billing/currencies',
-    tags,
-    summary: 'List the currencies that costs can be shown in',
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
     request: { query: z.strictObject({ ...pageQuery, limit: wholeListLimit }) },

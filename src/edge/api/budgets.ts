@@ -52,10 +52,9 @@ interface Spending {
   readonly toMs: number;
 }
 
-const tags = ['Budgets'];
 const collection = '/v1/budgets';
 const params = z.object({ id: idText('budget') });
-const shared = { tags, security: bearerSecurity };
+const shared = { security: bearerSecurity };
 
 export function registerBudgetRoutes(app: ApiApp, parts: BudgetRoutesParts): void {
   registerCollection(app, parts);
@@ -69,7 +68,6 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     method: 'get',
     path: collection,
     ...shared,
-    summary: 'List budgets, newest first; members those of their own keys and projects',
     middleware: [guards.may('budgets.read', 'own')],
     request: { query: listBudgetsQuery },
     responses: { 200: jsonAnswer(cursorPageOf(budgetSchema, 'BudgetList'), 'A page of budgets') },
@@ -90,7 +88,6 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     method: 'post',
     path: collection,
     ...shared,
-    summary: 'Make a budget; every gateway goes by it when this is answered',
     middleware: [
       guards.may('budgets'),
       guards.smallJsonBody,
@@ -122,7 +119,6 @@ function registerReading(app: ApiApp, parts: BudgetRoutesParts): void {
     method: 'get',
     path: `${collection}/{id}`,
     ...shared,
-    summary: 'Read a budget, with what is spent of its period',
     middleware: [guards.may('budgets.read', 'own')],
     request: { params, query: budgetQuery },
     responses: { 200: jsonAnswer(budgetSchema, 'The budget') },
@@ -142,7 +138,6 @@ function registerChanges(app: ApiApp, parts: BudgetRoutesParts): void {
     method: 'patch',
     path: `${collection}/{id}`,
     ...shared,
-    summary: 'Change a budget; every gateway goes by it when this is answered',
     middleware: [guards.may('budgets'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(patchBudgetSchema) },
     responses: { 200: jsonAnswer(budgetSchema, 'The budget') },
@@ -158,7 +153,6 @@ function registerChanges(app: ApiApp, parts: BudgetRoutesParts): void {
     method: 'delete',
     path: `${collection}/{id}`,
     ...shared,
-    summary: 'Delete a budget; no gateway goes by it when this is answered',
     middleware: [guards.may('budgets')],
     request: { params, query },
     responses: { 200: jsonAnswer(deletedBudgetSchema, 'It is deleted') },

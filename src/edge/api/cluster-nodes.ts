@@ -20,7 +20,6 @@ export interface ClusterNodeRoutesParts {
 }
 
 const isListed = { instead: 'GET /v1/clusters/{id} has it among its nodes.' };
-const tags = ['Clusters'];
 const path = '/v1/clusters/{id}/nodes';
 const clusterParams = z.object({ id: idText('cluster') });
 const nodeParams = z.object({
@@ -31,8 +30,8 @@ const nodeParams = z.object({
 export function registerClusterNodeRoutes(app: ApiApp, parts: ClusterNodeRoutesParts): void {
   registerAddition(app, parts);
   registerChanges(app, parts);
-  registerEvent(app, parts, 'allocate', 'Say that a node is taken: its hours count from then on');
-  registerEvent(app, parts, 'release', 'Say that a node is given back: its hours end');
+  registerEvent(app, parts, 'allocate');
+  registerEvent(app, parts, 'release');
   registerHeartbeat(app, parts);
 }
 
@@ -71,8 +70,6 @@ function registerAddition(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPa
   const route = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Add a node to a cluster',
     security: bearerSecurity,
     middleware: [
       guards.may('clusters.read'),
@@ -98,9 +95,6 @@ function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: C
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{node}`,
-    tags,
-    summary: 'Change a node; its profile and GPUs only while it is not allocated',
-    description: 'What is applied on it goes with its name. While runs for it wait or go on its name stays: 409.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate, guards.jsonBody],
     request: { params: nodeParams, body: jsonRequest(patchNodeSchema) },
@@ -126,10 +120,6 @@ function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: C
   const remove = createRoute({
     method: 'delete',
     path: `${path}/{node}`,
-    tags,
-    summary: 'Release a node and take it out of its cluster; its costs stay',
-    description:
-      'Refused with 409 while runs for it wait or go on, or something is applied on it that no one has forgotten.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: nodeParams },
@@ -147,14 +137,10 @@ function registerEvent(
   app: ApiApp,
   { guards, clusters, announceAddresses }: ClusterNodeRoutesParts,
   kind: NodeEventKind,
-  summary: string,
 ): void {
   const route = createRoute({
     method: 'post',
     path: `${path}/{node}/${kind}`,
-    tags,
-    summary,
-    description: 'A repetition changes nothing and is answered with what is on file.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: nodeParams, body: { ...jsonRequest(nodeEventSchema), required: false } },
@@ -174,9 +160,6 @@ function registerHeartbeat(app: ApiApp, { guards, clusters }: ClusterNodeRoutesP
   const route = createRoute({
     method: 'post',
     path: `${path}/{node}/heartbeat`,
-    tags,
-    summary: 'Say that a node is there',
-    description: 'What counted as released because the node was silent goes on as if it had not been.',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters)],
     request: { params: nodeParams },

@@ -30,7 +30,6 @@ export interface ClusterRoutesParts {
   readonly announceAddresses: () => Promise<void>;
 }
 
-const tags = ['Clusters'];
 const path = '/v1/clusters';
 const idParams = z.object({ id: idText('cluster') });
 
@@ -64,8 +63,6 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
   const route = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the clusters of the organization, or of all for a platform admin; oldest first',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read')],
     request: { query: listQuery },
@@ -88,8 +85,6 @@ function registerCreation(app: ApiApp, { guards, clusters, exposures }: ClusterR
   const route = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Make a cluster of an organization',
     security: bearerSecurity,
     middleware: [guards.may('clusters'), guards.jsonBody, guards.once('cluster', { status: 201 })],
     request: { headers: onceHeaders, body: jsonRequest(createClusterSchema) },
@@ -115,8 +110,6 @@ function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
   const route = createRoute({
     method: 'get',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Read a cluster with its nodes',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read')],
     request: { params: idParams },
@@ -147,8 +140,6 @@ function registerChanges(app: ApiApp, parts: ClusterRoutesParts): void {
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Rename a cluster, change its domain, or move it to another organization',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchClusterSchema) },
@@ -166,8 +157,6 @@ function registerChanges(app: ApiApp, parts: ClusterRoutesParts): void {
   const remove = createRoute({
     method: 'delete',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Release all nodes of a cluster, end its metering and its runs, and archive it; its costs stay',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: idParams },
@@ -186,8 +175,6 @@ function registerRotation(app: ApiApp, { guards, clusters }: ClusterRoutesParts)
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/access-identity/rotate`,
-    tags,
-    summary: 'Replace the key that runs log in to the nodes with, by a new one or by one that is given',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: idParams, body: { ...jsonRequest(rotateSchema), required: false } },

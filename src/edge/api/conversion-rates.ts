@@ -55,11 +55,6 @@ export function registerConversionRateRoutes(app: ApiApp, { guards, costs }: Con
     created,
     between: isToItself,
     filters: { from: currencyText().optional(), to: currencyText().optional() },
-    summaries: {
-      list: 'List the rates that costs are converted by, those that begin last first',
-      create: 'Say what a currency is worth in another one, and end the rate that did so until then',
-      end: 'End a conversion rate; costs after that are shown as they are until another one converts them',
-    },
   });
   app.openapi(routes.list, async (context) => {
     const { from = null, to = null, at = null, ...page } = context.req.valid('query');

@@ -68,7 +68,7 @@ const organizationSchema = z
     amounts,
     clusters: z.array(clusterSchema),
   })
-  .openapi('OrganizationCosts');
+  .openapi('CostsOfOrganization');
 
 const warningSchema = z
   .object({

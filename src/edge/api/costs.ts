@@ -23,8 +23,6 @@ export interface CostRoutesParts {
   readonly directory: OrganizationDirectory;
 }
 
-const tags = ['Billing'];
-
 const costQuery = windowQuery({
   org: idText('org').optional().openapi({
     description: 'Of this organization alone; without it operators see all of them, and everybody else his own',
@@ -45,8 +43,6 @@ function registerReport(app: ApiApp, parts: CostRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/billing/costs',
-    tags,
-    summary: 'What nodes and GPUs were held for, and what that costs, by organization and cluster',
     security: bearerSecurity,
     middleware: [parts.guards.may('costs.read')],
     request: { query: costQuery },
@@ -63,8 +59,6 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/billing/costs.csv',
-    tags,
-    summary: 'The same as CSV, a row a line item, in the columns of FOCUS 1.2',
     security: bearerSecurity,
     middleware: [parts.guards.may('costs.read')],
     request: { query: costQuery },

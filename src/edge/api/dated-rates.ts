@@ -140,15 +140,14 @@ interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filt
   /** What is wrong between the fields of a new one. */
   readonly between: Between;
   readonly filters: Filters;
-  readonly summaries: { readonly list: string; readonly create: string; readonly end: string };
 }
 
 /** The routes of one kind: they are listed, made and ended, and never edited. */
 export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
   kind: DatedKind<Shown, New, Filters>,
 ) {
-  const { guards, prefix, path, name, summaries } = kind;
-  const common = { tags: ['Billing'], security: bearerSecurity };
+  const { guards, prefix, path, name } = kind;
+  const common = { security: bearerSecurity };
   const fields = { id: idText(prefix), ...kind.shown, ...datesShown };
   const schema = z.object(fields).openapi(name);
   const follows = orNull(schema).openapi({ description: 'The one that held until then, and was ended by it' });
@@ -163,7 +162,6 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       ...common,
       method: 'get',
       path,
-      summary: summaries.list,
       middleware: [guards.may('rates.read')],
       request: { query: z.strictObject({ ...pageQuery, ...kind.filters, at: atQuery }) },
       responses: { 200: jsonAnswer(pageOf(schema, `${name}Page`), `A page of ${nouns[prefix]}s`) },
@@ -172,7 +170,6 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       ...common,
       method: 'post',
       path,
-      summary: summaries.create,
       middleware: [guards.may('rates'), guards.jsonBody, guards.once(prefix, { instead: `GET ${path} lists it.` })],
       request: { headers: onceHeaders, body: jsonRequest(createSchema) },
       responses: { 201: jsonAnswer(createdSchema, `The ${nouns[prefix]}`) },
@@ -181,7 +178,6 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       ...common,
       method: 'post',
       path: `${path}/{id}/end`,
-      summary: summaries.end,
       middleware: [guards.may('rates'), guards.jsonBody],
       request: { params: z.object({ id: idText(prefix) }), body: jsonRequest(endSchema) },
       responses: { 200: one },

@@ -1,5 +1,6 @@
 import { OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi';
 import { type ErrorShape, groupOf, Routes } from '#edge/http/http.ts';
+import { type Operation, operations, tags } from '#edge/api/operations/operations.ts';
 import type { ApiApp } from './app.ts';
 import { errorDescription, jsonAnswer } from './schemas.ts';
 
@@ -7,9 +8,12 @@ const info = {
   title: 'Headgate',
   version: '1',
   description:
-    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, but for users, ' +
-    "projects and the platform, which answer in the generic API's shape.",
+    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, except for users, ' +
+    'projects, clusters, stacks, runs and billing, whose times are ISO 8601 and whose errors have `details`.',
 };
+
+/** The gateway that serves the document. */
+const servers = [{ url: '/' }];
 
 const openaiError = z
   .object({
@@ -50,22 +54,59 @@ const errorAnswers: Readonly<Record<ErrorShape, ReturnType<typeof jsonAnswer>>> 
   generic: jsonAnswer(genericError, errorDescription),
 };
 
-/** A route with the error answer of its group; what it says of that answer itself, such as headers, stays. */
-function withErrors(route: RouteConfig): RouteConfig {
-  const answer = errorAnswers[groupOf(route.path).errorShape];
-  return { ...route, responses: { ...route.responses, default: { ...answer, ...route.responses['default'] } } };
+type Answers = RouteConfig['responses'];
+
+/** The answers of a route, with the error answer of its group; what the route declares of that itself stays. */
+function withError({ path, responses }: RouteConfig): Answers {
+  const answer = errorAnswers[groupOf(path).errorShape];
+  return { ...responses, default: { ...answer, ...responses['default'] } };
+}
+
+/** The same body with an example of its first content type. */
+function withExample<T extends object>(body: T, example: unknown): T {
+  const { content = {} } = body as { readonly content?: Readonly<Record<string, object>> };
+  const [first, ...others] = Object.entries(content);
+  if (first === undefined) throw new Error('an example needs a body');
+  const [type, media] = first;
+  return { ...body, content: { [type]: { ...media, example }, ...Object.fromEntries(others) } };
+}
+
+function withAnswerExamples(answers: Answers, { answer, error }: Operation): Answers {
+  const examples = {
+    [Object.keys(answers).find((status) => status !== 'default') ?? 'default']: answer,
+    default: error,
+  };
+  const entries = Object.entries(answers).map(([status, one]) => {
+    const example = examples[status];
+    return [status, example === undefined ? one : withExample(one, example)];
+  });
+  return Object.fromEntries(entries) as Answers;
+}
+
+/** A route with its texts, its examples and the error answer of its group. @throws for a route without texts */
+function describe(route: RouteConfig): RouteConfig {
+  const name = `${route.method.toUpperCase()} ${route.path}`;
+  const operation = operations.get(name);
+  if (operation === undefined) throw new Error(`the route ${name} has no texts for the OpenAPI document`);
+  const { operationId, summary, description, tag, request } = operation;
+  // An empty list says that no key is needed.
+  const texts = { operationId, summary, description, tags: [tag], security: route.security ?? [] };
+  const responses = withAnswerExamples(withError(route), operation);
+  const { body } = route.request ?? {};
+  if (request === undefined || body === undefined) return { ...route, ...texts, responses };
+  return { ...route, ...texts, responses, request: { ...route.request, body: withExample(body, request) } };
 }
 
 /** The OpenAPI document of what the routes of an app declare. */
 export function describeRoutes(app: ApiApp): object {
   const complete = new OpenAPIHono();
   for (const definition of app.openAPIRegistry.definitions) {
-    if (definition.type === 'route') complete.openAPIRegistry.registerPath(withErrors(definition.route));
+    if (definition.type === 'route') complete.openAPIRegistry.registerPath(describe(definition.route));
     if (definition.type === 'component') {
       complete.openAPIRegistry.registerComponent(definition.componentType, definition.name, definition.component);
     }
   }
-  return complete.getOpenAPI31Document({ openapi: '3.1.0', info });
+  return complete.getOpenAPI31Document({ openapi: '3.1.0', info, servers, tags });
 }
 
 /** @throws for a route that belongs into the document and is not there: it was not made with `createRoute` */

@@ -21,7 +21,7 @@ export interface EngineRoutesParts {
   readonly commands: OperatorCommands;
 }
 
-const tags = ['Engines'];
+const engineCommands = ['start', 'stop', 'restart', 'reset'] as const;
 const problemsShownMax = 20;
 const logLinesDefault = 200;
 const logLinesMax = 10_000;
@@ -97,7 +97,7 @@ const logQuery = z.strictObject({
 export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): void {
   registerReload(app, parts);
   registerReading(app, parts);
-  for (const kind of ['start', 'stop', 'restart', 'reset'] as const) registerCommand(app, parts, kind);
+  for (const kind of engineCommands) registerCommand(app, parts, kind);
   registerLogs(app, parts);
   registerHosts(app, parts);
 }
@@ -123,8 +123,6 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   const list = createRoute({
     method: 'get',
     path: '/v1/admin/engines',
-    tags,
-    summary: 'List the engines of the files, in the order of their ids',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
@@ -148,8 +146,6 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   const get = createRoute({
     method: 'get',
     path: '/v1/admin/engines/{id}',
-    tags,
-    summary: 'Read an engine: its state, replicas, devices, queue and last failure',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { params: idParams },
@@ -157,14 +153,6 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   });
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
-
-const commandSummaries = {
-  start: 'Start an engine now; one that is held stopped is no longer',
-  stop: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
-  restart:
-    'Replace every replica of an engine, each once its successor is ready where there is room for both; 409 for external ones',
-  reset: 'Forget the failures of an engine and release it where it is held: the next request starts it',
-};
 
 /** The caller, as the audit of a command names it. */
 function commandAuthor(context: HttpContext): CommandAuthor {
@@ -174,16 +162,11 @@ function commandAuthor(context: HttpContext): CommandAuthor {
 function registerCommand(
   app: ApiApp,
   { guards, operations, commands }: EngineRoutesParts,
-  kind: keyof typeof commandSummaries,
+  kind: (typeof engineCommands)[number],
 ): void {
   const route = createRoute({
     method: 'post',
     path: `/v1/admin/engines/{id}/${kind}`,
-    tags,
-    summary: commandSummaries[kind],
-    description:
-      'The gateway that leads the fleet carries it out; the answer comes when every gateway goes by it, or after five ' +
-      'seconds when none leads.',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { params: idParams },
@@ -210,8 +193,6 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
   const route = createRoute({
     method: 'get',
     path: '/v1/admin/engines/{id}/logs',
-    tags,
-    summary: 'Read what the replicas of an engine wrote, oldest first',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { params: idParams, query: logQuery },
@@ -250,8 +231,6 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
   const route = createRoute({
     method: 'get',
     path: '/v1/admin/hosts',
-    tags,
-    summary: 'List the hosts with their devices, and who uses them',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
@@ -268,9 +247,6 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
   const route = createRoute({
     method: 'post',
     path: '/v1/admin/engines/reload',
-    tags,
-    summary: 'Read the engine files again',
-    description: 'A mistake in any file is a 422 that names file, line and field, and changes nothing.',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now') },

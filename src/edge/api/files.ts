@@ -26,8 +26,6 @@ export interface FileRoutesParts extends FileUploadParts {
   readonly keys: OwnKeys;
 }
 
-const tags = ['Files'];
-
 const fileSchema = z
   .object({
     id: idText('file'),
@@ -113,8 +111,6 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/files',
-    tags,
-    summary: 'Upload a file, for a batch',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own'), guards.streamedBody, guards.onceRead('file', { status: 200 })],
     // No schema of zod: a validator would take all of it into memory.
@@ -133,13 +129,11 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
 
 function registerReads(app: ApiApp, parts: FileRoutesParts): void {
   const { guards, keys, files } = parts;
-  const shared = { tags, security: bearerSecurity, middleware: [guards.may('files', 'own')] };
+  const shared = { security: bearerSecurity, middleware: [guards.may('files', 'own')] };
   const listRoute = createRoute({
     ...shared,
     method: 'get',
     path: '/v1/files',
-    summary: 'List files',
-    description: 'An inference key sees its own; a management key those of its organization.',
     request: { query: listQuery },
     responses: { 200: jsonAnswer(cursorPageOf(fileSchema, 'FileList'), 'A page of files') },
   });
@@ -159,7 +153,6 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     ...shared,
     method: 'get',
     path: '/v1/files/{id}',
-    summary: 'Get a file',
     request: idRequest,
     responses: { 200: jsonAnswer(fileSchema, 'The file') },
   });
@@ -172,8 +165,6 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     ...shared,
     method: 'delete',
     path: '/v1/files/{id}',
-    summary: 'Delete a file',
-    description: 'One that a batch reads is refused with 409.',
     request: idRequest,
     responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
   });
@@ -189,8 +180,6 @@ function registerContent(app: ApiApp, parts: FileRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/files/{id}/content',
-    tags,
-    summary: 'The bytes of a file',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own')],
     request: idRequest,

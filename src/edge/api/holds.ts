@@ -14,8 +14,6 @@ export interface HoldRoutesParts {
   readonly holds: HoldReview;
 }
 
-const tags = ['Holds'];
-
 const heldText = z.string().openapi({ example: '0.00042', description: 'USD, an exact decimal' });
 
 const holdSchema = z
@@ -60,15 +58,12 @@ const notThere = (): AppError =>
 
 /** What requests of gateways that are gone still hold, for platform administrators. */
 export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesParts): void {
-  const common = { tags, security: bearerSecurity };
+  const common = { security: bearerSecurity };
   const list = createRoute({
     ...common,
     middleware: [guards.may('books')],
     method: 'get',
     path: '/v1/admin/holds',
-    summary: 'What requests of gateways that are gone hold of wallets, newest first',
-    description:
-      'A hold comes back when its gateway, or another one on that data folder, starts again. One whose data folder is lost stays.',
     request: { query: z.strictObject(listQuery) },
     responses: { 200: jsonAnswer(listOf(holdSchema, 'HoldList'), 'One page') },
   });
@@ -86,10 +81,6 @@ export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesPar
     middleware: [guards.may('books'), guards.jsonBody],
     method: 'post',
     path: '/v1/admin/holds/{id}/release',
-    summary: 'Give one back to its wallet',
-    description:
-      '409 while its gateway lives, or when the request is in the books. What is booked of it later all the same is ' +
-      'charged what the wallet has then; the rest is written off. The audit log keeps the reason.',
     request: {
       params: z.object({ id: z.string() }),
       body: jsonRequest(z.strictObject({ reason: nameText(1000) })),

@@ -13,8 +13,6 @@ import { bearerSecurity, errorDescription, jsonAnswer, jsonRequest, unixSeconds 
  * The OpenAI routes, for the document only: they pass on what they do not know, so no schema stands before them.
  */
 
-const tags = ['Inference'];
-
 const unserved = [
   '/v1/audio/transcriptions',
   '/v1/audio/translations',
@@ -230,21 +228,18 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/chat/completions',
-    summary: 'Chat with a model',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(chatRequest) },
     responses: { 200: streamable(chatAnswer), ...errors },
   },
   {
     method: 'post',
     path: '/v1/completions',
-    summary: 'Complete a text',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(completionRequest) },
     responses: { 200: streamable(completionAnswer), ...errors },
   },
   {
     method: 'post',
     path: '/v1/responses',
-    summary: 'Make a response',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(responseRequest) },
     responses: {
       200: streamable(responseAnswer, 'The answer; a stream of events up to "response.completed" for stream: true'),
@@ -254,7 +249,6 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/messages',
-    summary: "Make a message by Anthropic's protocol, whose errors it has",
     request: { headers: inferenceRequestHeaders, body: jsonRequest(messageRequest) },
     responses: {
       200: streamable(messageAnswer, 'The message; a stream of events up to "message_stop" for stream: true'),
@@ -264,35 +258,30 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/messages/count_tokens',
-    summary: 'Count the tokens of a message, without a charge',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(countTokensRequest) },
     responses: { 200: { ...jsonAnswer(countTokensAnswer, 'The count'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',
     path: '/v1/tokenize',
-    summary: 'Turn a text or a chat into tokens, without a charge',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(tokenizeRequest) },
     responses: { 200: { ...jsonAnswer(tokenizeAnswer, 'The tokens'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',
     path: '/v1/detokenize',
-    summary: 'Turn tokens into a text, without a charge',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(detokenizeRequest) },
     responses: { 200: { ...jsonAnswer(detokenizeAnswer, 'The text'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',
     path: '/v1/embeddings',
-    summary: 'Turn texts into vectors',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(embeddingRequest) },
     responses: { 200: { ...jsonAnswer(embeddingAnswer, 'The vectors'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',
     path: '/v1/rerank',
-    summary: 'Sort documents by how well they answer a query',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(rerankRequest) },
     responses: {
       200: { ...jsonAnswer(rerankAnswer, 'The documents, best first'), headers: inferenceAnswerHeaders },
@@ -302,7 +291,6 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/score',
-    summary: 'Score pairs of texts',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(scoreRequest) },
     responses: {
       200: { ...jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), headers: inferenceAnswerHeaders },
@@ -312,32 +300,27 @@ const inference: readonly RouteConfig[] = [
   ...unserved.map((path) => ({
     method: 'post' as const,
     path,
-    summary: 'Not served: answers 501 not_implemented',
     responses: errors,
   })),
   {
     method: 'get',
     path: '/v1/models',
-    summary: 'List the models',
     request: { query: z.object({ task_type: z.enum(taskTypes).optional() }) },
     responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
   },
   {
     method: 'get',
     path: '/v1/models/{id}',
-    summary: 'Read a model; the id may hold slashes',
     request: { params: z.object({ id: z.string() }) },
     responses: { 200: { ...jsonAnswer(modelRecord, 'The model'), headers: listingAnswerHeaders }, ...errors },
   },
 ];
 
 export function registerInferenceDocs(app: ApiApp): void {
-  for (const route of inference) app.openAPIRegistry.registerPath({ ...route, tags, security: bearerSecurity });
+  for (const route of inference) app.openAPIRegistry.registerPath({ ...route, security: bearerSecurity });
   app.openAPIRegistry.registerPath({
     method: 'get',
     path: '/v1/pricing',
-    tags,
-    summary: 'List the prices, without a key',
     responses: { 200: jsonAnswer(priceList, 'USD per million tokens') },
   });
 }

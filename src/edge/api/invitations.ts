@@ -28,7 +28,6 @@ export interface InvitationRoutesParts {
   readonly letters: Letters;
 }
 
-const tags = ['Invitations'];
 const path = '/v1/invitations';
 
 const fields = {
@@ -76,8 +75,6 @@ function registerReading(app: ApiApp, { guards, accounts }: InvitationRoutesPart
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the open invitations of the organization, newest first',
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
@@ -98,11 +95,6 @@ function registerCreation(app: ApiApp, { guards, accounts, letters }: Invitation
   const create = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Invite an address to the organization, for a week',
-    description:
-      'The link is sent by mail where `HEADGATE_SMTP_URL` is set, else it is answered. It takes the place of an open ' +
-      'one of the same address. The answer is the same for addresses with an account and without.',
     security: bearerSecurity,
     middleware: [guards.may('users.manage'), guards.smallJsonBody, guards.once('inv', anotherLink)],
     request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -125,8 +117,6 @@ function registerRevocation(app: ApiApp, { guards, accounts }: InvitationRoutesP
   const revoke = createRoute({
     method: 'delete',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Revoke an invitation: its link no longer works',
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { params: z.object({ id: idText('inv') }), query: z.strictObject(organizationQuery) },

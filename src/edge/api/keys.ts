@@ -54,7 +54,6 @@ export interface KeyRoutesParts {
 const dayMs = 86_400_000;
 const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 365 * dayMs };
 
-const tags = ['Keys'];
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
@@ -177,8 +176,6 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/keys',
-    tags,
-    summary: 'Make an API key; the answer alone holds its secret',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.jsonBody, guards.once('key', anotherSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createKeySchema) },
@@ -203,8 +200,6 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
   const list = createRoute({
     method: 'get',
     path: '/v1/keys',
-    tags,
-    summary: 'List the keys of the organization, newest first',
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { query: keyQuery },
@@ -229,8 +224,6 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
   const get = createRoute({
     method: 'get',
     path: '/v1/keys/{id}',
-    tags,
-    summary: 'Read a key; a revoked one too',
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { params: idParams, query },
@@ -247,8 +240,6 @@ function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
   const patch = createRoute({
     method: 'patch',
     path: '/v1/keys/{id}',
-    tags,
-    summary: 'Change the name, limits and toggles of a key',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.jsonBody],
     request: { params: idParams, query, body: jsonRequest(patchKeySchema) },
@@ -268,8 +259,6 @@ function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
   const revoke = createRoute({
     method: 'delete',
     path: '/v1/keys/{id}',
-    tags,
-    summary: 'Revoke a key: refused from the next request on, its running streams end; it stays readable',
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { params: idParams, query },
@@ -286,8 +275,6 @@ function registerRotation(app: ApiApp, parts: KeyRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/keys/{id}/rotate',
-    tags,
-    summary: 'Give a key another secret, shown this once; the one that it has works on for a while',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.jsonBody],
     request: { params: idParams, query, body: jsonRequest(rotateKeySchema) },
@@ -306,8 +293,6 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/keys/report',
-    tags,
-    summary: 'Report a leaked secret, without a key: it is revoked at once',
     middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
     responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report') },

@@ -106,12 +106,6 @@ export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): voi
   const route = createRoute({
     method: 'get',
     path: '/v1/billing/margins',
-    tags: ['Billing'],
-    summary: 'What each model earns beside what the GPUs of its replicas cost',
-    description:
-      'Revenue goes by the admission of requests, as usage does. A replica is busy while it has a request of a client ' +
-      'that has ended since, starting until it can serve, and idle otherwise. LoRA adapters count with their base, whose ' +
-      'replicas they are on.',
     security: bearerSecurity,
     middleware: [parts.guards.may('margins')],
     request: { query: windowQuery({}) },

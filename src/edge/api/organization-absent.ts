@@ -15,7 +15,6 @@ export interface OrganizationAbsentParts {
   readonly clock: Clock;
 }
 
-const tags = ['Organization'];
 const root = '/v1/organization';
 const ofProject = `${root}/projects/{id}`;
 
@@ -76,8 +75,6 @@ function registerList(app: ApiApp, { guards }: OrganizationAbsentParts, path: st
   const route = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'Nothing of this kind exists here: an empty list',
     security: bearerSecurity,
     middleware: [guards.may('organization.read')],
     request: { params: z.object(Object.fromEntries(names.map((name) => [name, z.string()]))), query: listQuery },
@@ -110,8 +107,6 @@ function registerUsage(app: ApiApp, { guards, clock }: OrganizationAbsentParts, 
   const route = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'Nothing of this kind is served here: empty buckets of days or hours',
     security: bearerSecurity,
     middleware: [guards.may('usage.read')],
     request: { query: absentUsageQuery },

@@ -34,8 +34,6 @@ export interface OrganizationKeyParts {
   readonly clock: Clock;
 }
 
-const tags = ['Organization'];
-
 const adminListQuery = z.strictObject({ ...cursorListQuery, order: z.enum(['asc', 'desc']).default('desc') });
 const projectListQuery = z.strictObject({
   ...cursorListQuery,
@@ -260,8 +258,6 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
   const ofProject = createRoute({
     method: 'get',
     path: '/v1/organization/projects/{id}/api_keys',
-    tags,
-    summary: 'List the active inference keys of a project, newest first',
     security: bearerSecurity,
     middleware,
     request: { params: projectParams, query: projectListQuery },
@@ -279,8 +275,6 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
   const ofAdmins = createRoute({
     method: 'get',
     path: '/v1/organization/admin_api_keys',
-    tags,
-    summary: 'List the active management keys of the organization',
     security: bearerSecurity,
     middleware,
     request: { query: adminListQuery },
@@ -300,14 +294,13 @@ function deletedSchema<Name extends string>(object: Name, name: string) {
 
 function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
   const path = '/v1/organization/projects/{id}/api_keys/{key}';
-  const shared = { path, tags, security: bearerSecurity, middleware: [parts.guards.may('keys')] };
+  const shared = { path, security: bearerSecurity, middleware: [parts.guards.may('keys')] };
   const request = { params: projectKeyParams, query };
   const read = async (context: HttpContext, { id, key }: z.infer<typeof projectKeyParams>) =>
     readKey(parts, context, key, { scope: 'inference', projectId: await projectOf(parts, context, id) });
   const get = createRoute({
     method: 'get',
     ...shared,
-    summary: 'Read an inference key of a project',
     request,
     responses: { 200: jsonAnswer(projectKeySchema, 'The key') },
   });
@@ -319,7 +312,6 @@ function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
   const remove = createRoute({
     method: 'delete',
     ...shared,
-    summary: 'Revoke an inference key of a project',
     request,
     responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationProjectApiKeyDeleted'), 'It is revoked') },
   });
@@ -335,8 +327,6 @@ function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): voi
   const create = createRoute({
     method: 'post',
     path: '/v1/organization/admin_api_keys',
-    tags,
-    summary: 'Make a management key; the answer alone holds its secret',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.smallJsonBody, guards.once('key', anotherSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createAdminKey) },
@@ -368,13 +358,12 @@ function registerAdminKeyCreation(app: ApiApp, parts: OrganizationKeyParts): voi
 
 function registerAdminKey(app: ApiApp, parts: OrganizationKeyParts): void {
   const path = '/v1/organization/admin_api_keys/{id}';
-  const shared = { path, tags, security: bearerSecurity, middleware: [parts.guards.may('keys')] };
+  const shared = { path, security: bearerSecurity, middleware: [parts.guards.may('keys')] };
   const request = { params: adminKeyParams, query };
   const where = { scope: 'management', projectId: null } as const;
   const get = createRoute({
     method: 'get',
     ...shared,
-    summary: 'Read a management key',
     request,
     responses: { 200: jsonAnswer(adminKeySchema, 'The key') },
   });
@@ -386,7 +375,6 @@ function registerAdminKey(app: ApiApp, parts: OrganizationKeyParts): void {
   const remove = createRoute({
     method: 'delete',
     ...shared,
-    summary: 'Revoke a management key',
     request,
     responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationAdminApiKeyDeleted'), 'It is revoked') },
   });

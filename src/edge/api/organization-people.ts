@@ -23,7 +23,6 @@ export interface OrganizationPeopleParts {
   readonly accounts: { readonly users: Pick<Accounts['users'], 'list' | 'find' | 'invitations'> };
 }
 
-const tags = ['Organization'];
 const listQuery = z.strictObject(cursorListQuery);
 const newest = { by: 'created_at', descending: true } as const;
 
@@ -84,12 +83,11 @@ export function registerOrganizationPeopleRoutes(app: ApiApp, parts: Organizatio
 }
 
 function registerUsers(app: ApiApp, { guards, accounts }: OrganizationPeopleParts): void {
-  const shared = { tags, security: bearerSecurity, middleware: [guards.may('users.manage')] };
+  const shared = { security: bearerSecurity, middleware: [guards.may('users.manage')] };
   const list = createRoute({
     method: 'get',
     path: '/v1/organization/users',
     ...shared,
-    summary: 'List the users of the organization, newest first',
     request: { query: listQuery },
     responses: { 200: jsonAnswer(cursorPageOf(userSchema, 'OrganizationUserList'), 'A page of users') },
   });
@@ -116,7 +114,6 @@ function registerUsers(app: ApiApp, { guards, accounts }: OrganizationPeoplePart
     method: 'get',
     path: '/v1/organization/users/{id}',
     ...shared,
-    summary: 'Read a user of the organization',
     request: { params: z.object({ id: idText('user') }), query: z.strictObject(organizationQuery) },
     responses: { 200: jsonAnswer(userSchema, 'The user') },
   });
@@ -133,8 +130,6 @@ function registerInvites(app: ApiApp, { guards, accounts }: OrganizationPeoplePa
   const list = createRoute({
     method: 'get',
     path: '/v1/organization/invites',
-    tags,
-    summary: 'List the open invitations of the organization, newest first',
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { query: listQuery },

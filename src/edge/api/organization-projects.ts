@@ -26,7 +26,6 @@ export interface OrganizationProjectParts {
   readonly accounts: Pick<Accounts, 'findProject' | 'listProjects' | 'createProject' | 'patchProject'>;
 }
 
-const tags = ['Organization'];
 const path = '/v1/organization/projects';
 const query = z.strictObject(organizationQuery);
 const params = z.object({ id: idText('proj') });
@@ -76,8 +75,6 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the projects of the organization, newest first',
     security: bearerSecurity,
     middleware: [guards.may('projects')],
     request: { query: listQuery },
@@ -99,8 +96,6 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
   const create = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Make a project',
     security: bearerSecurity,
     middleware: [guards.may('projects'), guards.smallJsonBody, guards.once('proj', { status: 200 })],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -115,7 +110,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
 }
 
 function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts): void {
-  const shared = { tags, security: bearerSecurity };
+  const shared = { security: bearerSecurity };
   const refOf = async (context: HttpContext, id: string) => ({
     organizationId: await guards.organizationOf(context),
     projectId: requireId('proj', id),
@@ -124,7 +119,6 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     method: 'get',
     path: `${path}/{id}`,
     ...shared,
-    summary: 'Read a project, an archived one too',
     middleware: [guards.may('projects')],
     request: { params, query },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
@@ -137,7 +131,6 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     method: 'post',
     path: `${path}/{id}`,
     ...shared,
-    summary: 'Rename a project',
     middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(updateSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
@@ -151,7 +144,6 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     method: 'post',
     path: `${path}/{id}/archive`,
     ...shared,
-    summary: 'Archive a project: it takes no new requests and no new keys',
     middleware: [guards.may('projects')],
     request: { params, query },
     responses: { 200: jsonAnswer(projectSchema, 'The archived project') },

@@ -19,7 +19,6 @@ export interface OrganizationRateLimitParts {
   readonly catalog: Pick<Catalog, 'list'>;
 }
 
-const tags = ['Organization'];
 const path = '/v1/organization/projects/{id}/rate_limits';
 const listParams = z.object({ id: idText('proj') });
 /** OpenAI's ids of limits are made of the model's name as well. */
@@ -75,8 +74,6 @@ function registerList(app: ApiApp, parts: OrganizationRateLimitParts): void {
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List what a project may ask of each model that it may use; null is unlimited',
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { params: listParams, query: listQuery },
@@ -97,8 +94,6 @@ function registerUpdate(app: ApiApp, parts: OrganizationRateLimitParts): void {
   const update = createRoute({
     method: 'post',
     path: `${path}/{rate_limit}`,
-    tags,
-    summary: 'Set what a project may ask of a model; every gateway goes by it when this is answered',
     security: bearerSecurity,
     middleware: [guards.may('keys'), guards.smallJsonBody],
     request: { params, query: z.strictObject(organizationQuery), body: jsonRequest(updateSchema) },

@@ -44,8 +44,6 @@ const route = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/admin/organizations',
-    tags: ['Organizations'],
-    summary: 'Who spends what: organizations with balance, spending and active keys',
     security: bearerSecurity,
     middleware: [guards.may('organizations')],
     request: {

@@ -35,7 +35,6 @@ export interface ServiceAccountParts {
 const anotherAccountKey = {
   instead: 'The secret of its key was in that answer only: "POST …/{service_account_id}/api_keys" makes another key.',
 };
-const tags = ['Organization'];
 const collection = '/v1/organization/projects/{id}/service_accounts';
 const one = `${collection}/{account}`;
 const query = z.strictObject(organizationQuery);
@@ -154,8 +153,6 @@ function registerList(app: ApiApp, parts: ServiceAccountParts): void {
   const list = createRoute({
     method: 'get',
     path: collection,
-    tags,
-    summary: 'List the service accounts of a project, newest first; an archived one has none',
     security: bearerSecurity,
     middleware: [parts.guards.may('service_accounts')],
     request: { params: projectParams, query: z.strictObject(cursorListQuery) },
@@ -175,8 +172,6 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
   const create = createRoute({
     method: 'post',
     path: collection,
-    tags,
-    summary: 'Make a service account with a key; the answer alone holds its secret',
     security: bearerSecurity,
     middleware: [guards.may('service_accounts'), guards.smallJsonBody, guards.once('svc_acct', anotherAccountKey)],
     request: { params: projectParams, query, headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -201,13 +196,12 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
 function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
   const { guards } = parts;
   const { serviceAccounts } = parts.accounts;
-  const shared = { path: one, tags, security: bearerSecurity };
+  const shared = { path: one, security: bearerSecurity };
   const middleware = [guards.may('service_accounts')];
   const get = createRoute({
     method: 'get',
     ...shared,
     middleware,
-    summary: 'Read a service account',
     request: { params, query },
     responses: { 200: jsonAnswer(accountSchema, 'The service account') },
   });
@@ -219,7 +213,6 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     method: 'post',
     ...shared,
     middleware: [guards.may('service_accounts'), guards.smallJsonBody],
-    summary: 'Rename a service account',
     request: { params, query, body: jsonRequest(updateSchema) },
     responses: { 200: jsonAnswer(accountSchema, 'The service account') },
   });
@@ -234,7 +227,6 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     method: 'delete',
     ...shared,
     middleware,
-    summary: 'Delete a service account: its keys are refused from the next request on, their running streams end',
     request: { params, query },
     responses: { 200: jsonAnswer(deletedSchema, 'It is deleted, and its keys are revoked') },
   });
@@ -249,8 +241,6 @@ function registerKeys(app: ApiApp, parts: ServiceAccountParts): void {
   const create = createRoute({
     method: 'post',
     path: `${one}/api_keys`,
-    tags,
-    summary: 'Make another key of a service account; the answer alone holds its secret',
     security: bearerSecurity,
     middleware: [
       parts.guards.may('service_accounts'),

@@ -26,7 +26,6 @@ export interface OrganizationUsageParts {
   readonly clock: Clock;
 }
 
-const tags = ['Organization'];
 const usageLimits = { '1d': { byDefault: 7, most: 31 }, '1h': { byDefault: 24, most: 168 } };
 const costLimits = { byDefault: 7, most: 180 };
 
@@ -121,9 +120,6 @@ function registerCompletions(app: ApiApp, parts: OrganizationUsageParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/usage/completions',
-    tags,
-    summary: 'Usage of models that generate text, in buckets of days or hours',
-    description: 'As OpenAI has it. The sums are those of `/v1/usage/summary`; refused requests are not among them.',
     security: bearerSecurity,
     middleware: guards.may('usage.read'),
     request: { query: usageQuery },
@@ -153,8 +149,6 @@ function registerEmbeddings(app: ApiApp, parts: OrganizationUsageParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/usage/embeddings',
-    tags,
-    summary: 'Usage of models that embed, rerank or score, in buckets of days or hours',
     security: bearerSecurity,
     middleware: guards.may('usage.read'),
     request: { query: usageQuery },
@@ -178,9 +172,6 @@ function registerCosts(app: ApiApp, parts: OrganizationUsageParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/organization/costs',
-    tags,
-    summary: 'What requests were charged, in buckets of days',
-    description: 'As OpenAI has it; a line item is a model. What clusters cost is in `/v1/billing/costs`.',
     security: bearerSecurity,
     middleware: guards.may('usage.read'),
     request: { query: costsQuery },

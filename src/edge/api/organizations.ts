@@ -28,7 +28,6 @@ export interface OrganizationRoutesParts {
   readonly catalog: Pick<Catalog, 'find'>;
 }
 
-const tags = ['Organizations'];
 const anotherKey = { instead: 'Its management key was in that answer only: "POST /v1/keys" makes another one.' };
 const idParams = z.object({ id: idText('org') });
 
@@ -48,8 +47,6 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
   const route = createRoute({
     method: 'post',
     path: '/v1/organizations',
-    tags,
-    summary: 'Make an organization with a project, a wallet and a management key of its own',
     security: bearerSecurity,
     middleware: [guards.may('organizations'), guards.jsonBody, guards.once('org', anotherKey)],
     request: { headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -65,8 +62,6 @@ function registerReading(app: ApiApp, { guards, accounts }: OrganizationRoutesPa
   const list = createRoute({
     method: 'get',
     path: '/v1/organizations',
-    tags,
-    summary: 'List the organizations, newest first, closed ones too',
     security: bearerSecurity,
     middleware: [guards.may('organizations')],
     request: { query: z.strictObject(listQuery) },
@@ -83,8 +78,6 @@ function registerReading(app: ApiApp, { guards, accounts }: OrganizationRoutesPa
   const get = createRoute({
     method: 'get',
     path: '/v1/organizations/{id}',
-    tags,
-    summary: "Read one's own organization; platform administrators any",
     security: bearerSecurity,
     middleware: [guards.may('organization.read')],
     request: { params: idParams },
@@ -129,13 +122,6 @@ function registerChange(app: ApiApp, parts: OrganizationRoutesParts): void {
   const route = createRoute({
     method: 'patch',
     path: '/v1/organizations/{id}',
-    tags,
-    summary: 'Rename an organization; platform administrators suspend it and limit its keys',
-    description:
-      'Holds on every gateway before this answers. `name`, `wallet_alert_below` and `alert_emails` are for management ' +
-      'keys of the organization too. A suspended ' +
-      'organization is as it was once its `status` is `active` again. 409 for a closed one, and for suspending the one ' +
-      "that the platform's administrators began with.",
     security: bearerSecurity,
     middleware: [guards.may('organization.rename'), guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchSchema) },
@@ -154,11 +140,6 @@ function registerClosing(app: ApiApp, { guards, organizations }: OrganizationRou
   const route = createRoute({
     method: 'delete',
     path: '/v1/organizations/{id}',
-    tags,
-    summary: 'Close an organization for good (platform administrators)',
-    description:
-      'Its keys are revoked and its running streams end. Wallet, usage and audit stay readable for platform ' +
-      'administrators.',
     security: bearerSecurity,
     middleware: [guards.may('organizations')],
     request: { params: idParams },

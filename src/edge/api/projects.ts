@@ -36,8 +36,6 @@ export interface ProjectRoutesParts {
   readonly accounts: Accounts;
 }
 
-const tags = ['Projects'];
-
 const projectSchema = z
   .object({
     id: idText('proj'),
@@ -115,8 +113,6 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the projects of the organization; an inference key its own and those that are public',
     security: bearerSecurity,
     middleware: [guards.may('projects.read', 'own')],
     request: { query: z.strictObject({ ...pageQuery, sort: sortQuery(projectSorts), ...organizationQuery }) },
@@ -130,8 +126,6 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
   const create = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Make a project',
     security: bearerSecurity,
     middleware: [guards.may('projects'), guards.smallJsonBody, guards.once('proj', { status: 201 })],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -149,8 +143,6 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   const get = createRoute({
     method: 'get',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Read a project',
     security: bearerSecurity,
     middleware: [guards.may('projects.read', 'own')],
     request: { params: idParams, query },
@@ -167,8 +159,6 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Change a project',
     security: bearerSecurity,
     middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { params: idParams, query, body: jsonRequest(patchSchema) },
@@ -182,8 +172,6 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   const put = createRoute({
     method: 'put',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Change a project: absent fields stay, those that are not known or not to be changed are passed over',
     security: bearerSecurity,
     middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { params: idParams, query, body: jsonRequest(putSchema) },
@@ -198,8 +186,6 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   const archive = createRoute({
     method: 'post',
     path: `${path}/{id}/archive`,
-    tags,
-    summary: 'Archive a project: it takes no new requests and no new keys',
     security: bearerSecurity,
     middleware: [guards.may('projects')],
     request: { params: idParams, query },

@@ -14,8 +14,6 @@ export interface QuarantineRoutesParts {
   readonly quarantine: QuarantineReview;
 }
 
-const tags = ['Quarantine'];
-
 const listedFields = {
   id: z.string().openapi({ description: 'Of the request' }),
   object: z.literal('quarantined_record'),
@@ -80,7 +78,7 @@ function decisionOf(context: HttpContext, text: string) {
   return { id, author: authorOf(context), organizationId: context.get('caller').organizationId };
 }
 
-const common = (guards: Guards) => ({ tags, security: bearerSecurity, middleware: [guards.may('books')] });
+const common = (guards: Guards) => ({ security: bearerSecurity, middleware: [guards.may('books')] });
 
 /** Records of usage that PostgreSQL refused, for platform administrators. */
 export function registerQuarantineRoutes(app: ApiApp, parts: QuarantineRoutesParts): void {
@@ -93,7 +91,6 @@ function registerReading(app: ApiApp, { guards, quarantine }: QuarantineRoutesPa
     ...common(guards),
     method: 'get',
     path: '/v1/admin/quarantine',
-    summary: 'Records of usage that PostgreSQL refused, newest first; they are charged to nobody',
     request: { query: z.strictObject(listQuery) },
     responses: { 200: jsonAnswer(listOf(listedSchema, 'QuarantinedRecordList'), 'One page') },
   });
@@ -109,7 +106,6 @@ function registerReading(app: ApiApp, { guards, quarantine }: QuarantineRoutesPa
     ...common(guards),
     method: 'get',
     path: '/v1/admin/quarantine/{id}',
-    summary: 'One of them with all that is known of its request',
     request: { params: idParams },
     responses: { 200: jsonAnswer(wholeSchema, 'The record') },
   });
@@ -126,8 +122,6 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     ...common(guards),
     method: 'post',
     path: '/v1/admin/quarantine/{id}/retry',
-    summary: 'Book and charge it now',
-    description: 'Once; what its wallet does not hold is written off. 409 with the reason when it is refused again.',
     request: { params: idParams },
     responses: { 200: jsonAnswer(bookedSchema, 'It is booked') },
   });
@@ -148,8 +142,6 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     ...common(guards),
     method: 'post',
     path: '/v1/admin/quarantine/{id}/discard',
-    summary: 'Give it up: nobody is charged, and the audit log keeps the record and the reason',
-    description: '409 when it is in the books after all.',
     middleware: [guards.may('books'), guards.jsonBody],
     request: { params: idParams, body: jsonRequest(z.strictObject({ reason: nameText(1000) })) },
     responses: { 200: jsonAnswer(discardedSchema, 'It is gone') },

@@ -64,11 +64,6 @@ export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardR
     created,
     between: isUnpriced,
     filters: { hardware_profile: longText(100).optional(), currency: currencyText().optional() },
-    summaries: {
-      list: 'List the prices of hours, those that begin last first',
-      create: 'Price the hours of a hardware profile in a currency, and end the card that did so until then',
-      end: 'End a rate card; hours after that are unrated until another one prices them',
-    },
   });
   app.openapi(routes.list, async (context) => {
     const {

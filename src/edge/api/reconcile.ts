@@ -94,11 +94,6 @@ export function registerReconcileRoutes(app: ApiApp, { guards, reconciler, clock
   const route = createRoute({
     method: 'get',
     path: '/v1/admin/reconcile',
-    tags: ['Usage'],
-    summary: 'Hold ledger, usage and the engines’ counters against each other',
-    description:
-      'By full hour and model: what the ledger charged, what the records of usage say, and what the engines counted, ' +
-      'with every difference and what explains it. A span has at most 31 days; without bounds it is the last 24 hours.',
     security: bearerSecurity,
     middleware: [guards.may('books')],
     request: {

@@ -30,11 +30,6 @@ export function registerResetLinkRoutes(app: ApiApp, { guards, accounts, letters
     const route = createRoute({
       method: 'post',
       path: `${prefix}/users/{id}/reset-link`,
-      tags: ['Users'],
-      summary: 'Make a link by which a user sets a new password, once, within an hour',
-      description:
-        'It is sent by mail where `HEADGATE_SMTP_URL` is set, else it is answered. The password of who is in several ' +
-        'organizations is reset by the person alone.',
       security: bearerSecurity,
       middleware: [guards.may('users.manage')],
       request: { params: z.object({ id: idText('user') }), query: z.strictObject(organizationQuery) },

@@ -48,10 +48,6 @@ export function registerRunLogRoutes(
   const route = createRoute({
     method: 'get',
     path: '/v1/runs/{id}/logs',
-    tags: ['Runs'],
-    summary: "Read a run's log, or follow it with Accept: text/event-stream",
-    description:
-      'Events have the line as `data` and its `seq` as `id`; `Last-Event-ID` goes on behind it. The last event is `status`, with how the run ended, or `error` where the reader may not see it any more.',
     security: bearerSecurity,
     middleware: [guards.may('runs.read')],
     request: { params: z.object({ id: idText('run') }), query },

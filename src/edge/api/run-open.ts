@@ -24,8 +24,6 @@ export function registerRunOpening(
   const route = createRoute({
     method: 'post',
     path: '/v1/runs/{id}/open',
-    tags: ['Runs'],
-    summary: 'Get a link to the web address of a run',
     security: bearerSecurity,
     middleware: [guards.may('runs.read')],
     request: { params: z.object({ id: idText('run') }) },

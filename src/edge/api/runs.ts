@@ -37,7 +37,6 @@ export interface RunRoutesParts {
   readonly announceAddresses: () => Promise<void>;
 }
 
-const tags = ['Runs'];
 const path = '/v1/runs';
 const idParams = z.object({ id: idText('run') });
 
@@ -137,8 +136,6 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/stacks/{name}/apply',
-    tags,
-    summary: 'Apply a stack to a cluster, or to one of its nodes',
     security: bearerSecurity,
     middleware: [guards.may('runs'), guards.jsonBody, guards.once('run', asRun)],
     request: {
@@ -214,8 +211,6 @@ function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/runner',
-    tags,
-    summary: 'Say whether stacks can be applied here, and what is missing where they cannot',
     security: bearerSecurity,
     middleware: [guards.may('runs')],
     responses: { 200: jsonAnswer(runnerSchema, 'Whether something here can run Terraform') },
@@ -240,8 +235,6 @@ function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRou
   const route = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the runs on clusters of the organization, or on all for a platform admin; newest first',
     security: bearerSecurity,
     middleware: [guards.may('runs.read')],
     request: { query: listQuery },
@@ -263,8 +256,6 @@ function registerReading(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Read a run',
     security: bearerSecurity,
     middleware: [parts.guards.may('runs.read')],
     request: { params: idParams },
@@ -278,8 +269,6 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/cancel`,
-    tags,
-    summary: 'End a run: at once when it waits, else as soon as Terraform has written its state',
     security: bearerSecurity,
     middleware: [guards.may('runs')],
     request: { params: idParams },
@@ -296,16 +285,10 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
 /** What makes another run of one. */
 function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
   const { guards, runs, announceAddresses } = parts;
-  const summaries = {
-    retry: 'Run the same version with the same inputs again',
-    destroy: 'Remove what the stack has made on the cluster',
-  } as const;
   for (const action of ['retry', 'destroy'] as const) {
     const route = createRoute({
       method: 'post',
       path: `${path}/{id}/${action}`,
-      tags,
-      summary: summaries[action],
       security: bearerSecurity,
       middleware: [guards.may('runs'), guards.once('run', asRun)],
       request: { params: idParams, headers: onceHeaders },
@@ -330,9 +313,6 @@ function registerForget(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/forget`,
-    tags,
-    summary: 'Drop what is known of what the stack has made on the cluster, without removing it',
-    description: 'Of a run that is `overtaken`: what it has left, and nothing of what later runs have made.',
     security: bearerSecurity,
     middleware: [guards.may('runs.forget')],
     request: { params: idParams },

@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { type IdPrefix, parseId } from '#base/id.ts';
 import { AppError } from '#base/errors.ts';
+import { exampleId } from '#edge/api/operations/operations.ts';
 
 /** Parts that the schemas of several resources are made of. */
 
@@ -44,7 +45,7 @@ export function toUnixSecondsOrNull(momentMs: number | null): number | null {
 
 /** An id as the API shows it; `example` in the document only. */
 export function idText(prefix: IdPrefix) {
-  return z.string().openapi({ example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
+  return z.string().openapi({ example: exampleId(prefix) });
 }
 
 /** Of routes that are about an organization's own; see `organizationOf` of the guards. */

@@ -29,7 +29,6 @@ export interface StackRoutesParts extends UploadParts {
   readonly runs: Pick<Runs, 'mirrored'>;
 }
 
-const tags = ['Stacks'];
 const path = '/v1/stacks';
 const params = z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) });
 
@@ -50,8 +49,6 @@ function registerList(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): 
   const route = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the stacks that everybody sees and those of the caller, by name',
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
     request: {
@@ -77,9 +74,6 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
   const get = createRoute({
     method: 'get',
     path: `${path}/{name}`,
-    tags,
-    summary: 'Read a stack',
-    description: "Of several of one name the caller's own, then the global one.",
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
     request: { params },
@@ -94,8 +88,6 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
   const download = createRoute({
     method: 'get',
     path: `${path}/{name}/download`,
-    tags,
-    summary: 'The zip of a stack, byte for byte as it was uploaded',
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
     request: { params },
@@ -122,9 +114,6 @@ function registerIcon(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: `${path}/{name}/icon`,
-    tags,
-    summary: 'The image of a stack, where its icon is one',
-    description: 'PNG, JPEG, GIF or WebP of at most 512 KiB, fetched from its public https address and kept for a day.',
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
     request: { params },
@@ -151,11 +140,6 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
   const route = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Upload a stack, or a new version of one',
-    description:
-      'A zip with a Terraform module. It is global where an administrator of the platform uploads it, and private to ' +
-      'its owner otherwise. A name that is not given is taken from the manifest, the folder or the file.',
     security: bearerSecurity,
     middleware: [
       guards.may('stacks'),
@@ -234,8 +218,6 @@ function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{name}`,
-    tags,
-    summary: 'Change what is said of a stack, or who sees it',
     security: bearerSecurity,
     middleware: [guards.may('stacks'), guards.jsonBody],
     request: { params, body: jsonRequest(stackPatchSchema) },
@@ -249,8 +231,6 @@ function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
   const remove = createRoute({
     method: 'delete',
     path: `${path}/{name}`,
-    tags,
-    summary: 'Delete a stack; what runs of it keeps its version',
     security: bearerSecurity,
     middleware: [guards.may('stacks')],
     request: { params },

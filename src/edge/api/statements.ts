@@ -86,11 +86,6 @@ const statementRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/wallet/statements/{month}',
-    tags: ['Wallet'],
-    summary: 'What a month came to',
-    description:
-      `As JSON, or with \`Accept: text/csv\` as CSV. \`${signatureHeader}\` is a compact JWS (EdDSA) without its payload, ` +
-      'which is the body as it was sent (RFC 7515, appendix F), or `unsigned`.',
     security: bearerSecurity,
     middleware: guards.may('wallet.statements'),
     request: {
@@ -111,8 +106,6 @@ const statementRoute = (guards: Guards) =>
 const keyRoute = createRoute({
   method: 'get',
   path: '/v1/statement-key',
-  tags: ['Wallet'],
-  summary: 'The public key of statements, as a JWK; 404 where they are not signed',
   responses: { 200: jsonAnswer(keySchema, 'The key') },
 });
 

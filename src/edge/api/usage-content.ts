@@ -33,7 +33,6 @@ const deletedSchema = z
 
 const shared = (guards: Guards) => ({
   path: '/v1/usage/requests/{id}/content' as const,
-  tags: ['Usage'],
   security: bearerSecurity,
   middleware: guards.may('usage.contents', 'own'),
   request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
@@ -43,8 +42,6 @@ const readRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'get',
-    summary: 'What a request asked and got, where its key has store_requests on',
-    description: 'For the key that made the request, and for management keys of its organization.',
     responses: { 200: jsonAnswer(contentSchema, 'What is kept') },
   });
 
@@ -52,7 +49,6 @@ const deleteRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'delete',
-    summary: 'Delete what a request asked and got; its record stays',
     responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
   });
 

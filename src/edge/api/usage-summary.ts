@@ -105,12 +105,6 @@ const summaryRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/usage/summary',
-    tags: ['Usage'],
-    summary: 'Sums of usage',
-    description:
-      'From the start of the UTC month in which the span ends, until now, where `from` and `to` do not say otherwise. Bounds are exact ' +
-      'for admitted requests; refusals are counted by the minute, in the span in which that minute begins. Without ' +
-      '`group_by` there is one group. A management key sees its organization, an inference key what it did itself.',
     security: bearerSecurity,
     middleware: guards.may('usage.read', 'own'),
     request: {

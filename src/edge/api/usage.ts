@@ -267,12 +267,6 @@ const listRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/usage/requests',
-    tags: ['Usage'],
-    summary: 'Admitted requests, newest first',
-    description:
-      'In the order of admission, so that a cursor stays true while long streams settle late. A management key sees ' +
-      'its organization, an inference key what it did itself. With `Accept: application/x-ndjson` or `text/csv` ' +
-      'everything that matches is answered, one request a line, without `limit` and `cursor`.',
     security: bearerSecurity,
     middleware: guards.may('usage.read', 'own'),
     request: {
@@ -299,8 +293,6 @@ const readRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/usage/requests/{id}',
-    tags: ['Usage'],
-    summary: 'One admitted request, and why it took as long as it did',
     security: bearerSecurity,
     middleware: guards.may('usage.read', 'own'),
     request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },

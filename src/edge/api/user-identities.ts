@@ -23,7 +23,6 @@ const listSchema = z.object({ data: z.array(identitySchema) }).openapi('UserIden
 const params = z.object({ id: idText('user') });
 const named = longText(1024).min(1, 'must not be empty');
 const path = '/v1/users/{id}/identities';
-const tags = ['Users'];
 
 /** By whom of an OpenID provider a user is signed in. */
 export function registerUserIdentityRoutes(
@@ -33,8 +32,6 @@ export function registerUserIdentityRoutes(
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: "List the provider's people who sign in as a user, the oldest link first",
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params, query: z.strictObject(organizationQuery) },
@@ -54,9 +51,6 @@ export function registerUserIdentityRoutes(
   const remove = createRoute({
     method: 'delete',
     path,
-    tags,
-    summary: 'Remove the link to one of them, who does not sign in as the user any more',
-    description: 'Sessions that are open go on. Who has the address of the account at the provider is linked anew.',
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params, query: z.strictObject({ issuer: named, subject: named, ...organizationQuery }) },

@@ -28,7 +28,6 @@ export interface UserRoutesParts {
   readonly members: Members;
 }
 
-const tags = ['Users'];
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: idText('user') });
 
@@ -83,8 +82,6 @@ function registerReading(app: ApiApp, { guards, accounts: { users } }: UserRoute
   const list = createRoute({
     method: 'get',
     path,
-    tags,
-    summary: 'List the users of the organization; platform administrators all, an inference key its own',
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { query: z.strictObject({ ...pageQuery, sort: sortQuery(userSorts), ...organizationQuery }) },
@@ -98,8 +95,6 @@ function registerReading(app: ApiApp, { guards, accounts: { users } }: UserRoute
   const get = createRoute({
     method: 'get',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Read a user',
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params: idParams, query },
@@ -116,8 +111,6 @@ function registerCreation(app: ApiApp, { guards, accounts: { users } }: UserRout
   const route = createRoute({
     method: 'post',
     path,
-    tags,
-    summary: 'Make a user, member of the organization',
     security: bearerSecurity,
     middleware: [guards.may('users.manage'), guards.smallJsonBody, guards.once('user', { status: 201 })],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -137,11 +130,6 @@ function registerChange(app: ApiApp, { guards, accounts: { users } }: UserRoutes
   const route = createRoute({
     method: 'put',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Change a user: absent fields stay, those that are not known or not to be changed are passed over',
-    description:
-      "One's own address and password take `current_password`. The last who administers an organization keeps the " +
-      'role (409).',
     security: bearerSecurity,
     middleware: [guards.may('users', 'own'), guards.smallJsonBody],
     request: { params: idParams, query, body: jsonRequest(putSchema) },
@@ -160,11 +148,6 @@ function registerRemoval(app: ApiApp, { guards, members }: UserRoutesParts, path
   const route = createRoute({
     method: 'delete',
     path: `${path}/{id}`,
-    tags,
-    summary: 'Delete a user: the keys that act for the user end at once; usage, ledger and audit stay',
-    description:
-      'Who is in other organizations too leaves this one. 409 for the last who administers the organization or the ' +
-      'platform.',
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { params: idParams, query },

@@ -35,11 +35,6 @@ const creditRoute = (guards: Guards) =>
   createRoute({
     method: 'post',
     path: '/v1/wallet/credits',
-    tags: ['Wallet'],
-    summary: 'Add credit (platform administrators)',
-    description:
-      'Idempotent by `reference` within an organization: the same again answers 200 and books nothing, another amount ' +
-      'under it is a 422. A closed organization gets none.',
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
     request: {
@@ -65,13 +60,6 @@ const adjustmentRoute = (guards: Guards) =>
   createRoute({
     method: 'post',
     path: '/v1/wallet/adjustments',
-    tags: ['Wallet'],
-    summary: 'Correct a balance up or down (platform administrators)',
-    description:
-      'A ledger entry of type `adjustment` whose `note` is the reason. Idempotent by `reference` as credits are, which ' +
-      'share these names. One that would take the balance below what running requests hold of it is a 409 with both ' +
-      'sums. What a closed organization is paid back is taken from its balance by one with a minus; one ' +
-      'that adds to it is a 409.',
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
     request: {

@@ -31,8 +31,6 @@ const walletRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/wallet',
-    tags: ['Wallet'],
-    summary: 'Balance of the organization',
     security: bearerSecurity,
     middleware: guards.may('wallet.read'),
     request: { query: z.strictObject(organizationQuery) },
@@ -43,10 +41,6 @@ const ledgerRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/wallet/ledger',
-    tags: ['Wallet'],
-    summary: 'What changed the balance, newest first',
-    description:
-      'Usage has a line per request as long as its record is kept, then one for all that were booked together.',
     security: bearerSecurity,
     middleware: guards.may('wallet.read'),
     request: { query: z.strictObject({ type: entrySchema.shape.type.optional(), ...organizationQuery, ...listQuery }) },

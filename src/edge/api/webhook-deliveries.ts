@@ -15,14 +15,13 @@ export interface WebhookDeliveryRoutesParts {
   readonly alerts: Pick<Alerts, 'deliveries'>;
 }
 
-const tags = ['Webhooks'];
 const one = '/v1/webhooks/{id}';
 const params = z.object({ id: idText('wh') });
 const query = z.strictObject(organizationQuery);
 
 export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: WebhookDeliveryRoutesParts): void {
   const { deliveries } = alerts;
-  const shared = { tags, security: bearerSecurity, middleware: [guards.may('webhooks')] };
+  const shared = { security: bearerSecurity, middleware: [guards.may('webhooks')] };
   const refOf = async (context: HttpContext, id: string) => ({
     organizationId: await guards.organizationOf(context),
     id: requireId('wh', id),
@@ -31,7 +30,6 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     method: 'get',
     path: `${one}/deliveries`,
     ...shared,
-    summary: 'List what was sent to a webhook in the last 30 days, newest first',
     request: { params, query: z.strictObject({ ...listQuery, ...organizationQuery }) },
     responses: { 200: jsonAnswer(listOf(deliverySchema, 'WebhookDeliveryList'), 'Deliveries') },
   });
@@ -48,8 +46,6 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     method: 'post',
     path: `${one}/test`,
     ...shared,
-    summary: 'Send an event `webhook.test` to a webhook, once',
-    description: 'It is sent within a second or two: what came of it is in the list of deliveries.',
     request: { params, query },
     responses: { 202: jsonAnswer(deliverySchema, 'What is to be sent') },
   });
@@ -62,7 +58,6 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     method: 'post',
     path: `${one}/deliveries/{delivery}/replay`,
     ...shared,
-    summary: 'Send again what was sent, arrived or not, under the same event id',
     request: { params: params.extend({ delivery: idText('dlv') }), query },
     responses: { 202: jsonAnswer(deliverySchema, 'What is to be sent again') },
   });

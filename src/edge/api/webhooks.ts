@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId, isUuid } from '#base/id.ts';
-import { alertKinds, alertTypes, type Alerts, type Endpoint, type EndpointWithSecret } from '#core/alerts/alerts.ts';
+import { type Alerts, type Endpoint, type EndpointWithSecret } from '#core/alerts/alerts.ts';
 import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -27,20 +27,10 @@ export interface WebhookRoutesParts {
 const anotherWebhookSecret = {
   instead: 'Its secret was in that answer only: "POST /v1/webhooks/{id}/rotate" gives it another one.',
 };
-const tags = ['Webhooks'];
 const collection = '/v1/webhooks';
 const one = `${collection}/{id}`;
 const params = z.object({ id: idText('wh') });
 const query = z.strictObject(organizationQuery);
-
-const kinds = alertTypes.map((type) => `- \`${type}\`: ${alertKinds[type].about}`).join('\n');
-
-const aboutEvents = `Each event is a POST of \`{"type", "timestamp", "organization_id", "data"}\`, signed as
-[Standard Webhooks](https://www.standardwebhooks.com) says: \`webhook-id\` is the same on every try of an event,
-\`webhook-timestamp\` that of the try, \`webhook-signature\` one or two \`v1,…\`. Any status from 200 to 299 within 15
-seconds takes it; else it is tried again for about a day. An event may come more than once, and in another order.
-
-${kinds}`;
 
 function found(endpoint: Endpoint | null): Endpoint {
   if (endpoint === null) throw notFound('wh');
@@ -59,8 +49,6 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
   const list = createRoute({
     method: 'get',
     path: collection,
-    tags,
-    summary: 'List the webhooks of an organization, newest first',
     security: bearerSecurity,
     middleware: [guards.may('webhooks')],
     request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
@@ -77,9 +65,6 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
   const create = createRoute({
     method: 'post',
     path: collection,
-    tags,
-    summary: 'Make a webhook; the answer alone holds its secret',
-    description: aboutEvents,
     security: bearerSecurity,
     middleware: [guards.may('webhooks'), guards.smallJsonBody, guards.once('wh', anotherWebhookSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
@@ -96,8 +81,6 @@ function registerReading(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
   const get = createRoute({
     method: 'get',
     path: one,
-    tags,
-    summary: 'Read a webhook',
     security: bearerSecurity,
     middleware: [guards.may('webhooks')],
     request: { params, query },
@@ -111,12 +94,11 @@ function registerReading(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
 }
 
 function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: WebhookRoutesParts): void {
-  const shared = { tags, security: bearerSecurity };
+  const shared = { security: bearerSecurity };
   const patch = createRoute({
     method: 'patch',
     path: one,
     ...shared,
-    summary: 'Change a webhook, switch it off or on',
     middleware: [guards.may('webhooks'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(webhookSchema, 'The webhook') },
@@ -131,10 +113,6 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     method: 'post',
     path: `${one}/rotate`,
     ...shared,
-    summary: 'Give a webhook another secret; the answer alone holds it',
-    description:
-      'That of today signs beside it until its grace is over, so that a receiver may learn the new one in its own ' +
-      'time. One that was still in its grace ends now.',
     middleware: [guards.may('webhooks'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(rotateSchema) },
     responses: { 200: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs from now on') },
@@ -151,7 +129,6 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     method: 'delete',
     path: one,
     ...shared,
-    summary: 'Delete a webhook with all its deliveries',
     middleware: [guards.may('webhooks')],
     request: { params, query },
     responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },

@@ -136,6 +136,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     admission: { heldOfSlot: () => 0n },
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
+    ...(options.reconciler === undefined ? {} : { reconciler: options.reconciler }),
     ...(options.operations === undefined ? {} : { engines: enginesOf(rooms, db, options.operations) }),
   });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });

@@ -30,6 +30,7 @@ import { createSecrets } from '#core/secrets/secrets.ts';
 import { createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
 import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
 import { createBatches } from '#core/batches/batches.ts';
+import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import { createFiles } from '#core/files/files.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { type EngineOperations } from '#edge/api/api.ts';
@@ -56,6 +57,8 @@ export interface TestApiOptions {
   readonly platformKeys?: readonly Buffer[];
   readonly nodeSilenceMs?: number;
   readonly operations?: ScriptedOperations;
+  /** Absent: there is no such route. */
+  readonly reconciler?: Reconciler;
   /** Finds out who calls, in the place of the one that knows keys alone. */
   readonly authenticator?: Authenticator;
   /** Where packages are fetched from, in the place of the internet. */

@@ -1,0 +1,136 @@
+import { created } from './examples.ts';
+import type { Operation, Tag } from './operation.ts';
+
+const engine = {
+  id: 'qwen3-32b',
+  object: 'engine',
+  name: 'Qwen3 32B',
+  driver: 'docker',
+  file: 'engines/qwen3-32b.yaml',
+  adapters: [],
+  state: 'ready',
+  since: created,
+  held: false,
+  last_failure: null,
+  rollout: null,
+  replicas: [
+    {
+      id: 'r1',
+      state: 'ready',
+      since: created,
+      host: 'gpu-host-1',
+      gpus: ['GPU-8a1b2c3d'],
+      progress: null,
+      running: 2,
+      healthy: true,
+    },
+  ],
+  replicas_min: 1,
+  replicas_max: 2,
+  pinned: false,
+  hosts: ['gpu-host-1'],
+  gpus: ['GPU-8a1b2c3d'],
+  gpus_needed: { count: 1, memory_bytes: 80_000_000_000, profile: null },
+  memory_needed_bytes: null,
+  group: null,
+  queue: { running: 2, waiting: 0 },
+  start_times_ms: [92_000],
+};
+const host = {
+  name: 'gpu-host-1',
+  object: 'host',
+  reachable: true,
+  trouble: null,
+  pools: ['h100'],
+  gpus: [
+    {
+      id: 'GPU-8a1b2c3d',
+      memory_bytes: 85_899_345_920,
+      profile: null,
+      used_by: { engine: engine.id, replica: 'r1', stranger: null },
+    },
+  ],
+  memory_bytes: null,
+  replicas: [{ engine: engine.id, replica: 'r1', state: 'ready', memory_bytes: null }],
+  strangers: [],
+};
+
+const operators = 'Requires a management key of a platform administrator.';
+const command = `All gateways apply it once this returns, or the answer comes after five seconds. ${operators}`;
+
+function commanded(operationId: string, summary: string, effect: string, answer: object): Operation {
+  return { operationId, summary, description: `${effect} ${command}`, answer: { ...engine, ...answer } };
+}
+
+export const engines: Tag = {
+  name: 'Engines',
+  description: 'Operate the engines that serve models, and the hosts that they run on.',
+  operations: {
+    'GET /v1/admin/engines': {
+      operationId: 'listEngines',
+      summary: 'List engines',
+      description:
+        'Returns the engines of all engine files by id, with state, replicas and queue, and differences between ' +
+        `gateways. ${operators}`,
+      answer: {
+        object: 'list',
+        data: [engine],
+        files: { read_at: created, refused: null },
+        differences: [],
+        pending_prices: [],
+      },
+    },
+    'GET /v1/admin/engines/{id}': {
+      operationId: 'retrieveEngine',
+      summary: 'Retrieve an engine',
+      description: `Returns one engine with its state, replicas, devices, queue and last failure. ${operators}`,
+      answer: engine,
+    },
+    'POST /v1/admin/engines/reload': {
+      operationId: 'reloadEngines',
+      summary: 'Reload engine files',
+      description:
+        'Reads all engine files again and applies them. An error in any file returns 422 with file, line and field, and ' +
+        `changes nothing. ${operators}`,
+      answer: { object: 'engines.reload', added: ['bge-m3'], changed: ['qwen3-32b'], removed: [] },
+    },
+    'POST /v1/admin/engines/{id}/start': commanded(
+      'startEngine',
+      'Start an engine',
+      'Starts an engine now, also one that was stopped by command.',
+      { state: 'starting', replicas: [], hosts: [], gpus: [], queue: { running: 0, waiting: 0 } },
+    ),
+    'POST /v1/admin/engines/{id}/stop': commanded(
+      'stopEngine',
+      'Stop an engine',
+      'Stops an engine after its running requests; it stays stopped until start, restart or reset.',
+      { state: 'draining' },
+    ),
+    'POST /v1/admin/engines/{id}/restart': commanded(
+      'restartEngine',
+      'Restart an engine',
+      'Replaces every replica, each once its successor is ready if there is room for both; external engines return 409.',
+      {},
+    ),
+    'POST /v1/admin/engines/{id}/reset': commanded(
+      'resetEngine',
+      'Reset a failed engine',
+      'Clears the failures of an engine and releases it if it was stopped by command; the next request starts it.',
+      { state: 'stopped', replicas: [], hosts: [], gpus: [], queue: { running: 0, waiting: 0 } },
+    ),
+    'GET /v1/admin/engines/{id}/logs': {
+      operationId: 'retrieveEngineLog',
+      summary: 'Read or follow engine logs',
+      description:
+        'Returns the last lines of the replicas of an engine, oldest first (200 by default, at most 10,000). With ' +
+        `\`follow=1\` it streams server-sent events. ${operators}`,
+      answer: { object: 'list', data: [{ replica: 'r1', line: 'INFO: Application startup complete.' }] },
+    },
+    'GET /v1/admin/hosts': {
+      operationId: 'listHosts',
+      summary: 'List hosts',
+      description: `Returns the hosts with their devices and the replicas that use them. ${operators}`,
+      answer: { object: 'list', data: [host] },
+    },
+  },
+};

@@ -1,0 +1,30 @@
+import type { IdPrefix } from '#base/id.ts';
+
+/** Values that examples of the OpenAPI document share. */
+
+export const exampleId = (prefix: IdPrefix): string => `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071`;
+
+/** Id of a request, as `x-request-id` has it. */
+export const requestId = '019ab1c2-d3e4-7f00-8a1b-2c3d4e5f6071';
+
+/** Unix seconds. */
+export const created = 1_790_000_000;
+export const isoTime = '2026-09-21T14:13:20.000Z';
+export const laterIsoTime = '2026-09-22T14:13:20.000Z';
+
+export const model = 'qwen3-32b';
+
+/** A page of the product's lists, which continue at `next_cursor`. */
+export const cursorList = (...data: readonly unknown[]) => {
+  return { object: 'list', data, has_more: false, next_cursor: null };
+};
+
+/** A page of lists in OpenAI's shape, which continue behind `last_id`. */
+export const openaiList = (item: { readonly id: string }) => {
+  return { object: 'list', data: [item], first_id: item.id, last_id: item.id, has_more: false };
+};
+
+/** A page of lists that are paged by number. */
+export const numberedPage = (...data: readonly unknown[]) => {
+  return { data, pagination: { page: 1, limit: 20, total: data.length, pages: 1 } };
+};

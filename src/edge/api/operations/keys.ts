@@ -1,0 +1,102 @@
+import { created, cursorList, exampleId } from './examples.ts';
+import type { Tag } from './operation.ts';
+
+const key = {
+  id: exampleId('key'),
+  object: 'api_key',
+  name: 'Nightly jobs',
+  prefix: 'sk-hg-8a1b2c3d4e5f',
+  last4: 'x7Qd',
+  scope: 'inference',
+  held: false,
+  project_id: exampleId('proj'),
+  user_id: exampleId('user'),
+  service_account_id: null,
+  status: 'active',
+  created_at: created,
+  expires_at: null,
+  last_used_at: null,
+  revoked_at: null,
+  rotated_at: null,
+  former_secrets_end_at: null,
+  requests_per_minute: 60,
+  max_concurrency: 10,
+  tokens_per_minute: null,
+  monthly_token_limit: null,
+  store_requests: false,
+  cache_responses: false,
+  confined: null,
+  models: null,
+};
+const secret = 'sk-hg-8a1b2c3d4e5f-7c1f0d9e8b7a6f5e4d3c2b1a0x7Qd';
+
+const who = 'Requires a management key of the organization.';
+
+export const keys: Tag = {
+  name: 'API keys',
+  description: 'Keys for programs: create, limit, rotate and revoke them.',
+  operations: {
+    'POST /v1/keys': {
+      operationId: 'createKey',
+      summary: 'Create an API key',
+      description:
+        `${who} Only this answer contains the \`secret\`. Limits that are absent are the default limits of the ` +
+        'organization; all fields are optional.',
+      request: { name: 'Nightly jobs', expiry: '90d', requests_per_minute: 60 },
+      answer: { ...key, expires_at: created + 7_776_000, secret },
+    },
+    'GET /v1/keys': {
+      operationId: 'listKeys',
+      summary: 'List API keys',
+      description: `Returns the keys of the organization, newest first, without their secrets. ${who}`,
+      answer: cursorList(key),
+    },
+    'GET /v1/keys/{id}': {
+      operationId: 'retrieveKey',
+      summary: 'Retrieve an API key',
+      description: `Returns one key of the organization, also when it is revoked or expired. ${who}`,
+      answer: key,
+    },
+    'PATCH /v1/keys/{id}': {
+      operationId: 'updateKey',
+      summary: 'Update an API key',
+      description:
+        'Changes the name, limits, allowed models and switches of a key. Absent fields stay as they are, and a limit of ' +
+        `\`null\` removes the limit. ${who}`,
+      request: { requests_per_minute: 120, store_requests: true },
+      answer: { ...key, requests_per_minute: 120, store_requests: true },
+    },
+    'DELETE /v1/keys/{id}': {
+      operationId: 'deleteKey',
+      summary: 'Revoke an API key',
+      description:
+        'The key fails on its next request, and its running streams end within one second. The revoked key stays ' +
+        `readable. ${who}`,
+      answer: { ...key, status: 'revoked', revoked_at: created + 3600 },
+    },
+    'POST /v1/keys/{id}/rotate': {
+      operationId: 'rotateKey',
+      summary: 'Rotate the secret of an API key',
+      description:
+        'Creates a new secret, which only this answer contains. The current secret works for another `grace_seconds` ' +
+        `(default one day, at most 30 days). ${who}`,
+      request: { grace_seconds: 86_400, last4: 'x7Qd' },
+      answer: {
+        ...key,
+        last4: 'm3Kp',
+        rotated_at: created,
+        former_secrets_end_at: created + 86_400,
+        secret: 'sk-hg-8a1b2c3d4e5f-0a9b8c7d6e5f4a3b2c1d0e9f8m3Kp',
+      },
+    },
+    'POST /v1/keys/report': {
+      operationId: 'reportKey',
+      summary: 'Report a leaked secret',
+      description:
+        'Revokes the key of a leaked secret immediately; a former secret ends without its key. No API key is required. ' +
+        '`revoked` is true only if this report ended a working secret.',
+      request: { secret },
+      answer: { object: 'key_report', revoked: true },
+    },
+  },
+};

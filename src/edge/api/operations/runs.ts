@@ -1,0 +1,130 @@
+import { exampleId, isoTime, laterIsoTime, numberedPage } from './examples.ts';
+import type { Tag } from './operation.ts';
+
+const run = {
+  id: exampleId('run'),
+  cluster_id: exampleId('cluster'),
+  organization_id: exampleId('org'),
+  stack: 'scheduler',
+  stack_id: exampleId('stack'),
+  node: 'gpu-1',
+  operation: 'apply',
+  status: 'APPLIED',
+  phase: null,
+  failure_code: null,
+  failure_message: null,
+  overtaken: false,
+  retry_of: null,
+  created_by: exampleId('user'),
+  created_at: isoTime,
+  started_at: isoTime,
+  ended_at: isoTime,
+  changes: { operation: 'apply', add: 3, change: 0, remove: 0 },
+  outputs: { folder: { sensitive: false, value: '/opt/queue' } },
+  access: 'members',
+  url: null,
+  url_status: null,
+  url_problem: null,
+  log_lines: 42,
+};
+const pending = {
+  ...run,
+  status: 'PENDING',
+  started_at: null,
+  ended_at: null,
+  changes: null,
+  outputs: null,
+  log_lines: 0,
+};
+
+const who = 'Requires a management key of the organization of the cluster.';
+const sees = 'Any API key sees the runs on clusters of its organization; a platform administrator sees all.';
+const queue = 'Each cluster runs one run at a time; up to 10 more wait, then the API returns 409 `QUEUE_FULL`.';
+
+export const runs: Tag = {
+  name: 'Runs',
+  description: 'Stacks applied to clusters with OpenTofu or Terraform. Times are ISO 8601.',
+  operations: {
+    'GET /v1/runner': {
+      operationId: 'retrieveRunner',
+      summary: 'Check whether stacks can be applied',
+      description:
+        'Returns whether this installation can run OpenTofu or Terraform, and what is missing if it cannot. Requires a ' +
+        'management key.',
+      answer: { available: true, problem: null },
+    },
+    'POST /v1/stacks/{name}/apply': {
+      operationId: 'applyStack',
+      summary: 'Apply a stack to a cluster',
+      description: `Starts a run on a cluster or on one of its nodes, after checking all inputs. ${queue} ${who}`,
+      request: { cluster_id: run.cluster_id, node: 'gpu-1', inputs: { folder: '/opt/queue' }, access: 'members' },
+      answer: pending,
+    },
+    'GET /v1/runs': {
+      operationId: 'listRuns',
+      summary: 'List runs',
+      description: `Returns a page of runs, newest first. ${sees}`,
+      answer: numberedPage(run),
+    },
+    'GET /v1/runs/{id}': {
+      operationId: 'retrieveRun',
+      summary: 'Retrieve a run',
+      description: `Returns one run with its status, changes and outputs; sensitive outputs have no value. ${sees}`,
+      answer: run,
+    },
+    'GET /v1/runs/{id}/logs': {
+      operationId: 'retrieveRunLog',
+      summary: 'Read or follow the log of a run',
+      description:
+        'Returns log lines after `after`; with `Accept: text/event-stream` it streams them, resumes at `Last-Event-ID`, ' +
+        'and ends with the event `status`, or `error` if the reader loses access. Lines are deleted 90 days after the ' +
+        `run ended. ${sees}`,
+      answer: {
+        data: [
+          { seq: 1, at: isoTime, phase: 'init', level: 'info', type: 'text', message: 'Initializing the backend...' },
+        ],
+        next_after: 1,
+        expired: false,
+        complete: false,
+      },
+    },
+    'POST /v1/runs/{id}/cancel': {
+      operationId: 'cancelRun',
+      summary: 'Cancel a run',
+      description:
+        'Cancels a pending run immediately, and an active one once Terraform has written its state, at most 30 seconds ' +
+        `later. ${who}`,
+      answer: { ...pending, status: 'CANCELED', ended_at: isoTime },
+    },
+    'POST /v1/runs/{id}/retry': {
+      operationId: 'retryRun',
+      summary: 'Retry a run',
+      description:
+        `Runs the same stack version with the same inputs again, as a new run. ${queue} Requires a management key that ` +
+        'may apply the stack.',
+      answer: { ...pending, retry_of: run.id },
+    },
+    'POST /v1/runs/{id}/destroy': {
+      operationId: 'destroyRun',
+      summary: 'Destroy what a run created',
+      description: `Starts a run that removes everything the stack created on the cluster. ${queue} ${who}`,
+      answer: { ...pending, operation: 'destroy' },
+    },
+    'POST /v1/runs/{id}/forget': {
+      operationId: 'forgetRun',
+      summary: 'Forget what a run created',
+      description:
+        'Deletes the Terraform state of what a run created, without removing it from the cluster. For an `overtaken` ' +
+        'run, later runs keep their state. Requires a management key of a platform administrator.',
+      answer: { ...run, status: 'DESTROYED' },
+    },
+    'POST /v1/runs/{id}/open': {
+      operationId: 'openRun',
+      summary: 'Create a link to a run',
+      description:
+        'Returns a link to the web address of a run. For an address with access `members` the link works once and sets ' +
+        `a cookie; returns 409 if the run has no web address. ${sees}`,
+      answer: { url: 'https://scheduler--research.apps.example.com/', expires_at: laterIsoTime },
+    },
+  },
+};
