@@ -3,10 +3,18 @@
 #   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing; of no empty database
 #   now      writes one now
 #   health   ends with 1, and a sentence, where the last try failed or the last good dump is older than 36 hours
-#   restore  FILE [DATABASE]: fills a database that is empty; FILE is a name in the folder, or "latest": the newest dump,
-#            refused where the folder has dumps of several installations
+#   cat      FILE: prints a dump, for a copy elsewhere
+#   restore  FILE [DATABASE]: fills an empty database
+#   restore  --replace FILE [DATABASE]: replaces all that a database holds, after a dump of that; --discard writes none
+# FILE is a name in the folder, "-" for a dump on the input, or "latest": the newest dump, refused where the folder has
+# dumps of several installations. A restore is one transaction: a failure leaves the database as it was.
 # A file that is called headgate-….dump is whole: it gets that name when it was written, synced and read again.
+# "latest" passes over headgate-replaced-….dump, the dumps of what restores replaced.
 set -eu
+# Dumps hold stored prompts: only their owner may read them.
+umask 077
+# The header of a dump has local time without its zone.
+export TZ=UTC
 
 folder=${BACKUP_FOLDER:-/backups}
 hour=${BACKUP_HOUR:-3}
@@ -21,6 +29,7 @@ refuse() {
   say "$*" >&2
   exit 1
 }
+ask() { psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=VERBOSITY=terse "$@"; }
 
 is_whole() { case $1 in '' | *[!0-9]* | ?????*) return 1 ;; esac; }
 is_whole "$hour" && [ "$hour" -le 23 ] || refuse "BACKUP_HOUR: must be a whole number from 0 to 23, not \"$hour\"."
@@ -42,7 +51,7 @@ read_password
 # The newest good dump, or nothing: their names are in order of time.
 newest() {
   found=
-  for each in "$folder"/headgate-*.dump; do
+  for each in "$folder"/headgate-[0-9]*.dump; do
     if [ -e "$each" ]; then found=$each; fi
   done
   echo "$found"
@@ -59,7 +68,7 @@ installation_of() {
 latest() {
   found=
   known=
-  for each in "$folder"/headgate-*.dump; do
+  for each in "$folder"/headgate-[0-9]*.dump; do
     [ -e "$each" ] || continue
     own=$(installation_of "$each")
     [ -n "$own" ] || continue
@@ -75,7 +84,7 @@ latest() {
 
 # Of a database, without those of the schemas that are named after it; fails where it cannot be asked.
 count_tables() {
-  psql --no-psqlrc --no-password --tuples-only --no-align --dbname="$1" --command="
+  ask --dbname="$1" --command="
     select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast'${2:+, '$2'})"
 }
@@ -93,38 +102,46 @@ dump() {
 write_dump() {
   began=$(date -u +%s)
   name=headgate-$(date -u -d "@$began" +%Y-%m-%dT%H%M%SZ).dump
-  part=$folder/.$name.part
-  if ! (umask 077 && : >"$part") 2>/dev/null; then
-    say "Nothing can be written to the folder of the backups: give it to user $(id -u), or set BACKUP_USER." >&2
-    return 1
-  fi
-  # pg_dump syncs what it writes; a table of contents that can be read again stands at its end.
-  # Who is signed in, and links that are open, stay out: a copy would bring back what has ended since.
-  if pg_dump --exclude-table-data=sessions --exclude-table-data=sign_in_links --exclude-table-data=reset_links \
-    --exclude-table-data=invitations --format=custom --no-password --file="$part" && pg_restore --list "$part" >/dev/null &&
-    mv "$part" "$folder/$name"; then
-    sync
-    say "backup $name, $(wc -c <"$folder/$name") bytes"
+  if write_file "$name" "${PGDATABASE:-headgate}"; then
     record || say "The backup $name is good, but could not be recorded: headgate_backup_age_seconds counts from an older one." >&2
     warn_of_key
     remove_old
   else
-    rm -f "$part"
     last=$(newest)
     say "The backup failed; the last good one is ${last:-none}." >&2
     return 1
   fi
 }
 
+# Writes a whole dump of a database under a name in the folder, or nothing.
+write_file() {
+  part=$folder/.$1.part
+  if ! (: >"$part") 2>/dev/null; then
+    say "Nothing can be written to the folder of the backups: give it to user $(id -u), or set BACKUP_USER." >&2
+    return 1
+  fi
+  # pg_dump syncs what it writes; a table of contents that can be read again stands at its end.
+  # Who is signed in, and links that are open, stay out: a copy would bring back what has ended since.
+  if pg_dump --exclude-table-data=sessions --exclude-table-data=sign_in_links --exclude-table-data=reset_links \
+    --exclude-table-data=invitations --format=custom --no-password --dbname="$2" --file="$part" &&
+    pg_restore --list "$part" >/dev/null && mv "$part" "$folder/$1"; then
+    sync
+    say "backup $1, $(wc -c <"$folder/$1") bytes"
+  else
+    rm -f "$part"
+    return 1
+  fi
+}
+
 # Gateways publish the age of the newest record as headgate_backup_age_seconds.
 record() {
-  psql --no-psqlrc --no-password --quiet --dbname="${PGDATABASE:-headgate}" \
+  ask --dbname="${PGDATABASE:-headgate}" \
     --command="insert into backups (name, made_at) values ('$name', to_timestamp($began))"
 }
 
 # The gateway seals a copy of the platform key into the database where it has HEADGATE_BACKUP_PASSPHRASE.
 warn_of_key() {
-  key=$(psql --no-psqlrc --no-password --tuples-only --no-align --dbname="${PGDATABASE:-headgate}" --command="
+  key=$(ask --dbname="${PGDATABASE:-headgate}" --command="
     select id from platform_keys where sealed is null and position = (select max(position) from platform_keys)" \
     2>/dev/null) || return 0
   [ -z "$key" ] || say "The platform key $key is not in the backup: without the key nothing that it encrypts can be" \
@@ -179,26 +196,109 @@ health() {
   echo "the last good backup, $last, is $((age / 3600)) hours old"
 }
 
-restore() {
+# Sets file to the path of the dump that a word names, and shown to what messages call it.
+choose() {
   case ${1:-} in
-    '') refuse 'restore needs the name of a dump in the folder of the backups, or "latest".' ;;
+    '') refuse 'Name a dump in the folder of the backups, "latest", or "-" for one on the input.' ;;
     latest) file=$(latest) || exit 1 ;;
+    -)
+      file=$folder/.headgate-input-$$.part
+      trap 'rm -f "$file"' EXIT
+      cat >"$file"
+      ;;
     */*) file=$1 ;;
     *) file=$folder/$1 ;;
   esac
   [ -n "$file" ] && [ -r "$file" ] || refuse "There is no backup ${file:-yet}. There are: $(ls "$folder")"
+  case $1 in -) shown='the dump on the input' ;; *) shown=$file ;; esac
+}
+
+# Fails while a gateway is connected. One that starts now waits for the lock before it uses anything.
+unused="
+  do \$\$ begin
+    perform pg_advisory_xact_lock(hashtext('headgate migrations'));
+    if exists (select from pg_stat_activity where datname = current_database() and application_name like 'headgate%') then
+      raise 'A gateway, or a command of Headgate, is using the database: stop it first.';
+    end if;
+  end \$\$;"
+
+# In place: a new database would have another OID, which spools and names in Redis contain.
+emptied="
+  do \$\$ declare own name; begin
+    for own in select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema' loop
+      execute format('drop schema %I cascade', own);
+    end loop;
+  end \$\$;
+  create schema public authorization pg_database_owner;
+  grant usage on schema public to public;
+  comment on schema public is 'standard public schema';"
+
+# Notes for verify-books that what was committed after the dump is lost, and for headgate_backup_age_seconds that there is
+# a dump of what the database holds. Dumps of older versions have no tables for it.
+noted() {
+  echo "
+  do \$\$ begin
+    if to_regclass('public.database_changes') is not null then
+      insert into public.database_changes (gateway_id, change, known_at, noticed_at)
+      values ('00000000-0000-0000-0000-000000000000', 'restored', '$1', clock_timestamp());
+    end if;
+    if to_regclass('public.backups') is not null then
+      insert into public.backups (name, made_at) values ('restored dump', '$1');
+    end if;
+  end \$\$;"
+}
+
+# Prints the whole transaction. A dump that cannot be read to its end never comes to the commit.
+transaction() {
+  echo 'begin; set local client_min_messages = warning;'
+  [ "$how" = fill ] || echo "$unused $emptied"
+  pg_restore --file=- "$file" && noted "$made" && printf '%s\n' 'commit;' '\echo committed'
+}
+
+restore() {
+  how=fill
+  case ${1:-} in
+    --replace | --discard)
+      how=${1#--}
+      shift
+      ;;
+  esac
+  choose "${1:-}"
   database=${2:-${PGDATABASE:-headgate}}
+  # Reads all of it.
+  pg_restore --file=/dev/null "$file" || refuse "$shown is not whole. Nothing was changed."
+  made=$(pg_restore --list "$file" | sed -n 's/^; *Archive created at //p')
   tables=$(count_tables "$database") || exit 1
-  [ "$tables" = 0 ] || refuse "The database $database is not empty; a restore needs one that is."
-  # All of it or nothing.
-  pg_restore --no-password --dbname="$database" --exit-on-error --single-transaction "$file"
-  say "restored $file into the database $database"
+  replaced=
+  if [ "$tables" != 0 ]; then
+    [ "$how" != fill ] ||
+      refuse "The database $database is not empty. Nothing was changed; restore --replace replaces all that it holds."
+    ask --dbname="$database" --command="$unused" || refuse 'Nothing was changed.'
+    if [ "$how" = replace ]; then
+      replaced=headgate-replaced-$(date -u +%Y-%m-%dT%H%M%SZ).dump
+      write_file "$replaced" "$database" ||
+        refuse 'What the database holds could not be dumped. Nothing was changed; restore --discard replaces it without a dump.'
+    fi
+  fi
+  outcome=$(transaction | ask --set=ON_ERROR_STOP=1 --output=/dev/null --dbname="$database") || true
+  [ "$outcome" = committed ] || refuse "$shown could not be restored. Nothing was changed."
+  say "restored $shown, of $made, into the database $database"
+  [ -z "$replaced" ] || say "What it held before is in $replaced, for $days days."
+}
+
+print() {
+  choose "${1:-}"
+  cat "$file"
 }
 
 case ${1:-run} in
   run) run ;;
   now) dump ;;
   health) health ;;
-  restore) restore "${2:-}" "${3:-}" ;;
-  *) refuse "There is no \"$1\": run, now, health, or restore FILE [DATABASE]." ;;
+  cat) print "${2:-}" ;;
+  restore)
+    shift
+    restore "$@"
+    ;;
+  *) refuse "There is no \"$1\": run, now, health, cat FILE, or restore [--replace|--discard] FILE [DATABASE]." ;;
 esac

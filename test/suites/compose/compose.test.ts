@@ -1,6 +1,7 @@
 import { chmodSync, chownSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chapterLines } from '../../support/chapter-lines.ts';
 import { containerEngine } from './container-engine.ts';
 import { oddGroup, readmeBlocks, startStack, type Stack } from './stack.ts';
 
@@ -196,26 +197,38 @@ describe.concurrent('the services of the compose files', () => {
 });
 
 describe('the backups of the compose files', () => {
-  it('bring balances and keys back from a backup by the commands of the README', async () => {
-    const made = await stack.ask('/v1/keys', { name: 'kept' });
-    const { secret: kept } = (await made.json()) as { secret: string };
+  it('bring balances and keys back from a backup by the lines of the chapters', async () => {
+    const kept = await newKey();
     await chat('standin-chat');
     const before = await balance();
-    const [backup = '', restore = ''] = readmeBlocks(stack.folder, 'Backups');
+    const [backup = ''] = readmeBlocks(stack.folder, 'Backups');
+    const restore = restoreLines();
     await stack.shell(backup);
-    const { secret: lost } = (await (await stack.ask('/v1/keys', { name: 'lost' })).json()) as { secret: string };
+    const lost = await newKey();
     await chat('standin-chat');
     expect(await balance()).not.toBe(before);
     await stack.shell(restore);
     await stack.ready();
     expect(await balance()).toBe(before);
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
-    const models = (key: string): Promise<Response> =>
-      fetch(`${stack.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } });
-    expect((await models(kept)).status).toBe(200);
-    expect((await models(lost)).status).toBe(401);
+    expect([await statusOf(kept), await statusOf(lost)]).toEqual([200, 401]);
   });
 });
+
+function restoreLines(): string {
+  const [lines = ''] = chapterLines(join(stack.folder, 'compose/restore.md'), 'Restore on the same machine');
+  return lines;
+}
+
+async function newKey(): Promise<string> {
+  const { secret } = (await (await stack.ask('/v1/keys', { name: 'one' })).json()) as { secret: string };
+  return secret;
+}
+
+/** What the gateway answers whoever has a key. */
+async function statusOf(key: string): Promise<number> {
+  return (await fetch(`${stack.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status;
+}
 
 interface Inspected {
   readonly HostConfig: {

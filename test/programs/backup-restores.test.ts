@@ -1,0 +1,225 @@
+import { readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { migrateDb } from '#base/migrations.ts';
+import { restoreOlder } from '../core/gateways/older-database.ts';
+import { runCli } from '../edge/cli/run-cli.ts';
+import { chapterLines } from '../support/chapter-lines.ts';
+import { startDatabaseProxy } from '../support/database-proxy.ts';
+import { useBackupScript } from './backup-script.ts';
+import { clientOf, givenKey, useProcesses } from './gateway-process.ts';
+
+const script = useBackupScript();
+const processes = useProcesses();
+
+const organizations = (database: string) => script.query(database, 'select name from organizations order by name');
+
+const addOrganization = (database: string, name: string) =>
+  script.query(
+    database,
+    `insert into organizations (id, name, created_at) values (gen_random_uuid(), '${name}', now())`,
+  );
+
+const oidOf = (database: string) =>
+  script.query(database, 'select oid from pg_database where datname = current_database()');
+
+/** A database with the organization "kept", and the name of its dump; "lost" was added after it. */
+async function dumped(name: string): Promise<{ readonly database: string; readonly dump: string }> {
+  const database = await script.newDatabase(name);
+  await script.query(database, `insert into fleet_secrets (purpose, secret) values ('replicas', repeat('a', 64))`);
+  await addOrganization(database, 'kept');
+  expect(await script.run(database, 'now')).toMatchObject({ code: 0 });
+  const [dump = ''] = script.dumps();
+  await addOrganization(database, 'lost');
+  return { database, dump };
+}
+
+const replacedDumps = (): string[] => script.dumps().filter((name) => name.startsWith('headgate-replaced-'));
+
+describe('backup.sh restore', { tags: 'postgresql' }, () => {
+  it('replaces what the database holds in place, and keeps a dump of that, which is not the latest', async () => {
+    const { database, dump } = await dumped('in_place');
+    const before = await oidOf(database);
+    expect(await script.run(database, 'restore', 'latest')).toMatchObject({
+      code: 1,
+      text: expect.stringContaining('is not empty. Nothing was changed; restore --replace'),
+    });
+    const first = await script.run(database, 'restore', '--replace', 'latest');
+    expect(first).toMatchObject({ code: 0, text: expect.stringContaining(`${dump}, of 20`) });
+    expect(await organizations(database)).toEqual([{ name: 'kept' }]);
+    const [replaced = ''] = replacedDumps();
+    expect(first.text).toContain(`What it held before is in ${replaced}`);
+    renameSync(join(script.folder, replaced), join(script.folder, 'headgate-replaced-first.dump'));
+    const second = await script.run(database, 'restore', '--replace', 'latest');
+    expect(second).toMatchObject({ code: 0, text: expect.stringContaining(`${dump}, of 20`) });
+    const back = await script.run(database, 'restore', '--replace', 'headgate-replaced-first.dump');
+    expect(back).toMatchObject({ code: 0 });
+    expect(await organizations(database)).toEqual([{ name: 'kept' }, { name: 'lost' }]);
+    expect(await oidOf(database)).toEqual(before);
+
+    const past = new Date('2026-01-01');
+    for (const name of replacedDumps()) utimesSync(join(script.folder, name), past, past);
+    expect(await script.run(database, 'now')).toMatchObject({ code: 0 });
+    expect(replacedDumps()).toEqual([]);
+  });
+
+  it('changes nothing where the dump is cut off, or PostgreSQL refuses what is in it', async () => {
+    const { database, dump } = await dumped('unchanged');
+    const whole = readFileSync(join(script.folder, dump));
+    writeFileSync(join(script.folder, 'headgate-cut.dump'), whole.subarray(0, whole.length - 1000));
+    await script.query(database, 'create role gone', 'create table of_gone ()', 'alter table of_gone owner to gone');
+    const dumpIt = `
+      export PGPASSWORD="$(cat "$POSTGRES_PASSWORD_FILE")"
+      pg_dump --format=custom --file="$BACKUP_FOLDER/headgate-gone.dump"`;
+    expect(await script.shell(database, dumpIt)).toMatchObject({ code: 0 });
+    await script.query(database, 'drop table of_gone', 'drop role gone');
+    for (const [name, sentence] of [
+      ['headgate-cut.dump', 'is not whole. Nothing was changed'],
+      ['headgate-gone.dump', 'could not be restored. Nothing was changed'],
+      ['headgate-none.dump', 'There is no backup'],
+    ] as const) {
+      const failed = await script.run(database, 'restore', '--replace', name);
+      expect(failed).toMatchObject({ code: 1, text: expect.stringContaining(sentence) });
+      expect(await organizations(database)).toEqual([{ name: 'kept' }, { name: 'lost' }]);
+    }
+  });
+
+  it('changes nothing and starts no gateway by the lines of the chapters, typed into a shell, where it is refused', async () => {
+    const { database, dump } = await dumped('typed');
+    const other = await script.newDatabase('other_installation');
+    await script.query(other, `insert into fleet_secrets (purpose, secret) values ('replicas', repeat('b', 64))`);
+    const whole = readFileSync(join(script.folder, dump));
+    writeFileSync(join(script.folder, 'newest.dump'), whole.subarray(0, whole.length - 1000));
+    const chapter = new URL('../../compose/restore.md', import.meta.url).pathname;
+    const [here = ''] = chapterLines(chapter, 'Restore on the same machine');
+    const [elsewhere = ''] = chapterLines(chapter, 'Restore on an empty machine');
+    // In place of Docker: what is asked of the service "backup" is done, and the rest is written down.
+    const docker = `
+      cd "$BACKUP_FOLDER"
+      docker() {
+        case "$*" in
+          *' backup sh /headgate/backup.sh '*) shift 8; sh '${script.path}' "$@" ;;
+          *) echo "$*" | sed 's/.*compose.yaml //' >> asked ;;
+        esac
+      }
+      curl() { echo curl >> asked; }`;
+    const typed = (lines: string) =>
+      script.shell(
+        database,
+        `bash 2>&1 <<'TYPED'\n${docker}\n${lines}\nTYPED\ncat "$BACKUP_FOLDER/asked"; rm "$BACKUP_FOLDER/asked"`,
+      );
+
+    const restored = await typed(here.replace('latest', dump));
+    expect(restored.text).toContain(`${dump}, of 20`);
+    expect(restored.text).toMatch(/^stop gateway\nexec -T redis redis-cli FLUSHALL\nstart gateway$/m);
+    await addOrganization(database, 'since');
+    const books = [{ name: 'kept' }, { name: 'since' }];
+
+    await script.run(other, 'now');
+    for (const [lines, sentence, asked] of [
+      [here, 'There are dumps of several installations', 'stop gateway'],
+      [here.replace('latest', 'newest.dump'), 'is not whole. Nothing was changed', 'stop gateway'],
+      [elsewhere, 'is not whole. Nothing was changed', 'up -d --build postgres backup'],
+    ] as const) {
+      const refused = await typed(lines);
+      expect(refused.text).toContain(sentence);
+      expect(refused.text.trim().split('\n').at(-1)).toBe(asked);
+      expect(await organizations(database)).toEqual(books);
+    }
+  });
+
+  it('replaces nothing while a gateway is connected', async () => {
+    const { database } = await dumped('in_use');
+    const db = connectDb(script.server.url(database), { poolMax: 1 });
+    await db.sql`select 1`;
+    expect(await script.run(database, 'restore', '--replace', 'latest')).toMatchObject({
+      code: 1,
+      text: expect.stringContaining('is using the database: stop it first'),
+    });
+    await db.close();
+    expect(await organizations(database)).toHaveLength(2);
+    expect(replacedDumps()).toEqual([]);
+  });
+
+  it('replaces what cannot be dumped any more only where --discard says so', async () => {
+    const { database } = await dumped('unreadable');
+    const [found] = await script.query(
+      database,
+      'checkpoint',
+      `select current_setting('data_directory') || '/' || pg_relation_filepath('organizations') as path`,
+    );
+    rmSync(String(found?.['path']));
+    expect(await script.run(database, 'restore', '--replace', 'latest')).toMatchObject({
+      code: 1,
+      text: expect.stringContaining('Nothing was changed; restore --discard'),
+    });
+    expect(replacedDumps()).toEqual([]);
+    expect(await script.run(database, 'restore', '--discard', 'latest')).toMatchObject({ code: 0 });
+    expect(await organizations(database)).toEqual([{ name: 'kept' }]);
+  });
+
+  it('takes a dump on its input, and leaves no copy of it', async () => {
+    const { dump } = await dumped('on_input');
+    const target = await script.emptyDatabase('from_input');
+    const line = (bytes: string): string => `head -c ${bytes} "$BACKUP_FOLDER/${dump}" | sh "$0" restore -`;
+    expect(await script.shell(target, line('-1000'))).toMatchObject({ code: 1 });
+    expect(await script.shell(target, line('-0'))).toMatchObject({ code: 0 });
+    expect(await organizations(target)).toEqual([{ name: 'kept' }]);
+    expect(readdirSync(script.folder).filter((name) => !['password', dump].includes(name))).toEqual([]);
+  });
+
+  it('restores a dump of before an upgrade, without the tables of after it, which migrations then make', async () => {
+    const database = await script.newDatabase('upgraded');
+    const older = await script.newDatabase('before_upgrade');
+    const db = connectDb(script.server.url(older), { poolMax: 1 });
+    await restoreOlder(db);
+    await db.close();
+    await addOrganization(older, 'kept');
+    expect(await script.run(older, 'now')).toMatchObject({ code: 0 });
+    await script.query(database, 'create table of_a_later_version (id int)');
+    expect(await script.run(database, 'restore', '--replace', script.dumps()[0] ?? '')).toMatchObject({ code: 0 });
+    const there = `select to_regclass('of_a_later_version') as later, to_regclass('database_changes')::text as changes`;
+    expect(await script.query(database, there)).toEqual([{ later: null, changes: null }]);
+    await migrateDb(script.server.url(database));
+    expect(await script.query(database, there)).toEqual([{ later: null, changes: 'database_changes' }]);
+    expect(await organizations(database)).toEqual([{ name: 'kept' }]);
+  });
+});
+
+describe('a gateway after backup.sh restore', { tags: 'postgresql' }, () => {
+  it('books what its spool holds, and verify-books tells what was lost from what was altered', async () => {
+    const database = await script.newDatabase('spooled');
+    const direct = script.server.url(database);
+    const proxy = await startDatabaseProxy(direct);
+    const home = processes.home();
+    const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_SPOOL_AFTER_MS: '100' };
+    const gateway = processes.run({ home, databaseUrl: proxy.url, env });
+    const client = clientOf(await gateway.url());
+    await client.recordOf(await client.chat({}));
+    expect(await script.run(database, 'now')).toMatchObject({ code: 0 });
+    const [dump = ''] = script.dumps();
+    const lost = await client.chat({});
+    await client.recordOf(lost);
+    const heads = join(home.dir, 'heads.json');
+    writeFileSync(heads, (await runCli(['verify-books', '--heads'], { env: { DATABASE_URL: direct } })).stdout);
+    proxy.cut();
+    const spooled = await client.chat({});
+    expect(spooled.status).toBe(200);
+    gateway.signal('SIGKILL', 'group');
+    await gateway.exited;
+    await proxy.close();
+
+    expect(await script.run(database, 'restore', '--replace', dump)).toMatchObject({ code: 0 });
+    const verify = () => runCli(['verify-books', '--expect', heads], { env: { DATABASE_URL: direct } });
+    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('restored, noted') });
+    const next = processes.run({ home, databaseUrl: direct, env });
+    const again = clientOf(await next.url());
+    expect(await again.recordOf(spooled)).toMatchObject({ status: 200 });
+    const { data } = await again.get('/v1/usage/requests');
+    expect(data).toHaveLength(2);
+    expect(await script.query(database, 'select name from backups')).toEqual([{ name: 'restored dump' }]);
+    const proof = await runCli(['verify-books'], { env: { DATABASE_URL: direct } });
+    expect(proof).toMatchObject({ code: 0, stdout: expect.stringContaining('all hold') });
+  });
+});
