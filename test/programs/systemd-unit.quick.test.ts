@@ -7,6 +7,8 @@ import { describe, expect, it } from 'vitest';
 const root = new URL('../../', import.meta.url).pathname;
 const unit = readFileSync(`${root}compose/systemd/headgate.service`, 'utf8');
 
+const command = readFileSync(`${root}compose/systemd/headgate`, 'utf8');
+
 const valueOf = (name: string): string => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
 
 /** What systemd says of the unit, with the clone where this one is. */
@@ -28,6 +30,15 @@ describe('the unit for systemd', () => {
     const [, command = ''] = /^exec node (.*)$/.exec(scripts['start'] ?? '') ?? [];
     expect(command).not.toBe('');
     expect(valueOf('ExecStart')).toBe(`${valueOf('WorkingDirectory')}/node_modules/.bin/node ${command}`);
+  });
+
+  it('has a command that runs with the same user, folders and settings', () => {
+    const properties = [...command.matchAll(/--property=(\w+)=(\S+)/g)];
+    expect(properties.map(([, name]) => name)).toContain('EnvironmentFile');
+    for (const [, name = '', value] of properties) expect([name, value]).toEqual([name, valueOf(name)]);
+    const variables = [...command.matchAll(/--setenv=(\S+)/g)].map(([, variable]) => variable);
+    expect(variables.join(' ')).toBe(valueOf('Environment'));
+    expect(command).toContain(`-- ${valueOf('WorkingDirectory')}/node_modules/.bin/node src/programs/headgate.js "$@"`);
   });
 
   it('may write its own folder alone, which is the one of its data', () => {
