@@ -62,50 +62,50 @@ export const alertKinds = {
     z.strictObject({ balance: usd, alert_below: usd, currency: z.literal('USD') }),
   ),
   'budget.reached': kind(
-    'What was spent reached a percentage of a budget that is to be told. `budget_id`, `scope_type`, `scope_id`, `period`, `period_start`, `resets_at`, `mode`, `percent`; `amount`, `spent`: USD as decimal strings',
+    'Spending reached one of the `alert_percents` of a budget. `budget_id`, `scope_type`, `scope_id`, `period`, `period_start`, `resets_at`, `mode`, `percent`; `amount`, `spent`: USD as decimal strings',
     true,
     budget,
   ),
-  'budget.exceeded': kind('A budget is spent, or has refused a request; `data` as of `budget.reached`', true, budget),
+  'budget.exceeded': kind('A budget is used up, or rejected a request; `data` as for `budget.reached`', true, budget),
   'budget.many_users': kind(
-    'A budget of each end user has told as many alerts as it may in a period: those of other end users are not told one by one. Told once more when the period is over, with `is_over`. `end_users`: how many have spent `percent` of it; `alerts`: how many were told; else as of `budget.reached`, without `scope_id` and `spent`',
+    'A budget of every end user reached its maximum number of alerts in a period: further end users get no alert of their own. Sent once more when the period ends, with `is_over`. `end_users`: how many spent `percent` of it; `alerts`: how many were sent; other fields as for `budget.reached`, without `scope_id` and `spent`',
     true,
     anyBudget.extend({ alerts: z.int(), end_users: z.int(), is_over: z.boolean() }),
   ),
   'api_key.created': kind(
-    'A key was made. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
+    'An API key was created. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
     false,
     key,
   ),
-  'api_key.rotated': kind('A key got another secret; `data` as of `api_key.created`', false, key),
-  'api_key.revoked': kind('A key was revoked; `data` as of `api_key.created`', false, key),
+  'api_key.rotated': kind('The secret of an API key was rotated; `data` as for `api_key.created`', false, key),
+  'api_key.revoked': kind('An API key was revoked; `data` as for `api_key.created`', false, key),
   'api_key.reported': kind(
-    'A secret was reported as leaked, and works no more; `data` as of `api_key.created`',
+    'A secret was reported as leaked and no longer works; `data` as for `api_key.created`',
     true,
     key,
   ),
-  'api_key.expiring': kind('A key expires in less than a week; `data` as of `api_key.created`', false, key),
+  'api_key.expiring': kind('An API key expires in less than one week; `data` as for `api_key.created`', false, key),
   'engine.failed': kind(
-    "An engine failed; for the platform's own organization alone. `engine`: its id, `cause`: why",
+    'An engine failed; sent only to the organization of the platform. `engine`: id of the engine; `cause`: reason',
     false,
     z.strictObject({ engine: z.string(), cause: z.string().nullable() }),
   ),
   'gateways.differ': kind(
-    "Gateways of one database have different engine files, prices, settings, keys or versions, for longer than a rollout takes; for the platform's own organization alone. `count`; `differences`: the first 20, as text",
+    'Gateways of one database have different engine files, prices, settings, keys or versions, for longer than a rollout takes; sent only to the organization of the platform. `count`; `differences`: the first 20, as text',
     true,
     z.strictObject({ count: z.int(), differences: z.array(z.string()) }),
   ),
   'platform.problem': kind(
-    "Something of the platform fills up or is lost; once a day at most, for the platform's own organization alone. `problem`: `backup_old`, `disk_nearly_full`, `redis_nearly_full`, `platform_key_missing` or `reconcile_unexplained`; `text`; `runbook`: what to do, a page of the documentation",
+    'A resource of the platform fills up or was lost; at most once a day, sent only to the organization of the platform. `problem`: `backup_old`, `disk_nearly_full`, `redis_nearly_full`, `platform_key_missing` or `reconcile_unexplained`; `text`; `runbook`: documentation page with the steps to take',
     true,
     z.strictObject({ problem: z.string(), text: z.string(), runbook: z.string() }),
   ),
   'webhook.disabled': kind(
-    'A webhook was switched off: nothing arrived for days, or its receiver said 410. `webhook_id`, `origin`, `reason`: failing or gone',
+    'A webhook was disabled after three days without a delivery, or after a 410. `webhook_id`, `origin`, `reason`: `failing` or `gone`',
     true,
     endpoint.extend({ reason: z.enum(['failing', 'gone']) }),
   ),
-  'webhook.test': kind('Somebody tries a webhook out; sent to that one alone. `webhook_id`, `origin`', false, endpoint),
+  'webhook.test': kind('Test event, sent only to the tested webhook. `webhook_id`, `origin`', false, endpoint),
 } as const satisfies Readonly<Record<string, Kind>>;
 
 export type AlertType = keyof typeof alertKinds;

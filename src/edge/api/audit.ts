@@ -36,16 +36,16 @@ const entrySchema = z
     actor: z
       .object({
         type: z.enum(['key', 'user', 'system']),
-        id: z.string().nullable().openapi({ description: 'Of the key or the user; null for the gateway itself' }),
-        user_id: idText('user').nullable().openapi({ description: 'Whom the key acts for' }),
+        id: z.string().nullable().openapi({ description: 'Id of the key or user; null for the gateway itself' }),
+        user_id: idText('user').nullable().openapi({ description: 'User that the key acts for' }),
         service_account_id: idText('svc_acct').nullable().openapi({
-          description: 'Whom the key acts for, where it is for no user',
+          description: 'Service account that the key acts for',
         }),
       })
-      .openapi({ description: 'Who did it; an operator may have, with a key of another organization' }),
-    before: view.openapi({ description: 'Null where nothing was there' }),
-    after: view.openapi({ description: 'Null where nothing is left' }),
-    request_id: z.string().nullable().openapi({ description: 'The `x-request-id` of the answer' }),
+      .openapi({ description: 'Who made the change; an operator may belong to another organization' }),
+    before: view.openapi({ description: 'State before the change; null for a creation' }),
+    after: view.openapi({ description: 'State after the change; null for a deletion' }),
+    request_id: z.string().nullable().openapi({ description: '`x-request-id` of the response' }),
   })
   .openapi('AuditEntry');
 
@@ -63,17 +63,18 @@ const route = (guards: Guards) =>
         all_organizations: z
           .enum(['true', 'false'])
           .optional()
-          .openapi({ description: 'true: of every organization, for platform administrators' }),
+          .openapi({ description: 'true: entries of all organizations, for platform administrators only' }),
         action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
-        target_id: longText(200).optional().openapi({ description: 'As it is shown: `key_…`, `org_…`, an engine' }),
+        target_id: longText(200)
+          .optional()
+          .openapi({ description: 'Id of the changed object, such as `key_…`, `org_…` or an engine id' }),
         actor_id: longText(200).optional().openapi({
-          description:
-            '`user_…` or `svc_acct_…`: a user or a service account, with the keys that act for them; `key_…`: one key',
+          description: '`user_…` or `svc_acct_…`: a user or service account with all its keys; `key_…`: one key',
         }),
         from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Before this date or time'),
         limit,
-        after: z.string().max(512).optional().openapi({ description: '`next_cursor` of the page before' }),
+        after: z.string().max(512).optional().openapi({ description: '`next_cursor` of the previous page' }),
       }),
     },
     responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },

@@ -62,7 +62,7 @@ const errorSchema = z.object({
   code: z.string(),
   message: z.string(),
   param: textOrNull(z.string()),
-  line: z.int().nullable().openapi({ description: 'Of the input file, from 1' }),
+  line: z.int().nullable().openapi({ description: 'Line of the input file, counted from 1' }),
 });
 
 const batchSchema = z
@@ -76,7 +76,7 @@ const batchSchema = z
     completion_window: z.literal('24h'),
     status: z.enum(batchStatuses),
     output_file_id: textOrNull(z.string()),
-    error_file_id: textOrNull(z.string()),
+    error_file_id: textOrNull(z.string()).openapi({ description: 'File with the requests that failed' }),
     created_at: unixSeconds,
     in_progress_at: unixSecondsOrNull,
     expires_at: unixSeconds,
@@ -89,7 +89,7 @@ const batchSchema = z
     request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
     metadata: orNull(z.record(z.string(), z.string())),
     waiting_for: textOrNull(z.string()).openapi({
-      description: 'The code of what keeps it from going on, such as insufficient_funds; null while it goes on',
+      description: 'Error code that pauses the batch, such as insufficient_funds; null while it runs',
       example: 'insufficient_funds',
     }),
   })
@@ -207,7 +207,7 @@ function registerCancel(app: ApiApp, parts: BatchRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('files', 'own')],
     request: { params: z.object({ id: idText('batch') }), query: z.strictObject(organizationQuery) },
-    responses: { 200: jsonAnswer(batchSchema, 'The batch, which ends now') },
+    responses: { 200: jsonAnswer(batchSchema, 'The batch, with status `cancelling`') },
   });
   app.openapi(route, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param').id);

@@ -22,7 +22,7 @@ const currencySchema = z
     currency: z
       .string()
       .nullable()
-      .openapi({ example: 'EUR', description: 'Null: costs are shown in the currencies of the rate cards' }),
+      .openapi({ example: 'EUR', description: 'Null shows costs in the currencies of the rate cards' }),
   })
   .openapi('BillingCurrency');
 

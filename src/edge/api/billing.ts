@@ -26,10 +26,10 @@ export interface BillingRoutesParts
 
 const currencySchema = z
   .object({
-    code: z.string().openapi({ example: 'EUR', description: 'ISO 4217' }),
+    code: z.string().openapi({ example: 'EUR', description: 'ISO 4217 code' }),
     name: z.string(),
     symbol: z.string(),
-    minor_units: z.int().openapi({ description: 'Decimal places of an amount' }),
+    minor_units: z.int().openapi({ description: 'Decimal places of amounts' }),
   })
   .openapi('Currency');
 

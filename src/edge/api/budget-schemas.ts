@@ -20,7 +20,7 @@ const percents = z
   .openapi({
     type: 'array',
     items: { type: 'integer', minimum: 1, maximum: percentMax },
-    description: 'Percent of the amount at which owners and admins are told, once for each and period',
+    description: 'Percentages of the amount at which owners and admins are notified, once per period',
     example: [80, 100],
   });
 
@@ -29,7 +29,7 @@ const amountUsd = amountText({
   isSigned: false,
   places: MICRO_DIGITS,
   example: '25',
-  description: 'USD of one period, a plain decimal with at most 6 places',
+  description: 'USD per period, a decimal with at most 6 places',
 });
 
 export const createBudgetSchema = z
@@ -39,7 +39,8 @@ export const createBudgetSchema = z
       id: scopeId.nullable().openapi({
         type: ['string', 'null'],
         description:
-          'Id of the project or API key; of type user what requests name the end user by, or null for each end user that has no budget of his own',
+          'Id of the project or API key. For type `user`: the name of the end user in requests, or ' +
+          'null for every end user without a budget',
       }),
     }),
     period: z.enum(budgetPeriods),
@@ -81,7 +82,7 @@ export const budgetSchema = z
     spent: usdOrNull,
     held: usdOrNull.openapi({
       type: ['string', 'null'],
-      description: 'By running requests; null for a soft budget, and while nobody knows it',
+      description: 'USD held by running requests; null for a soft budget, and while it is unknown',
     }),
     remaining: usdOrNull,
     period_start: unixSeconds,
@@ -96,12 +97,14 @@ export const deletedBudgetSchema = z
   .object({ object: z.literal('budget.deleted'), id: idText('budget'), deleted: z.literal(true) })
   .openapi('BudgetDeleted');
 
-const user = scopeId.optional().openapi({ description: 'Of a budget of each end user: whose spending is shown' });
+const user = scopeId
+  .optional()
+  .openapi({ description: 'End user whose spending is shown, for a budget of every end user' });
 
 export const budgetQuery = z.strictObject({ organization_id: cursorListQuery.organization_id, user });
 
 export const listBudgetsQuery = z.strictObject({
   ...cursorListQuery,
   scope_type: scopeType.optional(),
-  scope_id: scopeId.optional().openapi({ description: 'Beside scope_type' }),
+  scope_id: scopeId.optional().openapi({ description: 'Requires `scope_type`' }),
 });

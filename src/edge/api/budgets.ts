@@ -155,7 +155,7 @@ function registerChanges(app: ApiApp, parts: BudgetRoutesParts): void {
     ...shared,
     middleware: [guards.may('budgets')],
     request: { params, query },
-    responses: { 200: jsonAnswer(deletedBudgetSchema, 'It is deleted') },
+    responses: { 200: jsonAnswer(deletedBudgetSchema, 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const ref = { organizationId: await guards.organizationOf(context), id: idOf(context.req.valid('param').id) };

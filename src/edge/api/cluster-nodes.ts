@@ -24,7 +24,7 @@ const path = '/v1/clusters/{id}/nodes';
 const clusterParams = z.object({ id: idText('cluster') });
 const nodeParams = z.object({
   id: idText('cluster'),
-  node: z.string().openapi({ example: 'gpu-1', description: 'Its id or its name' }),
+  node: z.string().openapi({ example: 'gpu-1', description: 'Id or name of the node' }),
 });
 
 export function registerClusterNodeRoutes(app: ApiApp, parts: ClusterNodeRoutesParts): void {
@@ -123,7 +123,7 @@ function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: C
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: nodeParams },
-    responses: { 204: { description: 'It is gone' } },
+    responses: { 204: { description: 'The node was removed' } },
   });
   app.openapi(remove, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));
@@ -144,7 +144,7 @@ function registerEvent(
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: nodeParams, body: { ...jsonRequest(nodeEventSchema), required: false } },
-    responses: { 200: jsonAnswer(eventResultSchema, 'What is on file now') },
+    responses: { 200: jsonAnswer(eventResultSchema, 'The recorded allocation and the node') },
   });
   app.openapi(route, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));
@@ -163,7 +163,7 @@ function registerHeartbeat(app: ApiApp, { guards, clusters }: ClusterNodeRoutesP
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters)],
     request: { params: nodeParams },
-    responses: { 204: { description: 'It was noted' } },
+    responses: { 204: { description: 'The heartbeat was recorded' } },
   });
   app.openapi(route, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));

@@ -33,10 +33,10 @@ const isDomain = (text: string): boolean => text.includes('.') && text.length <=
 const publicDomain = z
   .string()
   .refine(isDomain, 'must be a domain name in lower case, such as apps.example.com')
-  .openapi({ example: 'apps.example.com', description: 'Web addresses of what runs on the cluster lie below' });
+  .openapi({ example: 'apps.example.com', description: 'Web addresses of runs are subdomains of this domain' });
 
 const access = z.enum(clusterAccess).openapi({
-  description: 'Who may use web addresses of what runs on the cluster; `members` are those who may see it',
+  description: 'Who may open web addresses of runs: everyone, or members of the organization',
 });
 
 const isAddress = (text: string): boolean =>
@@ -67,8 +67,8 @@ const hostKey = z
     type: 'string',
     example: 'ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAA…',
     description:
-      'Of the host, as in /etc/ssh/ssh_host_ecdsa_key.pub: Terraform asks for ECDSA first, then for RSA, then for ' +
-      'Ed25519, and takes no other key. Without it nobody checks whom a run reaches',
+      'SSH host key, as in /etc/ssh/ssh_host_ecdsa_key.pub. Terraform asks for ECDSA first, then RSA, ' +
+      'then Ed25519, and accepts no other key. Without it the identity of the host is not verified',
   });
 
 const privateKey = z
@@ -77,7 +77,11 @@ const privateKey = z
     parsedBy(parsePrivateKey)(text, context);
     return text;
   })
-  .openapi({ type: 'string', format: 'password', description: 'As ssh-keygen writes it, without a passphrase' });
+  .openapi({
+    type: 'string',
+    format: 'password',
+    description: 'Private key as ssh-keygen writes it, without a passphrase',
+  });
 
 const portMax = 65_535;
 const gpusMax = 1024;
@@ -95,7 +99,7 @@ const nodeFields = {
   hardware_profile: z
     .string()
     .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, 'must be 1 to 63 letters, digits, ".", "_" and "-"')
-    .openapi({ example: 'h100-8x', description: 'By which rate cards know it' }),
+    .openapi({ example: 'h100-8x', description: 'Name in rate cards' }),
   gpus: z.int().min(0).max(gpusMax),
 };
 
@@ -139,7 +143,7 @@ export const createClusterSchema = z
     access_identity: z
       .strictObject({ private_key: privateKey })
       .optional()
-      .openapi({ description: 'Made here if absent' }),
+      .openapi({ description: 'SSH key of the cluster; generated if absent' }),
   })
   .openapi('CreateCluster');
 
@@ -158,7 +162,7 @@ export const patchClusterSchema = z
     access: access.optional(),
     organization_id: organizationId.optional().openapi({
       type: 'string',
-      description: 'Moves the cluster: what is allocated is metered for that organization from now on',
+      description: 'Moves the cluster: allocated nodes are metered for this organization from now on',
     }),
   })
   .openapi('PatchCluster');
@@ -174,15 +178,25 @@ const moment = z
     context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });
     return z.NEVER;
   })
-  .openapi({ type: 'string', format: 'date-time', description: 'When it happened; now if absent. Not ahead' });
+  .openapi({
+    type: 'string',
+    format: 'date-time',
+    description: 'Time of the event; default is now, not in the future',
+  });
 
 export const nodeEventSchema = z
   .strictObject({
     at: moment.optional(),
-    generation: z.int().min(1).max(1_000_000_000).optional().openapi({
-      description:
-        'Which allocation of the node it is of, counted from 1: with it events may come in any order. Without it they are taken in the order of their moments',
-    }),
+    generation: z
+      .int()
+      .min(1)
+      .max(1_000_000_000)
+      .optional()
+      .openapi({
+        description:
+          'Number of the allocation of the node, counted from 1, so that events may arrive in any ' +
+          'order. Without it, events are ordered by time',
+      }),
   })
   .openapi('NodeEvent');
 
@@ -193,7 +207,7 @@ const allocationSchema = z
     generation: z.int(),
     allocated_at: moments.nullable(),
     released_at: moments.nullable(),
-    estimated: z.boolean().openapi({ description: 'The release was concluded from silence' }),
+    estimated: z.boolean().openapi({ description: 'The release was inferred from missing heartbeats' }),
   })
   .openapi('NodeAllocation');
 
@@ -209,7 +223,7 @@ export const nodeSchema = z
     hardware_profile: z.string(),
     gpus: z.int(),
     status: z.enum(['registered', 'allocated', 'released']),
-    allocation: allocationSchema.nullable().openapi({ description: 'What holds it, else the last that did' }),
+    allocation: allocationSchema.nullable().openapi({ description: 'Current allocation, or the last one' }),
     last_seen_at: moments.nullable(),
     created_at: moments,
   })
@@ -217,7 +231,7 @@ export const nodeSchema = z
 
 export const eventResultSchema = z
   .object({
-    outcome: z.enum(['recorded', 'repeated']),
+    outcome: z.enum(['recorded', 'repeated']).openapi({ description: '`repeated`: the event was already recorded' }),
     allocation: allocationSchema,
     node: nodeSchema,
   })
@@ -231,13 +245,13 @@ const clusterFields = {
   access,
   status: z.enum(['active', 'archived']),
   access_identity: z.object({
-    public_key: z.string().openapi({ description: 'A line for authorized_keys of the nodes' }),
+    public_key: z.string().openapi({ description: 'Line for authorized_keys of the nodes' }),
     fingerprint: z.string(),
     origin: z.enum(['generated', 'given']),
     encrypted_with: z
       .string()
       .nullable()
-      .openapi({ description: 'Fingerprint of the platform key; null when it is gone' }),
+      .openapi({ description: 'Fingerprint of the platform key; null if that key is no longer available' }),
     changed_at: moments,
   }),
   nodes_total: z.int(),

@@ -56,7 +56,7 @@ const listQuery = z.strictObject({
   status: z
     .enum(['active', 'archived', 'all'])
     .default('active')
-    .openapi({ description: 'Archived ones are those that were deleted' }),
+    .openapi({ description: 'Deleted clusters are `archived`' }),
 });
 
 function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
@@ -160,7 +160,7 @@ function registerChanges(app: ApiApp, parts: ClusterRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: idParams },
-    responses: { 204: { description: 'It is archived' } },
+    responses: { 204: { description: 'The cluster was archived' } },
   });
   app.openapi(remove, async (context) => {
     const id = await visibleCluster(context, clusters, context.req.valid('param').id);

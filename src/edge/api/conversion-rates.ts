@@ -24,13 +24,13 @@ export interface ConversionRateRoutesParts {
 const shown = {
   from: z.string().openapi({ example: 'USD' }),
   to: z.string().openapi({ example: 'EUR' }),
-  rate: z.string().openapi({ example: '0.92345', description: 'What one unit of `from` is worth in `to`, exactly' }),
+  rate: z.string().openapi({ example: '0.92345', description: 'Value of one unit of `from` in `to`, exact decimal' }),
 };
 
 const created = {
   from: currencyText(),
   to: currencyText(),
-  rate: scaledText('What one unit of `from` is worth in `to`; the way back is a rate of its own').refine(
+  rate: scaledText('Value of one unit of `from` in `to`; the opposite direction is a separate rate').refine(
     (rate) => rate > 0n,
     'must be more than 0',
   ),

@@ -4,27 +4,30 @@ import { windowSchema } from './cost-window.ts';
 
 /** The cost report as the document has it; `reportToJson` makes it. */
 
-const hours = z.number().openapi({ description: 'Hours, six places', example: 25.5 });
+const hours = z.number().openapi({ description: 'Hours with six decimal places', example: 25.5 });
 const decimal = (description: string) => z.string().openapi({ description, example: '130.00' });
 const isoOrNull = z.iso.datetime().nullable();
 
 const hourFields = {
   node_hours: hours,
   gpu_hours: hours,
-  unrated_hours: hours.openapi({ description: 'Node-hours that no rate card covers, among the node-hours' }),
-  unrated_gpu_hours: hours.openapi({ description: 'GPU-hours that no rate card covers, among the GPU-hours' }),
+  unrated_hours: hours.openapi({ description: 'Part of `node_hours` without a rate card' }),
+  unrated_gpu_hours: hours.openapi({ description: 'Part of `gpu_hours` without a rate card' }),
 };
 
 const amountFields = {
   currency: z.string().openapi({ example: 'USD' }),
-  amount: decimal('Rounded to the currency’s minor unit; a total is the sum of the rounded lines below it'),
-  amount_exact: decimal('Ten places; adds up across reports').openapi({ example: '130.0000000000' }),
+  amount: decimal('Rounded to the minor unit of the currency; totals are sums of rounded lines'),
+  amount_exact: decimal('Ten decimal places; adds up across reports').openapi({ example: '130.0000000000' }),
 };
 
 export const amountSchema = z.object(amountFields).openapi('CostAmount');
 
-const amounts = z.array(amountSchema).openapi({ description: 'One entry a currency' });
-const price = z.string().nullable().openapi({ example: '2.49', description: 'An exact decimal; null: not priced' });
+const amounts = z.array(amountSchema).openapi({ description: 'One entry per currency' });
+const price = z
+  .string()
+  .nullable()
+  .openapi({ example: '2.49', description: 'Price per hour, exact decimal; null is not priced' });
 
 const lineSchema = z
   .object({
@@ -40,15 +43,17 @@ const lineSchema = z
     billed: orNull(amountSchema),
     conversion: z.enum(['none', 'converted', 'skipped_missing_rate']),
     conversion_rate: z.string().nullable(),
-    estimated: z.boolean().openapi({ description: 'An end within it was concluded, not told' }),
+    estimated: z.boolean().openapi({ description: 'An end in this interval is estimated' }),
   })
   .openapi('CostLine');
 
 const clusterSchema = z
   .object({
-    id: z.string().openapi({ description: 'Of a cluster; the model’s id where replicas of an engine held the GPUs' }),
+    id: z.string().openapi({ description: 'Cluster id; for GPUs of engine replicas the model id' }),
     name: z.string(),
-    source: z.enum(['node', 'replica']),
+    source: z
+      .enum(['node', 'replica'])
+      .openapi({ description: '`node`: nodes of a cluster; `replica`: replicas of an engine' }),
     started_at: z.iso.datetime(),
     ended_at: isoOrNull,
     running: z.boolean(),
@@ -73,9 +78,9 @@ const organizationSchema = z
 const warningSchema = z
   .object({
     code: z.enum(['CONVERSION_RATE_MISSING', 'RATE_CARD_MISSING', 'AMBIGUOUS_RATE', 'GPU_PRICE_MISSING']),
-    from: z.string().optional().openapi({ description: 'Of CONVERSION_RATE_MISSING', example: 'USD' }),
-    to: z.string().optional().openapi({ description: 'Of CONVERSION_RATE_MISSING', example: 'EUR' }),
-    hardware_profile: z.string().optional().openapi({ description: 'Of the others' }),
+    from: z.string().optional().openapi({ description: 'Only for CONVERSION_RATE_MISSING', example: 'USD' }),
+    to: z.string().optional().openapi({ description: 'Only for CONVERSION_RATE_MISSING', example: 'EUR' }),
+    hardware_profile: z.string().optional().openapi({ description: 'For all other codes' }),
     organization_ids: z.array(idText('org')),
   })
   .openapi('CostWarning');

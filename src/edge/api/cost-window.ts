@@ -7,11 +7,11 @@ import { ValidationError } from '#edge/http/http.ts';
 const bound = (description: string) => z.string().optional().openapi({ description, example: '2026-03-01' });
 
 const windowFields = {
-  from: bound('From this date (midnight in tz) or RFC 3339 time with its offset on'),
-  to: bound('Until before this date or time, which is not part of it'),
-  month: z.string().optional().openapi({ description: 'In the place of from and to', example: '2026-03' }),
+  from: bound('Start: a date (midnight in `tz`) or an RFC 3339 time, inclusive'),
+  to: bound('End: a date or time, exclusive'),
+  month: z.string().optional().openapi({ description: 'Month instead of `from` and `to`', example: '2026-03' }),
   tz: z.string().optional().openapi({
-    description: 'Time zone of dates and months by its IANA name; UTC without it',
+    description: 'IANA time zone of dates and months; default is UTC',
     example: 'Europe/Berlin',
   }),
 };
@@ -42,7 +42,7 @@ export function requireWindow(query: WindowQuery): Window {
 
 export const windowSchema = z.object({
   from: z.iso.datetime(),
-  to: z.iso.datetime().openapi({ description: 'Not part of it' }),
+  to: z.iso.datetime().openapi({ description: 'End of the window, exclusive' }),
   tz: z.string(),
-  as_of: z.iso.datetime().openapi({ description: 'Until when what goes on is counted' }),
+  as_of: z.iso.datetime().openapi({ description: 'Time until which running intervals are counted' }),
 });

@@ -25,7 +25,7 @@ export interface CostRoutesParts {
 
 const costQuery = windowQuery({
   org: idText('org').optional().openapi({
-    description: 'Of this organization alone; without it operators see all of them, and everybody else his own',
+    description: 'Only this organization; default is your own, or all for platform administrators',
   }),
 });
 

@@ -13,8 +13,8 @@ export const cursorListQuery = {
     .transform(Number)
     .refine((limit) => limit <= 100, 'must be at most 100')
     .default(20)
-    .openapi({ type: 'integer', minimum: 1, maximum: 100, default: 20 }),
-  after: z.string().optional().openapi({ description: '`last_id` of the page before' }),
+    .openapi({ type: 'integer', minimum: 1, maximum: 100, default: 20, description: 'Items per page' }),
+  after: z.string().optional().openapi({ description: '`last_id` of the previous page' }),
 };
 
 export function cursorPageOf<T extends z.ZodType>(item: T, name: string) {

@@ -55,13 +55,13 @@ export function currencyText() {
 }
 
 const retroactive = z.boolean().default(false).openapi({
-  description: 'Lets it lie in the past, which changes reports that may have been read already',
+  description: 'Allows a time in the past, which changes existing reports',
 });
 
 /** Of the body that makes one. */
 const datesOfNew = {
-  effective_from: momentText('Holds from then on; now without it').optional(),
-  effective_to: textOrNull(momentText('Holds until then; for good without it')).optional(),
+  effective_from: momentText('Start, inclusive; default is now').optional(),
+  effective_to: textOrNull(momentText('End, exclusive; absent or null is no end')).optional(),
   retroactive,
 };
 
@@ -99,7 +99,7 @@ const always = { when: ({ value }: { value: unknown }) => typeof value === 'obje
 /** Of an answer. */
 const datesShown = {
   effective_from: z.iso.datetime(),
-  effective_to: z.iso.datetime().nullable().openapi({ description: 'Null for good' }),
+  effective_to: z.iso.datetime().nullable().openapi({ description: 'End of the period; null if open' }),
   created_at: z.iso.datetime(),
 };
 
@@ -122,9 +122,9 @@ export function showDated(prefix: Prefix, { id, fromMs, toMs, createdAtMs }: Dat
   };
 }
 
-const endSchema = z.strictObject({ at: momentText('Now without it').optional(), retroactive }).openapi('EndRate');
+const endSchema = z.strictObject({ at: momentText('End; default is now').optional(), retroactive }).openapi('EndRate');
 
-const atQuery = momentText('Those alone that hold at this date (midnight UTC) or RFC 3339 time').optional();
+const atQuery = momentText('Only rates in effect at this date (midnight UTC) or RFC 3339 time').optional();
 
 type Prefix = 'rate' | 'conv';
 
@@ -150,7 +150,7 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
   const common = { security: bearerSecurity };
   const fields = { id: idText(prefix), ...kind.shown, ...datesShown };
   const schema = z.object(fields).openapi(name);
-  const follows = orNull(schema).openapi({ description: 'The one that held until then, and was ended by it' });
+  const follows = orNull(schema).openapi({ description: 'Previous rate that this one ended; null if there was none' });
   const createdSchema = z.object({ ...fields, follows }).openapi(`Created${name}`);
   const createSchema = z
     .strictObject({ ...kind.created, ...datesOfNew })

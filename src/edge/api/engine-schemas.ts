@@ -12,10 +12,13 @@ const replicaSchema = z
     state: z.enum(['creating', 'starting', 'checking', 'ready', 'draining', 'stopping', 'asleep', 'waking']),
     since: unixSeconds,
     host: z.string(),
-    gpus: z.array(z.string()).openapi({ description: 'The devices that are its own' }),
+    gpus: z.array(z.string()).openapi({ description: 'Devices of the replica' }),
     progress: z.string().nullable().openapi({ example: 'pulling vllm/vllm-openai:v0.29.0 43 %' }),
-    running: z.int().openapi({ description: 'Requests of this gateway that run there' }),
-    healthy: z.boolean().nullable().openapi({ description: 'As this gateway probed it; null before its first probe' }),
+    running: z.int().openapi({ description: 'Running requests of this gateway' }),
+    healthy: z
+      .boolean()
+      .nullable()
+      .openapi({ description: 'Result of the last probe by this gateway; null before the first one' }),
   })
   .openapi('EngineReplica');
 
@@ -26,48 +29,48 @@ export const engineSchema = z
     name: z.string(),
     driver: z.enum(['process', 'docker', 'swarm', 'external']),
     file: z.string().openapi({ example: 'engines/llama.yaml' }),
-    adapters: z.array(z.string()).openapi({ description: 'Ids of the LoRA adapters on the same replicas' }),
+    adapters: z.array(z.string()).openapi({ description: 'Ids of LoRA adapters on the same replicas' }),
     state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).openapi({
-      description: '`retrying`: the last start failed, and it is started again; `failed`: it is given up',
+      description: '`retrying`: the last start failed and the gateway tries again; `failed`: it no longer tries',
     }),
-    since: unixSecondsOrNull.openapi({ description: 'When it came into this state; null for a disabled one' }),
-    held: z.boolean().openapi({ description: 'Stopped by a command, until start, restart or reset' }),
+    since: unixSecondsOrNull.openapi({ description: 'Start of this state; null if disabled' }),
+    held: z.boolean().openapi({ description: 'Stopped by a command until start, restart or reset' }),
     last_failure: z
       .object({
         message: z.string(),
         detail: z.string().nullable(),
         retry_at: unixSecondsOrNull,
-        failures: z.int().openapi({ description: 'Failures in a row; five give the engine up' }),
+        failures: z.int().openapi({ description: 'Consecutive failures; after five the gateway stops trying' }),
       })
       .nullable()
-      .openapi({ description: 'The last failure that still counts, and when the engine is tried again by itself' }),
+      .openapi({ description: 'Last failure that still counts, and the time of the next automatic start' }),
     rollout: z
       .object({ state: z.enum(['checking', 'refused']), message: z.string() })
       .nullable()
       .openapi({
-        description: 'A changed file that does not serve yet: its new replica is being checked, or was refused',
+        description: 'Changed engine file that is not serving yet: its new replica is being checked or was rejected',
       }),
     replicas: z.array(replicaSchema),
     replicas_min: z.int(),
     replicas_max: z.int(),
     pinned: z.boolean(),
-    hosts: z.array(z.string()).openapi({ description: 'Where its replicas are' }),
-    gpus: z.array(z.string()).openapi({ description: 'The devices that its replicas have' }),
+    hosts: z.array(z.string()).openapi({ description: 'Hosts of the replicas' }),
+    gpus: z.array(z.string()).openapi({ description: 'Devices of the replicas' }),
     gpus_needed: z
       .object({ count: z.int(), memory_bytes: bytesOrNull, profile: z.string().nullable() })
       .nullable()
-      .openapi({ description: 'What each replica needs; null: none' }),
+      .openapi({ description: 'GPUs per replica; null is none' }),
     memory_needed_bytes: bytesOrNull.openapi({
-      description: 'What each replica takes of the memory that processes have together; null: its file does not say',
+      description: 'Host memory per replica; null if the file does not set it',
     }),
     group: z
       .object({ name: z.string(), swap: z.boolean(), exclusive: z.boolean(), persistent: z.boolean() })
       .nullable()
-      .openapi({ description: 'Processes that are not to run together' }),
+      .openapi({ description: 'Group of processes that exclude each other' }),
     queue: z.object({ running: z.int(), waiting: z.int() }).openapi({ description: 'Requests of this gateway' }),
     start_times_ms: z
       .array(milliseconds)
-      .openapi({ description: 'Of the last starts, newest last: from the start request to the first request served' }),
+      .openapi({ description: 'Recent start times, newest last: from the start request to the first request served' }),
   })
   .openapi('Engine');
 
@@ -152,7 +155,7 @@ export const hostSchema = z
     name: z.string(),
     object: z.literal('host'),
     reachable: z.boolean(),
-    trouble: z.string().nullable().openapi({ description: 'Why it is not reachable, or what is not known of it' }),
+    trouble: z.string().nullable().openapi({ description: 'Why the host is unreachable, or what is unknown about it' }),
     pools: z.array(z.string()),
     gpus: z.array(
       z.object({
@@ -162,10 +165,10 @@ export const hostSchema = z
         used_by: z
           .object({ engine: z.string().nullable(), replica: z.string().nullable(), stranger: z.string().nullable() })
           .nullable()
-          .openapi({ description: 'A replica, or something of `strangers` by its name; null: free' }),
+          .openapi({ description: 'Replica, or name of an entry of `strangers`; null is free' }),
       }),
     ),
-    memory_bytes: bytesOrNull.openapi({ description: 'What processes may take together; null where none run' }),
+    memory_bytes: bytesOrNull.openapi({ description: 'Memory for all processes; null if none run' }),
     replicas: z.array(
       z.object({ engine: z.string(), replica: z.string(), state: z.string(), memory_bytes: bytesOrNull }),
     ),
@@ -180,8 +183,8 @@ export const hostSchema = z
       )
       .openapi({
         description:
-          'What Headgate made here and no engine file knows any more. It is left alone and keeps its devices until its ' +
-          'file is back, which takes it over, or somebody ends it by this command on that host',
+          'Orphaned containers and processes without an engine file. They keep their devices until ' +
+          'the file returns, or until someone runs `ended_by` on that host',
       }),
   })
   .openapi('Host');

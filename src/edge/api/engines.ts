@@ -31,7 +31,7 @@ const wholeList = <T extends z.ZodType>(item: T, name: string) =>
   z.object({ object: z.literal('list'), data: z.array(item) }).openapi(name);
 
 const idParams = z.object({
-  id: z.string().openapi({ description: 'Catalog id, URL-encoded: `acme%2Fchat`', example: 'standin-chat' }),
+  id: z.string().openapi({ description: 'Catalog id, URL-encoded, such as `acme%2Fchat`', example: 'standin-chat' }),
 });
 
 const reloadSchema = z
@@ -53,25 +53,24 @@ const engineListSchema = z
         refused: z
           .object({ at: unixSeconds, problems: z.array(z.string()) })
           .nullable()
-          .openapi({ description: 'A later reading that was refused: the engines are as they were; null for none' }),
+          .openapi({ description: 'Later reload that was rejected; null if there was none' }),
       })
-      .openapi({ description: 'When the files were read that this gateway goes by' }),
+      .openapi({ description: 'Engine files in effect on this gateway' }),
     differences: z
       .array(
         z.object({
           kind: z.string().openapi({ example: 'engine file' }),
           name: z.string().openapi({ example: 'llama-70b' }),
-          seconds: z.int().openapi({ description: 'For how long this gateway has seen the difference' }),
-          overdue: z.boolean().openapi({ description: 'For longer than HEADGATE_ROLLOUT_SECONDS' }),
+          seconds: z.int().openapi({ description: 'Seconds since this gateway noticed the difference' }),
+          overdue: z.boolean().openapi({ description: 'The difference is older than HEADGATE_ROLLOUT_SECONDS' }),
           values: z.array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) })),
         }),
       )
       .openapi({
-        description: 'What the gateways of this database must have in common and have not; [] with one gateway',
+        description: 'Differences between gateways that must be equal; empty with one gateway',
       }),
     pending_prices: z.array(z.string()).openapi({
-      description:
-        'Models whose price in the file of this gateway does not apply: another gateway has another price for them',
+      description: 'Models whose price is pending because another gateway has another price',
     }),
   })
   .openapi('EngineList');
@@ -82,7 +81,7 @@ const logQuery = z.strictObject({
   follow: z
     .enum(['0', '1', 'true', 'false'])
     .default('0')
-    .openapi({ description: '1: server-sent events, which go on with every new line' }),
+    .openapi({ description: '1 streams new lines as server-sent events' }),
   tail: z
     .string()
     .regex(/^\d{1,9}$/, 'must be a whole number')
@@ -90,7 +89,7 @@ const logQuery = z.strictObject({
     .refine((lines) => lines <= logLinesMax, `must be at most ${logLinesMax}`)
     .default(logLinesDefault)
     .openapi({ type: 'integer', minimum: 0, maximum: logLinesMax, default: logLinesDefault }),
-  replica: z.string().max(256).optional().openapi({ description: 'One replica; all without it' }),
+  replica: z.string().max(256).optional().openapi({ description: 'Only this replica; default is all' }),
 });
 
 /** What operators do with engines and hosts; for platform administrators alone. */
@@ -170,7 +169,7 @@ function registerCommand(
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { params: idParams },
-    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now') },
+    responses: { 202: jsonAnswer(engineSchema, 'The engine after the command') },
   });
   app.openapi(route, async (context) => {
     const { id } = context.req.valid('param');
@@ -249,7 +248,7 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
     path: '/v1/admin/engines/reload',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
-    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now') },
+    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the changed engines') },
   });
   app.openapi(route, async (context) => {
     const result = await commands.reload(commandAuthor(context));

@@ -30,10 +30,10 @@ const fileSchema = z
   .object({
     id: idText('file'),
     object: z.literal('file'),
-    bytes: z.int().min(0),
+    bytes: z.int().min(0).openapi({ description: 'Size in bytes' }),
     created_at: unixSeconds,
     expires_at: unixSeconds.openapi({
-      description: 'It is deleted then, at the latest when its operator keeps none longer',
+      description: 'The file is deleted then, or earlier if the operator keeps files for less time',
     }),
     filename: z.string(),
     purpose: z.enum(['batch', 'batch_output']),
@@ -51,14 +51,14 @@ const limitMax = 10_000;
 
 const listQuery = z.strictObject({
   ...organizationQuery,
-  after: z.string().optional().openapi({ description: '`last_id` of the page before' }),
+  after: z.string().optional().openapi({ description: '`last_id` of the previous page' }),
   limit: z
     .string()
     .regex(/^[1-9]\d{0,4}$/, 'must be a whole number of 1 or more')
     .transform(Number)
     .refine((limit) => limit <= limitMax, `must be at most ${limitMax}`)
     .default(limitMax)
-    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitMax }),
+    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitMax, description: 'Items per page' }),
   order: z.enum(['asc', 'desc']).default('desc'),
   purpose: z.string().optional().openapi({ example: 'batch' }),
 });
@@ -166,7 +166,7 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     method: 'delete',
     path: '/v1/files/{id}',
     request: idRequest,
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
+    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
   });
   app.openapi(deleteRoute, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param').id);
@@ -185,7 +185,7 @@ function registerContent(app: ApiApp, parts: FileRoutesParts): void {
     request: idRequest,
     responses: {
       200: {
-        description: 'As they were uploaded',
+        description: 'Bytes of the file',
         content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
       },
     },

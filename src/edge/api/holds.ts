@@ -14,17 +14,17 @@ export interface HoldRoutesParts {
   readonly holds: HoldReview;
 }
 
-const heldText = z.string().openapi({ example: '0.00042', description: 'USD, an exact decimal' });
+const heldText = z.string().openapi({ example: '0.00042', description: 'USD, exact decimal' });
 
 const holdSchema = z
   .object({
-    id: z.string().openapi({ description: 'Of the request' }),
+    id: z.string().openapi({ description: 'Id of the request' }),
     object: z.literal('hold'),
     organization_id: idText('org'),
     key_id: idText('key'),
-    gateway_id: z.string().openapi({ description: 'The gateway that admitted it, and is gone' }),
+    gateway_id: z.string().openapi({ description: 'Stopped gateway that admitted the request' }),
     held: heldText,
-    spooled: z.boolean().openapi({ description: 'Its usage was on the disk of that gateway, to be booked from there' }),
+    spooled: z.boolean().openapi({ description: 'The usage is on the disk of that gateway and not yet recorded' }),
     created_at: unixSeconds,
   })
   .openapi('Hold');
@@ -85,7 +85,7 @@ export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesPar
       params: z.object({ id: z.string() }),
       body: jsonRequest(z.strictObject({ reason: nameText(1000) })),
     },
-    responses: { 200: jsonAnswer(releasedSchema, 'It is given back') },
+    responses: { 200: jsonAnswer(releasedSchema, 'The hold was released') },
   });
   app.openapi(release, async (context) => {
     const id = context.req.valid('param').id.toLowerCase();

@@ -25,18 +25,18 @@ const unserved = [
 
 const model = z
   .string()
-  .openapi({ description: 'Catalog id, display name, Hugging Face id or alias; case does not matter' });
+  .openapi({ description: 'Catalog id, display name, Hugging Face id or alias (case-insensitive)' });
 const stream = z.boolean().default(false);
 const tier = z.string().optional().openapi({
   example: 'flex',
-  description: '"flex": cheaper, and waits while the engine is full. Every other value is the engine\'s to understand.',
+  description: '`flex` is cheaper and waits while the engine is full. All other values are forwarded to the engine.',
 });
 
 const usage = z.looseObject({
   prompt_tokens: z.int(),
   completion_tokens: z.int().optional(),
   total_tokens: z.int(),
-  cost: z.number().optional().openapi({ description: 'USD; only for usage: {"include": true}' }),
+  cost: z.number().optional().openapi({ description: 'USD; only with `usage: {"include": true}`' }),
 });
 
 const chatRequest = z
@@ -48,12 +48,13 @@ const chatRequest = z
     usage: z
       .looseObject({ include: z.boolean().optional() })
       .optional()
-      .openapi({ description: '{"include": true}: the answer, streamed or not, ends with usage and usage.cost' }),
+      .openapi({ description: '`{"include": true}` adds `usage` with `usage.cost` to the response, streamed or not' }),
     max_completion_tokens: z.int().optional(),
     service_tier: tier,
   })
   .openapi('ChatCompletionRequest', {
-    description: 'Every other field reaches the engine as it is, or is refused with 400 and its name in `param`',
+    description:
+      'All other fields are forwarded to the engine unchanged, or rejected with 400 and the field in `param`',
   });
 
 const completionRequest = z
@@ -74,13 +75,13 @@ const responseRequest = z
     stream,
     max_output_tokens: z.int().optional(),
     store: z.boolean().optional().openapi({
-      description: 'Answers are not stored: `true` is refused where the engine file does not allow it',
+      description: 'Responses are not stored: `true` returns 400 unless the engine file allows it',
     }),
     service_tier: tier,
   })
   .openapi('ResponseRequest', {
     description:
-      '`previous_response_id`, `background` and built-in tools are refused where the engine file does not allow them',
+      '`previous_response_id`, `background` and built-in tools are rejected unless the engine file allows them',
   });
 
 const responseAnswer = z
@@ -102,7 +103,7 @@ const messageFields = {
 };
 const messageRequest = z
   .looseObject({ ...messageFields, max_tokens: z.int(), stream, service_tier: tier })
-  .openapi('MessageRequest', { description: "Anthropic's, as far as vLLM serves it" });
+  .openapi('MessageRequest', { description: "Request of Anthropic's Messages API, as far as vLLM supports it" });
 const countTokensRequest = z.looseObject(messageFields).openapi('CountTokensRequest');
 
 const messageAnswer = z
@@ -120,7 +121,7 @@ const countTokensAnswer = z.looseObject({ input_tokens: z.int() }).openapi('Coun
 
 const tokenizeRequest = z
   .looseObject({ model, prompt: z.string().optional(), messages: z.array(z.looseObject({})).optional() })
-  .openapi('TokenizeRequest', { description: '`prompt`, or `messages` as of a chat' });
+  .openapi('TokenizeRequest', { description: 'Either `prompt`, or the `messages` of a chat' });
 const tokenizeAnswer = z
   .looseObject({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) })
   .openapi('Tokens');
@@ -148,9 +149,9 @@ const rerankAnswer = z
   })
   .openapi('Rerank');
 
-const scoreRequest = z
-  .looseObject({ model })
-  .openapi('ScoreRequest', { description: '`queries` and `documents`, or `text_1` and `text_2`: texts or lists' });
+const scoreRequest = z.looseObject({ model }).openapi('ScoreRequest', {
+  description: '`queries` and `documents`, or `text_1` and `text_2`; each is a text or a list',
+});
 
 const answer = (object: string, list: 'choices' | 'data', name: string) =>
   z
@@ -163,26 +164,27 @@ const modelRecord = z
     object: z.literal('model'),
     created: unixSeconds,
     owned_by: z.string(),
-    parent: z.string().nullable().openapi({ description: 'Of a LoRA adapter the model that it adapts' }),
+    parent: z.string().nullable().openapi({ description: 'Base model of a LoRA adapter; else null' }),
     name: z.string(),
-    aliases: z.array(z.string()).openapi({ description: 'Further names that requests may use' }),
+    aliases: z.array(z.string()).openapi({ description: 'Other names that requests may use' }),
     fallbacks: z.array(z.string()).openapi({
-      description: 'Ids of models that may answer in its place, in this order; those that the key may use',
+      description: 'Fallback models by id, in order, among those that the key may use',
     }),
     hugging_face_id: z.string().nullable(),
     task_type: z.enum(taskTypes),
     context_length: z.int(),
-    max_output_length: z.int().nullable().openapi({ description: 'Tokens; null where no text is made' }),
+    max_output_length: z.int().nullable().openapi({ description: 'Tokens; null for models that generate no text' }),
     input_modalities: z.array(z.enum(['text', 'image'])),
-    supported_parameters: z.array(z.string()).openapi({ description: 'Fields of a request, as OpenRouter lists them' }),
+    supported_parameters: z
+      .array(z.string())
+      .openapi({ description: 'Supported request fields, in the format of OpenRouter' }),
     pricing: z
       .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
       .nullable()
       .openapi({ description: 'USD per token' }),
     status: z.enum(['ready', 'cold', 'starting', 'failed']),
     expected_cold_start_seconds: z.number().nullable().openapi({
-      description:
-        'How long its engine may take to start: as long as the last time, before that the longest it may. Null where it runs',
+      description: 'Expected start time of the engine: the last one, or the configured maximum. Null while it runs',
     }),
   })
   .openapi('Model');
@@ -199,7 +201,7 @@ const price = z
   .object({
     model: z.string(),
     ...perMillion,
-    flex: z.object(perMillion).optional().openapi({ description: 'For service_tier "flex", where it is offered' }),
+    flex: z.object(perMillion).optional().openapi({ description: 'Prices of `service_tier: "flex"`, if offered' }),
     currency: z.literal('USD'),
     effective_from: unixSeconds,
   })
@@ -215,7 +217,7 @@ const scoreAnswer = answer('list', 'data', 'ScoreList');
 /** An answer that comes as one JSON document, or as server-sent events where `stream` is true. */
 function streamable(
   schema: z.ZodType,
-  description = 'The answer; a stream of "data:" frames up to "data: [DONE]" for stream: true',
+  description = 'Response; with `stream: true` frames of `data:` up to `data: [DONE]`',
 ) {
   const described = jsonAnswer(schema, description);
   const events = { 'text/event-stream': { schema: z.string() } };
@@ -242,7 +244,7 @@ const inference: readonly RouteConfig[] = [
     path: '/v1/responses',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(responseRequest) },
     responses: {
-      200: streamable(responseAnswer, 'The answer; a stream of events up to "response.completed" for stream: true'),
+      200: streamable(responseAnswer, 'Response; with `stream: true` events up to `response.completed`'),
       ...errors,
     },
   },
@@ -251,7 +253,7 @@ const inference: readonly RouteConfig[] = [
     path: '/v1/messages',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(messageRequest) },
     responses: {
-      200: streamable(messageAnswer, 'The message; a stream of events up to "message_stop" for stream: true'),
+      200: streamable(messageAnswer, 'Message; with `stream: true` events up to `message_stop`'),
       ...errors,
     },
   },
@@ -321,6 +323,6 @@ export function registerInferenceDocs(app: ApiApp): void {
   app.openAPIRegistry.registerPath({
     method: 'get',
     path: '/v1/pricing',
-    responses: { 200: jsonAnswer(priceList, 'USD per million tokens') },
+    responses: { 200: jsonAnswer(priceList, 'Prices in USD per million tokens') },
   });
 }

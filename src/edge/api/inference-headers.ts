@@ -10,8 +10,8 @@ const header = (description: string, example?: string) =>
     .openapi({ description, ...(example === undefined ? {} : { example }) });
 
 export const inferenceRequestHeaders = z.object({
-  'X-Project-ID': header("Another project of the organization that the request counts for; the key's by default"),
-  'X-Client-Request-Id': header("The caller's own id, kept on the usage record; X-Request-Id is one too"),
+  'X-Project-ID': header('Project of the organization that the request counts for; default is the project of the key'),
+  'X-Client-Request-Id': header('Your own id, stored on the usage record; `X-Request-Id` works too'),
   'Idempotency-Key': z
     .string()
     .min(1)
@@ -19,12 +19,13 @@ export const inferenceRequestHeaders = z.object({
     .optional()
     .openapi({
       description:
-        'Printable ASCII, for 24 hours and per API key: the same body again joins the running request or gets its answer, ' +
-        'and is billed once; another body is 422; one that runs on another gateway is 409 ' +
-        'with Retry-After, and 503 with Retry-After while that cannot be said',
+        'Random key of your choice, in effect for 24 hours per API key. The same body again joins the ' +
+        'running request or gets its response, and is billed once; another body returns 422. While the ' +
+        'request runs on another gateway the API returns 409 with Retry-After, or 503 if that is ' +
+        'unknown.',
     }),
   'x-headgate-max-cost': header(
-    'USD: no request is charged more, and the output is limited to what this pays for beside the estimated prompt',
+    'Maximum charge in USD; the output is limited to what remains after the estimated prompt',
     '0.01',
   ),
   'x-headgate-allow-fallback': z
@@ -32,34 +33,36 @@ export const inferenceRequestHeaders = z.object({
     .optional()
     .openapi({
       description:
-        '`true`: where the model cannot answer, one of its `fallbacks` may, at its own price, as long as nothing of an ' +
-        'answer has been sent',
+        '`true`: if the model cannot answer, one of its `fallbacks` answers at its own price, unless ' +
+        'part of a response was already sent',
     }),
   'x-headgate-dry-run': z
     .enum(['true', 'false'])
     .optional()
     .openapi({
       description:
-        '`true`: no engine is asked, nothing is counted or charged, and the answer is {"object":"dry_run","model",' +
-        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}; where fallbacks are allowed also ' +
-        '"fallbacks", a list of {"model","estimated_cost","worst_cost","admitted","refusal"} of those that could ' +
-        'answer, and "worst_cost_with_fallbacks", the most of all',
+        '`true`: no engine is called, nothing is counted or charged, and the response is {"object":"dry_run","model",' +
+        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}. If fallbacks are ' +
+        'allowed, it also has ' +
+        '"fallbacks", a list of {"model","estimated_cost","worst_cost","admitted","refusal"} of those ' +
+        'that could answer, ' +
+        'and "worst_cost_with_fallbacks", the highest cost of all',
     }),
 });
 
-const requestId = { 'x-request-id': z.string().openapi({ description: 'The id of the usage record' }) };
+const requestId = { 'x-request-id': z.string().openapi({ description: 'Id of the request and its usage record' }) };
 
 /** Of a key without the limit they are missing. */
 const limits = {
-  'X-RateLimit-Limit': header('Of the limit that refused on a 429, of requests per minute otherwise', '60'),
-  'X-RateLimit-Remaining': header('What is left of it', '59'),
-  'X-RateLimit-Reset': header('When it is whole again, in Unix seconds', '1790000000'),
+  'X-RateLimit-Limit': header('Limit that rejected the request (429), else requests per minute', '60'),
+  'X-RateLimit-Remaining': header('Remaining amount of that limit', '59'),
+  'X-RateLimit-Reset': header('Unix seconds when that limit is full again', '1790000000'),
   'x-ratelimit-limit-requests': header('Requests per minute', '60'),
   'x-ratelimit-remaining-requests': header('Requests left in this minute', '59'),
-  'x-ratelimit-reset-requests': header('Until requests are whole again', '59s'),
+  'x-ratelimit-reset-requests': header('Time until requests are full again', '59s'),
   'x-ratelimit-limit-tokens': header('Tokens per minute', '100000'),
   'x-ratelimit-remaining-tokens': header('Tokens left in this minute', '99000'),
-  'x-ratelimit-reset-tokens': header('Until tokens are whole again', '59s'),
+  'x-ratelimit-reset-tokens': header('Time until tokens are full again', '59s'),
 };
 
 /** Of listings, which ask for nothing that is limited. */
@@ -68,26 +71,26 @@ export const listingAnswerHeaders = z.object({ ...requestId, ...limits });
 export const inferenceAnswerHeaders = z.object({
   ...requestId,
   'x-headgate-cache': z.enum(['hit', 'miss']).optional().openapi({
-    description: 'Where the key has cache_responses; missing on a stream whose head went before it was known',
+    description: 'Set if the key has `cache_responses`; absent on a stream whose headers were sent earlier',
   }),
   'idempotent-replayed': z
     .enum(['true'])
     .optional()
-    .openapi({ description: 'The answer is that of an earlier request with the same Idempotency-Key' }),
+    .openapi({ description: 'The response is from an earlier request with the same Idempotency-Key' }),
   'x-headgate-original-request-id': header(
-    'With idempotent-replayed: x-request-id of the request that ran, which is the one on record and charged',
+    'With `idempotent-replayed`: `x-request-id` of the request that was recorded and charged',
   ),
   'x-headgate-start': z
     .enum(['warm', 'cold'])
     .optional()
-    .openapi({ description: 'cold: the model had to be started; missing where no engine was asked' }),
+    .openapi({ description: '`cold`: the model had to be started. Absent if no engine was called' }),
   'x-headgate-fallback': header(
-    'Id of the model that answered, where it is not the one that was asked for; in a stream whose head went before, a ' +
-      'comment of this name and value stands before the first frame',
+    'Id of the model that answered, if it is not the requested one. A stream whose headers were sent ' +
+      'earlier has a comment with this name and value before the first frame',
     'small-chat',
   ),
   'x-headgate-max-tokens': header(
-    'Output tokens per choice, where money allows less than the request asked for',
+    'Output tokens per choice, if the balance or a budget allows less than requested',
     '512',
   ),
   ...limits,
@@ -96,11 +99,11 @@ export const inferenceAnswerHeaders = z.object({
 export const errorAnswerHeaders = z.object({
   ...requestId,
   'Retry-After': header(
-    'On 429 and 503 where waiting may help, and on 409 where another gateway runs the request: whole seconds',
+    'Whole seconds to wait: on 429 and 503 if waiting may help, and on 409 if another gateway runs the request',
     '1',
   ),
   'x-should-retry': header(
-    'false where no SDK should try again: monthly_quota_exceeded, 501, and 503 that only an operator can mend',
+    '`false` if a retry cannot help: monthly_quota_exceeded, 501, and a 503 that only an operator can fix',
   ),
   ...limits,
 });

@@ -35,7 +35,9 @@ const fields = {
   organization_id: idText('org'),
   email: z.string(),
   role: z.enum(roles),
-  invited_by: textOrNull(z.string()).openapi({ description: 'Id of a user; null for nobody in person' }),
+  invited_by: textOrNull(z.string()).openapi({
+    description: 'User that sent the invitation; null if no person did',
+  }),
   created_at: unixSeconds,
   expires_at: unixSeconds,
 };
@@ -49,7 +51,10 @@ const anotherLink = {
 const createSchema = z
   .strictObject({
     email,
-    role: z.enum(roles).default('member').openapi({ description: 'In the organization; an owner is made by owners' }),
+    role: z
+      .enum(roles)
+      .default('member')
+      .openapi({ description: 'Role in the organization; owners are invited by owners and platform administrators' }),
   })
   .openapi('CreateInvitation');
 

@@ -43,9 +43,10 @@ export const confinedField = z
   .nullable()
   .openapi({
     description:
-      'true: requests with it count for its own project only, X-Project-ID of another one is a 403, and a management ' +
-      'key acts as a member; false: for any project that its person sees; null: X-Project-ID is a 403 while its project ' +
-      'has a hard budget. Always true for a key of a service account',
+      'true: the key works only for its own project, `X-Project-ID` of another project returns 403, and ' +
+      'a management key acts as a member. false: it works for any project that its user sees. null: ' +
+      '`X-Project-ID` returns 403 while its project has a hard budget. Always true for a key of a ' +
+      'service account',
   });
 
 /** A service account is of one project. */
@@ -58,31 +59,36 @@ const keyFields = {
   name: z.string(),
   prefix: z.string().openapi({ example: 'sk-hg-8a1b2c3d4e5f' }),
   last4: z.string().openapi({ example: 'x7Qd' }),
-  scope: z.enum(['inference', 'management']),
+  scope: z
+    .enum(['inference', 'management'])
+    .openapi({ description: '`inference` calls models, `management` also administers the organization' }),
   held: z.boolean().openapi({
     description:
-      'The gateway calls with it for its user, as the playground does: nobody has its secret, and it does not count',
+      'The gateway itself uses this key for its user, as in the playground; it has no known secret ' +
+      'and counts against no limit of keys',
   }),
   project_id: idText('proj'),
-  user_id: idText('user').nullable().openapi({ description: 'Whom it acts for; null for a key of a service account' }),
-  service_account_id: idText('svc_acct').nullable().openapi({ description: 'The service account that it acts for' }),
+  user_id: idText('user')
+    .nullable()
+    .openapi({ description: 'User that the key acts for; null for a key of a service account' }),
+  service_account_id: idText('svc_acct').nullable().openapi({ description: 'Service account that the key acts for' }),
   status: z.enum(['active', 'revoked', 'expired']),
   created_at: unixSeconds,
   expires_at: unixSecondsOrNull,
   last_used_at: unixSecondsOrNull,
   revoked_at: unixSecondsOrNull,
   rotated_at: unixSecondsOrNull.openapi({
-    description: 'When it got the secret that it has, where that is not its first',
+    description: 'When the current secret was created; null if it is the first one',
   }),
   former_secrets_end_at: unixSecondsOrNull.openapi({
-    description: 'When the last of the secrets ends that it had before; null where it has none that works',
+    description: 'When the last former secret stops working; null if none works',
   }),
   ...limitFields,
-  store_requests: z.boolean(),
-  cache_responses: z.boolean(),
+  store_requests: z.boolean().openapi({ description: 'Stores the bodies of requests and responses' }),
+  cache_responses: z.boolean().openapi({ description: 'Answers identical requests from the response cache' }),
   confined: confinedField,
   models: modelList.openapi({
-    description: 'Ids of the models that it may use, where its organization may; null is all that the organization may',
+    description: 'Allowed models by id; null is all models of the organization',
   }),
 };
 
@@ -91,7 +97,7 @@ export const keySchema = z.object(keyFields).openapi('ApiKey');
 export const createdKeySchema = z
   .object({
     ...keyFields,
-    secret: z.string().openapi({ description: 'The secret, shown this once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
+    secret: z.string().openapi({ description: 'Secret, shown only once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
   })
   .openapi('CreatedApiKey');
 
@@ -103,24 +109,24 @@ export const createKeySchema = z
     project_id: z
       .string()
       .optional()
-      .openapi({ description: "A project of the organization; the caller's by default" }),
+      .openapi({ description: 'Project of the organization; default is the project of the calling key' }),
     service_account_id: idText('svc_acct').optional().openapi({
       description:
-        'A service account that it acts for, in its project and with the scope `inference`; the caller by default',
+        'Service account that the key acts for, in its project and with scope `inference`; default is the caller',
     }),
     expiry: z.enum(['never', '7d', '30d', '90d', '1y']).optional().openapi({ default: 'never' }),
     expires_at: unixSeconds
       .max(expiresAtMax, 'must be in seconds, and before the year 10000')
       .nullable()
       .optional()
-      .openapi({ description: 'Seconds since the Unix epoch, in the future; instead of expiry' }),
+      .openapi({ description: 'Unix seconds in the future; excludes `expiry`' }),
     ...someLimits.shape,
     store_requests: z.boolean().default(defaultKeyToggles.storeRequests),
     cache_responses: z.boolean().default(defaultKeyToggles.cacheResponses),
     confined: confinedField.default(defaultKeyToggles.confined),
     models: modelList.default(null),
   })
-  .openapi('CreateApiKey', { description: 'A limit that is absent is the default of the organization' });
+  .openapi('CreateApiKey', { description: 'An absent limit is the default limit of the organization' });
 
 export type CreateKey = z.infer<typeof createKeySchema>;
 
@@ -156,15 +162,15 @@ export const rotateKeySchema = z
       .min(0, 'must be 0 or more')
       .max(graceSecondsMax, `must be at most ${graceSecondsMax}: 30 days`)
       .default(86_400)
-      .openapi({ description: 'How long the secret works on that it has now; 0 ends it at once' }),
+      .openapi({ description: 'Seconds that the current secret still works; 0 ends it immediately' }),
     last4: z
       .string()
       .max(16, 'must be the end of a secret')
       .optional()
       .openapi({
         description:
-          'How the secret ends that is to be replaced, as `last4` of the key says: where it has another one by now, ' +
-          'nothing is done (409). What is sent twice with it rotates once',
+          '`last4` of the secret to replace: if the key has another secret by now, the API returns 409 ' +
+          'and changes nothing, so that a repeated request rotates once',
       }),
   })
   .openapi('RotateApiKey');
@@ -176,8 +182,8 @@ export const keyQuery = z.strictObject({
   ...listQuery,
   status: z.enum(['active', 'revoked', 'expired']).optional(),
   project_id: idText('proj').optional(),
-  user_id: idText('user').optional().openapi({ description: 'Keys that act for this user' }),
-  service_account_id: idText('svc_acct').optional().openapi({ description: 'Keys that act for this service account' }),
+  user_id: idText('user').optional().openapi({ description: 'Keys of this user' }),
+  service_account_id: idText('svc_acct').optional().openapi({ description: 'Keys of this service account' }),
 });
 
 export const reportSchema = z

@@ -295,7 +295,7 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
     path: '/v1/keys/report',
     middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
-    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report') },
+    responses: { 200: jsonAnswer(reportedSchema, 'Result of the report') },
   });
   app.openapi(route, async (context) => {
     const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));

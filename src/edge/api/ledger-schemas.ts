@@ -5,18 +5,18 @@ import type { LedgerLine } from '#core/metering/metering.ts';
 import type { LedgerEntry } from '#core/wallet/wallet.ts';
 import { idText, toUnixSeconds, unixSeconds } from './schemas.ts';
 
-export const decimal = z.string().openapi({ example: '9.99958', description: 'USD, an exact decimal' });
+export const decimal = z.string().openapi({ example: '9.99958', description: 'USD, exact decimal' });
 
 export const entrySchema = z
   .object({
     id: idText('le'),
     object: z.literal('ledger_entry'),
     type: z.enum(['credit', 'usage', 'adjustment']),
-    amount: decimal.openapi({ description: 'What the balance gained; negative for usage' }),
+    amount: decimal.openapi({ description: 'USD added to the balance; negative for usage' }),
     balance_after: decimal,
     request_id: z.string().nullable(),
     requests: z.int().nullable().openapi({
-      description: 'Requests of a usage entry: 1, or more where their records are no longer kept',
+      description: 'Number of requests of a usage entry: 1, or more if their records are no longer kept',
     }),
     reference: z.string().nullable(),
     note: z.string().nullable(),

@@ -14,8 +14,8 @@ export const listQuery = {
     .transform(Number)
     .refine((limit) => limit <= limitMax, `must be at most ${limitMax}`)
     .default(limitDefault)
-    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitDefault }),
-  cursor: z.string().max(512).optional().openapi({ description: '`next_cursor` of the page before' }),
+    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitDefault, description: 'Items per page' }),
+  cursor: z.string().max(512).optional().openapi({ description: '`next_cursor` of the previous page' }),
 };
 
 /** The schema of a list; `name` is the one in the document. */
@@ -25,7 +25,7 @@ export function listOf<T extends z.ZodType>(item: T, name: string) {
       object: z.literal('list'),
       data: z.array(item),
       has_more: z.boolean(),
-      next_cursor: z.string().nullable(),
+      next_cursor: z.string().nullable().openapi({ description: '`cursor` of the next page; null on the last page' }),
     })
     .openapi(name);
 }

@@ -38,12 +38,12 @@ interface Span {
   readonly toMs: number;
 }
 
-const usd = z.string().openapi({ example: '12.5', description: 'USD, an exact decimal' });
-const usdOrNull = usd.nullable().openapi({ description: 'USD; null where it does not follow from what is known' });
+const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
+const usdOrNull = usd.nullable().openapi({ description: 'USD; null if it cannot be computed' });
 const perMillion = z.string().openapi({ example: '0.15', description: 'USD per million tokens' });
-const ratio = z.number().openapi({ description: 'Six places' });
-const hours = z.number().openapi({ description: 'GPU-hours, six places' });
-const unknownHours = hours.nullable().openapi({ description: 'Null where requests are no longer kept' });
+const ratio = z.number().openapi({ description: 'Six decimal places' });
+const hours = z.number().openapi({ description: 'GPU-hours with six decimal places' });
+const unknownHours = hours.nullable().openapi({ description: 'GPU-hours; null if requests are no longer kept' });
 
 const priceFields = {
   input_per_million: perMillion,
@@ -52,9 +52,9 @@ const priceFields = {
 };
 
 const marginFields = {
-  revenue: usd.openapi({ description: 'What requests were charged' }),
-  cost: usd.openapi({ description: 'Of GPU-hours at the rates on file; a lower bound where `complete` is false' }),
-  complete: z.boolean().openapi({ description: 'Every GPU-hour has a price, and every price is in USD or converted' }),
+  revenue: usd.openapi({ description: 'USD charged for requests' }),
+  cost: usd.openapi({ description: 'USD for GPU-hours at the rate cards; a lower bound if `complete` is false' }),
+  complete: z.boolean().openapi({ description: 'Every GPU-hour has a price in USD or a conversion rate' }),
   margin: usdOrNull,
 };
 
@@ -63,30 +63,30 @@ const modelSchema = z
     model: z.string(),
     requests: z.int(),
     tokens: z.object({ input: z.int(), cached_input: z.int(), output: z.int() }).openapi({
-      description: '`input` is without what the engine had cached',
+      description: '`input` excludes `cached_input`',
     }),
     ...marginFields,
-    margin_ratio: ratio.nullable().openapi({ description: 'Of the revenue' }),
-    unconverted: z.array(amountSchema).openapi({ description: 'Costs in currencies without a rate to USD' }),
+    margin_ratio: ratio.nullable().openapi({ description: 'Margin divided by revenue' }),
+    unconverted: z.array(amountSchema).openapi({ description: 'Costs in currencies without a conversion rate to USD' }),
     gpu_hours: z.object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours }),
     shares: z.object({ busy: ratio, idle: ratio, starting: ratio }).nullable().openapi({
-      description: 'Of the GPU-hours held, together 1',
+      description: 'Shares of the GPU-hours held; their sum is 1',
     }),
     cost_per_million_tokens: usdOrNull,
     prices: z.object(priceFields).nullable().openapi({
-      description: 'As they are now; null where adapters have others than their base',
+      description: 'Current prices; null if adapters have other prices than their base',
     }),
     break_even: z
       .object({ factor: ratio.nullable(), ...priceFields })
       .nullable()
-      .openapi({ description: 'Prices in today’s proportions at which the same tokens would have paid the cost' }),
+      .openapi({ description: 'Prices, in current proportions, at which the same tokens would have covered the cost' }),
   })
   .openapi('ModelMargin');
 
 const warningSchema = z
   .object({
     code: z.enum(['REQUESTS_NOT_KEPT']),
-    kept_from: z.iso.datetime().openapi({ description: 'How busy replicas were before is no longer known' }),
+    kept_from: z.iso.datetime().openapi({ description: 'Before this time, busy hours are unknown' }),
   })
   .openapi('MarginWarning');
 

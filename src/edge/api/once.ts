@@ -50,9 +50,9 @@ export const onceHeaders = z.object({
     .optional()
     .openapi({
       description:
-        'Of your choice: what is sent again with the same key within 24 hours creates nothing, and is answered with ' +
-        'what the first request has created; where its answer held a secret with 409, which names it. Another request ' +
-        'with the same key is 422.',
+        'Random key of your choice. The same request within 24 hours creates nothing and returns what ' +
+        'the first one created, or 409 if that response contained a secret. Another request with the ' +
+        'same key returns 422.',
     }),
 });
 

@@ -40,7 +40,7 @@ const projectListQuery = z.strictObject({
   owner_project_access: z
     .enum(['active', 'inactive', 'any'])
     .default('active')
-    .openapi({ description: 'Owners of active keys have access: nothing is listed as `inactive`' }),
+    .openapi({ description: 'Owners of active keys always have access; `inactive` returns an empty list' }),
 });
 
 const secondsMax = 315_360_000;
@@ -101,7 +101,9 @@ const adminKeySchema = z
   })
   .openapi('OrganizationAdminApiKey');
 
-const createdAdminKeySchema = adminKeySchema.extend({ value: z.string() }).openapi('CreatedOrganizationAdminApiKey');
+const createdAdminKeySchema = adminKeySchema
+  .extend({ value: z.string().openapi({ description: 'Secret, shown only once' }) })
+  .openapi('CreatedOrganizationAdminApiKey');
 
 function fieldsOf(key: KeyRecord) {
   return {
@@ -313,7 +315,7 @@ function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
     method: 'delete',
     ...shared,
     request,
-    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationProjectApiKeyDeleted'), 'It is revoked') },
+    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationProjectApiKeyDeleted'), 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const { ref, key } = await read(context, context.req.valid('param'));
@@ -376,7 +378,7 @@ function registerAdminKey(app: ApiApp, parts: OrganizationKeyParts): void {
     method: 'delete',
     ...shared,
     request,
-    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationAdminApiKeyDeleted'), 'It is revoked') },
+    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationAdminApiKeyDeleted'), 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const { ref, key } = await readKey(parts, context, context.req.valid('param').id, where);

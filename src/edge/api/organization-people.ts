@@ -33,7 +33,7 @@ const userSchema = z
     name: z.string(),
     email: z.string(),
     role: z.enum(roles),
-    added_at: unixSeconds.openapi({ description: 'When the account was made' }),
+    added_at: unixSeconds.openapi({ description: 'When the account was created' }),
   })
   .openapi('OrganizationUser');
 
@@ -42,7 +42,7 @@ const inviteSchema = z
     object: z.literal('organization.invite'),
     id: idText('inv'),
     email: z.string(),
-    role: z.enum(['owner', 'reader']).openapi({ description: '`reader` for all but owners' }),
+    role: z.enum(['owner', 'reader']).openapi({ description: '`owner`, or `reader` for all other roles' }),
     status: z.literal('pending'),
     created_at: unixSeconds,
     expires_at: unixSeconds,

@@ -38,7 +38,7 @@ const projectSchema = z
     name: z.string(),
     status: z.enum(['active', 'archived']),
     created_at: unixSeconds,
-    archived_at: z.null().openapi({ description: 'When it was archived is in the audit log' }),
+    archived_at: z.null().openapi({ description: 'Always null; the audit log has the time' }),
   })
   .openapi('OrganizationProject');
 

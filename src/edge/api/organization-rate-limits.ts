@@ -34,7 +34,7 @@ const limitFields = {
 
 const rateLimitSchema = z
   .object({ object: z.literal('project.rate_limit'), id: rateLimitId, model: z.string(), ...limitFields })
-  .openapi('ProjectRateLimit', { description: 'What a project may ask of a model; null is unlimited' });
+  .openapi('ProjectRateLimit', { description: 'Rate limits of a project for a model; null is unlimited' });
 type RateLimitAnswer = z.infer<typeof rateLimitSchema>;
 
 const meansNothing = (sentence: string) =>
@@ -42,7 +42,7 @@ const meansNothing = (sentence: string) =>
     .unknown()
     .refine((value) => (value ?? null) === null, sentence)
     .optional()
-    .openapi({ type: 'null', description: `${sentence} Null alone is taken` });
+    .openapi({ type: 'null', description: `${sentence} Only null is accepted` });
 
 const updateSchema = z
   .strictObject({
@@ -55,13 +55,13 @@ const updateSchema = z
     ),
   })
   .partial()
-  .openapi('UpdateProjectRateLimit', { description: 'What is absent stays as it is; null takes a limit back' });
+  .openapi('UpdateProjectRateLimit', { description: 'Absent limits stay as they are; null removes a limit' });
 
 const listQuery = z.strictObject({
   ...cursorListQuery,
   limit: cursorListQuery.limit.prefault('100').openapi({ type: 'integer', minimum: 1, maximum: 100, default: 100 }),
-  before: z.string().optional().openapi({ description: '`first_id` of the page behind: asks for the one before it' }),
-  order: z.enum(['asc', 'desc']).default('asc').openapi({ description: 'Of the ids of the models' }),
+  before: z.string().optional().openapi({ description: '`first_id` of the current page: returns the page before it' }),
+  order: z.enum(['asc', 'desc']).default('asc').openapi({ description: 'Order by model id' }),
 });
 
 export function registerOrganizationRateLimitRoutes(app: ApiApp, parts: OrganizationRateLimitParts): void {

@@ -33,8 +33,8 @@ const reportedSchema = z
   .object({
     ...organizationSchema.shape,
     balance: decimal,
-    spent_month: decimal.openapi({ description: 'Since the start of the UTC month' }),
-    spent_30_days: decimal.openapi({ description: 'Of the last 30 UTC days, today included' }),
+    spent_month: decimal.openapi({ description: 'USD since the start of the UTC month' }),
+    spent_30_days: decimal.openapi({ description: 'USD in the last 30 UTC days, including today' }),
     requests_30_days: z.int(),
     active_keys: z.int(),
   })
@@ -50,7 +50,7 @@ const route = (guards: Guards) =>
       query: z.strictObject({
         ...pageQuery,
         sort: sortQuery(sorts),
-        search: longText(200).optional().openapi({ description: 'Part of the name, in any case, or the id' }),
+        search: longText(200).optional().openapi({ description: 'Part of the name (case-insensitive), or the id' }),
         status: organizationSchema.shape.status.optional(),
       }),
     },

@@ -16,8 +16,8 @@ const limitsFields = {
     .min(1, 'must be 1 or more; null is as the gateway is set')
     .max(keysMax, `must be at most ${keysMax}`)
     .nullable()
-    .openapi({ description: 'Active keys; null: `HEADGATE_MAX_ACTIVE_KEYS`' }),
-  models: modelList.openapi({ description: 'Ids of the models that its keys may use; null is all' }),
+    .openapi({ description: 'Maximum number of active keys; null is `HEADGATE_MAX_ACTIVE_KEYS`' }),
+  models: modelList.openapi({ description: 'Allowed models by id; null is all' }),
 };
 
 const organizationFields = {
@@ -27,10 +27,10 @@ const organizationFields = {
   status: z.enum(['active', 'suspended', 'closed']),
   created_at: unixSeconds,
   closed_at: unixSecondsOrNull,
-  default_limits: z.object(limitFields).openapi({ description: 'Of its new keys' }),
+  default_limits: z.object(limitFields).openapi({ description: 'Default limits of new keys' }),
   ...limitsFields,
   wallet_alert_below: z.string().nullable().openapi({
-    description: 'USD; its owners and admins get a mail once its balance is below. Null: they get none',
+    description: 'USD: owners and admins are notified when the balance falls below this amount; null sends no alert',
     example: '5',
   }),
   alert_emails: z
@@ -42,7 +42,7 @@ const organizationFields = {
       example: ['wallet.low_balance'],
     }),
   wallet_alerted_at: unixSecondsOrNull.openapi({
-    description: 'When they were told; null while the balance is not below `wallet_alert_below`',
+    description: 'When the alert was sent; null while the balance is not below `wallet_alert_below`',
   }),
 };
 
@@ -51,7 +51,7 @@ export const organizationSchema = z.object(organizationFields).openapi('Organiza
 export const createdSchema = z
   .object({
     ...organizationFields,
-    management_key: z.string().openapi({ description: 'The secret of its management key, shown this once' }),
+    management_key: z.string().openapi({ description: 'Secret of the management key, shown only once' }),
   })
   .openapi('CreatedOrganization');
 
@@ -61,10 +61,10 @@ export const patchSchema = z
   .strictObject({
     name: nameText().optional(),
     status: z.enum(['active', 'suspended']).optional().openapi({
-      description: 'The keys of a suspended one answer 403 `organization_suspended`, and its running streams end',
+      description: 'Keys of a suspended organization return 403 `organization_suspended`, and its running streams end',
     }),
     default_limits: someLimits.nullable().optional().openapi({
-      description: 'Of its new keys; those that are absent stay as they are, null takes all back',
+      description: 'Default limits of new keys; absent limits stay, null restores the defaults of the gateway',
     }),
     max_active_keys: limitsFields.max_active_keys.optional(),
     models: limitsFields.models.optional(),
@@ -72,8 +72,7 @@ export const patchSchema = z
       isSigned: false,
       example: '5',
       description:
-        'USD: owners and admins get one mail when the balance is below, and another one when it is again after it was ' +
-        'not. Null ends that',
+        'USD: owners and admins get one mail each time the balance falls below this amount; null sends no alert',
     })
       .nullable()
       .optional(),
@@ -82,7 +81,7 @@ export const patchSchema = z
       .max(100, 'must have at most 100 kinds')
       .nullable()
       .optional()
-      .openapi({ description: 'Kinds of events; [] is none, null those that go by mail where nobody has chosen' }),
+      .openapi({ description: 'Event types sent by mail; [] is none, null is the default' }),
   })
   .openapi('PatchOrganization');
 

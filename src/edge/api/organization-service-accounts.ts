@@ -48,12 +48,12 @@ const expiresInSeconds = z
   .max(secondsMax, `must be at most ${secondsMax}: ten years`)
   .nullable()
   .optional()
-  .openapi({ description: 'Of the key; it does not expire where absent' });
+  .openapi({ description: 'Lifetime of the key in seconds; it does not expire if absent' });
 
 const createSchema = z
   .strictObject({
     name: nameText(100),
-    create_service_account_only: z.boolean().nullable().optional().openapi({ description: 'Without a key' }),
+    create_service_account_only: z.boolean().nullable().optional().openapi({ description: 'Creates no key' }),
     expires_in_seconds: expiresInSeconds,
   })
   .openapi('CreateServiceAccount');
@@ -67,7 +67,7 @@ const updateSchema = z
 
 const createKeySchema = z
   .strictObject({
-    name: nameText().optional().openapi({ description: 'That of the service account where absent' }),
+    name: nameText().optional().openapi({ description: 'Default is the name of the service account' }),
     expires_in_seconds: expiresInSeconds,
     scopes: z.array(z.string()).max(0, 'must be empty: what a key may do is what its service account may').optional(),
   })
@@ -87,7 +87,7 @@ const keySchema = z
     object: z.literal('organization.project.service_account.api_key'),
     id: idText('key'),
     name: z.string(),
-    value: z.string().openapi({ description: 'The secret, shown this once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
+    value: z.string().openapi({ description: 'Secret, shown only once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
     created_at: unixSeconds,
     expires_at: unixSecondsOrNull,
   })
@@ -228,7 +228,7 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     ...shared,
     middleware,
     request: { params, query },
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted, and its keys are revoked') },
+    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation; the keys of the service account are revoked') },
   });
   app.openapi(remove, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param'));

@@ -38,18 +38,18 @@ const limit = z
   .regex(/^[1-9]\d{0,3}$/, 'must be a whole number of 1 or more')
   .transform(Number)
   .optional()
-  .openapi({ type: 'integer', minimum: 1, description: 'Buckets of a page' });
+  .openapi({ type: 'integer', minimum: 1, description: 'Buckets per page' });
 
 const shared = {
   ...organizationQuery,
-  start_time: seconds('From this second on'),
-  end_time: seconds('Until before this second; until now where absent').optional(),
+  start_time: seconds('Start in Unix seconds, inclusive'),
+  end_time: seconds('End in Unix seconds, exclusive; default is now').optional(),
   limit,
   page: z
     .string()
     .regex(/^page_\d{1,12}$/, 'must be the next_page of the page before')
     .optional()
-    .openapi({ description: '`next_page` of the page before' }),
+    .openapi({ description: '`next_page` of the previous page' }),
   ...listParameter('project_ids'),
   ...listParameter('api_key_ids'),
 };
@@ -91,7 +91,7 @@ const usageFields = {
   input_tokens: count,
   num_model_requests: count,
   project_id: named,
-  user_id: named.openapi({ description: 'The user whom the key acts for; null for a service account' }),
+  user_id: named.openapi({ description: 'User that the key acts for; null for a service account' }),
   api_key_id: named,
   model: named,
 };
@@ -115,12 +115,10 @@ export const costsResult = z
   .object({
     object: z.literal('organization.costs.result'),
     amount: z.object({
-      value: z
-        .number()
-        .openapi({ description: 'The nearest that a JSON number can say; `/v1/usage/summary` is exact' }),
+      value: z.number().openapi({ description: 'USD as the nearest JSON number; `/v1/usage/summary` is exact' }),
       currency: z.literal('usd'),
     }),
-    line_item: named.openapi({ description: 'The model' }),
+    line_item: named.openapi({ description: 'Model' }),
     project_id: named,
     user_id: named,
     api_key_id: named,

@@ -14,7 +14,7 @@ const pageNumber = z
 
 /** Query parameters that every page takes; spread them into the list's own `z.strictObject`. */
 export const pageQuery = {
-  page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
+  page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1, description: 'Page, counted from 1' }),
   limit: pageNumber
     .default(limitDefault)
     .transform((limit) => Math.min(limit, limitMax))
@@ -22,7 +22,7 @@ export const pageQuery = {
       type: 'integer',
       minimum: 1,
       default: limitDefault,
-      description: `More than ${limitMax} count as ${limitMax}`,
+      description: `Items per page; values above ${limitMax} count as ${limitMax}`,
     }),
 };
 
@@ -32,7 +32,7 @@ const wholeListMax = 1000;
 export const wholeListLimit = pageNumber
   .default(wholeListMax)
   .transform((limit) => Math.min(limit, wholeListMax))
-  .openapi({ type: 'integer', minimum: 1, default: wholeListMax, description: 'Without it the list comes as a whole' });
+  .openapi({ type: 'integer', minimum: 1, default: wholeListMax, description: 'Default is the whole list' });
 
 export interface Sort<Field> {
   readonly by: Field;
@@ -51,7 +51,7 @@ export function sortQuery<const Field extends string>(fields: readonly Field[]) 
       return z.NEVER;
     })
     .default({ by: fields[0] as Field, descending: false })
-    .openapi({ type: 'string', enum: names, default: fields[0] });
+    .openapi({ type: 'string', enum: names, default: fields[0], description: 'Sort field; `-` sorts descending' });
 }
 
 /** The schema of a page; `name` is the one in the document. */

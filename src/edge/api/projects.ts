@@ -63,7 +63,7 @@ const patchFields = {
   name: nameText(100).optional(),
   description: longText(1000).optional(),
   visibility: visibility.optional(),
-  archived: z.boolean().optional().openapi({ description: 'false takes an archived project up again' }),
+  archived: z.boolean().optional().openapi({ description: 'false restores an archived project' }),
 };
 
 const patchSchema = z.strictObject(patchFields).openapi('PatchProject');

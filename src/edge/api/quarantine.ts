@@ -15,18 +15,18 @@ export interface QuarantineRoutesParts {
 }
 
 const listedFields = {
-  id: z.string().openapi({ description: 'Of the request' }),
+  id: z.string().openapi({ description: 'Id of the request' }),
   object: z.literal('quarantined_record'),
   organization_id: idText('org').nullable(),
-  error: z.string().openapi({ description: 'Why PostgreSQL refused it' }),
+  error: z.string().openapi({ description: 'Error of PostgreSQL' }),
   sql_state: z.string().nullable(),
-  created_at: unixSeconds.openapi({ description: 'Of its refusal' }),
+  created_at: unixSeconds.openapi({ description: 'When PostgreSQL rejected the record' }),
 };
 
 const listedSchema = z.object(listedFields).openapi('QuarantinedRecord');
 
 const wholeSchema = z
-  .object({ ...listedFields, record: z.unknown().openapi({ description: 'JSON, or base64 of what is none' }) })
+  .object({ ...listedFields, record: z.unknown().openapi({ description: 'Record as JSON; base64 if it is not JSON' }) })
   .openapi('WholeQuarantinedRecord');
 
 const bookedSchema = z
@@ -34,7 +34,7 @@ const bookedSchema = z
     id: z.string(),
     object: z.literal('quarantined_record'),
     booked: z.literal(true),
-    charged: z.string().openapi({ example: '0.00042', description: 'USD, an exact decimal' }),
+    charged: z.string().openapi({ example: '0.00042', description: 'USD, exact decimal' }),
   })
   .openapi('BookedQuarantinedRecord');
 
@@ -67,7 +67,8 @@ const notThere = (): AppError =>
 const alreadyBooked = (): AppError =>
   new AppError('conflict', {
     message:
-      'The record is in the books already and cannot be given up. Retry it: that charges nothing more and takes it out of quarantine.',
+      'The record is in the books already and cannot be given up. Retry it: that charges nothing more ' +
+      'and takes it out of quarantine.',
   });
 
 const idParams = z.object({ id: z.string() });
@@ -123,7 +124,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     method: 'post',
     path: '/v1/admin/quarantine/{id}/retry',
     request: { params: idParams },
-    responses: { 200: jsonAnswer(bookedSchema, 'It is booked') },
+    responses: { 200: jsonAnswer(bookedSchema, 'The usage was recorded and charged') },
   });
   app.openapi(retry, async (context) => {
     const decision = decisionOf(context, context.req.valid('param').id);
@@ -144,7 +145,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     path: '/v1/admin/quarantine/{id}/discard',
     middleware: [guards.may('books'), guards.jsonBody],
     request: { params: idParams, body: jsonRequest(z.strictObject({ reason: nameText(1000) })) },
-    responses: { 200: jsonAnswer(discardedSchema, 'It is gone') },
+    responses: { 200: jsonAnswer(discardedSchema, 'The record was discarded') },
   });
   app.openapi(discard, async (context) => {
     const decision = decisionOf(context, context.req.valid('param').id);

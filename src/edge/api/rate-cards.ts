@@ -21,7 +21,10 @@ export interface RateCardRoutesParts {
   readonly costs: Pick<Costs, 'rateCards' | 'listRateCards'>;
 }
 
-const hour = z.string().nullable().openapi({ example: '2.49', description: 'An exact decimal; null: not priced' });
+const hour = z
+  .string()
+  .nullable()
+  .openapi({ example: '2.49', description: 'Price per hour, exact decimal; null is not priced' });
 
 const shown = {
   hardware_profile: z.string(),
@@ -33,8 +36,8 @@ const shown = {
 const created = {
   hardware_profile: nameText(100),
   currency: currencyText(),
-  node_hour: textOrNull(scaledText('Of a node')).optional(),
-  gpu_hour: textOrNull(scaledText('Of a GPU')).optional(),
+  node_hour: textOrNull(scaledText('Price per node-hour')).optional(),
+  gpu_hour: textOrNull(scaledText('Price per GPU-hour')).optional(),
 };
 
 function isUnpriced({ node_hour: node, gpu_hour: gpu }: Readonly<Record<string, unknown>>): Problem | null {

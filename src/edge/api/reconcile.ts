@@ -18,16 +18,16 @@ import { timeBound } from './time-bound.ts';
 
 const dayMs = 86_400_000;
 
-const hourBound = z.int().openapi({ description: 'Unix second', example: 1_790_000_400 });
-const usd = z.string().openapi({ example: '12.5', description: 'USD, an exact decimal' });
+const hourBound = z.int().openapi({ description: 'Start in Unix seconds', example: 1_790_000_400 });
+const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
 const tokens = z.int();
 const tokenFields = { prompt_tokens: tokens, completion_tokens: tokens };
 
 const explanationSchema = z
   .object({
     kind: z.enum(explanationKinds),
-    count: z.int().openapi({ description: 'Requests, or 1 for the end of a run' }),
-    prompt_tokens: tokens.nullable().openapi({ description: 'At most; null where there is no bound' }),
+    count: z.int().openapi({ description: 'Number of requests, or 1 for the end of a run' }),
+    prompt_tokens: tokens.nullable().openapi({ description: 'Upper bound; null if unbounded' }),
     completion_tokens: tokens.nullable().openapi({ description: 'At most; null where there is no bound' }),
     detail: z.string().nullable(),
   })
@@ -36,23 +36,22 @@ const explanationSchema = z
 const hourSchema = z
   .object({
     hour: hourBound,
-    model: z.string().nullable().openapi({ description: 'Null for entries of the ledger that no record is left of' }),
+    model: z.string().nullable().openapi({ description: 'Null for ledger entries without a usage record' }),
     state: z.enum(['balanced', 'explained', 'unexplained']),
-    open: z.boolean().openapi({ description: 'The hour is not over' }),
+    open: z.boolean().openapi({ description: 'The hour is not over yet' }),
     ledger: z.object({ cost: usd }),
     usage: z.object({ requests: z.int(), cache_hits: z.int(), cost: usd, ...tokenFields }),
-    sums: z.object({ requests: z.int(), cost: usd, ...tokenFields }).openapi({ description: 'As kept by the hour' }),
+    sums: z.object({ requests: z.int(), cost: usd, ...tokenFields }).openapi({ description: 'Hourly sums' }),
     expected: z.object(tokenFields).openapi({
-      description:
-        'What the engines should have counted: a prompt once for each choice, with canaries, probes and repeated attempts',
+      description: 'Expected counts of engines: a prompt once per choice, including canaries, probes and retries',
     }),
     engines: z
       .object({ requests: z.int(), ...tokenFields })
       .nullable()
-      .openapi({ description: 'What their counters say; null where none was read' }),
+      .openapi({ description: 'Counters of engines; null if none was read' }),
     difference: z
       .object({ cost: usd, ...tokenFields })
-      .openapi({ description: 'Ledger less usage, and engines less expected' }),
+      .openapi({ description: 'Ledger minus usage, and engines minus expected' }),
     unexplained: z.object(tokenFields),
     problem: z.string().nullable(),
     explanations: z.array(explanationSchema),
@@ -76,10 +75,10 @@ const reconciliationSchema = z
     object: z.literal('reconciliation'),
     from: hourBound,
     to: hourBound,
-    balanced: z.boolean().openapi({ description: 'Every difference is explained' }),
-    unexplained: z.int().openapi({ description: 'Lines that are not' }),
+    balanced: z.boolean().openapi({ description: 'true if every difference is explained' }),
+    unexplained: z.int().openapi({ description: 'Number of unexplained entries' }),
     data: z.array(hourSchema),
-    ledger_differences: z.array(differenceSchema).openapi({ description: 'The first thousand' }),
+    ledger_differences: z.array(differenceSchema).openapi({ description: 'The first 1,000' }),
   })
   .openapi('Reconciliation');
 
@@ -98,8 +97,8 @@ export function registerReconcileRoutes(app: ApiApp, { guards, reconciler, clock
     middleware: [guards.may('books')],
     request: {
       query: z.strictObject({
-        from: timeBound('From the hour of this date (midnight UTC) or RFC 3339 time on'),
-        to: timeBound('Until the hour before this date or time has ended'),
+        from: timeBound('From the hour of this date (midnight UTC) or RFC 3339 time'),
+        to: timeBound('Until this date or time, rounded up to a full hour'),
       }),
     },
     responses: { 200: jsonAnswer(reconciliationSchema, 'The comparison') },

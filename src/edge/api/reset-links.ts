@@ -12,12 +12,12 @@ export interface ResetLinkRoutesParts {
 }
 
 export const linkText = textOrNull(z.string()).openapi({
-  description: 'Null where it was sent by mail. Without HEADGATE_PUBLIC_URL a path of the gateway',
+  description: 'Null if the link was sent by mail; a path of the gateway without HEADGATE_PUBLIC_URL',
 });
 
 const resetLinkSchema = z
   .object({
-    email: z.string().openapi({ description: 'Of the account' }),
+    email: z.string().openapi({ description: 'Email of the account' }),
     link: linkText,
     expires_at: z.iso.datetime(),
   })
@@ -33,7 +33,7 @@ export function registerResetLinkRoutes(app: ApiApp, { guards, accounts, letters
       security: bearerSecurity,
       middleware: [guards.may('users.manage')],
       request: { params: z.object({ id: idText('user') }), query: z.strictObject(organizationQuery) },
-      responses: { 201: jsonAnswer(resetLinkSchema, 'What was made') },
+      responses: { 201: jsonAnswer(resetLinkSchema, 'Reset link') },
     });
     app.openapi(route, async (context) => {
       const editor = await editorOf(guards, context);

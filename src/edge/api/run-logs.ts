@@ -18,7 +18,9 @@ const seq = z
   .transform(Number);
 
 const query = z.strictObject({
-  after: seq.default(0).openapi({ type: 'integer', minimum: 0, default: 0, description: '`seq` of the line before' }),
+  after: seq
+    .default(0)
+    .openapi({ type: 'integer', minimum: 0, default: 0, description: '`seq` of the last line received' }),
   limit: seq
     .default(1000)
     .transform((limit) => Math.min(Math.max(limit, 1), 10_000))
@@ -28,9 +30,9 @@ const query = z.strictObject({
 const answerSchema = z
   .object({
     data: z.array(logLineSchema),
-    next_after: z.int().openapi({ description: '`after` of the next request' }),
-    expired: z.boolean().openapi({ description: 'The lines were removed, 90 days after the run ended' }),
-    complete: z.boolean().openapi({ description: 'The run has ended, and there are no lines behind these' }),
+    next_after: z.int().openapi({ description: '`after` for the next request' }),
+    expired: z.boolean().openapi({ description: 'The lines were deleted 90 days after the run ended' }),
+    complete: z.boolean().openapi({ description: 'The run has ended and these are its last lines' }),
   })
   .openapi('RunLog');
 

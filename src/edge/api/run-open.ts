@@ -10,8 +10,10 @@ import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 
 const openedSchema = z
   .object({
-    url: z.url().openapi({ description: 'Where the address is for members, it works once and sets a cookie for it' }),
-    expires_at: z.iso.datetime().nullable().openapi({ description: 'null: it does not expire' }),
+    url: z
+      .url()
+      .openapi({ description: 'Link to the web address; for access `members` it works once and sets a cookie' }),
+    expires_at: z.iso.datetime().nullable().openapi({ description: 'Null if the link does not expire' }),
   })
   .openapi('OpenedRun');
 

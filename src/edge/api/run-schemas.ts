@@ -23,7 +23,7 @@ export const runSchema = z
     organization_id: idText('org'),
     stack: z.string(),
     stack_id: idText('stack'),
-    node: z.string().nullable().openapi({ description: 'null: the whole cluster' }),
+    node: z.string().nullable().openapi({ description: 'Name of the node; null is the whole cluster' }),
     operation: z.enum(runOperations),
     status: z.enum(runStatuses),
     phase: z.enum(['init', 'plan', 'apply']).nullable(),
@@ -32,32 +32,34 @@ export const runSchema = z
       .nullable()
       .openapi({
         description:
-          'Why it is FAILED; ORGANIZATION_INACTIVE: the organization was suspended or closed before it began, and it can ' +
-          'be retried when that is active again; STATE_NOT_SAVED: an earlier run, which failure_message names, has left ' +
-          'a state that is not on record',
+          'Why the run failed. ORGANIZATION_INACTIVE: the organization was suspended or closed before ' +
+          'the start; retry when it is active. STATE_NOT_SAVED: the state of an earlier run, named in ' +
+          'failure_message, was not saved',
       }),
     failure_message: z.string().nullable(),
     overtaken: z.boolean().openapi({
       description:
-        "It was given up with its machine, and what is on record is a later run's: to forget it drops what it has left " +
-        'and nothing else',
+        'The run was lost with its machine, and a later run replaced its state: forgetting it deletes ' +
+        'only its own leftovers',
     }),
     retry_of: z.string().nullable(),
-    created_by: z.string().nullable().openapi({ description: 'user_… or key_…' }),
+    created_by: z.string().nullable().openapi({ description: 'Id of the user or API key' }),
     created_at: z.iso.datetime(),
     started_at: z.iso.datetime().nullable(),
     ended_at: z.iso.datetime().nullable(),
-    changes: changesSchema.nullable().openapi({ description: 'Of the plan, and then of what was done' }),
+    changes: changesSchema.nullable().openapi({ description: 'Planned changes, then the changes made' }),
     outputs: z
       .record(z.string(), z.object({ sensitive: z.boolean(), value: z.unknown().optional() }))
       .nullable()
-      .openapi({ description: 'Sensitive ones without their value' }),
-    access: z.enum(runAccess).openapi({ description: 'Who may use the web address; the cluster may ask for less' }),
-    url: z.string().nullable().openapi({ description: 'Its web address; null where it has none, or none any more' }),
+      .openapi({ description: 'Outputs; sensitive outputs have no value' }),
+    access: z
+      .enum(runAccess)
+      .openapi({ description: 'Who may open the web address; the cluster may restrict it further' }),
+    url: z.string().nullable().openapi({ description: 'Web address; null if there is none' }),
     url_status: z.enum(['pending', 'ready', 'unreachable']).nullable().openapi({
-      description: 'Whether something answers there',
+      description: 'Whether the web address responds',
     }),
-    url_problem: z.string().nullable().openapi({ description: 'Why what it declares as its web port is none' }),
+    url_problem: z.string().nullable().openapi({ description: 'Why the declared web port is not usable' }),
     log_lines: z.int(),
   })
   .openapi('Run');
@@ -66,11 +68,11 @@ export const runPageSchema = pageOf(runSchema, 'RunPage');
 
 export const logLineSchema = z
   .object({
-    seq: z.int().openapi({ description: 'From 1, without a gap' }),
+    seq: z.int().openapi({ description: 'Line number, counted from 1 without gaps' }),
     at: z.iso.datetime(),
     phase: z.string(),
     level: z.enum(['info', 'warn', 'error']),
-    type: z.string().openapi({ description: "Terraform's `type`; `text` for what is none of its lines" }),
+    type: z.string().openapi({ description: '`type` of the Terraform message; `text` for other output' }),
     message: z.string(),
   })
   .openapi('RunLogLine');

@@ -95,7 +95,8 @@ function started(result: StartResult): Run {
     case 'node_gone':
       throw new AppError('conflict', {
         message:
-          'The node that the run was for was taken out of the cluster: nothing is known to be there. Apply the stack to another node.',
+          'The node that the run was for was taken out of the cluster: nothing is known to be there. ' +
+          'Apply the stack to another node.',
       });
     case 'cluster_moved':
       throw new AppError('conflict', {
@@ -123,10 +124,10 @@ const asRun = { at: path, status: 202 } as const;
 const applySchema = z
   .strictObject({
     cluster_id: idText('cluster'),
-    node: nameText(100).nullish().openapi({ description: 'Name of a node; without it the whole cluster' }),
+    node: nameText(100).nullish().openapi({ description: 'Name of a node; default is the whole cluster' }),
     inputs: inputsSchema.default({}),
     access: z.enum(runAccess).default('public').openapi({
-      description: 'Who may use its web address, if it gets one; `members` are those who may see the run',
+      description: 'Who may open the web address of the run: everyone, or members who may see the run',
     }),
   })
   .openapi('ApplyStack');
@@ -139,7 +140,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('runs'), guards.jsonBody, guards.once('run', asRun)],
     request: {
-      params: z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) }),
+      params: z.object({ name: z.string().openapi({ description: 'Name or id of the stack', example: 'scheduler' }) }),
       headers: onceHeaders,
       body: jsonRequest(applySchema),
     },
@@ -203,7 +204,7 @@ async function requireRunner(runs: Runs): Promise<void> {
 const runnerSchema = z
   .object({
     available: z.boolean(),
-    problem: z.string().nullable().openapi({ description: 'Why nothing can be applied; null where it can' }),
+    problem: z.string().nullable().openapi({ description: 'Why stacks cannot be applied; null if they can' }),
   })
   .openapi('Runner');
 
@@ -213,7 +214,7 @@ function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     path: '/v1/runner',
     security: bearerSecurity,
     middleware: [guards.may('runs')],
-    responses: { 200: jsonAnswer(runnerSchema, 'Whether something here can run Terraform') },
+    responses: { 200: jsonAnswer(runnerSchema, 'Whether stacks can be applied') },
   });
   app.openapi(route, async (context) => {
     const problem = await runs.problem();
@@ -272,7 +273,7 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('runs')],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(runSchema, 'The run, CANCELED or CANCELING') },
+    responses: { 200: jsonAnswer(runSchema, 'The run, with status `CANCELED` or `CANCELING`') },
   });
   app.openapi(route, async (context) => {
     const { id } = await visibleRun(context, parts);
@@ -292,7 +293,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       security: bearerSecurity,
       middleware: [guards.may('runs'), guards.once('run', asRun)],
       request: { params: idParams, headers: onceHeaders },
-      responses: { 202: jsonAnswer(runSchema, 'The new run, or the one that does it already') },
+      responses: { 202: jsonAnswer(runSchema, 'The new run, or the one already doing it') },
     });
     app.openapi(route, async (context) => {
       const before = await visibleRun(context, parts);

@@ -52,7 +52,7 @@ export function idText(prefix: IdPrefix) {
 export const organizationQuery = {
   organization_id: idText('org')
     .optional()
-    .openapi({ description: "The caller's own where absent; another one's for platform administrators" }),
+    .openapi({ description: 'Organization of the key if absent; platform administrators may name any organization' }),
 };
 
 /**
@@ -116,7 +116,7 @@ export function jsonRequest<T extends z.ZodType>(schema: T) {
 }
 
 /** Of the answer `default`, which the document gives every route by its group. */
-export const errorDescription = 'An error';
+export const errorDescription = 'Error';
 
 /** For routes that need a key. */
 export const bearerSecurity = [{ bearer: [] as string[] }];

@@ -25,10 +25,10 @@ const inputSchema = z
   .object({
     name: z.string(),
     type: z.enum(inputTypes),
-    type_expression: z.string().nullable().openapi({ description: "The module's own words: `list(string)`" }),
+    type_expression: z.string().nullable().openapi({ description: 'Type in the module, such as `list(string)`' }),
     description: z.string(),
     required: z.boolean(),
-    default: z.unknown().openapi({ description: 'null where there is none' }),
+    default: z.unknown().openapi({ description: 'Default value; null if there is none' }),
     sensitive: z.boolean(),
   })
   .openapi('StackInput');
@@ -47,9 +47,9 @@ function toInput({
 
 const versionSchema = z
   .object({
-    number: z.int().openapi({ description: 'Counted from 1' }),
-    sha256: z.string().openapi({ description: 'Of the zip' }),
-    size: z.int().openapi({ description: 'Bytes of the zip' }),
+    number: z.int().openapi({ description: 'Version number, counted from 1' }),
+    sha256: z.string().openapi({ description: 'SHA-256 of the zip' }),
+    size: z.int().openapi({ description: 'Size of the zip in bytes' }),
     files: z.int(),
     created_at: z.iso.datetime(),
   })
@@ -57,8 +57,8 @@ const versionSchema = z
 
 const webSchema = z
   .object({
-    port: z.int().nullable().openapi({ description: 'null: a run says it, by its output `web_port`' }),
-    node: z.string().nullable().openapi({ description: 'Name of a node; null: the first one' }),
+    port: z.int().nullable().openapi({ description: 'Null if the run sets it with its output `web_port`' }),
+    node: z.string().nullable().openapi({ description: 'Name of a node; null is the first node' }),
     path: z.string().nullable(),
   })
   .openapi('StackWebPort');
@@ -66,9 +66,9 @@ const webSchema = z
 const providerSchema = z
   .object({
     source: z.string().openapi({ example: 'hashicorp/aws' }),
-    version: z.string().nullable().openapi({ description: 'Its constraint, such as `>= 1.0`' }),
+    version: z.string().nullable().openapi({ description: 'Version constraint, such as `>= 1.0`' }),
     in_mirror: z.boolean().nullable().openapi({
-      description: "Whether the platform's mirror has any version of it; null: it comes from its registry",
+      description: 'Whether the provider mirror has a version of it; null if providers come from registries',
     }),
   })
   .openapi('StackProvider');
@@ -80,18 +80,21 @@ export const stackSchema = z
     title: z.string(),
     description: z.string(),
     category: z.string().nullable(),
-    icon: z.string().nullable().openapi({ description: 'An emoji, or the URL of an image' }),
+    icon: z.string().nullable().openapi({ description: 'Emoji, or URL of an image' }),
     visibility: z.enum(stackVisibilities),
-    builtin: z.boolean().openapi({ description: 'Comes with the product' }),
-    owner_id: idText('user').nullable().openapi({ description: 'For the owner and for administrators' }),
+    builtin: z.boolean().openapi({ description: 'Included in Headgate' }),
+    owner_id: idText('user').nullable().openapi({ description: 'Visible to the owner and platform administrators' }),
     inputs: z.array(inputSchema),
-    applicable_profiles: z.array(z.string()).nullable().openapi({ description: 'null: all hardware profiles' }),
-    web: webSchema.nullable().openapi({ description: 'The web port that a run will have' }),
-    required_versions: z.array(z.string()).openapi({ description: 'Of Terraform; all of them hold' }),
+    applicable_profiles: z
+      .array(z.string())
+      .nullable()
+      .openapi({ description: 'Supported hardware profiles; null is all' }),
+    web: webSchema.nullable().openapi({ description: 'Web port of a run; null if there is none' }),
+    required_versions: z.array(z.string()).openapi({ description: 'Required Terraform versions; all must match' }),
     providers: z
       .array(providerSchema)
-      .openapi({ description: 'Of the module itself; those that it calls may need others' }),
-    warnings: z.array(z.string()).openapi({ description: 'What of the package was left out or may be a mistake' }),
+      .openapi({ description: 'Providers of the module; modules that it calls may need more' }),
+    warnings: z.array(z.string()).openapi({ description: 'Parts of the package that were ignored or may be mistakes' }),
     version: versionSchema,
     created_at: z.iso.datetime(),
     updated_at: z.iso.datetime(),
@@ -100,7 +103,7 @@ export const stackSchema = z
 
 export const pushedStackSchema = stackSchema
   .extend({
-    outcome: z.enum(pushOutcomes).openapi({ description: 'What the upload did; `unchanged` is in no audit log' }),
+    outcome: z.enum(pushOutcomes).openapi({ description: 'Result of the upload; `unchanged` is not in the audit log' }),
   })
   .openapi('PushedStack');
 
@@ -167,7 +170,7 @@ export const stackPatchSchema = z
     description: longText(descriptionCharsMax).optional(),
     category: category.nullish(),
     icon: icon.nullish(),
-    visibility: z.enum(stackVisibilities).optional().openapi({ description: 'By administrators of the platform' }),
+    visibility: z.enum(stackVisibilities).optional().openapi({ description: 'Only platform administrators change it' }),
   })
   .refine((patch) => Object.keys(patch).length > 0, 'must change something')
   .openapi('PatchStack');

@@ -16,14 +16,14 @@ import { stackFields } from './stack-schemas.ts';
 
 const file = z
   .custom<File>((value) => value instanceof File, 'must be a file, sent as one part with a file name')
-  .openapi({ type: 'string', format: 'binary', description: 'A zip of at most 10 MiB' });
+  .openapi({ type: 'string', format: 'binary', description: 'Zip of at most 10 MiB' });
 
 export const uploadSchema = z.strictObject({ file, ...stackFields }).openapi('UploadStack');
 
 export const fetchSchema = z
   .strictObject({
     url: z.string().max(2048, 'must have at most 2048 characters').openapi({
-      description: 'https, of a public address; fetched once',
+      description: 'https URL with a public address; fetched once',
       example: 'https://example.org/queue.zip',
     }),
     ...stackFields,

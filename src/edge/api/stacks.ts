@@ -30,7 +30,7 @@ export interface StackRoutesParts extends UploadParts {
 }
 
 const path = '/v1/stacks';
-const params = z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) });
+const params = z.object({ name: z.string().openapi({ description: 'Name or id of the stack', example: 'scheduler' }) });
 
 function stackAuthorOf(context: HttpContext): StackAuthor {
   const { organizationId } = context.get('caller');
@@ -154,7 +154,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
       },
     },
     responses: {
-      200: jsonAnswer(pushedStackSchema, 'The stack, with a new version where the package is another one'),
+      200: jsonAnswer(pushedStackSchema, 'The stack; it has a new version if the package changed'),
       201: jsonAnswer(pushedStackSchema, 'The new stack'),
     },
   });
@@ -234,7 +234,7 @@ function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     security: bearerSecurity,
     middleware: [guards.may('stacks')],
     request: { params },
-    responses: { 204: { description: 'It is deleted' } },
+    responses: { 204: { description: 'The stack was deleted' } },
   });
   app.openapi(remove, async (context) => {
     await stacks.remove(context.req.valid('param').name, stackAuthorOf(context));

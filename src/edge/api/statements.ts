@@ -20,7 +20,7 @@ export interface StatementRoutesParts {
   readonly clock: Clock;
 }
 
-const decimal = z.string().openapi({ example: '9.99958', description: 'USD, an exact decimal' });
+const decimal = z.string().openapi({ example: '9.99958', description: 'USD, exact decimal' });
 
 const statementSchema = z
   .object({
@@ -29,18 +29,19 @@ const statementSchema = z
     month: z.string().openapi({ example: '2026-10' }),
     status: z.enum(['final', 'open']).openapi({
       description:
-        '`open` until a day after the month. Usage goes by the day of admission: what was spooled for longer is still added to it, balances and charges stay',
+        '`open` until one day after the month. A later spooled request is still added to `usage`; ' +
+        'balances and charges no longer change',
     }),
     currency: z.literal('USD'),
     opening_balance: decimal,
     credits: decimal,
     adjustments: decimal,
-    charges: decimal.openapi({ description: 'What requests took from the balance in this month' }),
+    charges: decimal.openapi({ description: 'USD charged for requests in this month' }),
     closing_balance: decimal,
     written_off: decimal
       .nullable()
-      .openapi({ description: 'Used and not charged; null where requests of the month are no longer kept' }),
-    requests: z.int().openapi({ description: 'Admitted in this month' }),
+      .openapi({ description: 'USD used and not charged; null if requests of the month are no longer kept' }),
+    requests: z.int().openapi({ description: 'Requests admitted in this month' }),
     bookings: z.array(
       z.object({
         id: idText('le'),
@@ -63,14 +64,11 @@ const statementSchema = z
           cost: decimal,
         }),
       )
-      .openapi({ description: 'By the UTC day of admission; what ends in the next month is charged there' }),
+      .openapi({ description: 'By UTC day of admission; a request that ends in the next month is charged there' }),
     ledger: z
       .object({ entries: z.int(), head: z.string().nullable() })
-      .openapi({ description: 'At the end of the month; `headgate verify-books --expect` goes by it' }),
-    signing_key: z
-      .string()
-      .nullable()
-      .openapi({ description: '`kid` of the key that signed it; null: it is not signed' }),
+      .openapi({ description: 'Ledger at the end of the month, for `headgate verify-books --expect`' }),
+    signing_key: z.string().nullable().openapi({ description: '`kid` of the signing key; null if unsigned' }),
   })
   .openapi('WalletStatement');
 

@@ -15,7 +15,7 @@ export interface UsageContentParts {
 }
 
 const body = z.unknown().openapi({
-  description: 'JSON as it was sent; a string where it is a stream, or where only its beginning is kept; or null',
+  description: 'JSON as it was sent; a string for a stream or a truncated body; null if empty',
 });
 
 const contentSchema = z
@@ -23,7 +23,7 @@ const contentSchema = z
     object: z.literal('usage.content'),
     request: body,
     response: body,
-    truncated: z.boolean().openapi({ description: 'A body was longer than what is kept of one' }),
+    truncated: z.boolean().openapi({ description: 'A body was longer than the stored part' }),
   })
   .openapi('UsageContent');
 
@@ -42,14 +42,14 @@ const readRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'get',
-    responses: { 200: jsonAnswer(contentSchema, 'What is kept') },
+    responses: { 200: jsonAnswer(contentSchema, 'Stored request and response') },
   });
 
 const deleteRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'delete',
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
+    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
   });
 
 const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });

@@ -26,14 +26,14 @@ const hourlyDaysMax = 400;
 const tokens = z.int().min(0);
 
 const sumFields = {
-  num_model_requests: z.int().openapi({ description: 'Admitted requests, however they ended' }),
+  num_model_requests: z.int().openapi({ description: 'Admitted requests with any outcome' }),
   outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }),
-  refusals: z.record(z.string(), z.int()).openapi({ description: 'Requests that were not admitted, by error code' }),
+  refusals: z.record(z.string(), z.int()).openapi({ description: 'Rejected requests by error code' }),
   input_tokens: tokens,
   input_cached_tokens: tokens,
   output_tokens: tokens,
   output_reasoning_tokens: tokens,
-  cost: z.string().openapi({ example: '12.5', description: 'USD, an exact decimal' }),
+  cost: z.string().openapi({ example: '12.5', description: 'USD, exact decimal' }),
 };
 
 const sumsSchema = z.object(sumFields).openapi('UsageSums');
@@ -41,10 +41,14 @@ const sumsSchema = z.object(sumFields).openapi('UsageSums');
 const groupSchema = z
   .object({
     key_id: idText('key').optional(),
-    model: z.string().nullable().optional().openapi({ description: 'Null for refusals before a model was known' }),
+    model: z
+      .string()
+      .nullable()
+      .optional()
+      .openapi({ description: 'Null for requests rejected before the model was known' }),
     project_id: idText('proj').optional(),
     day: z.string().optional().openapi({ example: '2026-11-21' }),
-    hour: z.int().optional().openapi({ description: 'Unix second of its start' }),
+    hour: z.int().optional().openapi({ description: 'Start of the hour in Unix seconds' }),
     ...sumFields,
   })
   .openapi('UsageSummaryGroup');
@@ -96,7 +100,7 @@ const anyId = (prefix: IdPrefix, what: string) =>
   anyOf(
     (text) => parseId(prefix, text),
     `is not the id of ${what}, which begins with "${prefix}_"`,
-    `Only of ${what}, or of any of several where it is repeated`,
+    `Filters by ${what}; repeat for several`,
   );
 
 const modelMax = 512;
@@ -109,15 +113,15 @@ const summaryRoute = (guards: Guards) =>
     middleware: guards.may('usage.read', 'own'),
     request: {
       query: z.strictObject({
-        from: timeBound('From this date (midnight UTC) or RFC 3339 time on'),
-        to: timeBound('Until before this date or time'),
+        from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
+        to: timeBound('Before this date or time'),
         group_by: groupBy,
         key_id: anyId('key', 'an API key'),
         project_id: anyId('proj', 'a project'),
         model: anyOf(
           (text) => (text === '' || text.length > modelMax || text.includes('\0') ? null : text),
           `must be a catalog id of 1 to ${modelMax} characters, without NUL characters`,
-          'Only of this catalog id, or of any of several where it is repeated',
+          'Only this model, by catalog id; repeat for several',
         ),
         ...organizationQuery,
       }),

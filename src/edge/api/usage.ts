@@ -52,43 +52,46 @@ const tokens = z.int().min(0);
 
 const requestSchema = z
   .object({
-    id: z.string().openapi({ description: 'The `x-request-id` of the answer' }),
+    id: z.string().openapi({ description: '`x-request-id` of the response' }),
     object: z.literal('usage.request'),
     created_at: unixSeconds,
     key_id: idText('key'),
     project_id: idText('proj'),
-    model: z.string().openapi({ description: 'The model that answered, at whose price' }),
+    model: z.string().openapi({ description: 'Model that answered; its price applies' }),
     fallback_for: z.string().nullable().openapi({
-      description: 'The model that was asked for, where `model` answered in its place; null otherwise',
+      description: 'Requested model if `model` answered as a fallback; else null',
     }),
     endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
     stream: z.boolean(),
-    service_tier: z.enum(['default', 'flex']).openapi({ description: 'Whose price was charged' }),
-    status: z.int().openapi({ description: 'HTTP status of the answer' }),
+    service_tier: z.enum(['default', 'flex']).openapi({ description: 'Service tier whose price applies' }),
+    status: z.int().openapi({ description: 'HTTP status of the response' }),
     outcome: z.enum(outcomes).openapi({
-      description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
+      description: '`aborted`: the client disconnected. `ended`: the gateway ended the request, see `reason`.',
     }),
     reason: z
       .string()
       .nullable()
       .openapi({
         description:
-          'The code of what ended it. Of completed ones `repeated_idempotency_key`: another request with its ' +
-          'Idempotency-Key was charged; `no_finish_reason`: the engine ended its stream without one',
+          'Error code that ended the request. For completed requests: `repeated_idempotency_key` if ' +
+          'another request with the same Idempotency-Key was charged, `no_finish_reason` if the engine ' +
+          'sent none',
       }),
-    cache_hit: z.boolean(),
+    cache_hit: z.boolean().openapi({ description: 'The response cache answered; nothing was charged' }),
     input_tokens: tokens,
     input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
     output_tokens: tokens,
     output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
-    usage_source: z.enum(usageSources),
-    cost: z.string().openapi({ example: '0.00042', description: 'What was charged, an exact decimal' }),
+    usage_source: z
+      .enum(usageSources)
+      .openapi({ description: 'Origin of the token counts; `none` if nothing was counted' }),
+    cost: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
     written_off: z
       .string()
-      .openapi({ description: 'What is not charged: past the hold or the balance, or charged with another request' }),
+      .openapi({ description: 'USD not charged: beyond the hold or the balance, or charged with another request' }),
     currency: z.string().openapi({ example: 'USD' }),
     timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
-    client_request_id: z.string().nullable(),
+    client_request_id: z.string().nullable().openapi({ description: '`X-Client-Request-Id` of the request' }),
   })
   .openapi('UsageRequest');
 
@@ -102,28 +105,32 @@ const leftOf = (what: string) =>
 
 const timelineSchema = z
   .object({
-    admitted: ms.openapi({ description: 'Reading and checking it, or waiting for the answer of another request' }),
-    queued: ms.openapi({ description: 'Waiting for room at an engine that runs' }),
+    admitted: ms.openapi({
+      description: 'Reading and checking the request, or waiting for the response of an identical one',
+    }),
+    queued: ms.openapi({ description: 'Waiting for capacity of a running engine' }),
     engine_cold_start: ms.openapi({ description: 'Waiting for an engine to start' }),
-    first_byte: ms.nullable().openapi({ description: 'The engine, until its first byte; null where none came' }),
-    last_byte: ms.openapi({ description: 'The engine, from there to its end' }),
-    committed: ms.openapi({ description: 'Until its usage was written, before the last bytes of the answer left' }),
+    first_byte: ms.nullable().openapi({ description: 'Until the first byte of the engine; null if none came' }),
+    last_byte: ms.openapi({ description: 'From the first to the last byte of the engine' }),
+    committed: ms.openapi({ description: 'Recording the usage, before the last bytes of the response were sent' }),
   })
-  .openapi('UsageTimeline', { description: 'Milliseconds, one after the other: together what the client waited for' });
+  .openapi('UsageTimeline', {
+    description: 'Consecutive phases in milliseconds; their sum is the time that the client waited',
+  });
 
 const detailSchema = requestSchema
   .extend({
-    timeline: timelineSchema.nullable().openapi({ description: 'Null for requests of before it was kept' }),
+    timeline: timelineSchema.nullable().openapi({ description: 'Null for requests older than this feature' }),
     limits_remaining: z
       .object({
-        requests_per_minute: leftOf('Requests left in the minute'),
-        tokens_per_minute: leftOf('Tokens left in the minute'),
-        monthly_token_limit: leftOf('Tokens left in the month'),
-        max_concurrency: leftOf('Requests that could have run beside it'),
+        requests_per_minute: leftOf('Requests left in this minute'),
+        tokens_per_minute: leftOf('Tokens left in this minute'),
+        monthly_token_limit: leftOf('Tokens left in this month'),
+        max_concurrency: leftOf('Further concurrent requests allowed'),
       })
       .nullable()
-      .openapi({ description: 'Of its key, at its admission; a request that a limit refuses says which in its error' }),
-    price_version: z.string().openapi({ description: 'Of the price that was charged' }),
+      .openapi({ description: 'Limits of the key at admission; a rejected request names the limit in its error' }),
+    price_version: z.string().openapi({ description: 'Version of the price that was charged' }),
     price: z
       .object({
         input_per_million: z.string(),
@@ -132,15 +139,15 @@ const detailSchema = requestSchema
       })
       .nullable()
       .openapi({
-        description: 'That price in USD per million tokens: tokens times price are `cost` and `written_off`',
+        description: 'Price in USD per million tokens; tokens times price is `cost` plus `written_off`',
       }),
     replica: z
       .object({
         id: z.string(),
-        age_seconds: z.int().nullable().openapi({ description: 'For how long it had been ready' }),
+        age_seconds: z.int().nullable().openapi({ description: 'Seconds since the replica became ready' }),
       })
       .nullable()
-      .openapi({ description: 'The engine process or container that answered; null where none was asked' }),
+      .openapi({ description: 'Engine process or container that answered; null if no engine was called' }),
   })
   .openapi('UsageRequestDetail');
 

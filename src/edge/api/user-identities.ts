@@ -13,8 +13,8 @@ export interface UserIdentityRoutesParts {
 
 const identitySchema = z
   .object({
-    issuer: z.string().openapi({ description: 'Of the OpenID provider' }),
-    subject: z.string().openapi({ description: 'The person, as the provider names it for good' }),
+    issuer: z.string().openapi({ description: 'Issuer URL of the OpenID provider' }),
+    subject: z.string().openapi({ description: 'Permanent id of the person at the provider' }),
     linked_at: z.iso.datetime(),
   })
   .openapi('UserIdentity');
@@ -35,7 +35,7 @@ export function registerUserIdentityRoutes(
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params, query: z.strictObject(organizationQuery) },
-    responses: { 200: jsonAnswer(listSchema, 'What is linked') },
+    responses: { 200: jsonAnswer(listSchema, 'Linked identities') },
   });
   app.openapi(list, async (context) => {
     const id = requireId('user', context.req.valid('param').id);
@@ -54,7 +54,7 @@ export function registerUserIdentityRoutes(
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params, query: z.strictObject({ issuer: named, subject: named, ...organizationQuery }) },
-    responses: { 204: { description: 'There is no such link any more' } },
+    responses: { 204: { description: 'The identity was unlinked' } },
   });
   app.openapi(remove, async (context) => {
     const id = requireId('user', context.req.valid('param').id);

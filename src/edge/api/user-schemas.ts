@@ -11,10 +11,10 @@ export const userSchema = z
     id: idText('user'),
     name: z.string(),
     email: z.string(),
-    platform_role: z.enum(['admin', 'user']).openapi({ description: 'An admin administers the platform' }),
+    platform_role: z.enum(['admin', 'user']).openapi({ description: '`admin` is a platform administrator' }),
     memberships: z
       .array(z.object({ organization_id: idText('org'), role: z.enum(roles) }))
-      .openapi({ description: 'Of the organization that is asked for; all of them for platform administrators' }),
+      .openapi({ description: 'Membership in the organization; platform administrators see all memberships' }),
     created_at: z.iso.datetime(),
   })
   .openapi('User');
@@ -31,7 +31,7 @@ export const email = z
     format: 'email',
     maxLength: 254,
     example: 'ada@example.com',
-    description: 'Of one account, however it is written',
+    description: 'Belongs to at most one account, in any case',
   });
 
 const password = z
@@ -44,7 +44,7 @@ const password = z
     format: 'password',
     minLength: passwordCharacters.min,
     maxLength: passwordCharacters.max,
-    description: 'Taken as it is, and never shown',
+    description: 'Never returned',
   });
 
 const role = z.enum(roles);
@@ -64,7 +64,9 @@ export const createSchema = z
     name: nameText(100),
     email,
     password,
-    role: role.default('member').openapi({ description: 'In the organization; an owner is made by owners' }),
+    role: role
+      .default('member')
+      .openapi({ description: 'Role in the organization; owners are created by owners and platform administrators' }),
   })
   .superRefine(refineSignIn)
   .openapi('CreateUser');
@@ -74,12 +76,12 @@ export const putSchema = z
     name: nameText(100).optional(),
     email: email.optional(),
     password: password.optional(),
-    role: role.optional().openapi({ description: "In the organization; one's own is passed over" }),
+    role: role.optional().openapi({ description: 'Role in the organization; your own role is ignored' }),
     current_password: z
       .string()
       .max(1024, 'must have at most 1024 characters')
       .optional()
-      .openapi({ format: 'password', description: "For changing one's own address or password" }),
+      .openapi({ format: 'password', description: 'Required to change your own email or password' }),
   })
   .refine(someFields, noFields)
   .superRefine(refineSignIn)

@@ -151,7 +151,7 @@ function registerRemoval(app: ApiApp, { guards, members }: UserRoutesParts, path
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { params: idParams, query },
-    responses: { 204: { description: 'There is no such user any more' } },
+    responses: { 204: { description: 'The user was removed' } },
   });
   app.openapi(route, async (context) => {
     const editor = await editorOf(guards, context);

@@ -27,8 +27,8 @@ const query = z.strictObject(organizationQuery);
 const byReference = { again: true } as const;
 
 const answers = {
-  200: jsonAnswer(entrySchema, 'It was booked before'),
-  201: jsonAnswer(entrySchema, 'It is booked now'),
+  200: jsonAnswer(entrySchema, 'The entry already existed; nothing was added'),
+  201: jsonAnswer(entrySchema, 'The new entry'),
 };
 
 const creditRoute = (guards: Guards) =>
@@ -46,7 +46,7 @@ const creditRoute = (guards: Guards) =>
           amount: amountText({
             isSigned: false,
             example: '25.00',
-            description: 'USD above 0, a plain decimal with at most 12 places',
+            description: 'USD above 0, a decimal with at most 12 places',
           }),
           reference: nameText(),
           note: longText(1000).nullable().optional(),
@@ -71,7 +71,7 @@ const adjustmentRoute = (guards: Guards) =>
           amount: amountText({
             isSigned: true,
             example: '-2.50',
-            description: 'USD, what the balance gains: a plain decimal with at most 12 places, not 0',
+            description: 'USD added to the balance, negative to subtract: a decimal with at most 12 places, not 0',
           }),
           reason: nameText(1000),
           reference: nameText(),

@@ -21,8 +21,8 @@ const walletSchema = z
   .object({
     object: z.literal('wallet'),
     balance: decimal,
-    held: decimal.openapi({ description: 'Set aside for requests that run now' }),
-    available: decimal.openapi({ description: '`balance` less `held`' }),
+    held: decimal.openapi({ description: 'USD held for running requests' }),
+    available: decimal.openapi({ description: '`balance` minus `held`' }),
     currency: z.literal('USD'),
   })
   .openapi('Wallet');

@@ -47,7 +47,7 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     path: `${one}/test`,
     ...shared,
     request: { params, query },
-    responses: { 202: jsonAnswer(deliverySchema, 'What is to be sent') },
+    responses: { 202: jsonAnswer(deliverySchema, 'Pending delivery') },
   });
   app.openapi(test, async (context) => {
     const made = await deliveries.test(await refOf(context, context.req.valid('param').id));
@@ -59,7 +59,7 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     path: `${one}/deliveries/{delivery}/replay`,
     ...shared,
     request: { params: params.extend({ delivery: idText('dlv') }), query },
-    responses: { 202: jsonAnswer(deliverySchema, 'What is to be sent again') },
+    responses: { 202: jsonAnswer(deliverySchema, 'Pending delivery') },
   });
   app.openapi(replay, async (context) => {
     const { id, delivery } = context.req.valid('param');

@@ -20,7 +20,7 @@ const urlText = z
   .refine((text) => !/[\s\p{C}]/u.test(text), 'must not have blanks or control characters in it')
   .openapi({
     example: 'https://example.com/headgate',
-    description: 'https on port 443 or 8443, at an address of the internet; else a host of `HEADGATE_WEBHOOK_HOSTS`',
+    description: 'https URL on port 443 or 8443 with a public address, or a host of `HEADGATE_WEBHOOK_HOSTS`',
   });
 
 const eventsText = z
@@ -28,7 +28,10 @@ const eventsText = z
   .min(1, 'must name a kind of events; null is all')
   .max(100, 'must have at most 100 kinds')
   .nullable()
-  .openapi({ description: 'Kinds of events; null is all, those of later versions too', example: ['budget.exceeded'] });
+  .openapi({
+    description: 'Event types; null is all, including types of later versions',
+    example: ['budget.exceeded'],
+  });
 
 const graceMax = 604_800;
 
@@ -39,15 +42,15 @@ export const rotateSchema = z
       .min(0, 'must be 0 or more')
       .max(graceMax, `must be at most ${graceMax}: a week`)
       .default(86_400)
-      .openapi({ description: 'For so long the secret of today signs beside the new one; 0 ends it at once' }),
+      .openapi({ description: 'Seconds that the current secret also signs; 0 ends it immediately' }),
     secret_rotated_at: z
       .int()
       .nullable()
       .optional()
       .openapi({
         description:
-          'When it was rotated last, as the webhook says: where it has been since, nothing is done (409). What is sent ' +
-          'twice with it rotates once',
+          '`secret_rotated_at` of the webhook: if it was rotated since, the API returns 409 and changes ' +
+          'nothing, so that a repeated request rotates once',
       }),
   })
   .openapi('RotateWebhookSecret');
@@ -66,7 +69,7 @@ export const patchSchema = z
     url: urlText.optional(),
     description: longText(500).optional(),
     events: eventsText.optional(),
-    enabled: z.boolean().optional().openapi({ description: 'What waits for one that is switched off is not sent' }),
+    enabled: z.boolean().optional().openapi({ description: 'false: pending events are not sent' }),
   })
   .openapi('PatchWebhook');
 
@@ -78,17 +81,18 @@ const fields = {
   events: z
     .array(z.string())
     .nullable()
-    .openapi({ type: ['array', 'null'], description: 'Null is all' }),
+    .openapi({ type: ['array', 'null'], description: 'Event types; null is all' }),
   enabled: z.boolean(),
   disabled_reason: textOrNull(z.enum(['failing', 'gone'])).openapi({
     description:
-      'Why the gateway switched it off: nothing arrived for three days, or its receiver said 410. Null: it did not',
+      'Why the gateway disabled the webhook: `failing` after three days without a delivery, `gone` ' +
+      'after a 410. Null if it did not',
   }),
-  failing_since: unixSecondsOrNull.openapi({ description: 'Null: what was sent last arrived' }),
+  failing_since: unixSecondsOrNull.openapi({ description: 'Null if the last delivery succeeded' }),
   created_at: unixSeconds,
   secret_rotated_at: unixSecondsOrNull,
   former_secret_ends_at: unixSecondsOrNull.openapi({
-    description: 'Until when the secret before that of today signs beside it',
+    description: 'When the former secret stops signing',
   }),
 };
 
@@ -97,7 +101,7 @@ export const webhookSchema = z.object(fields).openapi('Webhook');
 export const webhookWithSecretSchema = z
   .object({
     ...fields,
-    secret: z.string().openapi({ description: 'What it is signed with, shown this once', example: 'whsec_…' }),
+    secret: z.string().openapi({ description: 'Signing secret, shown only once', example: 'whsec_…' }),
   })
   .openapi('WebhookWithSecret');
 
@@ -109,18 +113,22 @@ export const deliverySchema = z
   .object({
     id: idText('dlv'),
     object: z.literal('webhook.delivery'),
-    event_id: idText('evt').openapi({ description: '`webhook-id` of every try' }),
+    event_id: idText('evt').openapi({ description: '`webhook-id` of every attempt' }),
     type: z.string().openapi({ example: alertTypes[0] }),
-    data: z.record(z.string(), z.unknown()).openapi({ description: 'What it tells of' }),
+    data: z.record(z.string(), z.unknown()).openapi({ description: 'Data of the event' }),
     status: z.enum(['pending', 'delivered', 'failed']),
     attempts: z.int(),
-    last_status: z.int().nullable().openapi({ description: 'Of HTTP; null where there was no answer', example: 200 }),
+    last_status: z
+      .int()
+      .nullable()
+      .openapi({ description: 'HTTP status of the last attempt; null if there was no response', example: 200 }),
     last_error: textOrNull(z.string()).openapi({
       description:
-        '`status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, `address`, `secret` or `disabled`; null where it arrived',
+        '`status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, `address`, ' +
+        '`secret` or `disabled`; null after a success',
     }),
     last_attempt_at: unixSecondsOrNull,
-    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Null where it is not tried again' }),
+    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Null if there is no further attempt' }),
     created_at: unixSeconds,
   })
   .openapi('WebhookDelivery');

@@ -68,7 +68,7 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
     security: bearerSecurity,
     middleware: [guards.may('webhooks'), guards.smallJsonBody, guards.once('wh', anotherWebhookSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs') },
+    responses: { 201: jsonAnswer(webhookWithSecretSchema, 'The webhook with its signing secret') },
   });
   app.openapi(create, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -115,7 +115,7 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     ...shared,
     middleware: [guards.may('webhooks'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(rotateSchema) },
-    responses: { 200: jsonAnswer(webhookWithSecretSchema, 'The webhook, with the secret that signs from now on') },
+    responses: { 200: jsonAnswer(webhookWithSecretSchema, 'The webhook with its new signing secret') },
   });
   app.openapi(rotate, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -131,7 +131,7 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     ...shared,
     middleware: [guards.may('webhooks')],
     request: { params, query },
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
+    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const organizationId = await guards.organizationOf(context);

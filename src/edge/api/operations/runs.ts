@@ -116,7 +116,7 @@ export const runs: Tag = {
       description:
         'Deletes the Terraform state of what a run created, without removing it from the cluster. For an `overtaken` ' +
         'run, later runs keep their state. Requires a management key of a platform administrator.',
-      answer: { ...run, status: 'DESTROYED' },
+      answer: { ...run, status: 'SUPERSEDED' },
     },
     'POST /v1/runs/{id}/open': {
       operationId: 'openRun',

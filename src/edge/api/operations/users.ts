@@ -31,8 +31,8 @@ export const users: Tag = {
         operationId: 'createUser',
         summary: 'Create a user',
         description:
-          'Creates a user as a member of the organization; only owners create owners. Returns 409 if the email address has ' +
-          `an account. ${who}`,
+          'Creates a user as a member of the organization; only owners and platform administrators create ' +
+          `owners. Returns 409 if the email address has an account. ${who}`,
         request: { name: user.name, email, password: 'correct-horse-battery-staple', role: 'member' },
         answer: user,
       },
