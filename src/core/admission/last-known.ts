@@ -11,12 +11,15 @@ interface WalletWord {
   heardMs: number;
   /** What this gateway has charged since. */
   chargedPicoUsd: bigint;
+  /** Of all words that were heard; a later one has a higher number. */
+  number: number;
 }
 
 /** The same of a key. */
 interface UseWords {
   words: readonly string[];
   monthMs: number | null;
+  number: number;
 }
 
 /** What Redis said last of a key, in the time of its clock. */
@@ -42,11 +45,16 @@ export interface KnownSpent {
   readonly othersMicroUsd: bigint;
 }
 
+interface SpentWord extends KnownSpent {
+  readonly number: number;
+}
+
 /** What Redis said last of a model in a project. */
 interface ModelWords {
   /** Window's start, requests, tokens, and requests of the day or "-". */
   readonly words: readonly string[];
   readonly dayMs: number;
+  readonly number: number;
 }
 
 /** So many organizations and keys are remembered, about 5 MB. */
@@ -56,20 +64,27 @@ const wordsMax = 10_000;
 export class LastKnown {
   readonly #wallets = new Map<string, WalletWord>();
   readonly #uses = new Map<string, UseWords>();
-  readonly #budgets = new Map<string, KnownSpent>();
+  readonly #budgets = new Map<string, SpentWord>();
   readonly #models = new Map<string, ModelWords>();
   readonly #revoked = new Map<string, true>();
+  #number = 0;
+  /** The numbers that were the last ones when everything was forgotten, and when the last outage was over. */
+  #forgotten = 0;
+  #over = 0;
 
   /** Forgets everything: the books that Redis had read may have gone back. */
   forget(): void {
+    this.#forgotten = this.#next();
     for (const words of [this.#wallets, this.#uses, this.#budgets, this.#models, this.#revoked]) words.clear();
   }
 
   /** Words are understood when they are needed: these are called with every admission. */
   walletSaid(organizationId: string, said: { word: string; ownMicroUsd: bigint; heardMs: number }): void {
     const wallet = this.#wallets.get(organizationId);
-    if (wallet === undefined) remember(this.#wallets, organizationId, { ...said, chargedPicoUsd: 0n });
+    const number = this.#next();
+    if (wallet === undefined) remember(this.#wallets, organizationId, { ...said, chargedPicoUsd: 0n, number });
     else {
+      wallet.number = number;
       wallet.word = said.word;
       wallet.ownMicroUsd = said.ownMicroUsd;
       wallet.heardMs = said.heardMs;
@@ -79,22 +94,25 @@ export class LastKnown {
 
   useSaid(keyId: string, words: readonly string[], monthMs: number | null): void {
     const known = this.#uses.get(keyId);
-    if (known === undefined) remember(this.#uses, keyId, { words, monthMs });
+    const number = this.#next();
+    if (known === undefined) remember(this.#uses, keyId, { words, monthMs, number });
     else {
+      known.number = number;
       known.words = words;
       known.monthMs = monthMs;
     }
   }
 
   budgetSaid(organizationId: string, slot: string, said: KnownSpent): void {
-    remember(this.#budgets, `${organizationId} ${slot}`, said);
+    remember(this.#budgets, `${organizationId} ${slot}`, { ...said, number: this.#next() });
   }
 
   budgetCharged(organizationId: string, slot: string, picoUsd: bigint): void {
-    const said = this.budget(organizationId, slot);
-    if (said === null) return;
+    const name = `${organizationId} ${slot}`;
+    const said = this.#budgets.get(name);
+    if (said === undefined) return;
     const spentMicroUsd = said.spentMicroUsd + (picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
-    this.budgetSaid(organizationId, slot, { ...said, spentMicroUsd });
+    this.#budgets.set(name, { ...said, spentMicroUsd });
   }
 
   /** Null where Redis was never asked about it. */
@@ -104,7 +122,7 @@ export class LastKnown {
 
   /** @param heardMs by Redis' clock */
   modelSaid(slot: string, words: readonly string[], heardMs: number): void {
-    remember(this.#models, slot, { words, dayMs: dayStartMs(heardMs) });
+    remember(this.#models, slot, { words, dayMs: dayStartMs(heardMs), number: this.#next() });
   }
 
   /** Null where Redis was never asked about it. */
@@ -140,6 +158,40 @@ export class LastKnown {
   use(keyId: string): UseWord | null {
     const known = this.#uses.get(keyId);
     return known === undefined ? null : { use: readUse(known.words, 0), monthMs: known.monthMs };
+  }
+
+  /** Redis decides again: it knows of all that was decided in its place, and what it says from now on counts that. */
+  outageOver(): void {
+    this.#over = this.#number;
+  }
+
+  /** Whether Redis has spoken of a wallet since the last outage was over, or what it had said was forgotten. */
+  isWalletHeard(organizationId: string): boolean {
+    return this.#isHeard(this.#wallets.get(organizationId));
+  }
+
+  /** The same of a key. */
+  isUseHeard(keyId: string): boolean {
+    return this.#isHeard(this.#uses.get(keyId));
+  }
+
+  /** The same of a budget's spending. @param name organization and slot, with a space between */
+  isBudgetHeard(name: string): boolean {
+    return this.#isHeard(this.#budgets.get(name));
+  }
+
+  /** The same of a model in a project. */
+  isModelHeard(slot: string): boolean {
+    return this.#isHeard(this.#models.get(slot));
+  }
+
+  #isHeard(word: { readonly number: number } | undefined): boolean {
+    return (word?.number ?? this.#forgotten) > this.#over;
+  }
+
+  #next(): number {
+    this.#number += 1;
+    return this.#number;
   }
 }
 

@@ -2,16 +2,27 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
-import type { AdmitRefusal, AdmitRequest, CountedDay, CountedRequests, KeyRef, Spending, Spent } from './contract.ts';
+import {
+  type AdmitRefusal,
+  type AdmitRequest,
+  type CountedDay,
+  type CountedRequests,
+  heldFor,
+  type KeyRef,
+  type Spending,
+  type Spent,
+} from './contract.ts';
 import type { HoldLeases } from './hold-leases.ts';
 import type { OwnHold } from './own-hold.ts';
 import type { KnownWallet, LastKnown } from './last-known.ts';
+import { OutageParts } from './outage-parts.ts';
 import type { Books } from './redis-books.ts';
 
 /** One gateway's part of a wallet. */
 export interface Share {
   /** By so many it was divided. */
   readonly gateways: number;
+  /** Less what this gateway has charged since. */
   balancePicoUsd: bigint;
   /** What other gateways held, as far as it was heard. */
   readonly othersMicroUsd: bigint;
@@ -46,12 +57,17 @@ const askMoreMs = 1000;
 /** What is known of wallets and keys while Redis is silent: by the books where they answer at once, else by its last word. */
 export class OutageBooks {
   readonly #options: OutageBooksOptions;
-  readonly #shares = new Map<string, Share>();
+  readonly #shares: OutageParts<Share>;
   readonly #reading = new Map<string, Promise<Share>>();
   readonly #outdated = new Set<string>();
 
-  constructor(options: OutageBooksOptions) {
+  /** @param before of the outage before */
+  constructor(options: OutageBooksOptions, before: OutageBooks | null) {
     this.#options = options;
+    const { known } = options;
+    this.#shares = new OutageParts(before === null ? null : before.#shares, (organizationId) =>
+      known.isWalletHeard(organizationId),
+    );
   }
 
   /** Whether what is known may be gone by. */
@@ -63,9 +79,17 @@ export class OutageBooks {
     return this.#shares.get(organizationId) ?? null;
   }
 
+  /** What this gateway holds changed, other than by a request that is admitted here, or some of it was charged. */
+  changed(organizationId: string, deltaMicroUsd: bigint, chargedPicoUsd: bigint): void {
+    const share = this.#shares.find(organizationId);
+    if (share === undefined) return;
+    share.leftMicroUsd -= deltaMicroUsd + heldFor(chargedPicoUsd);
+    share.balancePicoUsd -= chargedPicoUsd;
+  }
+
   /** Something was booked that is no request: of more than there was this gateway has its part, of less all. */
   credited(organizationId: string, picoUsd: bigint): void {
-    const share = this.#shares.get(organizationId);
+    const share = this.#shares.find(organizationId);
     if (share === undefined) this.#outdated.add(organizationId);
     else if (picoUsd > 0n) addTo(share, picoUsd);
     else share.leftMicroUsd += picoUsd / PICO_PER_MICRO;
@@ -77,7 +101,9 @@ export class OutageBooks {
     if (made !== undefined) return Promise.resolve(made);
     const running = this.#reading.get(organizationId);
     if (running !== undefined) return running;
-    const reading = this.#makeShare(organizationId).finally(() => {
+    const former = this.#shares.takeUp(organizationId);
+    const share = former === undefined ? this.#makeShare(organizationId) : this.#takeUp(organizationId, former);
+    const reading = share.finally(() => {
       if (this.#reading.get(organizationId) === reading) this.#reading.delete(organizationId);
     });
     this.#reading.set(organizationId, reading);
@@ -94,8 +120,9 @@ export class OutageBooks {
   async askMore(organizationId: string, share: Share): Promise<void> {
     const { books, clock } = this.#options;
     share.askedMs = clock.monotonicMs();
+    const { balancePicoUsd } = share;
     const said = await this.#soon(() => books.balanceWith(organizationId, []), true);
-    const more = (said?.balancePicoUsd ?? 0n) - share.balancePicoUsd;
+    const more = (said?.balancePicoUsd ?? 0n) - balancePicoUsd;
     if (more <= 0n) return;
     addTo(share, more);
   }
@@ -162,6 +189,15 @@ export class OutageBooks {
     return running.reduce((sum, [, hold]) => sum + reserve(hold.estimatedTokens, limits.monthlyTokenLimit), tokens);
   }
 
+  /** The part of an earlier outage, less what the books say that others have charged since. */
+  async #takeUp(organizationId: string, share: Share): Promise<Share> {
+    const { balancePicoUsd } = share;
+    await this.#soon(async () => {
+      lower(share, balancePicoUsd, await this.#options.books.balanceWith(organizationId, []));
+    }, true);
+    return share;
+  }
+
   async #makeShare(organizationId: string): Promise<Share> {
     const { books, known, leases, clock } = this.#options;
     const heard = known.wallet(organizationId);
@@ -169,7 +205,7 @@ export class OutageBooks {
     const asking: { share: Share | null; said: Balance | null } = { share: null, said: null };
     const ask = async (): Promise<void> => {
       asking.said = await books.balanceWith(organizationId, [...asked.keys()]);
-      if (asking.share !== null) lower(asking.share, asking.said);
+      if (asking.share !== null) lower(asking.share, heard?.balancePicoUsd ?? 0n, asking.said);
     };
     const [, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
     const { said } = asking;
@@ -232,10 +268,11 @@ function addTo(share: Share, picoUsd: bigint): void {
 
 /**
  * The books answered after the share was made: others have charged what was not heard of. What this gateway charged
- * meanwhile is taken off once more, so that its part is too small then, never too large.
+ * while they were asked is taken off once more, so that its part is too small then, never too large.
+ * @param knownPicoUsd the balance as it was known when they were asked
  */
-function lower(share: Share, { balancePicoUsd }: Balance): void {
-  if (balancePicoUsd < share.balancePicoUsd) addTo(share, balancePicoUsd - share.balancePicoUsd);
+function lower(share: Share, knownPicoUsd: bigint, { balancePicoUsd }: Balance): void {
+  if (balancePicoUsd < knownPicoUsd) addTo(share, balancePicoUsd - knownPicoUsd);
 }
 
 interface Balance {

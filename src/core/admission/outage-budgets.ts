@@ -1,14 +1,15 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { AdmitRefusal, HardBudget } from './contract.ts';
+import { type AdmitRefusal, type HardBudget, heldFor } from './contract.ts';
 import type { HoldLeases } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks } from './outage-books.ts';
+import { OutageParts } from './outage-parts.ts';
 
 /** What is known of a budget's spending, and what this gateway adds to it. */
 interface SpentShare {
   /** By so many what is left is divided. */
   readonly gateways: number;
-  readonly spentMicroUsd: bigint;
+  spentMicroUsd: bigint;
   /** What other gateways held, as far as it was heard. */
   readonly othersMicroUsd: bigint;
   /** What this gateway holds, and has charged since. */
@@ -23,8 +24,8 @@ export interface BudgetPart {
 
 export interface OutageBudgetsOptions {
   readonly books: Pick<OutageBooks, 'spent' | 'gateways'>;
-  readonly leases: Pick<HoldLeases, 'holdsOf'>;
-  readonly known: Pick<LastKnown, 'budget'>;
+  readonly leases: Pick<HoldLeases, 'holdsOf' | 'heldOfSlot'>;
+  readonly known: Pick<LastKnown, 'budget' | 'isBudgetHeard'>;
 }
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
@@ -56,11 +57,14 @@ export function refuseByParts(parts: readonly BudgetPart[], neededMicroUsd: bigi
  */
 export class OutageBudgets {
   readonly #options: OutageBudgetsOptions;
-  readonly #shares = new Map<string, SpentShare>();
+  readonly #shares: OutageParts<SpentShare>;
   readonly #reading = new Map<string, Promise<SpentShare>>();
 
-  constructor(options: OutageBudgetsOptions) {
+  constructor(options: OutageBudgetsOptions, before: OutageBudgets | null) {
     this.#options = options;
+    this.#shares = new OutageParts(before === null ? null : before.#shares, (name) =>
+      options.known.isBudgetHeard(name),
+    );
   }
 
   /** Null where one must be read first. */
@@ -84,7 +88,7 @@ export class OutageBudgets {
   /** A request here holds more or less than before. */
   changed(organizationId: string, slots: readonly string[], deltaMicroUsd: bigint): void {
     for (const slot of slots) {
-      const share = this.#shares.get(`${organizationId} ${slot}`);
+      const share = this.#shares.find(`${organizationId} ${slot}`);
       if (share !== undefined) share.ownMicroUsd += deltaMicroUsd;
     }
   }
@@ -95,9 +99,22 @@ export class OutageBudgets {
     if (made !== undefined) return Promise.resolve(made);
     const running = this.#reading.get(name);
     if (running !== undefined) return running;
-    const reading = this.#make(organizationId, budget).finally(() => this.#reading.delete(name));
+    const former = this.#shares.takeUp(name);
+    const share =
+      former === undefined ? this.#make(organizationId, budget) : this.#takeUp(organizationId, budget, former);
+    const reading = share.finally(() => this.#reading.delete(name));
     this.#reading.set(name, reading);
     return reading;
+  }
+
+  /** The part of an earlier outage, less what the books say that others have spent since. */
+  async #takeUp(organizationId: string, { slot, spending }: HardBudget, share: SpentShare): Promise<SpentShare> {
+    const { books, leases } = this.#options;
+    const knownMicroUsd = share.spentMicroUsd + share.ownMicroUsd - leases.heldOfSlot(organizationId, slot);
+    const said = await books.spent(organizationId, { spending, requestIds: [] }, true);
+    const beyond = said === null ? 0n : heldFor(said.picoUsd) - knownMicroUsd;
+    if (beyond > 0n) share.spentMicroUsd += beyond;
+    return share;
   }
 
   async #make(organizationId: string, { slot, spending }: HardBudget): Promise<SpentShare> {
@@ -109,7 +126,7 @@ export class OutageBudgets {
       books.spent(organizationId, { spending, requestIds }, heard !== null),
       books.gateways(),
     ]);
-    const saidMicroUsd = said === null ? -1n : (said.picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+    const saidMicroUsd = said === null ? -1n : heldFor(said.picoUsd);
     const isHeard = heard !== null && heard.spentMicroUsd > saidMicroUsd;
     const counted = new Set(isHeard ? [] : said?.counted);
     // One that ended meanwhile and is not in what the books said counts with all that it held.

@@ -15,6 +15,7 @@ import type { KeyRef } from './contract.ts';
 import type { HoldLeases } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks } from './outage-books.ts';
+import { OutageParts } from './outage-parts.ts';
 import type { UntoldUse } from './own-hold.ts';
 
 /** So long what ran in other gateways is taken to run still: nobody says when it ends. */
@@ -23,8 +24,6 @@ const othersRunMs = 60_000;
 interface MonthOfKey {
   readonly startMs: number;
   tokens: number;
-  /** As they were read, before anything was admitted here. */
-  read: number;
   /** How many divide what is left. */
   readonly gateways: number;
 }
@@ -85,7 +84,7 @@ export function rollKey(key: LocalKey, divided: KeyLimits, nowMs: number): void 
 
 export interface OutageKeysOptions {
   readonly books: Pick<OutageBooks, 'gateways' | 'monthTokens'>;
-  readonly known: Pick<LastKnown, 'use'>;
+  readonly known: Pick<LastKnown, 'use' | 'isUseHeard'>;
   readonly leases: Pick<HoldLeases, 'running'>;
   readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
 }
@@ -93,18 +92,25 @@ export interface OutageKeysOptions {
 /** What keys have used, as far as it is known while Redis is silent. */
 export class OutageKeys {
   readonly #options: OutageKeysOptions;
-  readonly #keys = new Map<string, LocalKey>();
+  readonly #keys: OutageParts<LocalKey>;
+  readonly #reading = new Map<string, Promise<LocalKey>>();
 
-  constructor(options: OutageKeysOptions) {
+  constructor(options: OutageKeysOptions, before: OutageKeys | null) {
     this.#options = options;
+    this.#keys = new OutageParts(before === null ? null : before.#keys, (keyId) => options.known.isUseHeard(keyId));
   }
 
   get(keyId: string): LocalKey | undefined {
     return this.#keys.get(keyId);
   }
 
+  /** The same, or one of an earlier outage that may come to serve. */
+  find(keyId: string): LocalKey | undefined {
+    return this.#keys.find(keyId);
+  }
+
   all(): readonly LocalKey[] {
-    return [...this.#keys.values()];
+    return this.#keys.all().map(([, key]) => key);
   }
 
   knowsMonth({ month }: LocalKey, limits: KeyLimits): boolean {
@@ -113,7 +119,21 @@ export class OutageKeys {
   }
 
   /** @throws an Error where nothing is known and the books do not answer */
-  async read({ organizationId, keyId, limits }: KeyRef): Promise<LocalKey> {
+  read(key: KeyRef): Promise<LocalKey> {
+    const { keyId, limits } = key;
+    const made = this.#keys.get(keyId);
+    if (made !== undefined && this.knowsMonth(made, limits)) return Promise.resolve(made);
+    const running = this.#reading.get(keyId);
+    if (running !== undefined) return running;
+    const former = this.#keys.takeUp(keyId);
+    if (former !== undefined) former.use.running = this.#options.leases.running(keyId);
+    const goesOn = former !== undefined && this.knowsMonth(former, limits);
+    const reading = (goesOn ? this.#goOn(former, key) : this.#make(key)).finally(() => this.#reading.delete(keyId));
+    this.#reading.set(keyId, reading);
+    return reading;
+  }
+
+  async #make({ organizationId, keyId, limits }: KeyRef): Promise<LocalKey> {
     const { books, known, leases, store } = this.#options;
     const gateways = await books.gateways();
     const word = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
@@ -122,7 +142,7 @@ export class OutageKeys {
     const isLimited = limits.monthlyTokenLimit !== null;
     const heard = isCounted ? word.use.monthTokens : null;
     const tokens = isLimited ? await this.#monthTokens({ organizationId, keyId, limits }, startMs, heard) : heard;
-    const month = isLimited && tokens !== null ? { startMs, tokens, read: tokens, gateways } : null;
+    const month = isLimited && tokens !== null ? { startMs, tokens, gateways } : null;
     const made = this.#keys.get(keyId);
     const use = { ...word.use, monthTokens: tokens ?? word.use.monthTokens };
     rollWindow(use, limits, store.guessedNowMs);
@@ -143,19 +163,26 @@ export class OutageKeys {
     return key;
   }
 
+  /** The part of an earlier outage, less what the books say that others have used since. */
+  async #goOn(key: LocalKey, of: KeyRef): Promise<LocalKey> {
+    const { month } = key;
+    if (of.limits.monthlyTokenLimit === null || month === null) return key;
+    const { startMs, tokens } = month;
+    this.#usedMore(key.keyId, startMs, (await this.#monthTokens(of, startMs, tokens)) - tokens);
+    return key;
+  }
+
   /** Redis may have said it before others used more: the books know of that. */
   async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
-    const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens);
+    const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens - heard);
     const said = await this.#options.books.monthTokens(key, startMs, late);
     return Math.max(heard ?? 0, said ?? 0);
   }
 
-  /** What was used here meanwhile may be in it twice then: the part is too small, never too large. */
-  #usedMore(keyId: string, startMs: number, tokens: number): void {
+  /** What was used here while the books were asked may be in it twice: the part is too small then, never too large. */
+  #usedMore(keyId: string, startMs: number, beyond: number): void {
     const key = this.#keys.get(keyId);
-    if (key?.month?.startMs !== startMs || tokens <= key.month.read) return;
-    const beyond = tokens - key.month.read;
-    key.month.read = tokens;
+    if (key?.month?.startMs !== startMs || beyond <= 0) return;
     key.month.tokens += beyond;
     key.use.monthTokens += Math.ceil(beyond / key.month.gateways);
   }

@@ -22,6 +22,7 @@ import type { HoldLeases } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { RefusedOfProject } from './limit-refusals.ts';
 import type { OutageBooks } from './outage-books.ts';
+import { OutageParts } from './outage-parts.ts';
 import type { OwnHold, UntoldUse } from './own-hold.ts';
 
 /** What a project has used of a model, as this gateway counts it alone. */
@@ -57,7 +58,7 @@ export interface OutageModelsOptions {
   readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
   readonly books: Pick<OutageBooks, 'requests' | 'gateways'>;
   readonly leases: Pick<HoldLeases, 'holdsOf'>;
-  readonly known: Pick<LastKnown, 'model'>;
+  readonly known: Pick<LastKnown, 'model' | 'isModelHeard'>;
 }
 
 /** Only this gateway's part of a day is used up: that ends with the outage, not with the day. */
@@ -69,12 +70,14 @@ export const onlyOfPart = 'only of this part';
  */
 export class OutageModels {
   readonly #options: OutageModelsOptions;
-  readonly #models = new Map<string, LocalModel>();
+  readonly #models: OutageParts<LocalModel>;
   readonly #reading = new Map<string, Promise<LocalModel>>();
-  readonly #holds = new Map<string, LocalHold>();
+  readonly #holds: Map<string, LocalHold>;
 
-  constructor(options: OutageModelsOptions) {
+  constructor(options: OutageModelsOptions, before: OutageModels | null) {
     this.#options = options;
+    this.#models = new OutageParts(before === null ? null : before.#models, (slot) => options.known.isModelHeard(slot));
+    this.#holds = before === null ? new Map() : before.#holds;
   }
 
   /** Undefined where something must be read first. */
@@ -130,7 +133,7 @@ export class OutageModels {
 
   /** Redis had admitted it before it fell silent. */
   admittedByRedis({ model }: Pick<OwnHold, 'model'>): void {
-    const local = model === null ? undefined : this.#models.get(model.slot);
+    const local = model === null ? undefined : this.#models.find(model.slot);
     if (local === undefined) return;
     countOfModel(local.use, this.#nowMs);
     local.dayRequests += 1;
@@ -149,7 +152,7 @@ export class OutageModels {
   /** Another model serves it. */
   giveBack(requestId: string): void {
     const hold = this.#holds.get(requestId);
-    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    const model = hold === undefined ? undefined : this.#models.find(hold.slot);
     this.#holds.delete(requestId);
     if (hold === undefined || model === undefined) return;
     const { use } = model;
@@ -164,7 +167,7 @@ export class OutageModels {
   /** Puts what was used in the place of what was reserved. */
   correct(requestId: string, tokens: number): void {
     const hold = this.#holds.get(requestId);
-    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    const model = hold === undefined ? undefined : this.#models.find(hold.slot);
     if (hold === undefined || model === undefined || model.tokensPerMinute === null) return;
     const beyond = tokens - hold.reservedTokens;
     const { use } = model;
@@ -174,7 +177,7 @@ export class OutageModels {
   /** @param isLocal whether it was admitted here and Redis was not told of it */
   settled(requestId: string, isLocal: boolean, used: Settlement): void {
     const hold = this.#holds.get(requestId);
-    const model = hold === undefined ? undefined : this.#models.get(hold.slot);
+    const model = hold === undefined ? undefined : this.#models.find(hold.slot);
     this.#holds.delete(requestId);
     if (hold === undefined || model === undefined || !isLocal) return;
     model.isEnded = true;
@@ -185,12 +188,13 @@ export class OutageModels {
 
   /** Organizations that Redis must be told of. */
   untoldOrganizations(): readonly string[] {
-    return [...this.#models.values()].filter(isUntold).map(({ organizationId }) => organizationId);
+    const untold = this.#models.all().filter(([, model]) => isUntold(model));
+    return untold.map(([, { organizationId }]) => organizationId);
   }
 
   /** What Redis must be told of an organization's models; the same until `told`. */
   untold(of: string): readonly UntoldUse[] {
-    const untold = [...this.#models].filter(([, model]) => model.organizationId === of && isUntold(model));
+    const untold = this.#models.all().filter(([, model]) => model.organizationId === of && isUntold(model));
     return untold.map(([keyId, model]) => {
       const { tokensPerMinute, ended, use } = model;
       if (model.telling !== null) return model.telling;
@@ -228,9 +232,24 @@ export class OutageModels {
   #readOnce(organizationId: string, limit: ProjectLimit): Promise<LocalModel> {
     const running = this.#reading.get(limit.slot);
     if (running !== undefined) return running;
-    const reading = this.#make(organizationId, limit).finally(() => this.#reading.delete(limit.slot));
+    const former = this.#models.takeUp(limit.slot);
+    const goesOn = former !== undefined && this.#knowsDay(former, limit);
+    const model = goesOn ? this.#goOn(organizationId, limit, former) : this.#make(organizationId, limit);
+    const reading = model.finally(() => this.#reading.delete(limit.slot));
     this.#reading.set(limit.slot, reading);
     return reading;
+  }
+
+  /** The part of an earlier outage, less what the books say that others have asked since. */
+  async #goOn(organizationId: string, limit: ProjectLimit, local: LocalModel): Promise<LocalModel> {
+    const { slot, projectId, model, limits } = limit;
+    const { dayRequests, use } = local;
+    if (limits.requestsPerDay === null || use.dayMs === null) return local;
+    const said = await this.#requestsOf({ organizationId, projectId, model, dayMs: use.dayMs }, slot, dayRequests);
+    const beyond = Math.max(0, said - dayRequests);
+    local.dayRequests += beyond;
+    use.dayRequests += Math.ceil(beyond / local.gateways);
+    return local;
   }
 
   async #make(organizationId: string, { slot, projectId, model, limits }: ProjectLimit): Promise<LocalModel> {

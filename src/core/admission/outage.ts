@@ -81,23 +81,26 @@ const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
  * gives its own part of what all have: limits and what is left of them are divided by the gateways that live, at least
  * one of each; so is what was available of a wallet when it was first asked for. What runs here already counts.
  *
- * A part of a wallet is given once in an outage: were it divided again, more than there is would be given in the end.
+ * A part is given once, until Redis says again what is left: were it divided again, in this outage or in one that follows
+ * soon, more than there is would be given in the end. So what becomes of requests between two outages counts here as well.
  */
 export class Outage {
   readonly #options: OutageOptions;
   readonly #keys: OutageKeys;
   readonly models: OutageModels;
-  readonly #holds = new Map<string, LocalHold>();
+  readonly #holds: Map<string, LocalHold>;
   readonly givenOver: GivenOver;
   readonly #budgets: OutageBudgets;
   #isOver = false;
 
-  constructor(options: OutageOptions) {
+  /** @param before the outage before: parts of it go on */
+  constructor(options: OutageOptions, before: Outage | null) {
     this.#options = options;
     this.givenOver = new GivenOver(options);
-    this.#keys = new OutageKeys(options);
-    this.#budgets = new OutageBudgets(options);
-    this.models = new OutageModels(options);
+    this.#keys = new OutageKeys(options, before === null ? null : before.#keys);
+    this.#budgets = new OutageBudgets(options, before === null ? null : before.#budgets);
+    this.models = new OutageModels(options, before?.models ?? null);
+    this.#holds = before === null ? new Map() : before.#holds;
   }
 
   admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
@@ -164,16 +167,16 @@ export class Outage {
 
   /** A hold shrank to what its request will be charged. @param before the hold as it was */
   spooled(requestId: string, before: OwnHold, used: Settlement): void {
-    this.#giveBack(before, used);
+    this.#changed(before, heldFor(used.chargedPicoUsd) - before.heldMicroUsd, 0n);
     this.#correct(requestId, before, used.tokens);
   }
 
   /** @param hold as it was when it was settled */
   settled(requestId: string, hold: OwnHold, used: Settlement): void {
-    this.#giveBack(hold, used);
+    this.#changed(hold, -hold.heldMicroUsd, used.chargedPicoUsd);
     if (!hold.isSpooled) this.#correct(requestId, hold, used.tokens);
     this.models.settled(requestId, hold.standing === 'local', used);
-    const key = this.#keys.get(hold.keyId);
+    const key = this.#keys.find(hold.keyId);
     const local = this.#holds.get(requestId);
     this.#holds.delete(requestId);
     if (key === undefined || hold.standing !== 'local') return;
@@ -183,15 +186,19 @@ export class Outage {
     if (key.tokensPerMinute !== null) key.ended.tokens += used.tokens;
   }
 
+  /** Redis has added so much to what a request holds. */
+  raised(hold: OwnHold, moreMicroUsd: bigint): void {
+    this.#changed(hold, moreMicroUsd, 0n);
+  }
+
   /** Redis had admitted it before it fell silent. */
   admittedByRedis(request: AdmitRequest, heldMicroUsd: bigint): void {
     const { organizationId, keyId } = request;
     const hold = this.#options.leases.find(request.requestId);
+    this.#options.books.changed(organizationId, heldMicroUsd, 0n);
     this.#budgets.changed(organizationId, hold?.slots ?? [], heldMicroUsd);
     if (hold !== undefined) this.models.admittedByRedis(hold);
-    const share = this.#options.books.share(organizationId);
-    if (share !== null) share.leftMicroUsd -= heldMicroUsd;
-    const key = this.#keys.get(keyId);
+    const key = this.#keys.find(keyId);
     if (key !== undefined) countAdmitted(key.use, this.#options.store.guessedNowMs);
   }
 
@@ -205,6 +212,10 @@ export class Outage {
   end(): void {
     this.#isOver = true;
     this.givenOver.end();
+  }
+
+  get books(): OutageBooks {
+    return this.#options.books;
   }
 
   /** Something was booked that is no request. */
@@ -337,17 +348,15 @@ export class Outage {
     return model === null ? view : tighterView(view, this.models.view(model, hereMs));
   }
 
-  #giveBack({ organizationId, slots, heldMicroUsd }: OwnHold, { chargedPicoUsd }: Settlement): void {
-    const share = this.#options.books.share(organizationId);
-    const back = heldMicroUsd - heldFor(chargedPicoUsd);
-    if (share !== null) share.leftMicroUsd += back;
-    this.#budgets.changed(organizationId, slots, -back);
+  #changed({ organizationId, slots }: OwnHold, deltaMicroUsd: bigint, chargedPicoUsd: bigint): void {
+    this.#options.books.changed(organizationId, deltaMicroUsd, chargedPicoUsd);
+    this.#budgets.changed(organizationId, slots, deltaMicroUsd + heldFor(chargedPicoUsd));
   }
 
   /** Puts what was used in the place of what was reserved. */
   #correct(requestId: string, { keyId }: OwnHold, tokens: number): void {
     this.models.correct(requestId, tokens);
-    const key = this.#keys.get(keyId);
+    const key = this.#keys.find(keyId);
     if (key === undefined) return;
     const { use, month } = key;
     const hold = this.#holds.get(requestId);

@@ -53,6 +53,7 @@ const renewedWithin = 0.8;
 export class Outages {
   readonly #options: OutagesOptions;
   #current: Outage | null = null;
+  #last: Outage | null = null;
   #gate: { readonly opened: Promise<void>; readonly open: () => void } | null = null;
   #gatewaysKnown: number | null = null;
   /** Last moments, on the monotonic clock, at which Redis was asked something whose answer is unknown, and leases renewed. */
@@ -70,6 +71,11 @@ export class Outages {
   /** The outage that is, null while Redis decides. */
   get current(): Outage | null {
     return this.#current;
+  }
+
+  /** The same, or the one before: what becomes of requests is told to it, since its parts may go on in the next one. */
+  get last(): Outage | null {
+    return this.#last;
   }
 
   /** What must be waited for before anything is decided; null when nothing must. */
@@ -91,6 +97,7 @@ export class Outages {
     log.warn({}, 'Redis is silent: limits and wallets are divided by the gateways');
     const outage = this.#make();
     this.#current = outage;
+    this.#last = outage;
     void this.#end(outage);
     return outage;
   }
@@ -137,12 +144,13 @@ export class Outages {
   }
 
   #make(): Outage {
-    const books = new OutageBooks({
+    const options = {
       ...this.#options,
       countGateways: () => this.#countGateways(),
       gatewaysKnown: () => this.#gatewaysKnown,
-    });
-    return new Outage({ ...this.#options, books });
+    };
+    const books = new OutageBooks(options, this.#last?.books ?? null);
+    return new Outage({ ...this.#options, books }, this.#last);
   }
 
   async #countGateways(): Promise<number> {
@@ -205,6 +213,7 @@ export class Outages {
     this.#options.store.notBeforeMs = Math.floor(redisNowMs);
     this.#renewedMs = renewedMs;
     this.#current = null;
+    this.#options.known.outageOver();
     outage.end();
     this.#options.log.warn({}, 'Redis decides again');
   }

@@ -187,7 +187,7 @@ class SharedAdmission implements RedisAdmission {
 
   spooled(requestId: string, used: Settlement): void {
     const before = this.#leases.spooled(requestId, used);
-    if (before !== null) this.#outages.current?.spooled(requestId, before, used);
+    if (before !== null) this.#outages.last?.spooled(requestId, before, used);
   }
 
   settle(requestId: string, used: Settlement): void {
@@ -195,7 +195,7 @@ class SharedAdmission implements RedisAdmission {
     if (hold === null) return;
     this.#known.charged(hold.organizationId, used.chargedPicoUsd);
     if (hold.slots.length > 0) this.#chargedToBudgets(hold, used);
-    this.#outages.current?.settled(requestId, hold, used);
+    this.#outages.last?.settled(requestId, hold, used);
     this.#forgetNewBudgets(requestId, hold);
   }
 
@@ -266,7 +266,7 @@ class SharedAdmission implements RedisAdmission {
 
   credited(organizationId: string, picoUsd: bigint): Promise<void> {
     const { wallet, loading } = this.#store.organization(organizationId);
-    this.#outages.current?.credited(organizationId, picoUsd);
+    this.#outages.last?.credited(organizationId, picoUsd);
     return this.#leases.settlements.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 
@@ -374,6 +374,7 @@ class SharedAdmission implements RedisAdmission {
         const [micro = '0', exhausted] = reply.rest;
         const added = BigInt(micro);
         this.#leases.raise(hold, added, true);
+        this.#outages.last?.raised(hold, added);
         return added > 0n ? added : (budgets.find(({ slot }) => slot === exhausted) ?? 0n);
       }
     }

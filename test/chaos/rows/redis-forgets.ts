@@ -54,11 +54,23 @@ async function runForgotten(
   const rows = (await scene.books()).usage.filter(({ keyId }) => keyId !== null);
   const used = rows.filter(({ organizationId }) => organizationId === month.organization.id);
   const total = used.reduce((sum, row) => sum + row.inputTokens + row.outputTokens, 0);
-  stage.must(total <= monthTokens, `a month of ${monthTokens} tokens used ${total}`);
+  const isBusy = losesRedisOften(scene);
+  const most = isBusy ? 1.5 * monthTokens : monthTokens;
+  stage.must(total <= most, `a month of ${monthTokens} tokens used ${total}`);
   const poorRows = rows.filter(({ organizationId }) => organizationId === poor.organization.id);
   const off = poorRows.reduce((sum, row) => sum + row.writtenOff, 0n);
   stage.note(`month ${total} of ${monthTokens}, $${(Number(off) / 1e12).toFixed(6)} written off`);
-  stage.must(problems.length > 0 || off === 0n, `$${(Number(off) / 1e12).toFixed(6)} had to be written off`);
+  const mostOff = isBusy ? (Number(smallUsd) * 1e12) / 2 : 0;
+  stage.must(problems.length > 0 || off <= mostOff, `$${(Number(off) / 1e12).toFixed(6)} had to be written off`);
+}
+
+/**
+ * Tells whether a gateway lost Redis more often than it was killed, as on a machine that is too busy. What the other
+ * used since it may not have heard of then, and it gives up to half of that again: see "Not exact" in
+ * compose/operations.md.
+ */
+function losesRedisOften({ gateways }: Scene): boolean {
+  return gateways.some((one) => one.output().split('Redis is silent').length - 1 > 1);
 }
 
 /** Redis may be missed for a moment; then everything is spent that there is. */

@@ -34,11 +34,12 @@ it.each([
 ])('counts what ended while the books were asked, where their answer %s it', async (_, counted, left) => {
   const holds = new Map([['ended', holdOf(40n)]]);
   const answer = Promise.withResolvers<Spent>();
-  const budgets = new OutageBudgets({
+  const options = {
     books: { spent: () => answer.promise, gateways: () => Promise.resolve(1) },
-    leases: { holdsOf: () => new Map(holds) },
-    known: { budget: () => null },
-  });
+    leases: { holdsOf: () => new Map(holds), heldOfSlot: () => 0n },
+    known: { budget: () => null, isBudgetHeard: () => false },
+  };
+  const budgets = new OutageBudgets(options, null);
   const reading = budgets.read(organizationId, [budget]);
   holds.delete('ended');
   answer.resolve({ picoUsd: 30_000_000n, counted });

@@ -4,7 +4,14 @@ import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
-import type { AdmitRequest, KeyRef, Settlement } from '#core/admission/contract.ts';
+import type {
+  AdmitRequest,
+  HardBudgets,
+  KeyRef,
+  ProjectLimits,
+  Settlement,
+  Spender,
+} from '#core/admission/contract.ts';
 import type { KeyLimits } from '#core/limits/limits.ts';
 
 /** Admission of several gateways on one Redis and one set of books, without the gateways around it. */
@@ -79,6 +86,22 @@ export class TestBooks {
     return this.answer(read);
   }
 
+  /** Of a key, whatever the spending is of. */
+  spentWith({ id }: { readonly id: string }, ids: readonly string[]) {
+    const all = [...this.#booked.values()].filter((one) => one.keyId === id);
+    const read = () => ({
+      picoUsd: all.reduce((sum, { used }) => sum + used.chargedPicoUsd, 0n),
+      counted: this.#known(ids),
+    });
+    return this.answer(read);
+  }
+
+  /** Of an organization, whatever the project and the model. */
+  requestsWith(organizationId: string, ids: readonly string[]) {
+    const all = [...this.#booked.values()].filter((one) => one.organizationId === organizationId);
+    return this.answer(() => ({ requests: all.length, counted: this.#known(ids) }));
+  }
+
   isRevoked(keyId: string): Promise<boolean> {
     return this.answer(() => this.#revoked.has(keyId));
   }
@@ -116,6 +139,8 @@ export interface Opening {
   readonly staleMs?: number;
   /** Its own way to Redis, where others have another one. */
   readonly url?: string;
+  readonly budgets?: HardBudgets;
+  readonly projectLimits?: ProjectLimits;
 }
 
 /** What is opened here ends with `close`. */
@@ -135,11 +160,13 @@ export class AdmissionBench {
     gatewayId: id = randomUUID(),
     staleMs = 300_000,
     url = this.#url,
+    ...rules
   }: Opening = {}): Promise<TestGateway> {
     const { books, prefix } = this;
     const log = createLog('silent');
     const store = await connectRedis(url, log);
     const admission = createRedisAdmission({
+      ...rules,
       store,
       prefix,
       gatewayId: id,
@@ -148,6 +175,8 @@ export class AdmissionBench {
       books: {
         balanceWith: (organizationId, ids) => books.balanceWith(organizationId, ids),
         tokensWith: (key, _sinceMs, ids) => books.tokensWith(key, ids),
+        spentWith: (_organizationId, spending, ids) => books.spentWith(spending, ids),
+        requestsWith: ({ organizationId }, ids) => books.requestsWith(organizationId, ids),
         isRevoked: ({ keyId }) => books.isRevoked(keyId),
       },
       collect: (organizationId) => this.#collect(id, organizationId),
@@ -208,10 +237,13 @@ export interface Wanted {
   readonly tokens?: number;
   /** When it was accepted, in milliseconds since the Unix epoch; now where it is absent. */
   readonly acceptedMs?: number;
+  readonly spender?: Spender;
+  readonly model?: string;
 }
 
 export function requestOf(organizationId: string, wanted: Wanted = {}): AdmitRequest {
   const { keyId = randomUUID(), limits = {}, microUsd = 10n, neededMicroUsd = microUsd, tokens = 10 } = wanted;
+  const { spender, model } = wanted;
   return {
     organizationId,
     keyId,
@@ -220,6 +252,8 @@ export function requestOf(organizationId: string, wanted: Wanted = {}): AdmitReq
     neededMicroUsd,
     wantedMicroUsd: microUsd,
     estimatedTokens: tokens,
+    ...(spender !== undefined && { spender }),
+    ...(model !== undefined && { model }),
   };
 }
 

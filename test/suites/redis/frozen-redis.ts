@@ -1,7 +1,9 @@
 import { afterEach, beforeEach, expect } from 'vitest';
 import type { AdmitRequest } from '#core/admission/contract.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { AdmissionBench, requestOf, type Wanted } from './admission-bench.ts';
+import { AdmissionBench, type Opening, requestOf, type Wanted } from './admission-bench.ts';
+
+type Rules = Pick<Opening, 'budgets' | 'projectLimits'>;
 
 /** A Redis of each test's own that can be frozen, with gateways that admit through it. */
 export function useFrozenRedis() {
@@ -31,9 +33,9 @@ export function useFrozenRedis() {
     isFrozen = true;
   };
   /** Both gateways have asked Redis about the key once, and nothing of it runs. */
-  const openTwo = async (microUsd: bigint, wanted: Wanted, leaseMs = 30_000) => {
+  const openTwo = async (microUsd: bigint, wanted: Wanted, leaseMs = 30_000, rules: Rules = {}) => {
     const { bench } = open();
-    const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
+    const gateways = [await bench.open({ ...rules, leaseMs }), await bench.open({ ...rules, leaseMs })] as const;
     const organizationId = bench.books.open(microUsd);
     const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
     for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
