@@ -213,6 +213,56 @@ describe('the backups of the compose files', () => {
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
     expect([await statusOf(kept), await statusOf(lost)]).toEqual([200, 401]);
   });
+
+  it('leave the books as they are where the lines of the chapter restore nothing, and start no gateway', async () => {
+    const restore = restoreLines();
+    const inBackup = (lines: string): Promise<string> =>
+      stack.compose(
+        'exec',
+        '-T',
+        'backup',
+        'sh',
+        '-euc',
+        `export PGPASSWORD=$(cat /run/secrets/postgres_password)\n${lines}`,
+      );
+    // Beside those of this installation one of another, and one that is cut off.
+    await inBackup(`
+      sh /headgate/backup.sh now
+      mv "$(ls /backups/headgate-[0-9]*.dump | tail -n 1)" /backups/headgate-2026-01-01T000000Z.dump
+      createdb other && sh /headgate/backup.sh restore headgate-2026-01-01T000000Z.dump other
+      psql --dbname=other --command="update fleet_secrets set secret = repeat('b', 64)"
+      PGDATABASE=other sh /headgate/backup.sh now
+      head -c -1000 "$(ls /backups/headgate-[0-9]*.dump | tail -n 1)" > /backups/headgate-cut.dump`);
+    const made = await newKey();
+    for (const [name, sentence] of [
+      ['latest', 'dumps of several installations'],
+      ['headgate-cut.dump', 'is not whole. Nothing was changed'],
+    ] as const) {
+      expect(await stack.type(restore.replace('latest', name))).toContain(sentence);
+      expect(await containers('com.docker.compose.service=gateway')).toEqual([]);
+    }
+    await stack.compose('start', 'gateway');
+    await stack.ready();
+    expect(await statusOf(made)).toBe(200);
+    await inBackup('rm "$(ls /backups/headgate-[0-9]*.dump | tail -n 1)" /backups/headgate-cut.dump; dropdb other');
+  });
+
+  it('bring the state of before an upgrade back by the lines of the chapter', async () => {
+    const chapter = join(stack.folder, 'compose/upgrade.md');
+    const [keep = ''] = chapterLines(chapter, 'Upgrade');
+    const [goBack = ''] = chapterLines(chapter, 'Go back');
+    const commit = `git add package.json && git -c user.name=me -c user.email=me@example.org commit -qm`;
+    await stack.shell(`git init -q && ${commit} older`);
+    const kept = await newKey();
+    await stack.shell(keep);
+    const lost = await newKey();
+    const older = readFileSync(join(stack.folder, 'package.json'), 'utf8');
+    await stack.shell(`echo >> package.json && ${commit} newer`);
+    await stack.shell(goBack);
+    await stack.ready();
+    expect([await statusOf(kept), await statusOf(lost)]).toEqual([200, 401]);
+    expect(readFileSync(join(stack.folder, 'package.json'), 'utf8')).toBe(older);
+  });
 });
 
 function restoreLines(): string {

@@ -23,6 +23,11 @@ export interface Stack {
    * @param typed what is typed where a line reads the terminal
    */
   shell(lines: string, typed?: string): Promise<string>;
+  /**
+   * Types the same lines into a shell that goes on after a line that failed, as that of a terminal does.
+   * @returns all that was printed
+   */
+  type(lines: string): Promise<string>;
   /** The lines of the README that start it and ask it something; those that prepare them have been run. */
   readonly quickStart: string;
   ask(path: string, body?: object): Promise<Response>;
@@ -75,11 +80,18 @@ export async function startStack(engines: Readonly<Record<string, string>>, ownF
   const [program = '', ...first] = composeCommand(process.env) ?? [];
   const composeLine = [program, ...first, '--env-file compose/.env', ...composeFiles].join(' ');
   const url = `http://127.0.0.1:${port}`;
+  const ofHere = (lines: string): string =>
+    lines.replaceAll('docker compose -f compose/compose.yaml', composeLine).replaceAll(readmeUrl, url);
   const shell: Stack['shell'] = async (lines, typed = '') => {
-    const line = lines.replaceAll('docker compose -f compose/compose.yaml', composeLine).replaceAll(readmeUrl, url);
-    const running = run('bash', ['-euo', 'pipefail', '-c', line], { cwd: folder, env, maxBuffer: 2 ** 26 });
+    const running = run('bash', ['-euo', 'pipefail', '-c', ofHere(lines)], { cwd: folder, env, maxBuffer: 2 ** 26 });
     running.child.stdin?.end(typed);
     return (await running).stdout;
+  };
+  const type: Stack['type'] = async (lines) => {
+    const running = run('bash', [], { cwd: folder, env, maxBuffer: 2 ** 26 });
+    running.child.stdin?.end(ofHere(lines));
+    const { stdout, stderr } = await running.catch((error: { stdout: string; stderr: string }) => error);
+    return stdout + stderr;
   };
   const [prepare = '', quickStart = ''] = readmeBlocks(folder, 'Quick start');
   await shell(prepare);
@@ -121,6 +133,7 @@ export async function startStack(engines: Readonly<Record<string, string>>, ownF
     folder,
     compose,
     shell,
+    type,
     quickStart,
     ask,
     ready: () => untilReady(url, () => compose('logs', '--tail=100')),
