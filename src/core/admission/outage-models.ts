@@ -77,7 +77,7 @@ export class OutageModels {
   constructor(options: OutageModelsOptions, before: OutageModels | null) {
     this.#options = options;
     this.#models = new OutageParts(before === null ? null : before.#models, (slot) => options.known.isModelHeard(slot));
-    this.#holds = before === null ? new Map() : before.#holds;
+    this.#holds = before === null ? new Map<string, LocalHold>() : before.#holds;
   }
 
   /** Undefined where something must be read first. */

@@ -100,7 +100,7 @@ export class Outage {
     this.#keys = new OutageKeys(options, before === null ? null : before.#keys);
     this.#budgets = new OutageBudgets(options, before === null ? null : before.#budgets);
     this.models = new OutageModels(options, before?.models ?? null);
-    this.#holds = before === null ? new Map() : before.#holds;
+    this.#holds = before === null ? new Map<string, LocalHold>() : before.#holds;
   }
 
   admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
