@@ -162,7 +162,7 @@ function writeSettings(folder: string, values: Readonly<Record<string, string>>)
 }
 
 async function untilReady(url: string, logs: () => Promise<string>): Promise<void> {
-  const deadline = Date.now() + 120_000;
+  const deadline = Date.now() + 600_000;
   for (;;) {
     try {
       const { ok } = await fetch(`${url}/readyz`);
