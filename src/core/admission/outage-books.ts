@@ -92,7 +92,10 @@ export class OutageBooks {
     const share = this.#shares.find(organizationId);
     if (share === undefined) this.#outdated.add(organizationId);
     else if (picoUsd > 0n) addTo(share, picoUsd);
-    else share.leftMicroUsd += picoUsd / PICO_PER_MICRO;
+    else {
+      share.balancePicoUsd += picoUsd;
+      share.leftMicroUsd += picoUsd / PICO_PER_MICRO;
+    }
   }
 
   /** @throws an Error where nothing is known and the books do not answer */

@@ -45,6 +45,11 @@ const lookAgainMs = 25;
 const roundsMax = 10;
 /** Leases that were not renewed for this part of their time are renewed before anything is admitted. */
 const renewedWithin = 0.8;
+/**
+ * Parts of an outage go on in the next one for so long: what was charged of them is in the books by then, and what these
+ * say has come since is of nobody's part yet.
+ */
+const partsGoOnMs = 300_000;
 
 /**
  * When this gateway decides in Redis' place, and how that ends: Redis is told of all that was decided meanwhile, by every
@@ -54,6 +59,8 @@ export class Outages {
   readonly #options: OutagesOptions;
   #current: Outage | null = null;
   #last: Outage | null = null;
+  /** When it was over, on the monotonic clock. */
+  #overMs = 0;
   #gate: { readonly opened: Promise<void>; readonly open: () => void } | null = null;
   #gatewaysKnown: number | null = null;
   /** Last moments, on the monotonic clock, at which Redis was asked something whose answer is unknown, and leases renewed. */
@@ -149,8 +156,10 @@ export class Outages {
       countGateways: () => this.#countGateways(),
       gatewaysKnown: () => this.#gatewaysKnown,
     };
-    const books = new OutageBooks(options, this.#last?.books ?? null);
-    return new Outage({ ...this.#options, books }, this.#last);
+    const goesOn = this.#options.clock.monotonicMs() - this.#overMs <= partsGoOnMs;
+    const before = goesOn ? this.#last : null;
+    const books = new OutageBooks(options, before?.books ?? null);
+    return new Outage({ ...this.#options, books }, before);
   }
 
   async #countGateways(): Promise<number> {
@@ -213,6 +222,7 @@ export class Outages {
     this.#options.store.notBeforeMs = Math.floor(redisNowMs);
     this.#renewedMs = renewedMs;
     this.#current = null;
+    this.#overMs = this.#options.clock.monotonicMs();
     this.#options.known.outageOver();
     outage.end();
     this.#options.log.warn({}, 'Redis decides again');

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { systemClock } from '#base/clock.ts';
+import { type Clock, systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
@@ -141,6 +141,7 @@ export interface Opening {
   readonly url?: string;
   readonly budgets?: HardBudgets;
   readonly projectLimits?: ProjectLimits;
+  readonly clock?: Clock;
 }
 
 /** What is opened here ends with `close`. */
@@ -160,6 +161,7 @@ export class AdmissionBench {
     gatewayId: id = randomUUID(),
     staleMs = 300_000,
     url = this.#url,
+    clock = systemClock,
     ...rules
   }: Opening = {}): Promise<TestGateway> {
     const { books, prefix } = this;
@@ -182,7 +184,7 @@ export class AdmissionBench {
       collect: (organizationId) => this.#collect(id, organizationId),
       findSettled: (_organizationId, ids) => books.findSettled(ids),
       liveGateways: () => books.answer(() => this.#live()),
-      clock: systemClock,
+      clock,
       log,
     });
     const gateway: TestGateway = { id, admission, store, answers: true, hears: true, lives: true };

@@ -3,7 +3,7 @@ import type { AdmitRequest } from '#core/admission/contract.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, type Opening, requestOf, type Wanted } from './admission-bench.ts';
 
-type Rules = Pick<Opening, 'budgets' | 'projectLimits'>;
+type Rules = Pick<Opening, 'budgets' | 'projectLimits' | 'clock'>;
 
 /** A Redis of each test's own that can be frozen, with gateways that admit through it. */
 export function useFrozenRedis() {

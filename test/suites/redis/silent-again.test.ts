@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
 import type { HardBudget, HardBudgets, ProjectLimits, Spender } from '#core/admission/contract.ts';
 import { dayStartMs, nextDayMs } from '#core/limits/limits.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
@@ -88,6 +89,48 @@ async function admittedEachTime({ wallet = plenty, wanted = {}, rules }: Bound, 
   }
   return admitted;
 }
+
+/** Two gateways give their parts of 100 micro-dollars while Redis is silent, which then decides again. */
+async function givenOnce(clock = systemClock) {
+  const { gateways, organizationId, make } = await openTwo(100n, {}, undefined, { clock });
+  const { books } = frozen.bench;
+  freeze();
+  const all = [];
+  for (const gateway of gateways) all.push({ gateway, ...(await ask(gateway, 20, () => make())) });
+  for (const { gateway, admitted } of all) {
+    expect(admitted).toHaveLength(5);
+    for (const request of admitted) gateway.admission.settle(request.requestId, books.book(request, usedOf(10n)));
+  }
+  thaw();
+  for (const gateway of gateways) await eventually(async () => (await heldOf(gateway, organizationId)) !== null);
+  return { gateways, organizationId, make, books };
+}
+
+it('gives a new part five minutes later, of what was credited meanwhile at another gateway', async () => {
+  let laterMs = 0;
+  const clock = { now: systemClock.now, monotonicMs: () => systemClock.monotonicMs() + laterMs };
+  const { gateways, organizationId, make, books } = await givenOnce(clock);
+  books.credit(organizationId, 500n);
+  laterMs = 301_000;
+  for (const { admission } of gateways) await admission.renew();
+  freeze();
+  // Redis said 100 last, of which each knows that it has charged 50 itself: its part of the rest is 25.
+  for (const gateway of gateways) expect((await ask(gateway, 20, () => make())).admitted).toHaveLength(2);
+});
+
+it('takes a correction between two outages off its part once', async () => {
+  const { gateways, organizationId, make } = await openTwo(200n, {});
+  const [{ admission }] = gateways;
+  freeze();
+  for (const gateway of gateways) expect((await ask(gateway, 1, () => make())).admitted).toHaveLength(1);
+  thaw();
+  for (const gateway of gateways) await eventually(async () => (await heldOf(gateway, organizationId)) !== null);
+  frozen.bench.books.credit(organizationId, -50n);
+  await admission.credited(organizationId, -50_000_000n);
+  freeze();
+  // Of the 100 that are its part it has given 10, and 50 are gone.
+  expect((await ask(gateways[0], 20, () => make())).admitted).toHaveLength(4);
+});
 
 const partOnce = [
   [5, 5],
