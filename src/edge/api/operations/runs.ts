@@ -57,7 +57,12 @@ export const runs: Tag = {
       operationId: 'applyStack',
       summary: 'Apply a stack to a cluster',
       description: `Starts a run on a cluster or on one of its nodes, after checking all inputs. ${queue} ${who}`,
-      request: { cluster_id: run.cluster_id, node: 'gpu-1', inputs: { folder: '/opt/queue' }, access: 'members' },
+      request: {
+        cluster_id: run.cluster_id,
+        node: 'gpu-1',
+        inputs: { queues: 'mail,reports', workers: 2 },
+        access: 'members',
+      },
       answer: pending,
     },
     'GET /v1/runs': {
