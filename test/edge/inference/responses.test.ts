@@ -326,9 +326,10 @@ describe('a wallet of 1500 tokens', () => {
 
   it('that just pays for one does not end it, however long its words are', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
-    const answer = await ask({ tokens: 1400, says: ' organizations' }, streamed, { key });
+    // Until the engine has counted the prompt, as much as it can have is held for it: the price of about 160 of these.
+    const answer = await ask({ tokens: 1300, says: ' organizations' }, streamed, { key });
     expect(eventsOf(await answer.text()).at(-1)).toMatchObject({ type: 'response.completed' });
-    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1400 });
+    expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1300 });
   });
 
   it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
