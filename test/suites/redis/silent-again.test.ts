@@ -108,7 +108,7 @@ async function givenOnce(clock = systemClock) {
 
 it('gives a new part five minutes later, of what was credited meanwhile at another gateway', async () => {
   let laterMs = 0;
-  const clock = { now: systemClock.now, monotonicMs: () => systemClock.monotonicMs() + laterMs };
+  const clock = { now: () => systemClock.now(), monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const { gateways, organizationId, make, books } = await givenOnce(clock);
   books.credit(organizationId, 500n);
   laterMs = 301_000;
