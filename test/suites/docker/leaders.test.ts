@@ -188,6 +188,7 @@ describe('the leader of three gateways', () => {
     expect(lostOf([await left.chat('fresh', steady)])).toEqual([]);
     await left.admin('POST', '/v1/admin/engines/ended/stop');
     await until('it is stopped', async () => (await floor.containers('ended')).length === 0);
+    await until('Docker has told of that', () => happened('ended').at(-1) === 'destroy');
     const before = ['held', 'fresh', 'ended'].map((id) => happened(id));
     process.kill(frozen.process.pid, 'SIGCONT');
     expect(lostOf([await waiting])).toEqual([]);
