@@ -252,7 +252,7 @@ noted() {
 transaction() {
   echo 'begin; set local client_min_messages = warning;'
   [ "$how" = fill ] || echo "$unused $emptied"
-  pg_restore --file=- "$file" && noted "$made" && printf '%s\n' 'commit;' '\echo committed'
+  pg_restore --file=- "$file" && noted "$made" && printf '%s\n' '\echo committing' 'commit;' '\echo committed'
 }
 
 restore() {
@@ -281,7 +281,12 @@ restore() {
     fi
   fi
   outcome=$(transaction | ask --set=ON_ERROR_STOP=1 --output=/dev/null --dbname="$database") || true
-  [ "$outcome" = committed ] || refuse "$shown could not be restored. Nothing was changed."
+  case $outcome in
+    *committed) ;;
+    *committing) refuse "It is not known whether $shown was restored: PostgreSQL did not answer the commit." \
+      'Run the same restore again before a gateway starts.' ;;
+    *) refuse "$shown could not be restored. Nothing was changed." ;;
+  esac
   say "restored $shown, of $made, into the database $database"
   [ -z "$replaced" ] || say "What it held before is in $replaced, for $days days."
 }

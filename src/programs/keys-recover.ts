@@ -15,7 +15,7 @@ export async function runKeysRecover(context: CommandContext): Promise<number> {
   const revokeOthers = context.flags['revoke-others'] === true;
   const { keyPrefix } = readBooksConfig();
   const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
-    // Gateways look for what was noted of late, by PostgreSQL's time; this machine's may be another.
+    // Gateways look for recent changes by PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);
     const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
     const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });

@@ -13,7 +13,7 @@ import { welcomeLink } from './welcome.ts';
 /** `headgate welcome`: signs in who may read the database itself, as `keys recover` does for programs. */
 export async function runWelcome(context: CommandContext): Promise<number> {
   const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
-    // The gateway goes by PostgreSQL's time; this machine's may be another.
+    // The gateway uses PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);
     const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
     const made = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });

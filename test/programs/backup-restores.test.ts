@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
@@ -83,6 +83,26 @@ describe('backup.sh restore', { tags: 'postgresql' }, () => {
       expect(failed).toMatchObject({ code: 1, text: expect.stringContaining(sentence) });
       expect(await organizations(database)).toEqual([{ name: 'kept' }, { name: 'lost' }]);
     }
+  });
+
+  it('says that the outcome is not known where PostgreSQL does not answer the commit, and succeeds the second time', async () => {
+    const { database, dump } = await dumped('unanswered');
+    // psql that is never told that the transaction is committed.
+    const bin = join(script.folder, 'bin');
+    mkdirSync(bin);
+    const psql = `case "$*" in
+  *ON_ERROR_STOP*) sed '/echo committed/d' | "$REAL_PSQL" "$@" ;;
+  *) exec "$REAL_PSQL" "$@" ;;
+esac`;
+    writeFileSync(join(bin, 'psql'), `#!/bin/sh\n${psql}\n`, { mode: 0o755 });
+    const restore = `export REAL_PSQL="$(command -v psql)"; PATH=${bin}:$PATH sh "$0" restore --replace ${dump}`;
+    expect(await script.shell(database, restore)).toMatchObject({
+      code: 1,
+      text: expect.stringMatching(/It is not known whether .* was restored.*Run the same restore again/),
+    });
+    expect(await organizations(database)).toEqual([{ name: 'kept' }]);
+    expect(await script.run(database, 'restore', '--replace', dump)).toMatchObject({ code: 0 });
+    expect(await organizations(database)).toEqual([{ name: 'kept' }]);
   });
 
   it('changes nothing and starts no gateway by the lines of the chapters, typed into a shell, where it is refused', async () => {

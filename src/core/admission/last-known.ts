@@ -11,7 +11,7 @@ interface WalletWord {
   heardMs: number;
   /** What this gateway has charged since. */
   chargedPicoUsd: bigint;
-  /** Of all words that were heard; a later one has a higher number. */
+  /** Increases with each word of Redis. */
   number: number;
 }
 
@@ -165,7 +165,7 @@ export class LastKnown {
     this.#over = this.#number;
   }
 
-  /** Whether Redis has spoken of a wallet since the last outage was over, or what it had said was forgotten. */
+  /** True if Redis answered about a wallet after the last outage, or if its answers were forgotten since. */
   isWalletHeard(organizationId: string): boolean {
     return this.#isHeard(this.#wallets.get(organizationId));
   }

@@ -79,7 +79,7 @@ export class OutageBooks {
     return this.#shares.get(organizationId) ?? null;
   }
 
-  /** What this gateway holds changed, other than by a request that is admitted here, or some of it was charged. */
+  /** Updates a part when a hold changes or is charged. Requests that are admitted here update it by themselves. */
   changed(organizationId: string, deltaMicroUsd: bigint, chargedPicoUsd: bigint): void {
     const share = this.#shares.find(organizationId);
     if (share === undefined) return;

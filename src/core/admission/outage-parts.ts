@@ -23,7 +23,7 @@ export class OutageParts<Part> {
     return this.#current.get(name);
   }
 
-  /** The same, or one that may come to serve: what becomes of the requests that it has admitted counts for both. */
+  /** Finds the part of this outage or, if there is none, of an earlier one, so that a settled request updates either. */
   find(name: string): Part | undefined {
     return this.#current.get(name) ?? this.#former.get(name);
   }

@@ -82,7 +82,7 @@ const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
  * one of each; so is what was available of a wallet when it was first asked for. What runs here already counts.
  *
  * A part is given once, until Redis says again what is left: were it divided again, in this outage or in one that follows
- * soon, more than there is would be given in the end. So what becomes of requests between two outages counts here as well.
+ * soon, the gateways would spend more than there is. So requests that end between two outages are counted here as well.
  */
 export class Outage {
   readonly #options: OutageOptions;

@@ -46,8 +46,8 @@ const roundsMax = 10;
 /** Leases that were not renewed for this part of their time are renewed before anything is admitted. */
 const renewedWithin = 0.8;
 /**
- * Parts of an outage go on in the next one for so long: what was charged of them is in the books by then, and what these
- * say has come since is of nobody's part yet.
+ * Keeps the parts of an outage for an outage that begins within this time. Later the books have all charges, and credits
+ * that no part includes yet.
  */
 const partsGoOnMs = 300_000;
 
@@ -80,7 +80,7 @@ export class Outages {
     return this.#current;
   }
 
-  /** The same, or the one before: what becomes of requests is told to it, since its parts may go on in the next one. */
+  /** Returns the current outage or the last one. Settled requests update its parts, which the next outage may keep. */
   get last(): Outage | null {
     return this.#last;
   }

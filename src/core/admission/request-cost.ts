@@ -23,7 +23,7 @@ import {
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
-  /** Of these, what is no text of a prompt, such as media that are written into it, and token ids. */
+  /** Bytes of the body that are no text of a prompt: media, the form of the answer, token ids. */
   readonly unreadBytes: number;
   /** Token ids of its prompts: each is one token. */
   readonly tokenIds: number;

@@ -40,7 +40,7 @@ const numberMax = 2_147_483_647;
 export function createLineQueue(db: Db, batchId: string, startAt: number): LineQueue {
   const again: PendingLine[] = [];
   let read: PendingLine[] = [];
-  /** What is not read yet: from the first number to the last of each. */
+  /** Ranges of line numbers that are not read yet, both ends included. */
   const unread = [
     { first: startAt, last: numberMax },
     { first: 0, last: startAt - 1 },

@@ -97,7 +97,7 @@ class Upload {
   readonly #hash = createHash('sha256');
   #writer: FileWriter | null = null;
   #filename = '';
-  /** Of the file, as far as it has come. */
+  /** Bytes of the file that were received so far. */
   #bytes = 0;
 
   constructor(parts: FileUploadParts, caller: Caller, options: UploadOptions) {

@@ -186,7 +186,7 @@ async function sourceOfForm({ file, ...fields }: z.output<typeof uploadSchema>):
   return { source: { kind: 'zip', bytes, fileName: file.name }, fields: toFields(fields) };
 }
 
-/** What makes two pushes the same, whatever separates the parts of their forms. */
+/** Identifies the content of a push, without the boundary of its form. */
 function contentOf({ source, fields }: AskedPush): string {
   const from =
     source.kind === 'url' ? [source.url] : [source.fileName, createHash('sha256').update(source.bytes).digest('hex')];

@@ -28,7 +28,7 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
 
 type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
 
-/** Whether the engine is known to keep to the output limit of a request: else it may make what its context holds. */
+/** True if the engine surely keeps to the output limit of a request. Otherwise it may fill its context. */
 export const isLimitKept = ({ fields, model }: CountedRequest): boolean =>
   fields.isLimitCommon || model.engine.kind === 'vllm';
 

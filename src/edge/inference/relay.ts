@@ -151,7 +151,7 @@ function countTermsOf({ endpoint, part }: Call, { size }: Grant): RelayJob['coun
   return { generates: endpoint.generates, ...likelyTokens(part === null ? size : sizeOfPart(size, part.input)) };
 }
 
-/** What stands beside the list, such as the form of the answer, is in no part. */
+/** A part has only its items, not the members beside the list. */
 function sizeOfPart(size: Grant['size'], { start, end, count, unreadBytes, tokenIds }: InputPart): Grant['size'] {
   return { ...size, bodyBytes: end - start, unreadBytes, tokenIds, contexts: count };
 }

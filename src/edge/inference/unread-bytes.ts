@@ -3,11 +3,11 @@ import type { BodyReader } from './body-reader.ts';
 import type { Media } from './media.ts';
 import { type InputForm, inputKeys } from './request-form.ts';
 
-/** What of a body is no text of a prompt. */
+/** Counts what is no text of a prompt in a body. */
 export interface Unread {
   /** Token ids of the prompts: each is one token. */
   readonly tokenIds: number;
-  /** What these take of the body, as do media and the form of the answer. */
+  /** Bytes of token ids, media and the form of the answer. */
   readonly unreadBytes: number;
 }
 
