@@ -15,7 +15,7 @@ import {
  *   What the model was seen to add is held as well where there is the money for it, and refuses nothing: it may be from
  *   a request of another kind.
  * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the context,
- *   and nothing passes the caller's cap. It keeps out counts that cannot be true.
+ *   each in every turn, and nothing passes the caller's cap. It keeps out counts that cannot be true.
  * - The estimate is what the request will likely use. Token limits reserve it, and caps are divided by it.
  */
 
@@ -41,6 +41,8 @@ export interface RequestSize {
   readonly contexts: number;
   /** Choices per prompt. */
   readonly choices: number;
+  /** Times that its engine may read its prompts and answer: more than once where it runs tools itself. */
+  readonly turns: number;
   /** Output tokens per choice that it asks for; null where it names no limit. */
   readonly outputTokensAsked: number | null;
   /** Whether its engine is known to keep to that limit; else it may make what its context holds. */
@@ -178,8 +180,8 @@ export function costBounds({
   if (cappedTo !== null && typeof cappedTo === 'object') return cappedTo;
   const choices = BigInt(size.choices * size.prompts);
   const ceiling = {
-    promptTokens: BigInt(promptTokensMost(size)),
-    outputTokens: choices * BigInt(outputTokens),
+    promptTokens: BigInt(size.turns * promptTokensMost(size)),
+    outputTokens: BigInt(size.turns) * choices * BigInt(outputTokens),
     capPicoUsd,
   };
   const request = { promptTokensMax: BigInt(promptTokensHeld(size, 0)), choices, price };

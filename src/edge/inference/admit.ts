@@ -13,6 +13,7 @@ import { budgetError } from './budget-error.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { isLimitKept } from './counted-max.ts';
 import type { Endpoint } from './endpoints.ts';
+import { turnsOf } from './engine-tools.ts';
 import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limits.ts';
@@ -23,19 +24,22 @@ import { capError } from './spending.ts';
 function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: number): RequestSize {
   const { fields, model } = request;
   const isFree = endpoint.isFree === true;
+  const turns = turnsOf({ endpoint, fields, engine: model.engine });
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
     unreadBytes: isFree ? 0 : fields.unreadBytes,
     tokenIds: isFree ? 0 : fields.tokenIds,
-    isBoundByBytes: !fields.media.present && !fields.members.has('previous_response_id'),
+    // What tools of the engine find is in no body.
+    isBoundByBytes: turns === 1 && !fields.media.present && !fields.members.has('previous_response_id'),
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,
     prompts: fields.prompts,
     contexts: fields.texts,
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
-    isLimitKept: isFree || isLimitKept(request),
+    turns,
+    isLimitKept: isFree || isLimitKept(request, turns),
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };

@@ -1,5 +1,6 @@
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Call, InferenceRequest } from './call.ts';
+import { turnsOf } from './engine-tools.ts';
 import { valueText } from './member.ts';
 
 /** What models set around each text that they read, in tokens: its body has as many bytes for quotes and a comma. */
@@ -7,14 +8,15 @@ const aroundBytes = 512;
 
 /**
  * Tokens that an engine counts at most of a request, or of a part of one, that is sent once: a prompt counts for each of
- * its choices, and nothing is longer than the context.
+ * its choices and turns, and nothing is longer than the context.
  */
 export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, request: CountedRequest): CountedMost {
   const { fields, model } = request;
   const { contextLength } = model;
   if (endpoint.generates) {
-    const sequences = fields.prompts * fields.choices;
-    const limit = isLimitKept(request) ? fields.outputTokensMax : null;
+    const turns = turnsOf({ endpoint, fields, engine: model.engine });
+    const sequences = fields.prompts * fields.choices * turns;
+    const limit = isLimitKept(request, turns) ? fields.outputTokensMax : null;
     const outputTokens = Math.min(limit ?? contextLength, contextLength);
     return { promptTokens: sequences * contextLength, completionTokens: sequences * outputTokens };
   }
@@ -29,8 +31,8 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
 type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
 
 /** True if the engine surely keeps to the output limit of a request. Otherwise it may fill its context. */
-export const isLimitKept = ({ fields, model }: CountedRequest): boolean =>
-  fields.isLimitCommon || model.engine.kind === 'vllm';
+export const isLimitKept = ({ fields, model }: CountedRequest, turns: number): boolean =>
+  turns === 1 && (fields.isLimitCommon || model.engine.kind === 'vllm');
 
 /** Whether texts are filled up with tokens that the body does not have. */
 export function isFilledUp({ members, text }: CountedRequest['fields']): boolean {

@@ -1,6 +1,7 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
 import { invalidValue } from './body-reader.ts';
+import { refuseEngineTools, toolsBytesMax, toolsOf } from './engine-tools.ts';
 import { parseMember, valueText } from './member.ts';
 import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
@@ -145,8 +146,6 @@ function hasForm({ text, members }: RuleRequest['fields']): boolean {
 const effortBytesMax = 4096;
 
 const toolChoiceBytesMax = 4096;
-/** More than any context holds: not worth looking through. */
-const toolsBytesMax = 1_048_576;
 /** The sign of a strict tool: the name plain, or with a letter of it as an escape; false and null are none. */
 const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
 
@@ -180,7 +179,7 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   const { toolForm } = endpoint;
   const bytes = member.valueEnd - member.valueStart;
   if (bytes > toolsBytesMax) throw refuse(member.key, `"${member.key}" may be at most ${toolsBytesMax} bytes long.`);
-  if (toolForm !== 'wrapped') refuseBuiltins(request, member);
+  if (toolForm !== 'wrapped') refuseEngineTools(request, member);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
   const isBuilt = demand.kind !== 'auto' || hasForm(fields);
@@ -212,34 +211,6 @@ function checkBuilt(request: RuleRequest, tools: readonly unknown[], demand: Dem
 function checkParameters(request: RuleRequest, parameters: unknown, place: string): void {
   if (isObject(parameters)) refuseLong(request, Buffer.byteLength(JSON.stringify(parameters)), place);
   checkSchema(request, parameters, place);
-}
-
-/** Tools that the client runs itself. All others are the engine's own: it would run them, without a bill. */
-const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
-
-/** Of Anthropic's all others have names that its own models alone know, and vLLM has none of them. */
-const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
-
-/** The tools of a list, and those that a namespace in it has. */
-function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
-  const tools = parseMember(fields.text, member, toolsBytesMax);
-  if (!Array.isArray(tools)) return [];
-  return (tools as unknown[]).flatMap((tool) => {
-    if (!isObject(tool) || tool['type'] !== 'namespace' || !Array.isArray(tool['tools'])) return [tool];
-    return tool['tools'] as unknown[];
-  });
-}
-
-function refuseBuiltins(request: RuleRequest, member: JsonMember): void {
-  const isAnthropic = request.endpoint.toolForm === 'anthropic';
-  if (allows(request.engine, 'builtin_tools') && !isAnthropic) return;
-  const isOwn = (tool: unknown): boolean =>
-    isObject(tool) && !(isAnthropic ? anthropicTools : clientTools).has(tool['type']);
-  const own = toolsOf(request.fields, member).find(isOwn);
-  if (own === undefined) return;
-  const type = isObject(own) && typeof own['type'] === 'string' ? own['type'].slice(0, 64) : '';
-  const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
-  throw refuse(member.key, message);
 }
 
 function functionOf(tool: unknown, form: ToolForm): Members | null {

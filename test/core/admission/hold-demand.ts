@@ -29,6 +29,7 @@ export const demandFor = (requestId: string, model: string, perToken: bigint, fo
     inputs: 'prompts',
     prompts: 1,
     choices: 1,
+    turns: 1,
     outputTokensAsked: 1000,
     isLimitKept: true,
     outputTokensDefault: null,
