@@ -8,7 +8,10 @@ export interface Sighting {
   readonly beats: number;
   /** By the database's clock, as PostgreSQL prints it. */
   readonly at: string;
-  /** The heartbeat before in the database's own history: `-infinity` where it has none of this gateway. */
+  /**
+   * This gateway's heartbeat before in the database's own history; where it has none, the newest of all gateways;
+   * `-infinity` where it has no heartbeat at all.
+   */
   readonly before: string;
 }
 
@@ -30,6 +33,11 @@ export class DatabaseWatch {
   #last: Sighting | null = null;
   /** Kept until `accept`: only the first heartbeat in the new history has it. */
   #rewoundTo: string | null = null;
+
+  /** Moment of the last heartbeat in the known history, as PostgreSQL prints it; null before the first one. */
+  get seenAt(): string | null {
+    return this.#last?.at ?? null;
+  }
 
   /** @returns null where the database goes on from what it was */
   compare(seen: Sighting): Noticed | null {

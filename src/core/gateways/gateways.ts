@@ -230,12 +230,20 @@ class DatabaseGateways implements Gateways {
     this.#databaseListeners.push(listener);
   }
 
+  /**
+   * A database from before this gateway's start has none of its heartbeats, but those of gateways before it. Later ones
+   * than this gateway saw are of the new history.
+   */
   #sightingColumns() {
+    const seenAt = this.#watch.seenAt ?? 'infinity';
     return this.#options.db.sql`
       (select system_identifier from pg_control_system())::text || '.' ||
         (select oid from pg_database where datname = current_database())::text as database,
       pg_postmaster_start_time()::text as server, now()::text as at,
-      coalesce((select last_seen_at from gateway_runs where id = ${this.id}), '-infinity')::text as before`;
+      coalesce(
+        (select last_seen_at from gateway_runs where id = ${this.id}),
+        (select max(last_seen_at) from gateway_runs where last_seen_at <= ${seenAt}::timestamptz),
+        '-infinity')::text as before`;
   }
 
   /** Not awaited: heartbeats go on while everything is read again. */

@@ -57,7 +57,7 @@ export const databaseChanges = pgTable('database_changes', {
   change: text('change', { enum: ['server', 'rewound', 'restored'] }).notNull(),
   /**
    * The last heartbeat before the change that is still there, or the moment of the backup: what was committed later may
-   * be lost. `-infinity` where no heartbeat of that gateway is left.
+   * be lost. `-infinity` where no heartbeat of any gateway is left.
    */
   knownAt: moment('known_at').notNull(),
   noticedAt: moment('noticed_at').notNull(),

@@ -127,8 +127,8 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
   });
   noticed.length = 0;
   await gateways.beat();
-  // As a database of before its start has it.
-  await db.sql`delete from gateway_runs where id = ${gateways.id}`;
+  // As a database without any heartbeat has it.
+  await db.sql`delete from gateway_runs`;
   expect(noticed).toEqual([]);
   await gateways.beat();
   await renewed();
@@ -138,6 +138,30 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
       { change: 'rewound', known: '-infinity' },
     ]),
   );
+  await gateways.stop();
+});
+
+it('notes the newest heartbeat of any gateway from before where the database lost the run of the gateway itself', async () => {
+  const former = openGateways();
+  await former.start();
+  await former.stop();
+  const known = '2026-01-31 12:00:00';
+  await db.sql`update gateway_runs set last_seen_at = ${known}::timestamp at time zone 'utc'`;
+  const gateways = openGateways();
+  await gateways.start();
+  await gateways.beat();
+  await db.sql`delete from gateway_runs where id = ${gateways.id}`;
+  await db.sql`delete from gateways`;
+  // In the new history, before the other one looks.
+  const next = openGateways();
+  await next.start();
+  await gateways.beat();
+  await vi.waitFor(async () =>
+    expect(
+      await db.sql`select (known_at at time zone 'utc')::text as known from database_changes where gateway_id = ${gateways.id}`,
+    ).toEqual([{ known }]),
+  );
+  await next.stop();
   await gateways.stop();
 });
 
