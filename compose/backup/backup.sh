@@ -3,11 +3,12 @@
 #   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing; of no empty database
 #   now      writes one now
 #   health   ends with 1, and a sentence, where the last try failed or the last good dump is older than 36 hours
-#   cat      FILE: prints a dump, for a copy elsewhere
+#   cat      FILE: prints a dump that is whole, for a copy elsewhere
 #   restore  FILE [DATABASE]: fills an empty database
 #   restore  --replace FILE [DATABASE]: replaces all that a database holds, after a dump of that; --discard writes none
 # FILE is a name in the folder, "-" for a dump on the input, or "latest": the newest dump, refused where the folder has
-# dumps of several installations. A restore is one transaction: a failure leaves the database as it was.
+# dumps of several installations, or one that cannot be read. A restore is one transaction: a failure leaves the database
+# as it was. It needs no role that the dump names: everything belongs to the role that restores.
 # A file that is called headgate-….dump is whole: it gets that name when it was written, synced and read again.
 # "latest" passes over headgate-replaced-….dump, the dumps of what restores replaced.
 set -eu
@@ -23,6 +24,8 @@ late_seconds=129600
 retry_seconds=${BACKUP_RETRY_SECONDS:-300}
 # There while the last try of this container failed.
 failed=${BACKUP_FAILED_MARK:-/tmp/backup-failed}
+# There while the database holds what was restored, and no dump of that was written since.
+restored=$folder/.restored
 
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $*"; }
 refuse() {
@@ -61,16 +64,31 @@ made_at() { if [ -n "$1" ]; then date -u -r "$1" +%s; else echo 0; fi; }
 # Names the installation that a dump is of by the secret that all its dumps share; nothing of a dump that was made before
 # the first gateway had started. Never printed.
 installation_of() {
-  pg_restore --data-only --table=fleet_secrets --file=- "$1" | sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p'
+  secrets=$(pg_restore --data-only --table=fleet_secrets --file=- "$1") || refuse_dump "$1" "$1"
+  echo "$secrets" | sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p'
+}
+
+# Says why pg_restore could not read a file. The second word is what messages call it.
+refuse_dump() {
+  [ -r "$1" ] ||
+    refuse "$2 cannot be read by user $(id -u): give it to that user, or set BACKUP_USER. Nothing was changed."
+  case $(LC_ALL=C pg_restore --list "$1" 2>&1 >/dev/null) in
+    *'unsupported version'*)
+      refuse "$2 was written by a newer PostgreSQL than this one, $(pg_restore --version). Nothing was changed;" \
+        'set POSTGRES_IMAGE as on the machine that wrote it.'
+      ;;
+  esac
+  refuse "$2 is not whole. Nothing was changed. There are: $(ls "$folder")"
 }
 
 # Fails where a new machine has made a dump of its own beside those of the old one: its dump is newer, and nearly empty.
+# A dump that cannot be read may be the newest one of the installation: it is never passed over.
 latest() {
   found=
   known=
   for each in "$folder"/headgate-[0-9]*.dump; do
     [ -e "$each" ] || continue
-    own=$(installation_of "$each")
+    own=$(installation_of "$each") || exit 1
     [ -n "$own" ] || continue
     if [ -n "$known" ] && [ "$own" != "$known" ]; then
       refuse "There are dumps of several installations, $found and $each among them: name the file to restore." \
@@ -92,7 +110,7 @@ count_tables() {
 # Leaves a mark where it fails, which health reports at once.
 dump() {
   if write_dump; then
-    rm -f "$failed"
+    rm -f "$failed" "$restored"
   else
     : >"$failed"
     return 1
@@ -113,13 +131,17 @@ write_dump() {
   fi
 }
 
+# Creates an empty file in the folder.
+create() {
+  (: >"$1") 2>/dev/null && return
+  say "Nothing can be written to the folder of the backups: give it to user $(id -u), or set BACKUP_USER." >&2
+  return 1
+}
+
 # Writes a whole dump of a database under a name in the folder, or nothing.
 write_file() {
   part=$folder/.$1.part
-  if ! (: >"$part") 2>/dev/null; then
-    say "Nothing can be written to the folder of the backups: give it to user $(id -u), or set BACKUP_USER." >&2
-    return 1
-  fi
+  create "$part" || return 1
   # pg_dump syncs what it writes; a table of contents that can be read again stands at its end.
   # Who is signed in, and links that are open, stay out: a copy would bring back what has ended since.
   if pg_dump --exclude-table-data=sessions --exclude-table-data=sign_in_links --exclude-table-data=reset_links \
@@ -155,8 +177,10 @@ remove_old() {
   done
 }
 
-# One is due where none was made since the hour came last. So a machine that was off at that hour makes up for it.
+# One is due after a restore, and where none was made since the hour came last. So a machine that was off at that hour
+# makes up for it.
 is_due() {
+  [ ! -e "$restored" ] || return 0
   now=$(date -u +%s)
   came=$((now - (now - hour * 3600) % 86400))
   last=$(newest)
@@ -196,7 +220,7 @@ health() {
   echo "the last good backup, $last, is $((age / 3600)) hours old"
 }
 
-# Sets file to the path of the dump that a word names, and shown to what messages call it.
+# Sets file to the path of the dump that a word names, and shown to what messages call it. Reads all of it.
 choose() {
   case ${1:-} in
     '') refuse 'Name a dump in the folder of the backups, "latest", or "-" for one on the input.' ;;
@@ -204,13 +228,14 @@ choose() {
     -)
       file=$folder/.headgate-input-$$.part
       trap 'rm -f "$file"' EXIT
-      cat >"$file"
+      create "$file" && cat >"$file" || refuse 'The dump on the input could not be kept. Nothing was changed.'
       ;;
     */*) file=$1 ;;
     *) file=$folder/$1 ;;
   esac
-  [ -n "$file" ] && [ -r "$file" ] || refuse "There is no backup ${file:-yet}. There are: $(ls "$folder")"
+  [ -n "$file" ] && [ -e "$file" ] || refuse "There is no backup ${file:-yet}. There are: $(ls "$folder")"
   case $1 in -) shown='the dump on the input' ;; *) shown=$file ;; esac
+  pg_restore --file=/dev/null "$file" || refuse_dump "$file" "$shown"
 }
 
 # Fails while a gateway is connected. One that starts now waits for the lock before it uses anything.
@@ -248,11 +273,28 @@ noted() {
   end \$\$;"
 }
 
+# Prints the grants of a dump. One to a role that this server does not have is reported, and left out.
+grants() {
+  printf '%s\n' '\set ON_ERROR_STOP off' '\set ON_ERROR_ROLLBACK on'
+  pg_restore --list "$file" | grep -E '^[0-9]+; [0-9]+ [0-9]+ (DEFAULT )?ACL ' |
+    pg_restore --use-list=/dev/stdin --no-owner --file=- "$file" &&
+    printf '%s\n' '\set ON_ERROR_STOP on' '\set ON_ERROR_ROLLBACK off'
+}
+
 # Prints the whole transaction. A dump that cannot be read to its end never comes to the commit.
 transaction() {
   echo 'begin; set local client_min_messages = warning;'
   [ "$how" = fill ] || echo "$unused $emptied"
-  pg_restore --file=- "$file" && noted "$made" && printf '%s\n' '\echo committing' 'commit;' '\echo committed'
+  pg_restore --no-owner --no-privileges --file=- "$file" && grants && noted "$made" &&
+    printf '%s\n' '\echo committing' 'commit;' '\echo committed'
+}
+
+# Runs it, and prints how far it came. An error of many statements, such as grants to one role, is reported once.
+transact() {
+  {
+    transaction | ask --set=ON_ERROR_STOP=1 --output=/dev/null --dbname="$database" 2>&1 >&3 |
+      sed 's/^psql:<stdin>:[0-9]*: //' | sort -u >&2
+  } 3>&1
 }
 
 restore() {
@@ -265,8 +307,6 @@ restore() {
   esac
   choose "${1:-}"
   database=${2:-${PGDATABASE:-headgate}}
-  # Reads all of it.
-  pg_restore --file=/dev/null "$file" || refuse "$shown is not whole. Nothing was changed."
   made=$(pg_restore --list "$file" | sed -n 's/^; *Archive created at //p')
   tables=$(count_tables "$database") || exit 1
   replaced=
@@ -280,13 +320,14 @@ restore() {
         refuse 'What the database holds could not be dumped. Nothing was changed; restore --discard replaces it without a dump.'
     fi
   fi
-  outcome=$(transaction | ask --set=ON_ERROR_STOP=1 --output=/dev/null --dbname="$database") || true
+  outcome=$(transact) || true
   case $outcome in
     *committed) ;;
     *committing) refuse "It is not known whether $shown was restored: PostgreSQL did not answer the commit." \
       'Run the same restore again before a gateway starts.' ;;
     *) refuse "$shown could not be restored. Nothing was changed." ;;
   esac
+  [ "$database" != "${PGDATABASE:-headgate}" ] || create "$restored" || true
   say "restored $shown, of $made, into the database $database"
   [ -z "$replaced" ] || say "What it held before is in $replaced, for $days days."
 }

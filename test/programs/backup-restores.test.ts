@@ -35,6 +35,13 @@ async function dumped(name: string): Promise<{ readonly database: string; readon
   return { database, dump };
 }
 
+/** Dumps all of a database with pg_dump itself, which needs no record of it. */
+const dumpAs = (database: string, name: string) =>
+  script.shell(
+    database,
+    `PGPASSWORD="$(cat "$POSTGRES_PASSWORD_FILE")" pg_dump --format=custom --file="$BACKUP_FOLDER/${name}"`,
+  );
+
 const replacedDumps = (): string[] => script.dumps().filter((name) => name.startsWith('headgate-replaced-'));
 
 describe('backup.sh restore', { tags: 'postgresql' }, () => {
@@ -68,21 +75,71 @@ describe('backup.sh restore', { tags: 'postgresql' }, () => {
     const { database, dump } = await dumped('unchanged');
     const whole = readFileSync(join(script.folder, dump));
     writeFileSync(join(script.folder, 'headgate-cut.dump'), whole.subarray(0, whole.length - 1000));
-    await script.query(database, 'create role gone', 'create table of_gone ()', 'alter table of_gone owner to gone');
-    const dumpIt = `
-      export PGPASSWORD="$(cat "$POSTGRES_PASSWORD_FILE")"
-      pg_dump --format=custom --file="$BACKUP_FOLDER/headgate-gone.dump"`;
-    expect(await script.shell(database, dumpIt)).toMatchObject({ code: 0 });
-    await script.query(database, 'drop table of_gone', 'drop role gone');
+    // The sixth and seventh byte of a dump are the version of its format.
+    writeFileSync(join(script.folder, 'headgate-newer.dump'), Buffer.from(whole).fill(99, 6, 7));
+    await script.query(
+      database,
+      `create table orphans (parent uuid references organizations);
+       set session_replication_role = replica;
+       insert into orphans values (gen_random_uuid())`,
+    );
+    expect(await dumpAs(database, 'headgate-inconsistent.dump')).toMatchObject({ code: 0 });
+    await script.query(database, 'drop table orphans');
     for (const [name, sentence] of [
       ['headgate-cut.dump', 'is not whole. Nothing was changed'],
-      ['headgate-gone.dump', 'could not be restored. Nothing was changed'],
+      ['headgate-newer.dump', 'was written by a newer PostgreSQL than this one'],
+      ['headgate-inconsistent.dump', 'could not be restored. Nothing was changed'],
       ['headgate-none.dump', 'There is no backup'],
     ] as const) {
       const failed = await script.run(database, 'restore', '--replace', name);
       expect(failed).toMatchObject({ code: 1, text: expect.stringContaining(sentence) });
       expect(await organizations(database)).toEqual([{ name: 'kept' }, { name: 'lost' }]);
     }
+  });
+
+  it('restores a dump where roles that it names do not exist, and reports each once', async () => {
+    const database = await script.newDatabase('of_roles');
+    await addOrganization(database, 'kept');
+    await script.query(
+      database,
+      'create role gone_owner',
+      'create role gone_reader',
+      'create table of_gone ()',
+      'alter table of_gone owner to gone_owner',
+      'grant select on all tables in schema public to gone_reader',
+      'alter default privileges in schema public grant select on tables to gone_reader',
+    );
+    expect(await dumpAs(database, 'headgate-roles.dump')).toMatchObject({ code: 0 });
+    await script.query(database, 'drop owned by gone_owner, gone_reader', 'drop role gone_owner, gone_reader');
+    for (const [target, words] of [
+      [await script.emptyDatabase('without_roles'), []],
+      [database, ['--replace']],
+    ] as const) {
+      const restored = await script.run(target, 'restore', ...words, 'headgate-roles.dump');
+      expect(restored).toMatchObject({ code: 0, text: expect.stringContaining('restored ') });
+      expect(restored.text.match(/role "gone_reader" does not exist/g)).toHaveLength(1);
+      expect(await organizations(target)).toEqual([{ name: 'kept' }]);
+      expect(
+        await script.query(target, `select tableowner from pg_tables where tablename in ('of_gone', 'wallets')`),
+      ).toEqual([{ tableowner: 'headgate' }, { tableowner: 'headgate' }]);
+    }
+  });
+
+  it('keeps the grants to roles that exist', async () => {
+    const database = await script.newDatabase('of_grants');
+    await script.query(
+      database,
+      'create role reader',
+      'grant usage on schema public to reader',
+      'grant select on wallets to reader',
+      'alter default privileges in schema public grant select on tables to reader',
+    );
+    expect(await script.run(database, 'now')).toMatchObject({ code: 0 });
+    const granted = `select has_table_privilege('reader', 'wallets', 'select') as wallets,
+      has_table_privilege('reader', 'users', 'select') as users, has_table_privilege('reader', 'later', 'select') as later`;
+    expect(await script.run(database, 'restore', '--replace', script.dumps()[0] ?? '')).toMatchObject({ code: 0 });
+    await script.query(database, 'create table later ()');
+    expect(await script.query(database, granted)).toEqual([{ wallets: true, users: false, later: true }]);
   });
 
   it('says that the outcome is not known where PostgreSQL does not answer the commit, and succeeds the second time', async () => {
@@ -186,7 +243,14 @@ esac`;
     expect(await script.shell(target, line('-1000'))).toMatchObject({ code: 1 });
     expect(await script.shell(target, line('-0'))).toMatchObject({ code: 0 });
     expect(await organizations(target)).toEqual([{ name: 'kept' }]);
-    expect(readdirSync(script.folder).filter((name) => !['password', dump].includes(name))).toEqual([]);
+    expect(
+      readdirSync(script.folder)
+        .filter((name) => name !== '.restored')
+        .toSorted(),
+    ).toEqual([dump, 'password']);
+    const nowhere = await script.shell(target, `BACKUP_FOLDER=/nowhere sh "$0" restore - < "$BACKUP_FOLDER/${dump}"`);
+    expect(nowhere).toMatchObject({ code: 1, text: expect.stringContaining('Nothing can be written to the folder') });
+    expect(nowhere.text).toContain('Nothing was changed');
   });
 
   it('restores a dump of before an upgrade, without the tables of after it, which migrations then make', async () => {

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
@@ -12,6 +12,9 @@ const script = useBackupScript();
 /** Gives a database what all dumps of one installation have in common. */
 const install = (database: string, letter: string) =>
   script.query(database, `insert into fleet_secrets (purpose, secret) values ('replicas', '${letter.repeat(64)}')`);
+
+/** Root without the capability to read what its owner forbids, as in compose.yaml. Others never have it. */
+const asInCompose = process.geteuid?.() === 0 ? 'setpriv --bounding-set=-dac_override,-dac_read_search' : '';
 
 describe('backup.sh', { tags: 'postgresql' }, () => {
   it('records each dump, so that gateways publish its age', async () => {
@@ -90,6 +93,46 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
       expect(refused.text).not.toContain('aaaaaaaa');
     }
     expect(await script.run(other, 'restore', 'headgate-2026-01-01T000000Z.dump')).toMatchObject({ code: 0 });
+  });
+
+  it('refuses "latest" where the newest dump cannot be read, and names it', async () => {
+    const database = await script.newDatabase('damaged');
+    await install(database, 'a');
+    await script.run(database, 'now');
+    const whole = readFileSync(join(script.folder, script.dumps()[0] ?? ''));
+    renameSync(join(script.folder, script.dumps()[0] ?? ''), join(script.folder, 'headgate-2026-01-01T000000Z.dump'));
+    const newest = join(script.folder, 'headgate-2026-01-02T000000Z.dump');
+    for (const words of ['restore --replace latest', 'cat latest']) {
+      for (const bytes of [0, 2000, whole.length - 1000]) {
+        writeFileSync(newest, whole.subarray(0, bytes));
+        expect(await script.shell(database, `sh "$0" ${words} >/dev/null`)).toMatchObject({
+          code: 1,
+          text: expect.stringContaining(`${newest} is not whole. Nothing was changed`),
+        });
+      }
+      writeFileSync(newest, whole);
+      chmodSync(newest, 0);
+      expect(await script.shell(database, `${asInCompose} sh "$0" ${words} >/dev/null`)).toMatchObject({
+        code: 1,
+        text: expect.stringContaining(`${newest} cannot be read by user`),
+      });
+      chmodSync(newest, 0o600);
+    }
+  });
+
+  it('writes a dump at once after a restore', async () => {
+    const database = await script.newDatabase('restored');
+    expect(await script.run(database, 'now')).toMatchObject({ code: 0 });
+    const dump = 'headgate-2026-01-01T000000Z.dump';
+    renameSync(join(script.folder, script.dumps()[0] ?? ''), join(script.folder, dump));
+    expect(await script.run(database, 'restore', '--discard', dump)).toMatchObject({ code: 0 });
+    const service = spawn('/bin/sh', [script.path, 'run'], { env: script.env(database), stdio: 'ignore' });
+    try {
+      await expect.poll(() => script.dumps()).toHaveLength(2);
+      await expect.poll(() => existsSync(join(script.folder, '.restored'))).toBe(false);
+    } finally {
+      service.kill('SIGTERM');
+    }
   });
 
   it('writes dumps that only their owner may read', async () => {
