@@ -101,11 +101,17 @@ class HeldMoney {
     );
   }
 
-  /** Waits for what is on its way, and asks for what is missing then: what was used up may have been filled since. */
+  /**
+   * Waits for what is on its way, and asks for what is missing then: what was used up may have been filled since. An
+   * answer that brings a part says nothing of the rest, which is asked for again.
+   */
   async cover(costPicoUsd: bigint): Promise<void> {
     await this.#extending;
-    if (costPicoUsd > this.picoUsd) this.extend(costPicoUsd - this.picoUsd);
-    await this.#extending;
+    for (let before = -1n; before < this.microUsd && costPicoUsd > this.picoUsd;) {
+      before = this.microUsd;
+      this.extend(costPicoUsd - this.picoUsd);
+      await this.#extending;
+    }
   }
 
   #added(microUsd: Extension): void {

@@ -19,8 +19,15 @@ function admissionThatExtendsBy(extension: () => Promise<Extension>): Admission 
   return Object.assign(admission, { extend: extension });
 }
 
+const partThen = (rest: Extension): (() => Promise<Extension>) => {
+  const answers: Extension[] = [700n, rest];
+  return () => Promise.resolve(answers.shift() ?? null);
+};
+
 it.each<[string, () => Promise<Extension>, bigint]>([
   ['its hold, where the wallet has nothing more', () => Promise.resolve(0n), 0n],
+  ['its hold and a part of the rest, where the wallet has nothing more then', partThen(0n), 700n],
+  ['what it costs, where nobody knows whether the wallet has more than a part of the rest', partThen(null), 2000n],
   ['what it costs, where nobody knows whether the wallet has more', () => Promise.resolve(null), 2000n],
   ['what it costs, where that cannot be asked', () => Promise.reject(new Error('no connection')), 2000n],
 ])('charges at most %s', async (_, extension, moreMicroUsd) => {
