@@ -38,7 +38,7 @@ const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
 const limitCode = 'rate_limit_exceeded';
-/** The batch waits after this many lines in a row were refused for lack of money. */
+/** The batch waits after this many lines were refused for lack of money, with no line answered between them. */
 const unpaidMax = 4;
 /** Limits of a key are changed while a batch of it runs. */
 const keyLookMs = 5000;
@@ -61,7 +61,7 @@ export class BatchRun {
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
-  /** Lines refused for lack of money since the last answer, and the verdict on the latest of them. */
+  /** Lines refused for lack of money since a line was answered, and the verdict on the latest of them. */
   #unpaid = 0;
   #unpaidVerdict = { afterMs: 0, code: '' };
   /** Whether nobody has looked yet if there is room again: what is answered to find out would be taken from others. */
@@ -265,7 +265,6 @@ export class BatchRun {
     if (roomMs !== null) this.#pause(roomMs, limitCode);
     switch (verdict.kind) {
       case 'completed':
-        this.#unpaid = 0;
         this.#window = Math.min(this.#windowMax, this.#window + 1);
         return this.#note(line, 'completed', answer);
       case 'failed':
@@ -318,6 +317,7 @@ export class BatchRun {
     state: 'completed' | 'failed',
     { status, headers, body }: LineAnswer,
   ): Promise<void> {
+    this.#unpaid = 0;
     const answer = await compress(body);
     // A line that was asked again is charged under the id of the request that ran.
     const requestId = headers['x-headgate-original-request-id'] ?? headers['x-request-id'] ?? '';

@@ -103,6 +103,22 @@ describe('a request of a batch', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10, failed: 0 } });
   });
 
+  it('does not wait after four refusals for lack of money with an answer of another kind between them', async () => {
+    let isFilled = false;
+    const scripted = work((request) => {
+      const isPoor = numberOf(request) % 4 !== 3;
+      if (!isPoor) return Promise.resolve(answerOf(400));
+      return Promise.resolve(isFilled ? answerOf(200) : answerOf(402, { error: { code: 'insufficient_funds' } }));
+    });
+    const { id } = await start(linesOf(20));
+    await scripted.worker.tick();
+    await eventually(async () => (await read(id)).waiting_for !== null);
+    expect(scripted.asked).toHaveLength(20);
+    isFilled = true;
+    const batch = await drive(scripted, id, 5000);
+    expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 15, failed: 5 } });
+  });
+
   it('is asked again with the key as it is now, and waited for, where looking at that takes long', async () => {
     const longMs = 600;
     let refused = 0;
