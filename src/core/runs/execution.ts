@@ -61,6 +61,7 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
     else if (error instanceof RunFailure) {
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
     } else if (error instanceof RunnerRefusedError) {
+      parts.log.warn({ err: error, run: run.id }, 'a run cannot be made where it was to be');
       await claims.turn(run, {
         status: 'FAILED',
         failureCode: 'RUNNER_UNAVAILABLE',

@@ -159,7 +159,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
     const { inputs, problems } = checkInputs(stack, body.inputs);
     const all = [...checkTarget(stack, cluster, node), ...problems];
     if (all.length > 0) throw new ValidationError(all);
-    await requireRunner(runs);
+    await requireRunner(context, runs);
     const ids = { clusterId, organizationId: cluster.organizationId, stackId: stack.id, stackName: stack.name };
     const request = {
       ...ids,
@@ -194,9 +194,18 @@ async function requireApplicable(viewer: StackViewer, parts: RunRoutesParts, run
   if (problems.length > 0) throw new ValidationError([...problems]);
 }
 
-/** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
-async function requireRunner(runs: Runs): Promise<void> {
+const hiddenProblem =
+  'this installation cannot run OpenTofu or Terraform; its operator finds the reason in the log of the gateway and with headgate doctor';
+
+/** Names settings, folders and hosts of the installation to its operators only. @returns null where stacks can be applied */
+async function readProblem(context: HttpContext, runs: Runs): Promise<string | null> {
   const problem = await runs.problem();
+  return problem === null || isOperator(context.get('caller')) ? problem : hiddenProblem;
+}
+
+/** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
+async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
+  const problem = await readProblem(context, runs);
   if (problem !== null)
     throw new AppError('runner_unavailable', { message: `Nothing can be applied here: ${problem}.` });
 }
@@ -204,7 +213,7 @@ async function requireRunner(runs: Runs): Promise<void> {
 const runnerSchema = z
   .object({
     available: z.boolean(),
-    problem: z.string().nullable().openapi({ description: 'Why stacks cannot be applied; null if they can' }),
+    problem: z.string().nullable().openapi({ description: 'Why stacks cannot be applied, in full for platform administrators; null if they can' }),
   })
   .openapi('Runner');
 
@@ -217,7 +226,7 @@ function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     responses: { 200: jsonAnswer(runnerSchema, 'Whether stacks can be applied') },
   });
   app.openapi(route, async (context) => {
-    const problem = await runs.problem();
+    const problem = await readProblem(context, runs);
     return context.json({ available: problem === null, problem }, 200);
   });
 }
@@ -299,7 +308,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       const before = await visibleRun(context, parts);
       const { id } = before;
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
-      await requireRunner(runs);
+      await requireRunner(context, runs);
       const run = started(await runs[action](id, authorOf(context)));
       // The address of what is to go is gone when this is answered.
       await announceAddresses();

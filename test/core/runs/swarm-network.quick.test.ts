@@ -34,9 +34,13 @@ function nodeThatAnswers(reasons: readonly string[]) {
   return { runner, made, removed };
 }
 
-it('a run whose node has another error than that its network is not there yet is refused with it', async () => {
-  const { runner, made } = nodeThatAnswers(['no such image']);
-  await expect(runner.prepare('run', [], [])).rejects.toThrow('the Docker engine of vm refused: no such image');
+it('refuses a run for any other error of the node, and keeps what the engine said for the log', async () => {
+  const said = 'bind source path does not exist: /srv/providers';
+  const { runner, made } = nodeThatAnswers([said]);
+  await expect(runner.prepare('run', [], [])).rejects.toMatchObject({
+    message: 'the Docker engine of vm refused the run',
+    cause: expect.objectContaining({ reason: said }),
+  });
   expect(made).toHaveLength(1);
 });
 

@@ -88,7 +88,7 @@ describe('an apply is refused', () => {
     const bare = await place.start({ env: { HEADGATE_TERRAFORM_BIN: '/nonexistent/terraform' }, home: gateway.home });
     const nothing = await bare.ask('/v1/stacks/scheduler/apply', { body: plain, key });
     expect([nothing.status, nothing.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
-    expect(nothing.body.error.message).toContain('HEADGATE_TERRAFORM_BIN names /nonexistent/terraform');
+    expect(nothing.body.error.message).not.toContain('/nonexistent');
   });
 });
 

@@ -84,10 +84,13 @@ export interface WrittenBy {
   readonly atMs: number;
 }
 
-/** The place answers, and says that the run cannot be made there: trying again would not help. */
+/**
+ * The place answers, and says that the run cannot be made there: trying again would not help. The message is shown with
+ * the run; the cause, which may name folders of the place, is for the log.
+ */
 export class RunnerRefusedError extends Error {
-  constructor(message: string) {
-    super(message);
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
     this.name = 'RunnerRefusedError';
   }
 }

@@ -49,8 +49,8 @@ export const runs: Tag = {
       operationId: 'retrieveRunner',
       summary: 'Check whether stacks can be applied',
       description:
-        'Returns whether this installation can run OpenTofu or Terraform, and what is missing if it cannot. Requires a ' +
-        'management key.',
+        'Returns whether this installation can run OpenTofu or Terraform. If it cannot, platform administrators see ' +
+        'what is missing. Requires a management key.',
       answer: { available: true, problem: null },
     },
     'POST /v1/stacks/{name}/apply': {

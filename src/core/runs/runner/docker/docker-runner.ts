@@ -252,7 +252,7 @@ class DockerRunner implements Runner {
       await make();
     } catch (error) {
       if (!(error instanceof DockerError) || error.status === null) throw error;
-      throw new RunnerRefusedError(`the Docker engine of ${this.#options.host} refused: ${error.reason}`);
+      throw new RunnerRefusedError(`the Docker engine of ${this.#options.host} refused the run`, { cause: error });
     }
   }
 }
