@@ -21,6 +21,7 @@ case "$*" in
       echo new > containers/new$(wc -l < made)
     done ;;
   'rm '*) rm "containers/$2" ;;
+  'inspect '*) cat config_files ;;
   'exec '*)
     grep -q ready "containers/$2" && exit 0
     # A new one is ready when it is asked for the second time.
@@ -34,6 +35,7 @@ beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'hg-renew-'));
   mkdirSync(join(folder, 'containers'));
   mkdirSync(join(folder, 'bin'));
+  startedWith('/srv/headgate/compose/one.yaml', '/srv/headgate/compose/two.yaml');
   for (const [name, text] of [
     ['docker', docker],
     ['sleep', '#!/bin/sh\n'],
@@ -53,14 +55,25 @@ function have(gateways: Readonly<Record<string, boolean>>): void {
   }
 }
 
-function renew(): { status: number | null; stdout: string; stderr: string; stopped: string[] } {
-  const env = { PATH: [join(folder, 'bin'), process.env['PATH']].join(delimiter), STANDIN: folder };
-  const { status, stdout, stderr } = spawnSync('sh', [script, '-f', 'one.yaml', '-f', 'two.yaml'], {
-    env,
-    encoding: 'utf8',
-  });
+/** The files that Compose noted on each gateway. */
+const startedWith = (...paths: readonly string[]): void =>
+  writeFileSync(join(folder, 'config_files'), `${paths.join()}\n`);
+
+interface Renewal {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** What was called on containers. */
+  readonly stopped: readonly string[];
+  readonly made: readonly string[];
+}
+
+function renew(line = '-f one.yaml -f two.yaml', settings: Readonly<Record<string, string>> = {}): Renewal {
+  const env = { PATH: [join(folder, 'bin'), process.env['PATH']].join(delimiter), STANDIN: folder, ...settings };
+  const { status, stdout, stderr } = spawnSync('sh', ['-c', `sh ${script} ${line}`], { env, encoding: 'utf8' });
   const calls = readFileSync(join(folder, 'calls'), 'utf8').split('\n');
-  return { status, stdout, stderr, stopped: calls.filter((call) => call.startsWith('stop ')) };
+  const having = (word: string): string[] => calls.filter((call) => ` ${call} `.includes(` ${word} `));
+  return { status, stdout, stderr, stopped: having('stop'), made: having('up') };
 }
 
 describe('renew.sh', () => {
@@ -93,5 +106,53 @@ describe('renew.sh', () => {
     expect(status).toBe(1);
     expect(stderr).toContain('No gateway of these files runs');
     expect(containers()).toEqual([]);
+  });
+
+  it.for([
+    ['-f compose/compose.yaml -f compose/compose.gateways.yaml', {}],
+    ['', { COMPOSE_FILE: 'compose/compose.yaml:compose/compose.gateways.yaml' }],
+    ['', { COMPOSE_FILE: 'compose/compose.yaml;compose/compose.gateways.yaml', COMPOSE_PATH_SEPARATOR: ';' }],
+  ] as const)(
+    'refuses "%s" with %o where the gateways were started with more files, and names the line',
+    ([line, settings]) => {
+      have({ old1: true, old2: true, old3: true });
+      startedWith(
+        '/srv/headgate/compose/compose.yaml',
+        '/srv/headgate/compose/compose.gpu.yaml',
+        '/srv/headgate/compose/compose.gateways.yaml',
+        '/etc/headgate/own.yaml',
+      );
+      const { status, stderr, stopped, made } = renew(line, settings);
+      expect({ status, stopped, made }).toEqual({ status: 1, stopped: [], made: [] });
+      expect(stderr).toContain('were started with more files: compose/compose.gpu.yaml /etc/headgate/own.yaml\n');
+      const files = ['compose/compose.yaml', 'compose/compose.gpu.yaml', 'compose/compose.gateways.yaml'];
+      const all = [...files, '/etc/headgate/own.yaml'].map((file) => `-f ${file}`).join(' ');
+      expect(stderr).toContain(`\n  sh ${script} ${all}\n`);
+      expect(renew(all)).toMatchObject({ status: 0 });
+    },
+  );
+
+  it('keeps the other arguments, and files that are new, in the line that it names', () => {
+    have({ old1: true });
+    startedWith('/srv/headgate/compose/one.yaml', '/srv/headgate/compose/two.yaml');
+    const { stderr } = renew('--env-file compose/.env --file=compose/one.yaml -fcompose/new.yaml -p headgate');
+    const all = '-f compose/one.yaml -f compose/two.yaml -f compose/new.yaml';
+    expect(stderr).toContain(`\n  sh ${script} --env-file compose/.env -p headgate ${all}\n`);
+  });
+
+  it('asks for two files where two of one name are in different folders', () => {
+    have({ old1: true });
+    startedWith('/srv/headgate/compose/compose.yaml', '/etc/headgate/compose.yaml');
+    expect(renew('-f compose/compose.yaml').stderr).toContain('with more files: /etc/headgate/compose.yaml\n');
+    expect(renew('-f compose/compose.yaml -f /etc/headgate/compose.yaml')).toMatchObject({ status: 0 });
+  });
+
+  it('renews with the files of a clone that was moved, and with a file more', () => {
+    have({ old1: true, old2: true, old3: true });
+    startedWith('/srv/before/compose/one.yaml', '/srv/before/compose/two.yaml');
+    expect(renew('-f /srv/after/compose/one.yaml -f /srv/after/compose/two.yaml -f own.yaml')).toMatchObject({
+      status: 0,
+      stopped: ['stop old1', 'stop old2', 'stop old3'],
+    });
   });
 });

@@ -151,6 +151,13 @@ describe('three gateways on one volume', () => {
     expect(await chat(false, 5)).toBe('whole');
   });
 
+  it('are not renewed with fewer files than they were started with', async () => {
+    const before = await gatewayIds();
+    const printed = await stack.type(renewLines().replace(' -f compose/own.yaml', ''));
+    expect(printed).toContain('were started with more files: compose/own.yaml\n');
+    expect(await gatewayIds()).toEqual(before);
+  });
+
   it('lose none of 500 requests and more while they are renewed one after the other, with new secrets', async () => {
     // Something that the platform key encrypts, and an engine that has the token.
     const organization = (await read('/v1/organizations')).data[0].id;
