@@ -1,6 +1,15 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, inject, it } from 'vitest';
@@ -10,10 +19,11 @@ import { readNamespace } from '#core/gateways/gateways.ts';
 import { leftOut } from '#programs/backup.ts';
 import { writeBackup } from '#base/backup/backup.ts';
 import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
+import { chapterLines, paste } from '../support/chapter-lines.ts';
 import { databaseUrl, withServer } from '../support/database.ts';
 import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
 import { type Body } from '../edge/inference/inference-gateway.ts';
-import { clientOf, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
+import { clientOf, type GatewayProcess, givenKey, type Home, repository, useProcesses } from './gateway-process.ts';
 
 const processes = useProcesses();
 const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };
@@ -296,6 +306,33 @@ describe('headgate backup and restore', () => {
     const third = processes.run({ home: elsewhere, databaseUrl: null });
     expect(await clientOf(await third.url()).get('/v1/wallet')).toEqual(balance);
     await stop(third);
+  });
+
+  it('moves to a PostgreSQL of one’s own by the lines of the chapter', { tags: 'postgresql' }, async () => {
+    const home = processes.home();
+    const first = processes.run({ home, databaseUrl: null, env: given });
+    const balance = await chats(await first.url(), 2);
+    await stop(first);
+    const chapter = join(repository, 'compose/operations.md');
+    const [, backupLines = '', restoreLines = ''] = chapterLines(chapter, 'On the machine itself');
+    const url = new URL(databaseUrl(inject('testServer').url, `headgate_test_${randomBytes(8).toString('hex')}`));
+    cleanups.push(() =>
+      withServer(inject('testServer').url, (sql) => sql`drop database if exists ${sql(url.pathname.slice(1))}`),
+    );
+    // npx finds the command as it does in a clone.
+    symlinkSync(join(repository, 'node_modules'), join(home.dir, 'node_modules'));
+    const type = (lines: string): Promise<string> =>
+      paste(`export HEADGATE_DATA_DIR=${home.dataDir}\n${lines}`, home.dir);
+    const server = `-h ${url.hostname} -p ${url.port} -U ${url.username}`;
+    const named = backupLines
+      .replace('-h db.example.org -U headgate', server)
+      .replace(/ headgate\n$/, ` ${url.pathname.slice(1)}\n`);
+    expect(await type(`export PGPASSWORD='${url.password}'\n${named}`)).toContain('rows of');
+    const second = restoreLines.replace(/postgres:\S+/, url.href).replace('npm start', 'true');
+    expect(await type(second)).toContain('all hold');
+    const moved = processes.run({ home, databaseUrl: url.href });
+    expect(await clientOf(await moved.url()).get('/v1/wallet')).toEqual(balance);
+    await stop(moved);
   });
 
   it('does not forget usage on disk that the database had not taken', async () => {
