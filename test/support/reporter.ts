@@ -10,7 +10,8 @@ import type { SuitePlan } from './suites.ts';
  * required suite that cannot run, an error outside of every test, a test that is switched off.
  *
  * Where all failures are those of test files, it writes them to the file that TEST_FAILED_FILE names, a line for each
- * test: path, tab, name.
+ * test: path, tab, name. The run then ends with status 3, unless something else fails behind it, such as a global
+ * teardown: Vitest makes the status 1.
  */
 export function createReporter(plan: SuitePlan): Reporter {
   let whole = false;
@@ -39,14 +40,17 @@ export function createReporter(plan: SuitePlan): Reporter {
       const lost = findFailed(modules);
       for (const line of [...(whole ? plan.notes : []), ...off.leftOut, ...problems]) write(line);
       for (const { path, name, why } of lost) write(`failed: ${path} > ${name}: ${why}`);
-      const path = process.env['TEST_FAILED_FILE'];
-      if (path !== undefined && problems.length + errors.length === 0) {
-        writeFileSync(path, lost.map((each) => `${each.path}\t${each.name}\n`).join(''));
-      }
       if (failed > 0) process.exitCode = 1;
+      const path = process.env['TEST_FAILED_FILE'];
+      if (path === undefined || lost.length === 0 || problems.length + errors.length > 0) return;
+      writeFileSync(path, lost.map((each) => `${each.path}\t${each.name}\n`).join(''));
+      process.exitCode = onlyTestsFailed;
     },
   };
 }
+
+/** Exit status of a run in which nothing failed but tests; .ci/run runs their files again. */
+const onlyTestsFailed = 3;
 
 function write(line: string): void {
   process.stdout.write(`${line}\n`);
