@@ -51,8 +51,9 @@ export const onceHeaders = z.object({
     .openapi({
       description:
         'Random key of your choice. The same request within 24 hours creates nothing and returns what ' +
-        'the first one created, or 409 if that response contained a secret. Another request with the ' +
-        'same key returns 422.',
+        'the first one created, as it is now. It returns 409 `conflict` with the id of what was created if the ' +
+        'first response contained a secret, nothing can be read by that id, or it was deleted since. Another ' +
+        'request with the same key returns 422.',
     }),
 });
 

@@ -1,5 +1,5 @@
 import { created, cursorList, exampleId } from './examples.ts';
-import type { Tag } from './operation.ts';
+import { streamsEnd, type Tag } from './operation.ts';
 
 const key = {
   id: exampleId('key'),
@@ -70,8 +70,7 @@ export const keys: Tag = {
       operationId: 'deleteKey',
       summary: 'Revoke an API key',
       description:
-        'The key fails on its next request, and its running streams end within one second. The revoked key stays ' +
-        `readable. ${who}`,
+        `The key fails on its next request. ${streamsEnd} The revoked key stays readable. \${who}`,
       answer: { ...key, status: 'revoked', revoked_at: created + 3600 },
     },
     'POST /v1/keys/{id}/rotate': {

@@ -1,5 +1,5 @@
 import { created, exampleId, openaiList } from './examples.ts';
-import type { Operations } from './operation.ts';
+import { type Operations, streamsEnd } from './operation.ts';
 
 const who = 'Requires a management key of the organization.';
 
@@ -55,7 +55,7 @@ const projectKeys: Operations = {
   'DELETE /v1/organization/projects/{id}/api_keys/{key}': {
     operationId: 'delete-project-api-key',
     summary: 'Revoke an API key of a project',
-    description: `The key fails on its next request, and its running streams end within one second. ${who}`,
+    description: `The key fails on its next request. ${streamsEnd} ${who}`,
     answer: { object: 'organization.project.api_key.deleted', id: key.id, deleted: true },
   },
 };

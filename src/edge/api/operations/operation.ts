@@ -14,6 +14,11 @@ export interface Operation {
   readonly error?: unknown;
 }
 
+/** When a revoked key ends everywhere. */
+export const streamsEnd =
+  'Its running streams end within one second, or within 2.2 seconds while Redis is unavailable. A gateway that cannot ' +
+  'reach PostgreSQL ends them once it can, and may accept the key for up to `HEADGATE_AUTH_STALE_SECONDS`.';
+
 /** By method and path, such as "GET /v1/keys/{id}". */
 export type Operations = Readonly<Record<string, Operation>>;
 
