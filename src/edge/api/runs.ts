@@ -213,7 +213,10 @@ async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
 const runnerSchema = z
   .object({
     available: z.boolean(),
-    problem: z.string().nullable().openapi({ description: 'Why stacks cannot be applied, in full for platform administrators; null if they can' }),
+    problem: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Why stacks cannot be applied, in full for platform administrators; null if they can' }),
   })
   .openapi('Runner');
 

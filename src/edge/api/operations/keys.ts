@@ -69,8 +69,7 @@ export const keys: Tag = {
     'DELETE /v1/keys/{id}': {
       operationId: 'deleteKey',
       summary: 'Revoke an API key',
-      description:
-        `The key fails on its next request. ${streamsEnd} The revoked key stays readable. \${who}`,
+      description: `The key fails on its next request. ${streamsEnd} The revoked key stays readable. ${who}`,
       answer: { ...key, status: 'revoked', revoked_at: created + 3600 },
     },
     'POST /v1/keys/{id}/rotate': {
