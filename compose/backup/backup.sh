@@ -140,7 +140,7 @@ create() {
 
 # Writes a whole dump of a database under a name in the folder, or nothing.
 write_file() {
-  part=$folder/.$1.part
+  part=$folder/.$1.$$.part
   create "$part" || return 1
   # pg_dump syncs what it writes; a table of contents that can be read again stands at its end.
   # Who is signed in, and links that are open, stay out: a copy would bring back what has ended since.

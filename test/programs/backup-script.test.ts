@@ -135,6 +135,14 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     }
   });
 
+  it('writes whole dumps where two are made in one second', async () => {
+    const database = await script.newDatabase('twice');
+    const both = await script.shell(database, 'sh "$0" now & first=$!; sh "$0" now && wait "$first"');
+    expect(both).toMatchObject({ code: 0 });
+    expect(both.text.match(/ backup headgate-\S+\.dump, /g)).toHaveLength(2);
+    for (const dump of script.dumps()) expect(await script.run(database, 'cat', dump)).toMatchObject({ code: 0 });
+  });
+
   it('writes dumps that only their owner may read', async () => {
     const database = await script.newDatabase('owned');
     expect(await script.shell(database, 'umask 022; sh "$0" now')).toMatchObject({ code: 0 });
