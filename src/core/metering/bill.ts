@@ -6,8 +6,8 @@ import { costOf, noUsage, type Usage } from './usage.ts';
 /** How a request ended, as far as its bill goes. */
 export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly outcome: OutcomeKind;
-  /** The answer is a stream, of which a client has what came before a failure. */
-  readonly stream: boolean;
+  /** The client has a part of the answer: frames of a stream. */
+  readonly isPartSent: boolean;
   /** The answer is made token by token. */
   readonly generates: boolean;
   /** The request itself was refused, or ended for want of money or a valid key; neither engine nor gateway failed. */
@@ -38,9 +38,9 @@ export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costP
 
 /**
  * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
- * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at,
- * or that is given whole or not at all, is on the record and in limits, and written off; so is what goes beyond the
- * hold. What an engine counts beyond the ceiling is nowhere: bill, record and limits have one figure. Before the first
+ * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at or
+ * a gateway ended before the client had any of it, or that is given whole or not at all, is on the record and in limits,
+ * and written off; so is what goes beyond the hold. What an engine counts beyond the ceiling is nowhere: bill, record and limits have one figure. Before the first
  * token a request costs nothing, unless it was ended for a reason of its own: whoever has too little money could have
  * prompts computed for nothing.
  */
@@ -54,9 +54,9 @@ export function billOf(served: Served): Bill {
   return { usage, usageSource, isCut, duePicoUsd, costPicoUsd, writtenOffPicoUsd: fullPicoUsd - costPicoUsd };
 }
 
-function isWrittenOff({ outcome, stream, isAtFault, isWholeOrFree }: Served): boolean {
+function isWrittenOff({ outcome, isPartSent, isAtFault, isWholeOrFree }: Served): boolean {
   if (isWholeOrFree) return outcome !== 'completed';
-  return outcome === 'failed' && !stream && !isAtFault;
+  return (outcome === 'failed' || outcome === 'ended') && !isPartSent && !isAtFault;
 }
 
 function usageCounted(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'> {

@@ -35,12 +35,13 @@ export interface EndMoment {
 }
 
 /** What a request is charged, as far as its hold pays for it by now. */
-export function billOfCall({ endpoint, found, terms }: Call, request: InferenceRequest, outcome: Outcome): Bill {
+export function billOfCall(call: Call, request: InferenceRequest, outcome: Outcome): Bill {
+  const { answer, endpoint, found, terms } = call;
   return billOf({
     outcome: outcome.kind,
     usage: outcome.usage,
     usageSource: outcome.usageSource,
-    stream: request.fields.stream,
+    isPartSent: answer.frameSent,
     generates: endpoint.generates,
     isAtFault: outcome.error !== null && outcome.error.status < 500,
     isWholeOrFree: terms.isWholeOrFree,

@@ -20,7 +20,7 @@ const complete: Served = {
   outcome: 'completed',
   usage,
   usageSource: 'engine',
-  stream: true,
+  isPartSent: true,
   generates: true,
   isAtFault: false,
   isWholeOrFree: false,
@@ -29,12 +29,12 @@ const complete: Served = {
   ceiling: { promptTokens: 1000n, outputTokens: 1000n },
 };
 /** An engine failed after some of it was computed. */
-const embedding: Partial<Served> = { outcome: 'failed', stream: false, generates: false };
+const embedding: Partial<Served> = { outcome: 'failed', isPartSent: false, generates: false };
 const nothing = { usage: noUsage, costPicoUsd: 0n, writtenOffPicoUsd: 0n };
 
 describe('the bill of a request', () => {
   it.each<[string, Partial<Served>]>([
-    ['a JSON answer that failed', { outcome: 'failed', stream: false, usage: noUsage }],
+    ['a JSON answer that failed', { outcome: 'failed', isPartSent: false, usage: noUsage }],
     ['a client that left before the first token', { outcome: 'aborted', usage: { ...usage, outputTokens: 0 } }],
     ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
     ['a gateway that stops before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
@@ -45,10 +45,10 @@ describe('the bill of a request', () => {
 
   it.each<[string, Partial<Served>]>([
     ['a complete answer', {}],
-    ['a client that left midway', { outcome: 'aborted', stream: false }],
+    ['a client that left midway', { outcome: 'aborted', isPartSent: false }],
     ['a stream that failed midway', { outcome: 'failed' }],
     ['a stream that was ended midway', { outcome: 'ended', usageSource: 'last_seen' }],
-    ['an embedding whose client left', { outcome: 'aborted', stream: false, generates: false }],
+    ['an embedding whose client left', { outcome: 'aborted', isPartSent: false, generates: false }],
     ['a request refused after parts of it were computed', { ...embedding, isAtFault: true }],
   ])('is what was made for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
@@ -77,22 +77,23 @@ describe('the bill of a request', () => {
   it.each<[string, Partial<Served>]>([
     ['was ended', { outcome: 'ended' }],
     ['nobody waits for any more', { outcome: 'aborted' }],
-    ['is no stream and was ended', { outcome: 'ended', stream: false }],
-    ['makes no tokens and was ended', { outcome: 'ended', stream: false, generates: false }],
+    ['is no stream and was ended', { outcome: 'ended', isPartSent: false }],
+    ['makes no tokens and was ended', { outcome: 'ended', isPartSent: false, generates: false }],
   ])('writes off what was made of an answer that is given whole or not at all, and %s', (_, served) => {
     const bill = billOf({ ...complete, ...served, isWholeOrFree: true });
     expect(bill).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
   });
 
   it.each<[string, Partial<Served>]>([
-    ['one that makes tokens', { outcome: 'failed', stream: false }],
+    ['one that makes tokens', { outcome: 'failed', isPartSent: false }],
     ['an embedding', embedding],
-  ])('writes off what was made of a JSON answer that an engine failed at: %s', (_, served) => {
+    ['one that the stopping gateway ended', { outcome: 'ended', isPartSent: false }],
+  ])('writes off an answer that failed before the client had any of it: %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
   });
 
   it('of an answer that is given whole or not at all is that of every other where it is whole', () => {
-    const bill = billOf({ ...complete, stream: false, isWholeOrFree: true });
+    const bill = billOf({ ...complete, isPartSent: false, isWholeOrFree: true });
     expect(bill).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
   });
 
