@@ -103,7 +103,7 @@ describe('the bill of a request', () => {
       outcome: fc.constantFrom<OutcomeKind>('completed', 'aborted', 'ended', 'failed'),
       usage: fc.record({ inputTokens: count, outputTokens: count }),
       usageSource: fc.constantFrom<UsageSource>('engine', 'last_seen', 'none'),
-      stream: fc.boolean(),
+      isPartSent: fc.boolean(),
       generates: fc.boolean(),
       isAtFault: fc.boolean(),
       isWholeOrFree: fc.boolean(),
