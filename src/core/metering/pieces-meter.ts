@@ -1,6 +1,7 @@
 import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
 import type { Splice } from '#base/json-scan.ts';
 import { abortedPattern, hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
+import { textOfLength } from './text-count.ts';
 import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
@@ -52,8 +53,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (!hasFigures(last) && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
       const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
-      const tokens = Math.ceil(bytes / bytesOfToken);
-      const seen = { last, running: null, text: { tokens, leastTokens: 0 } };
+      const seen = { last, running: null, text: textOfLength(bytes, bytesOfToken) };
       return { ok: true, seen, splices, aborted: aborted || tellsError };
     },
   };

@@ -27,10 +27,10 @@ export class TextCount {
 }
 
 /** Bytes of text that make a token, as prompts are estimated: of a JSON answer no events tell more. */
-const bytesOfToken = 4;
+const textBytesOfToken = 4;
 
 /** Counts the text of a complete JSON answer by its length: an engine that counted any token of it is believed. */
-export function textOfLength(bytes: number): MadeText {
+export function textOfLength(bytes: number, bytesOfToken = textBytesOfToken): MadeText {
   return { tokens: Math.ceil(bytes / bytesOfToken), leastTokens: Math.min(1, bytes) };
 }
 

@@ -101,6 +101,28 @@ describe('a JSON answer of megabytes', () => {
     }
   });
 
+  const zeros = { prompt_tokens: 0, completion_tokens: 0, input_tokens: 0, output_tokens: 0 };
+  it.each<[string, (text: string) => object]>([
+    [
+      '/v1/chat/completions',
+      (text) => ({ choices: [{ index: 0, message: { content: text }, finish_reason: 'stop' }] }),
+    ],
+    ['/v1/completions', (text) => ({ choices: [{ index: 0, text, finish_reason: 'stop' }] })],
+    ['/v1/responses', (text) => ({ status: 'completed', output: [{ content: [{ type: 'output_text', text }] }] })],
+    ['/v1/messages', (text) => ({ stop_reason: 'end_turn', content: [{ type: 'text', text }] })],
+  ])('of %s is counted by its bytes where its engine has counted none of its tokens', async (path, made) => {
+    for (const usage of [zeros, { ...zeros, prompt_tokens: 10, input_tokens: 10 }]) {
+      answerOf = () => JSON.stringify({ ...made('x'.repeat(1_200_000)), usage });
+      const input = { messages: [{ role: 'user', content: 'x' }], prompt: 'x', input: 'x' };
+      const response = await bench.post(path, { model: 'chat', max_tokens: 8000, max_output_tokens: 8000, ...input });
+      expect(response.status, await response.text()).toBe(200);
+      const record = await bench.recordOf(response);
+      expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted' });
+      expect(record.output_tokens).toBe(Math.ceil(answerOf(0).length / 1024));
+      expect(record.input_tokens).toBeGreaterThan(0);
+    }
+  });
+
   it.each(sizes)('of %d bytes is the same for a repetition and is stored up to the bound', async (bytes) => {
     answerOf = (count) => answer(bytes, '/srv/own.gguf', { count });
     const { chat, key } = await openReuse(bench, { store_requests: true });
