@@ -16,13 +16,17 @@ const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
 const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The tools of a list, and those that a namespace in it has. */
+/** The tools of a list, and those of the namespaces in it, at any depth. */
 export function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
-  const tools = parseMember(fields.text, member, toolsBytesMax);
+  return unfold(parseMember(fields.text, member, toolsBytesMax));
+}
+
+/** A body is bounded in its depth. */
+function unfold(tools: unknown): readonly unknown[] {
   if (!Array.isArray(tools)) return [];
   return (tools as unknown[]).flatMap((tool) => {
-    if (!isObject(tool) || tool['type'] !== 'namespace' || !Array.isArray(tool['tools'])) return [tool];
-    return tool['tools'] as unknown[];
+    const isFull = isObject(tool) && tool['type'] === 'namespace' && Array.isArray(tool['tools']);
+    return isFull ? unfold(tool['tools']) : [tool];
   });
 }
 

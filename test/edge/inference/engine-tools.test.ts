@@ -34,22 +34,26 @@ const ask = (stream: boolean, tool: object, answer: object): object => ({
 });
 const search = { type: 'web_search' };
 const lookUp = { type: 'function', name: 'look_up', parameters: {} };
+const namespace = (tool: object): object => ({ type: 'namespace', name: 'n', tools: [tool] });
 
 const usd = ({ input_tokens: input, output_tokens: output }: Body): number => (input * 0.1 + output * 0.4) / 1e6;
 
 describe.each([false, true])('a response with tools that the engine runs itself, stream %s,', (stream) => {
-  it('is charged for the prompts and answers of all its turns, beyond the context and the limit', async () => {
-    const { key } = await openOrganization(bench.gateway, '1000');
-    const answer = await bench.post(path, ask(stream, search, said(5 * contextLength, 40_000)), { key });
-    const text = await answer.text();
-    expect(answer.status, text).toBe(200);
-    const record = await bench.recordOf(answer, key);
-    const counted = { input_tokens: 5 * contextLength, output_tokens: 40_000 };
-    expect(record).toMatchObject({ outcome: 'completed', ...counted, written_off: '0' });
-    expect(Number(record.cost)).toBeCloseTo(usd(counted), 12);
-    expect(Number((await bench.wallet(key)).balance)).toBeCloseTo(1000 - usd(counted), 9);
-    expect(text).toContain(`"cost":${Number(record.cost)}`);
-  });
+  it.each([search, namespace(namespace(search))])(
+    'is charged for all its turns, beyond the context: %j',
+    async (tool) => {
+      const { key } = await openOrganization(bench.gateway, '1000');
+      const answer = await bench.post(path, ask(stream, tool, said(5 * contextLength, 40_000)), { key });
+      const text = await answer.text();
+      expect(answer.status, text).toBe(200);
+      const record = await bench.recordOf(answer, key);
+      const counted = { input_tokens: 5 * contextLength, output_tokens: 40_000 };
+      expect(record).toMatchObject({ outcome: 'completed', ...counted, written_off: '0' });
+      expect(Number(record.cost)).toBeCloseTo(usd(counted), 12);
+      expect(Number((await bench.wallet(key)).balance)).toBeCloseTo(1000 - usd(counted), 9);
+      expect(text).toContain(`"cost":${Number(record.cost)}`);
+    },
+  );
 
   it('is charged for at most 128 turns of the whole context', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');

@@ -33,6 +33,8 @@ const billed = (tokens: number): object => ({ ...complete, ...prompt, output_tok
 /** Uncached at 0.10 a million, cached at 0.05, output at 0.40. */
 const costOf = (tokens: number): string => ((50 + 80 + tokens * 40) / 1e8).toFixed(8).replace(/0+$/, '');
 
+const namespace = (tool: object): object => ({ type: 'namespace', name: 'n', tools: [tool] });
+
 describe('is refused, and no engine sees it:', () => {
   it.each<[object, string]>([
     [{ store: true }, 'store'],
@@ -44,7 +46,8 @@ describe('is refused, and no engine sees it:', () => {
     [{ request_id: 'resp_1' }, 'request_id'],
     [{ tools: [{ type: 'web_search_preview' }] }, 'tools'],
     [{ tools: [{ type: 'function', name: 'f', parameters: {} }, { type: 'code_interpreter' }] }, 'tools'],
-    [{ tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'mcp' }] }] }, 'tools'],
+    [{ tools: [namespace({ type: 'mcp' })] }, 'tools'],
+    [{ tools: [namespace(namespace({ type: 'mcp' }))] }, 'tools'],
     [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'http://169.254.169.254/' }] }] }, 'input'],
     [
       {
