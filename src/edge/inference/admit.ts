@@ -13,7 +13,6 @@ import { budgetError } from './budget-error.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import { isLimitKept } from './counted-max.ts';
 import type { Endpoint } from './endpoints.ts';
-import { turnsOf } from './engine-tools.ts';
 import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limits.ts';
@@ -22,9 +21,8 @@ import { capError } from './spending.ts';
 
 /** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt of its route */
 function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: number): RequestSize {
-  const { fields, model } = request;
+  const { fields, model, turns } = request;
   const isFree = endpoint.isFree === true;
-  const turns = turnsOf({ endpoint, fields, engine: model.engine });
   return {
     // What is free uses up no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
@@ -39,7 +37,7 @@ function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: n
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
     turns,
-    isLimitKept: isFree || isLimitKept(request, turns),
+    isLimitKept: isFree || isLimitKept(request),
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };

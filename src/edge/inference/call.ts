@@ -64,6 +64,8 @@ export interface InferenceRequest {
   readonly capPicoUsd: bigint | null;
   /** The end user, where his spending is counted. */
   readonly endUser: string | null;
+  /** Turns that its engine may take: kept, since the tools that say so are let go with the body. */
+  readonly turns: number;
 }
 
 /**

@@ -1,6 +1,5 @@
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Call, InferenceRequest } from './call.ts';
-import { turnsOf } from './engine-tools.ts';
 import { valueText } from './member.ts';
 
 /** What models set around each text that they read, in tokens: its body has as many bytes for quotes and a comma. */
@@ -11,12 +10,11 @@ const aroundBytes = 512;
  * its choices and turns, and nothing is longer than the context.
  */
 export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, request: CountedRequest): CountedMost {
-  const { fields, model } = request;
+  const { fields, model, turns } = request;
   const { contextLength } = model;
   if (endpoint.generates) {
-    const turns = turnsOf({ endpoint, fields, engine: model.engine });
     const sequences = fields.prompts * fields.choices * turns;
-    const limit = isLimitKept(request, turns) ? fields.outputTokensMax : null;
+    const limit = isLimitKept(request) ? fields.outputTokensMax : null;
     const outputTokens = Math.min(limit ?? contextLength, contextLength);
     return { promptTokens: sequences * contextLength, completionTokens: sequences * outputTokens };
   }
@@ -28,10 +26,10 @@ export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, 
   return { promptTokens: Math.min(texts * contextLength, tokens), completionTokens: 0 };
 }
 
-type CountedRequest = Pick<InferenceRequest, 'fields' | 'model'>;
+type CountedRequest = Pick<InferenceRequest, 'fields' | 'model' | 'turns'>;
 
 /** True if the engine surely keeps to the output limit of a request. Otherwise it may fill its context. */
-export const isLimitKept = ({ fields, model }: CountedRequest, turns: number): boolean =>
+export const isLimitKept = ({ fields, model, turns }: CountedRequest): boolean =>
   turns === 1 && (fields.isLimitCommon || model.engine.kind === 'vllm');
 
 /** Whether texts are filled up with tokens that the body does not have. */

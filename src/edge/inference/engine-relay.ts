@@ -42,6 +42,7 @@ export interface RelayJob {
   readonly requestId: string;
   readonly endpoint: Endpoint;
   readonly prompts: number;
+  readonly turns: number;
   /** Empty once the client was sent a part of a stream. */
   readonly sent: SentRequest;
   readonly replica: Replica;

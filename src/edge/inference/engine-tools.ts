@@ -54,7 +54,8 @@ const turnsMax = 128;
 
 /**
  * Turns that the engine may take for a request: after each tool that it runs itself vLLM sends the whole conversation to
- * the model again, adds the tokens of all turns up, and keeps to the output limit in the first turn alone.
+ * the model again, adds the tokens of all turns up, and keeps to the output limit in the first turn alone. The tools say
+ * so and not the model: one that does not allow them refuses the request.
  */
 export function turnsOf(request: RuleRequest): number {
   const member = request.fields.members.get('tools');

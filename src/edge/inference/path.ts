@@ -7,6 +7,7 @@ import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
 import { endUserOf } from './end-user.ts';
+import { turnsOf } from './engine-tools.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 import { readAllowsFallback } from './fallback-header.ts';
 import { packAnswer } from './idempotent.ts';
@@ -49,7 +50,8 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   stop.throwIfStopped();
   requireBooks(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
-  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser };
+  const turns = turnsOf({ endpoint, fields, engine: model.engine });
+  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns };
   if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;

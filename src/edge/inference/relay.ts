@@ -92,7 +92,7 @@ interface Permission {
 
 function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { grant, lease }: Permission): RelayJob {
   const { endpoint, requestId, answer, held, stop, timings, part } = call;
-  const { caller, fields, model } = request;
+  const { caller, fields, model, turns } = request;
   const { key } = caller;
   const { replica } = lease;
   const trace = call.trace.toEngine(model, replica.id);
@@ -101,6 +101,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     requestId,
     endpoint,
     prompts: fields.prompts,
+    turns,
     sent: new SentRequest(endpoint, fields, model.adapter !== null, part === null ? null : part.input),
     replica,
     body: engineBody(fields, {

@@ -1,16 +1,30 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { type Body, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import { flexPricing } from './batch-bench.ts';
+import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 import { frame, startToldEngine, type ToldEngine } from './told-engine.ts';
 
-let engine: ToldEngine | null = null;
+let engine: ToldEngine;
+/** Ends what hangs, in the turn that it is in. */
+let aborting: ResponsesEngine;
 
 const contextLength = 8192;
+const turnsMax = 128;
 const bench = useInference(async () => {
   engine = await startToldEngine();
-  const lines = ['kind: vllm', 'allow: [builtin_tools]'];
-  return { engines: { tools: externalFile('tools', engine.url, { lines }) } };
+  aborting = await startResponsesEngine();
+  const options = { priced: false, lines: [flexPricing, 'kind: vllm', 'allow: [builtin_tools]'] };
+  return {
+    engines: {
+      tools: externalFile('tools', engine.url, options),
+      aborting: externalFile('aborting', aborting.url, options),
+    },
+  };
 });
-afterAll(() => engine?.close());
+afterAll(() => {
+  engine.close();
+  aborting.close();
+});
 
 const path = '/v1/responses';
 const item = { type: 'message', id: 'm', role: 'assistant', content: [{ type: 'output_text', text: 'Done.' }] };
@@ -19,9 +33,8 @@ const said = (inputTokens: number, outputTokens: number): object => ({
   ...response,
   usage: { input_tokens: inputTokens, output_tokens: outputTokens },
 });
-const streamOf = (answer: object): string =>
-  frame({ type: 'response.output_text.delta', delta: 'Done.' }) +
-  frame({ type: 'response.completed', response: answer });
+const delta = (text: string): string => frame({ type: 'response.output_text.delta', delta: text });
+const streamOf = (answer: object): string => delta('Done.') + frame({ type: 'response.completed', response: answer });
 
 const ask = (stream: boolean, tool: object, answer: object): object => ({
   model: 'tools',
@@ -59,7 +72,7 @@ describe.each([false, true])('a response with tools that the engine runs itself,
     const { key } = await openOrganization(bench.gateway, '1000');
     const answer = await bench.post(path, ask(stream, search, said(9e8, 9e8)), { key });
     await answer.text();
-    const most = 128 * contextLength;
+    const most = turnsMax * contextLength;
     expect(await bench.recordOf(answer, key)).toMatchObject({ input_tokens: most, output_tokens: most });
   });
 
@@ -68,5 +81,40 @@ describe.each([false, true])('a response with tools that the engine runs itself,
     const answer = await bench.post(path, ask(stream, lookUp, said(5 * contextLength, 40_000)), { key });
     await answer.text();
     expect(await bench.recordOf(answer, key)).toMatchObject({ input_tokens: contextLength, output_tokens: 300 });
+  });
+});
+
+/** Opens a stream, reads its beginning and leaves. @returns the id of the request */
+async function leave(body: object, key: string): Promise<string> {
+  const leaving = new AbortController();
+  const answer = await bench.post(path, body, { key, signal: leaving.signal });
+  await answer.body?.getReader().read();
+  leaving.abort();
+  return answer.headers.get('x-request-id') ?? '';
+}
+
+describe('a stream that its client leaves', () => {
+  it.each([16, turnsMax - 1])('in turn %i is ended at the engine and charged by its count', async (turn) => {
+    const { key } = await openOrganization(bench.gateway, '1000');
+    const body = { ...ask(true, search, {}), model: 'aborting', script: { tokens: 4, end: 'hang', turn } };
+    const id = await leave(body, key);
+    expect(await bench.record(id, key)).toMatchObject({
+      outcome: 'aborted',
+      usage_source: 'engine',
+      input_tokens: 21,
+      output_tokens: 5,
+    });
+    expect(aborting.aborts.at(-1)).toEqual(Array.from({ length: turnsMax }, (_, n) => `resp_${id}_${n}`));
+  });
+
+  it('before any count has a record that bounds what the engine may have counted by 128 turns', async () => {
+    const { key } = await openOrganization(bench.gateway, '1000');
+    const id = await leave({ ...ask(true, search, {}), answer: delta('Done.'), hold: 'left' }, key);
+    expect(await bench.record(id, key)).toMatchObject({ outcome: 'aborted', usage_source: 'counted' });
+    engine.end('left', '');
+    const most = turnsMax * contextLength;
+    const rows = await bench.gateway.db.sql<Body[]>`
+      select prompt_tokens_max::int, completion_tokens_max::int from usage_requests where id = ${id}`;
+    expect(rows).toEqual([{ prompt_tokens_max: most, completion_tokens_max: most }]);
   });
 });

@@ -10,6 +10,8 @@ export interface Script {
   readonly tokens?: number;
   /** How it ends then; `hang` waits for an abort. */
   readonly end?: 'completed' | 'incomplete' | 'failed' | 'error' | 'cancelled' | 'hang' | 'no_usage';
+  /** The turn in which it hangs, counted from 0: the only one that an abort ends. 0 where it is not said. */
+  readonly turn?: number;
   /** Events that are sent before it is cut, counted from 1; all of them where it is not said. */
   readonly cutAfter?: number;
   /** Milliseconds for which it waits for its turn, once it has said that it took the request. */
@@ -150,7 +152,7 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
     answer.write(frames.slice(openings).join(''));
     if (script.end === 'hang') {
       const tokens = script.tokens ?? 3;
-      waiting.set(`${body.request_id}_0`, () => {
+      waiting.set(`${body.request_id}_${script.turn ?? 0}`, () => {
         // One more was made meanwhile.
         const ended = { ...endEvent(body, tokens + 1, 'completed'), sequence_number: events.length };
         answer.end(frameOf(ended));
@@ -170,12 +172,13 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
     answer.end(frameOf({ response: whole(body, tokens, 'completed'), type: 'response.completed' }));
   }
 
-  function json(body: Body, { tokens = 3, end = 'completed', status = 200 }: Script, answer: ServerResponse): void {
+  function json(body: Body, script: Script, answer: ServerResponse): void {
+    const { tokens = 3, end = 'completed', status = 200, turn = 0 } = script;
     const send = (count: number): void => {
       answer.writeHead(status, { 'content-type': 'application/json' });
       answer.end(JSON.stringify(whole(body, count, end === 'hang' ? 'completed' : end)));
     };
-    if (end === 'hang') waiting.set(`${body.request_id}_0`, () => send(tokens + 1));
+    if (end === 'hang') waiting.set(`${body.request_id}_${turn}`, () => send(tokens + 1));
     else send(tokens);
   }
 
