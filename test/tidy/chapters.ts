@@ -10,7 +10,7 @@ const packages = 'src/core/stacks/builtin/';
 /** Paths of all READMEs and of what is written beside them. */
 export function listPages(root: string): string[] {
   const isInstalled = (path: string): boolean => path.split('/').includes('node_modules');
-  return globSync(['*.md', '{src,engines,compose,drizzle,test}/**/*.md'], {
+  return globSync(['*.md', '.github/*.md', '{src,engines,compose,drizzle,test}/**/*.md'], {
     cwd: root,
     exclude: isInstalled,
   }).toSorted();
