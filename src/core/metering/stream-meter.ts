@@ -13,8 +13,8 @@ import { findUsage, modelSplices, publicNameOf, type PublicName, type UsageMembe
  *
  * What engines send is described by vLLM's OpenAI server: every frame is one `data:` line; with forced usage each
  * carries the running count of its own choice, and a last one with no choices the sum; an error is a frame of its own
- * under status 200, and `[DONE]` follows it just the same. Other engines tell their count at the end alone, or never:
- * until they do, tokens are counted by the frames that bring text: each is one token at least.
+ * under status 200, and `[DONE]` follows it just the same. Other engines tell their count at the end alone, or never, or
+ * one that stands still: tokens of frames that bring text without a larger count are counted by that, as one at least.
  */
 export interface StreamMeterOptions {
   /** The client asked for the final usage chunk. */
@@ -93,7 +93,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   cachedTokens = 0;
   /** As the engine counted them. */
   #engineTokens = 0;
-  /** For as long as it has counted none. */
+  /** Of the chunks whose text the engine has not counted: they have no count, or one that does not grow. */
   readonly #texts = new TextCount();
   /** The latest chunk that is to say the cost: some engines count the prompt in one before the text. */
   #held = new HeldFrames();
@@ -121,7 +121,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   get likelyTokens(): number {
-    return this.#engineTokens > 0 ? Math.max(this.#engineTokens, this.#texts.made.leastTokens) : this.#texts.likely;
+    const { tokens, leastTokens } = this.#texts.made;
+    return this.#engineTokens < leastTokens ? tokens : this.#engineTokens;
   }
 
   get lacksEmptyLine(): boolean {
@@ -172,8 +173,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
     const isFirstCount = isCount && this.#running.length === 0;
-    const counted = isCount ? this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end)) : 0;
-    if (counted === 0) this.#noteTexts(frame);
+    const isCounted = isCount && this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
+    if (!isCounted) this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     if (!isCount && hasError(frame)) return this.fail('error_frame');
     return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
@@ -258,20 +259,20 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   /**
    * A count that goes back is none.
-   * @returns output tokens of the choice
+   * @returns true where the choice has more output tokens than before
    */
-  #noteRunning(frame: Frame, choicesAt: number, json: string): number {
+  #noteRunning(frame: Frame, choicesAt: number, json: string): boolean {
     const index = this.#choiceIndex(frame, choicesAt);
-    if (index === -1) return 0;
+    if (index === -1) return false;
     if (this.inputTokens === 0) this.#notePrompt(readCount(json, 'prompt_tokens'), readCount(json, 'cached_tokens'));
     const output = readCount(json, 'completion_tokens');
     const before = this.#counted[index] ?? 0;
-    if (output < before) return before;
+    if (output < before) return false;
     this.#engineTokens += output - before;
     this.#counted[index] = output;
     this.#running[index] = json;
     this.#firstRunning[index] ??= json;
-    return output;
+    return output > before;
   }
 
   #noteTexts({ text, start, end }: Frame): void {

@@ -246,6 +246,28 @@ it.each([
   expect(row?.most).toBe(String(most));
 });
 
+/** The numbers of chunks with text, in their order. */
+const numbers = Array.from({ length: 500 }, (_, index) => index + 1);
+
+it.each<[string, (number: number) => number, number]>([
+  ['stand still', () => 1, 499],
+  ['are 0 after the first', (number) => (number === 1 ? 5 : 0), 499],
+  ['grow with every tenth chunk', (number) => 1 + Math.floor(number / 10), 449],
+  ['grow with every chunk', (number) => number, 500],
+  ['grow with every second chunk, as where a token takes two', (number) => Math.ceil(number / 2), 250],
+])(
+  'a stream with a text in each of 500 chunks whose counts %s has as many tokens as were counted or passed',
+  async (_, countOf, tokens) => {
+    const answer = numbers.map((number) => chunk('word ', counts(9, countOf(number)))).join('') + finish();
+    const end = last(9, countOf(500)) + done;
+    for (const text of [answer + end, answer + done]) {
+      const got = await bench.chat({ model: 'open', stream: true, max_tokens: 2000, answer: text });
+      await got.text();
+      expect(await bench.recordOf(got)).toMatchObject({ outcome: 'completed', input_tokens: 9, output_tokens: tokens });
+    }
+  },
+);
+
 const cachedDetails = { prompt_tokens_details: { cached_tokens: 3990 } };
 
 describe('what an engine has counted once is not taken back', () => {
