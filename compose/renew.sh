@@ -33,41 +33,21 @@ renew() {
 require_files_of() {
   container=$1
   shift
+  case " $* " in
+    *' -f'* | *' --file'*) given=" $* " ;;
+    *) given=" $(echo "${COMPOSE_FILE:-}" | tr "${COMPOSE_PATH_SEPARATOR:-:}" ' ') " ;;
+  esac
   label=com.docker.compose.project.config_files
-  started_with=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container")
-  { printf '%s\n' "$@" '' && echo "$started_with" | tr , '\n'; } | awk -v line="sh $0" -v separator="${COMPOSE_PATH_SEPARATOR:-:}" '
-    function name_of(path) { sub(".*/", "", path); return path }
-    function folder_of(path) { sub("[^/]*$", "", path); return path }
-    function find(path,  i) {
-      for (i = 1; i <= count; i += 1) if (!(i in used) && name_of(given[i]) == name_of(path)) return i
-    }
-
-    !is_label && $0 == "" { is_label = 1; if (!count) count = split(ENVIRON["COMPOSE_FILE"], given, separator); next }
-    !is_label && is_file { given[++count] = $0; is_file = 0; next }
-    !is_label && /^(-f|--file)$/ { is_file = 1; next }
-    !is_label && sub(/^(-f|--file=)/, "") { given[++count] = $0; next }
-    !is_label { line = line " " $0; next }
-
-    $0 != "" && (i = find($0)) {
-      used[i] = 1
-      line = line " -f " given[i]
-      # Where both clones have the rest of their files.
-      if (from == "") { from = folder_of($0); to = folder_of(given[i]) }
-      next
-    }
-    $0 != "" {
-      path = from != "" && index($0, from) == 1 ? to substr($0, length(from) + 1) : $0
-      missing = missing " " path
-      line = line " -f " path
-    }
-    END {
-      if (missing == "") exit
-      for (i = 1; i <= count; i += 1) if (!(i in used)) line = line " -f " given[i]
-      print "The gateways were started with more files:" missing
-      print "New gateways would run without what these files say. Type:\n  " line
-      print "To leave a file out on purpose, use docker compose up -d, which replaces all gateways at once."
-      exit 1
-    }' >&2
+  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container" | tr , ' ')
+  for path in $files; do
+    case $given in
+      *[\ /=]"${path##*/} "*) continue ;;
+    esac
+    echo "A file is missing: $path. New gateways would run without what it says." >&2
+    echo "Name all files that the gateways were started with, in this order: $files" >&2
+    echo 'To leave a file out on purpose, use docker compose up -d, which replaces all gateways at once.' >&2
+    exit 1
+  done
 }
 
 old=$(gateways "$@")

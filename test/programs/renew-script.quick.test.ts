@@ -113,7 +113,7 @@ describe('renew.sh', () => {
     ['', { COMPOSE_FILE: 'compose/compose.yaml:compose/compose.gateways.yaml' }],
     ['', { COMPOSE_FILE: 'compose/compose.yaml;compose/compose.gateways.yaml', COMPOSE_PATH_SEPARATOR: ';' }],
   ] as const)(
-    'refuses "%s" with %o where the gateways were started with more files, and names the line',
+    'refuses "%s" with %o where the gateways were started with more files, and names them',
     ([line, settings]) => {
       have({ old1: true, old2: true, old3: true });
       startedWith(
@@ -124,27 +124,22 @@ describe('renew.sh', () => {
       );
       const { status, stderr, stopped, made } = renew(line, settings);
       expect({ status, stopped, made }).toEqual({ status: 1, stopped: [], made: [] });
-      expect(stderr).toContain('were started with more files: compose/compose.gpu.yaml /etc/headgate/own.yaml\n');
-      const files = ['compose/compose.yaml', 'compose/compose.gpu.yaml', 'compose/compose.gateways.yaml'];
-      const all = [...files, '/etc/headgate/own.yaml'].map((file) => `-f ${file}`).join(' ');
-      expect(stderr).toContain(`\n  sh ${script} ${all}\n`);
-      expect(renew(all)).toMatchObject({ status: 0 });
+      const files = ['compose.yaml', 'compose.gpu.yaml', 'compose.gateways.yaml'].map(
+        (file) => `/srv/headgate/compose/${file}`,
+      );
+      const all = [...files, '/etc/headgate/own.yaml'];
+      expect(stderr).toContain('A file is missing: /srv/headgate/compose/compose.gpu.yaml.');
+      expect(stderr).toContain(`in this order: ${all.join(' ')}\n`);
+      expect(renew(all.map((file) => `-f ${file}`).join(' '))).toMatchObject({ status: 0 });
     },
   );
 
-  it('keeps the other arguments, and files that are new, in the line that it names', () => {
+  it('reads each form in which Compose takes files, and passes over other arguments', () => {
     have({ old1: true });
     startedWith('/srv/headgate/compose/one.yaml', '/srv/headgate/compose/two.yaml');
-    const { stderr } = renew('--env-file compose/.env --file=compose/one.yaml -fcompose/new.yaml -p headgate');
-    const all = '-f compose/one.yaml -f compose/two.yaml -f compose/new.yaml';
-    expect(stderr).toContain(`\n  sh ${script} --env-file compose/.env -p headgate ${all}\n`);
-  });
-
-  it('asks for two files where two of one name are in different folders', () => {
-    have({ old1: true });
-    startedWith('/srv/headgate/compose/compose.yaml', '/etc/headgate/compose.yaml');
-    expect(renew('-f compose/compose.yaml').stderr).toContain('with more files: /etc/headgate/compose.yaml\n');
-    expect(renew('-f compose/compose.yaml -f /etc/headgate/compose.yaml')).toMatchObject({ status: 0 });
+    const line = '--env-file compose/.env --file=compose/one.yaml --file two.yaml -p headgate';
+    expect(renew(line)).toMatchObject({ status: 0 });
+    expect(renew('--env-file two.yaml.env -f one.yaml -p two')).toMatchObject({ status: 1 });
   });
 
   it('renews with the files of a clone that was moved, and with a file more', () => {
