@@ -95,7 +95,7 @@ export function likelyTokens(size: RequestSize): { readonly promptTokens: number
   const textBytes = Math.max(0, size.bodyBytes - size.unreadBytes);
   const tokens = estimatePromptTokens({ bodyBytes: textBytes }) + size.tokenIds;
   const promptTokens = Math.min(tokens, promptTokensMost(size));
-  return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts };
+  return { promptTokens, outputTokensMax: outputTokensMax(size) * size.choices * size.prompts * size.turns };
 }
 
 function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSize, perChoiceMax: number): number {
@@ -245,10 +245,12 @@ function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
   return (microUsd) => (microUsd < most ? microUsd : most);
 }
 
-/** What a request that has the guessed prompt costs with all the output that it may have, in pico-dollars. */
-export function worstCost({ request, promptTokensWanted: promptTokens, ...bounds }: CostBounds): bigint {
-  const { choices, price } = request;
-  const { outputTokens, ceiling } = bounds;
+/** Cost of the guessed prompt and of all the output that it may have, both in every turn, in pico-dollars. */
+export function worstCost({ turns }: Pick<RequestSize, 'turns'>, bounds: CostBounds): bigint {
+  const { choices, price } = bounds.request;
+  const { ceiling } = bounds;
+  const promptTokens = BigInt(turns) * bounds.promptTokensWanted;
+  const outputTokens = BigInt(turns) * choices * BigInt(bounds.outputTokens);
   const { capPicoUsd } = ceiling;
-  return ceilingCost({ promptTokens, outputTokens: choices * BigInt(outputTokens), capPicoUsd }, price);
+  return ceilingCost({ promptTokens, outputTokens, capPicoUsd }, price);
 }

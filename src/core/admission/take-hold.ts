@@ -181,7 +181,7 @@ export async function forecastHold(
   return {
     ok: true,
     estimatedPicoUsd: estimateCost(demand.size, demand.price, bounds.outputTokens),
-    worstPicoUsd: worstCost(bounds),
+    worstPicoUsd: worstCost(demand.size, bounds),
     view: result.ok ? result.view : 'limits' in result ? result.limits : null,
     refusal: result.ok ? null : result.code,
   };

@@ -118,3 +118,29 @@ describe('a stream that its client leaves', () => {
     expect(rows).toEqual([{ prompt_tokens_max: most, completion_tokens_max: most }]);
   });
 });
+
+it('has each piece of its text charged where no count comes, beyond one context', async () => {
+  const { key } = await openOrganization(bench.gateway, '1000');
+  const tokens = contextLength + 808;
+  const text = delta('sixteen letters '.repeat(tokens));
+  const body = { ...ask(true, search, {}), answer: text + frame({ type: 'response.completed', response }) };
+  const answer = await bench.post(path, body, { key });
+  await answer.text();
+  const counted = { usage_source: 'counted', output_tokens: tokens, written_off: '0' };
+  expect(await bench.recordOf(answer, key)).toMatchObject(counted);
+});
+
+describe('a dry run', () => {
+  const rehearse = async (tool: object, headers: Readonly<Record<string, string>> = {}): Promise<Body> => {
+    const options = { headers: { 'x-headgate-dry-run': 'true', ...headers } };
+    return (await bench.post(path, ask(false, tool, said(1, 1)), options)).json();
+  };
+
+  it('returns the cost of 128 turns of the whole context as its worst cost, and at most the cap', async () => {
+    const tokens = turnsMax * contextLength;
+    const most = usd({ input_tokens: tokens, output_tokens: tokens });
+    expect(Number((await rehearse(search)).worst_cost)).toBeCloseTo(most, 12);
+    expect(await rehearse(search, { 'x-headgate-max-cost': '0.01' })).toMatchObject({ worst_cost: '0.01' });
+    expect(Number((await rehearse(lookUp)).worst_cost)).toBeLessThan(most / turnsMax);
+  });
+});
