@@ -62,3 +62,12 @@ export function turnsOf(request: RuleRequest): number {
   if (member === undefined || !isAllowed(request)) return 1;
   return engineToolOf(request, member) === undefined ? 1 : turnsMax;
 }
+
+/**
+ * Refuses such tools in a line of a batch: it waits until all of its output is paid for, and nobody can pay for so many turns.
+ * @throws AppError unsupported_parameter, where the engine may take more than one turn
+ */
+export function refuseTurns(turns: number): void {
+  if (turns === 1) return;
+  throw refuse('tools', 'Built-in tools are not supported in a batch: send this request by itself.');
+}

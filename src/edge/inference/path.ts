@@ -7,7 +7,7 @@ import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
 import { endUserOf } from './end-user.ts';
-import { turnsOf } from './engine-tools.ts';
+import { refuseTurns, turnsOf } from './engine-tools.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 import { readAllowsFallback } from './fallback-header.ts';
 import { packAnswer } from './idempotent.ts';
@@ -30,7 +30,7 @@ import { readSpendingOptions } from './spending.ts';
  * nothing to wait for answers at once: a promise and a frame for each would be a tenth of what a request allocates.
  */
 async function follow(parts: PathParts, call: Call): Promise<Outcome> {
-  const { endpoint, found, stop } = call;
+  const { endpoint, found, stop, terms } = call;
   const caller = await parts.authenticator.authenticate(call.incoming);
   found.caller = caller;
   acceptCaller(parts, call, caller);
@@ -51,6 +51,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   requireBooks(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
   const turns = turnsOf({ endpoint, fields, engine: model.engine });
+  if (terms.isWholeOrFree) refuseTurns(turns);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns };
   if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { type Body, externalFile, openOrganization, useInference } from './inference-gateway.ts';
-import { flexPricing } from './batch-bench.ts';
+import { batchEnd, flexPricing, outputOf, startBatch } from './batch-bench.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 import { frame, startToldEngine, type ToldEngine } from './told-engine.ts';
 
@@ -143,4 +143,23 @@ describe('a dry run', () => {
     expect(await rehearse(search, { 'x-headgate-max-cost': '0.01' })).toMatchObject({ worst_cost: '0.01' });
     expect(Number((await rehearse(lookUp)).worst_cost)).toBeLessThan(most / turnsMax);
   });
+});
+
+it('is refused in a batch, whose other lines are answered', async () => {
+  const { key } = await openOrganization(bench.gateway, '0.1');
+  const line = (id: string, tool: object): string =>
+    JSON.stringify({ custom_id: id, method: 'POST', url: path, body: ask(false, tool, said(10, 20)) });
+  const lines = [line('search', search), line('function', lookUp)].join('\n');
+  const { id } = await startBatch(bench.gateway, lines, { key, endpoint: path });
+  const batch = await batchEnd(bench.gateway, id, key);
+  expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 1, failed: 1 } });
+  expect(await outputOf(bench.gateway, batch.output_file_id, key)).toMatchObject([{ custom_id: 'function' }]);
+  const [failed] = await outputOf(bench.gateway, batch.error_file_id, key);
+  expect(failed).toMatchObject({
+    custom_id: 'search',
+    response: { status_code: 400, body: { error: { code: 'unsupported_parameter', param: 'tools' } } },
+  });
+  expect(failed.response.body.error.message).toBe(
+    'Built-in tools are not supported in a batch: send this request by itself.',
+  );
 });
