@@ -3,7 +3,7 @@ import { type Frame, FrameMeter } from './frame-meter.ts';
 import { HeldFrames, type UsageRange } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
-import { TextCount, writtenChars } from './text-count.ts';
+import { madeBytes, TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { type EngineCount, largest, parseMessageUsage } from './usage.ts';
 import type { Seen } from './usage-of.ts';
@@ -11,18 +11,16 @@ import type { Seen } from './usage-of.ts';
 /**
  * Reads a stream of `/v1/messages` on its way to the client. Each frame is one event, named by its member `type`. The
  * prompt's count comes with the first event and the final one with `message_delta`, behind which `message_stop` ends the
- * stream. Between them tokens are counted by the events that bring text: each is one token at least.
+ * stream. Tokens are counted by the events that bring text, the first one and starts of blocks too: each is one at least.
  */
 export function createMessagesMeter(options: StreamMeterOptions): StreamMeter {
   return new MessagesMeter(options);
 }
 
-/** As vLLM begins such an event: the type first, then the delta. */
+/** As vLLM begins such an event: the type first, then the delta, with a text that is not empty. */
 const deltaAtStart =
-  /^\{"type": ?"content_block_delta",(?: ?"index": ?\d+,)? ?"delta": ?\{"type": ?"([a-z_]+)"(?:, ?"[a-z_]+": ?"(.))?/;
+  /^\{"type": ?"content_block_delta",(?: ?"index": ?\d+,)? ?"delta": ?\{"type": ?"[a-z_]+", ?"(?:text|thinking|partial_json)": ?"[^"]/;
 const deltaCharsMax = 160;
-/** Not made by the model. */
-const uncounted: ReadonlySet<string> = new Set(['signature_delta']);
 const OPEN_BRACE = 0x7b;
 
 /** A longer opening is passed on. */
@@ -99,11 +97,9 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const head = frame.text.slice(frame.start, Math.min(frame.end, frame.start + deltaCharsMax));
     const found = deltaAtStart.exec(head);
     if (found === null) return this.#scanned(frame);
-    const [, kind = '', first] = found;
-    if (first === '"' || uncounted.has(kind)) return this.#shown(frame.text);
     // From the quote before the first character, which was found last.
     const quoteAt = frame.start + found[0].length - 2;
-    return this.#token(frame.text, first === undefined ? 1 : writtenChars(frame.text, quoteAt, frame.end));
+    return this.#token(frame.text, writtenChars(frame.text, quoteAt, frame.end));
   }
 
   /** What the client gets of this frame, with what was held back before it. */
@@ -130,21 +126,18 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
         return this.#count(frame, scan.members);
       case 'message_stop':
         return this.#end(frame.text);
+      case 'content_block_start':
+        return this.#token(frame.text, madeBytes(valueOf(frame, scan.members, 'content_block') ?? ''));
       case 'content_block_delta':
-        return this.#delta(frame, valueOf(frame, scan.members, 'delta'));
+        return this.#token(frame.text, madeBytes(valueOf(frame, scan.members, 'delta') ?? ''));
       default:
         return this.#shown(frame.text);
     }
   }
 
-  #delta({ text }: Frame, delta: string | null): string {
-    const chars = tokenChars(delta);
-    return chars > 0 ? this.#token(text, chars) : this.#shown(text);
-  }
-
   /** A text behind the final count is one that nobody has counted. */
   #token(text: string, chars: number): string {
-    if (!this.#held.isEmpty) return this.fail('garbage');
+    if (chars > 0 && !this.#held.isEmpty) return this.fail('garbage');
     this.#counted.add(chars);
     return this.#shown(text);
   }
@@ -160,6 +153,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     if (!scan.ok) return this.fail('garbage');
     const isFirst = !this.#isStarted;
     this.#isStarted = true;
+    this.#counted.add(madeBytes(valueOf({ text: frame.text, start, end }, scan.members, 'content') ?? ''));
     this.#firstCount = valueOf({ text: frame.text, start, end }, scan.members, 'usage') ?? '{}';
     const begun = parseMessageUsage(this.#firstCount);
     this.inputTokens = begun?.inputTokens ?? 0;
@@ -196,14 +190,6 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     this.done = true;
     return '';
   }
-}
-
-/** Of the text of a delta, at least one where it is something else; 0 where there is none. */
-function tokenChars(delta: string | null): number {
-  const { type, ...rest } = parseObject(delta);
-  if (uncounted.has(String(type))) return 0;
-  const lengths = Object.values(rest).map((value) => (typeof value === 'string' ? value.length : 1));
-  return lengths.reduce((sum, length) => sum + length, 0);
 }
 
 /** Where a member of that object stands in the frame's text; null where it is no object. */

@@ -1,7 +1,7 @@
 import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
 import type { Splice } from '#base/json-scan.ts';
 import { abortedPattern, hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
-import { textOfLength } from './text-count.ts';
+import { largeBytesOfToken, textOfLength } from './text-count.ts';
 import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
@@ -19,8 +19,6 @@ export type PiecesMeterResult =
   | { readonly ok: false };
 
 const wanted = ['usage', 'model', 'error'];
-/** Answers that are so large have log probabilities, which take about so much for each token. */
-const bytesOfToken = 1024;
 /** A longer `usage` is none. */
 const valueCharsMax = 65_536;
 /** Less than the text of `abortedPattern` has, so that it is found across two pieces. */
@@ -53,7 +51,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (!hasFigures(last) && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
       const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
-      const seen = { last, running: null, text: textOfLength(bytes, bytesOfToken) };
+      const seen = { last, running: null, text: textOfLength(bytes, largeBytesOfToken) };
       return { ok: true, seen, splices, aborted: aborted || tellsError };
     },
   };

@@ -3,7 +3,7 @@ import { type Frame, FrameMeter } from './frame-meter.ts';
 import { HeldFrames, type UsageRange } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
-import { TextCount, writtenChars } from './text-count.ts';
+import { answerBytes, madeBytes, TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, publicNameOf, type PublicName } from './usage-member.ts';
 import { type EngineCount, parseUsage } from './usage.ts';
 import type { Seen } from './usage-of.ts';
@@ -11,7 +11,8 @@ import type { Seen } from './usage-of.ts';
 /**
  * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. The
  * count comes with the last event alone, and no `[DONE]` follows; an engine that breaks off just cuts the connection.
- * Until then tokens are counted by the events that bring text: each is one token at least.
+ * Until then tokens are counted by the deltas: each with text is one token at least. Where the events that end a text, or
+ * the response at the end, have more text than that, the rest is counted by its length.
  */
 export function createResponsesMeter(options: StreamMeterOptions): StreamMeter {
   return new EventMeter(options);
@@ -118,8 +119,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
     if (at !== -1) at += deltaMark.length;
     while (text.charCodeAt(at) === SPACE) at += 1;
     const isText = at !== -1 && at < end && text.charCodeAt(at) === QUOTE;
-    const chars = isText ? writtenChars(text, at, end) : 1;
-    if (chars > 0) this.#counted.add(chars);
+    this.#counted.add(isText ? writtenChars(text, at, end) : 1);
   }
 
   /** What the client gets of this frame, with what was held back before it. */
@@ -142,12 +142,11 @@ class EventMeter extends FrameMeter implements StreamMeter {
       return this.fail('error_frame');
     }
     if (type.endsWith('.delta')) this.#countDelta(frame);
-    const isEnd = ends.has(type);
+    if (type.endsWith('.done')) this.#counted.addElsewhere(type, madeBytes(frame.text.slice(frame.start, frame.end)));
     // An end without its response has no count.
-    if (isEnd && !isObject) return this.fail('garbage');
-    const read = isObject ? this.#response(frame, response, isEnd) : unchanged;
-    if (read === null) return this.failure === null ? this.fail('garbage') : '';
-    if (isEnd) return this.#end(frame.text, read);
+    if (ends.has(type)) return isObject ? this.#end(frame, response) : this.fail('garbage');
+    const read = isObject ? this.#response(frame, response, false) : unchanged;
+    if (read === null) return this.fail('garbage');
     const text = spliceText(frame.text, read.splices);
     return openings.has(type) ? this.#opens(type, text) : this.#shown(text);
   }
@@ -160,9 +159,16 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return '';
   }
 
-  #end(text: string, { splices, usage }: ReadResponse): string {
+  #end(frame: Frame, response: JsonMember): string {
+    const read = this.#response(frame, response, true);
+    if (read === null) return this.failure === null ? this.fail('garbage') : '';
+    // Read only where it counts: it is as long as all the text.
+    if ((this.#last?.outputTokens ?? 0) === 0) {
+      const json = frame.text.slice(frame.start + response.valueStart, frame.start + response.valueEnd);
+      this.#counted.addElsewhere('response', answerBytes(json, 'output'));
+    }
     this.#held.add(this.#shown(''));
-    this.#held.add(text, splices, usage);
+    this.#held.add(frame.text, read.splices, read.usage);
     this.done = true;
     return '';
   }

@@ -276,7 +276,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   #noteTexts({ text, start, end }: Frame): void {
-    for (const chars of choiceTexts(text.slice(start, end), this.#choicesExpected)) this.#texts.add(chars);
+    for (const { deltaChars, messageChars } of choiceTexts(text.slice(start, end), this.#choicesExpected)) {
+      this.#texts.add(deltaChars);
+      this.#texts.addElsewhere('message', messageChars);
+    }
   }
 
   /** @returns false for an abort that this gateway did not ask for */

@@ -1,33 +1,55 @@
 import type { MadeText } from './usage-of.ts';
 
 /**
- * Counts the tokens of a stream whose engine tells their number at its end alone. Each event with text is one at least;
- * engines that guess tokens ahead, or gather them, bring many in one.
+ * Counts the tokens of a stream whose engine tells their number at its end alone. Each delta with text is one at least;
+ * engines that guess tokens ahead, or gather them, bring many in one. Some engines bring text in no delta.
  */
 export class TextCount {
-  /** No text is made of fewer tokens: each event with text has one. */
-  least = 0;
+  #deltas = 0;
   #chars = 0;
+  readonly #elsewhere = new Map<string, number>();
+  #charsElsewhere = 0;
 
-  /** Takes an event with text, by the characters of that. */
+  /** Takes a delta by the characters of its text; one without text is none. */
   add(chars: number): void {
-    this.least += 1;
+    if (chars === 0) return;
+    this.#deltas += 1;
     this.#chars += chars;
   }
 
-  /** What a hold is to pay for: by the length of the text as well, where its events are too long to be of one token. */
-  get likely(): number {
-    return Math.max(this.least, Math.ceil(this.#chars / charsOfToken));
+  /**
+   * Takes text that is no delta, and may be that of deltas again. Where it is longer than that of all deltas, the rest
+   * of it is counted by its length, as that of a JSON answer.
+   * @param place such texts of one place follow one another; those of different places are the same text
+   */
+  addElsewhere(place: string, chars: number): void {
+    const all = (this.#elsewhere.get(place) ?? 0) + chars;
+    this.#elsewhere.set(place, all);
+    this.#charsElsewhere = Math.max(this.#charsElsewhere, all);
   }
 
-  /** Some engines cut tokens into several events: their own count stands where the text may have so few tokens. */
+  /** No text is made of fewer tokens: each delta with text has one. */
+  get least(): number {
+    return Math.max(this.#deltas, Math.min(1, this.#charsElsewhere));
+  }
+
+  /** What a hold is to pay for: by the length of the text as well, where its deltas are too long to be of one token. */
+  get likely(): number {
+    const rest = Math.max(0, this.#charsElsewhere - this.#chars);
+    return Math.max(this.#deltas, Math.ceil(this.#chars / charsOfToken)) + Math.ceil(rest / textBytesOfToken);
+  }
+
+  /** Some engines cut tokens into several deltas: their own count stands where the text may have so few tokens. */
   get made(): MadeText {
-    return { tokens: this.likely, leastTokens: Math.min(this.least, Math.ceil(this.#chars / charsOfToken)) };
+    const chars = Math.max(this.#chars, this.#charsElsewhere);
+    return { tokens: this.likely, leastTokens: Math.min(this.least, Math.ceil(chars / charsOfToken)) };
   }
 }
 
-/** Bytes of text that make a token, as prompts are estimated: of a JSON answer no events tell more. */
+/** Bytes of text that make a token, as prompts are estimated: of a JSON answer no deltas tell more. */
 const textBytesOfToken = 4;
+/** Bytes of a large answer that make a token: it has log probabilities, which take about so much for each. */
+export const largeBytesOfToken = 1024;
 
 /** Counts the text of a complete JSON answer by its length: an engine that counted any token of it is believed. */
 export function textOfLength(bytes: number, bytesOfToken = textBytesOfToken): MadeText {
@@ -63,6 +85,7 @@ const unmade: ReadonlySet<string> = new Set([
   'type',
   'id',
   'call_id',
+  'item_id',
   'status',
   'signature',
   'encrypted_content',
@@ -72,22 +95,42 @@ const unmade: ReadonlySet<string> = new Set([
 /** Deeper than the arguments of a tool call stand. */
 const deltaDepthMax = 8;
 
+/** Characters of the text of a choice. */
+export interface ChoiceText {
+  /** Of its `text`, or of all that stands in its `delta`, be it content, reasoning or the call of a tool. */
+  readonly deltaChars: number;
+  /** Of the `message` that some engines have in the place of the delta; 0 beside one with text, which it repeats. */
+  readonly messageChars: number;
+}
+
 /**
- * Characters of the text of each choice that has some in a chunk of chat or text completions: of its `text`, or of all
- * that stands in its `delta`, be it content, reasoning or the call of a tool.
+ * Reads the text of each choice in a chunk of chat or text completions.
  * @param json a chunk; what is none has no text
  * @param choicesMax choices from that index on were not asked for
  */
-export function choiceTexts(json: string, choicesMax: number): readonly number[] {
+export function choiceTexts(json: string, choicesMax: number): readonly ChoiceText[] {
   // A picture, or an engine that answers in one piece: nobody waits until it is parsed.
-  if (json.length > chunkCharsMax) return [json.length];
+  if (json.length > chunkCharsMax) return [{ deltaChars: json.length, messageChars: 0 }];
   const { choices } = parseChunk(json);
   if (!Array.isArray(choices)) return [];
   return choices
     .filter((choice) => choicesMax === 1 || !(Number(memberOf(choice, 'index')) >= choicesMax))
-    .map((choice) => madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'delta')))
-    .filter((chars) => chars > 0);
+    .map((choice) => {
+      const deltaChars = madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'delta'));
+      return { deltaChars, messageChars: deltaChars > 0 ? 0 : madeChars(memberOf(choice, 'message')) };
+    });
 }
+
+/**
+ * Bytes of all that the model made in a JSON value; of one above 1 MiB a part of its length.
+ * @param json as latin1; what is none has no text
+ */
+export function madeBytes(json: string): number {
+  return json.length > chunkCharsMax ? textBytesOfLarge(json) : madeChars(parseChunk(json));
+}
+
+/** Nobody waits until it is parsed. */
+const textBytesOfLarge = (json: string): number => Math.ceil((json.length * textBytesOfToken) / largeBytesOfToken);
 
 /** The member of a JSON answer that has what the model made. */
 export type MadeMember = 'choices' | 'output' | 'content';
@@ -98,6 +141,7 @@ export type MadeMember = 'choices' | 'output' | 'content';
  * @param json as latin1
  */
 export function answerBytes(json: string, name: MadeMember): number {
+  if (json.length > chunkCharsMax) return textBytesOfLarge(json);
   const made = memberOf(parseChunk(json), name);
   if (name !== 'choices') return madeChars(made);
   const choices: readonly unknown[] = Array.isArray(made) ? made : [];
