@@ -1,3 +1,5 @@
+import { skipSpace } from '#base/json-scan.ts';
+
 /** Why a stream is no good. */
 export type StreamFailure = 'error_frame' | 'garbage' | 'engine_abort';
 
@@ -116,7 +118,8 @@ export abstract class FrameMeter {
     return start === -1 ? whole : this.#data(whole, start, end);
   }
 
-  #data(text: string, start: number, lineEnd: number): string {
+  #data(text: string, lineStart: number, lineEnd: number): string {
+    const start = Math.min(skipSpace(text, lineStart), lineEnd);
     let end = lineEnd;
     while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
     if (text.charCodeAt(start) === OPEN_BRACE) return this.object({ text, start, end });
@@ -176,6 +179,7 @@ interface FrameLines {
   readonly event: string;
   /** Comments and other fields that clients know. */
   readonly others: string;
+  /** The values that are more than blanks. */
   readonly data: readonly string[];
 }
 
@@ -185,7 +189,7 @@ function readLines(text: string): FrameLines {
   const data: string[] = [];
   for (const [, line = ''] of text.matchAll(anyLine)) {
     const [, name, value = ''] = line === '' ? [] : (anyField.exec(line) ?? []);
-    if (name === 'data') data.push(value);
+    if (name === 'data') data.push(...(value.trim() === '' ? [] : [value]));
     else if (name === 'event') event = `${line}\n`;
     else if (name !== undefined) others += `${line}\n`;
   }

@@ -37,7 +37,7 @@ export type JsonMeterResult =
 const OPEN_BRACE = 0x7b;
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
-export const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
+export const abortedPattern = /"finish_reason" ?: ?"(?:abort|error)"/;
 
 function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
   if (sign === undefined) return abortedPattern.test(text);

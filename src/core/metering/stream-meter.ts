@@ -1,4 +1,4 @@
-import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
+import { scanDocument, scanObject, skipSpace, spliceText, type Splice } from '#base/json-scan.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
@@ -76,11 +76,11 @@ const noFinishReason = 'no_finish_reason';
 
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
-const SPACE = 0x20;
+const COLON = 0x3a;
 const QUOTE = 0x22;
 const choicesMark = '"choices":';
 const errorMark = '"error"';
-const finishMark = '"finish_reason":';
+const finishMark = '"finish_reason"';
 export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
   return new ChunkMeter(options);
 }
@@ -126,7 +126,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   get lacksEmptyLine(): boolean {
-    return /(?:^|[\r\n])data: ?\[DONE\]\s*$/.test(this.pending);
+    return /(?:^|[\r\n])data:[ \t]*\[DONE\]\s*$/.test(this.pending);
   }
 
   get finished(): boolean {
@@ -252,8 +252,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   /** @returns -1 for a choice that was not asked for */
   #choiceIndex(frame: Frame, choicesAt: number): number {
     if (this.#choicesExpected === 1) return 0;
-    const at = frame.text.indexOf('"index":', choicesAt);
-    const index = at === -1 || at >= frame.end ? 0 : readCount(frame.text.slice(at, at + 24), 'index');
+    const index = firstIndex(frame.text, choicesAt);
     return index < this.#choicesExpected ? index : -1;
   }
 
@@ -301,21 +300,27 @@ function hasError({ text, start, end }: Frame): boolean {
   return at !== -1 && at < end && tellsError(text.slice(start, end));
 }
 
-/** Whether the list that begins at or after `at` has nothing in it. */
+/** True where the list that begins at or after `at` is empty. */
 function isEmptyList(text: string, at: number): boolean {
-  let index = at;
-  while (text.charCodeAt(index) <= SPACE) index += 1;
-  if (text.charCodeAt(index) !== OPEN_BRACKET) return false;
-  index += 1;
-  while (text.charCodeAt(index) <= SPACE) index += 1;
-  return text.charCodeAt(index) === OPEN_BRACKET + 2;
+  const open = skipSpace(text, at);
+  return text.charCodeAt(open) === OPEN_BRACKET && text.charCodeAt(skipSpace(text, open + 1)) === OPEN_BRACKET + 2;
 }
 
-/** Offset of the quote before a finish reason, or -1; vLLM writes no blank before it and null for none, others "". */
+/** The `index` of the first choice, 0 without one; vLLM begins each choice with it. */
+function firstIndex(text: string, choicesAt: number): number {
+  const open = text.indexOf('{', choicesAt);
+  if (text.startsWith('"index":', open + 1)) return readCount(text.slice(open, open + 24), 'index');
+  const scan = scanObject(text, open);
+  const member = scan.ok ? scan.members.find(({ key }) => key === 'index') : undefined;
+  return member === undefined ? 0 : Number.parseInt(text.slice(member.valueStart, member.valueEnd), 10) || 0;
+}
+
+/** Offset of the quote before a finish reason, or -1; vLLM writes null for none, others "". */
 function finishReasonAt(text: string, from: number): number {
   for (let at = text.indexOf(finishMark, from); at !== -1; at = text.indexOf(finishMark, at)) {
-    at += finishMark.length;
-    while (text.charCodeAt(at) === SPACE) at += 1;
+    at = skipSpace(text, at + finishMark.length);
+    if (text.charCodeAt(at) !== COLON) continue;
+    at = skipSpace(text, at + 1);
     if (text.charCodeAt(at) === QUOTE && text.charCodeAt(at + 1) !== QUOTE) return at;
   }
   return -1;

@@ -35,7 +35,7 @@ const chunk = content.map((text) => ({ choices: [{ index: 0, delta: { content: t
 const json = fc
   .tuple(chunk, fc.constantFrom(undefined, 1))
   .map(([value, indent]) => JSON.stringify(value, null, indent));
-const name = fc.constantFrom('data:', 'data: ');
+const name = fc.constantFrom('data:', 'data: ', 'data:  ', 'data:\t', 'data: \t ');
 const dataLines = fc.tuple(json, name).map(([text, field]) => text.split('\n').map((line) => `${field}${line}`));
 const other = fc.constantFrom(
   ': a comment',
@@ -56,6 +56,7 @@ const emptyData = fc.constantFrom(
   ['data'],
   ['data:'],
   ['data: '],
+  ['data:  \t'],
   [': only a comment'],
   ['event: ping'],
   ['event: ping', 'data:'],

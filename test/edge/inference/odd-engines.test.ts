@@ -119,10 +119,13 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     expect(text).toBe(frame(choice('x')) + frame(choice('', 'stop')) + usageChunk + done);
   });
 
-  it('with carriage returns, without blanks after data:, with comments between', async () => {
+  it('with carriage returns, without blanks after data: or with many, with comments between', async () => {
     for (const change of [
       (text: string) => text.replaceAll('\n', '\r\n'),
       (text: string) => text.replaceAll('data: ', 'data:'),
+      (text: string) => text.replaceAll('data: ', 'data:  '),
+      (text: string) => text.replaceAll('data: ', 'data:\t'),
+      (text: string) => text.replaceAll('data: ', 'event: chunk\ndata: \t  '),
       (text: string) => text.replaceAll('data: ', ': "usage":{}\nid: 3\ndata: '),
     ]) {
       const { text, record } = await ask(scripted(change(chunks + usageChunk + done), { step: 7 }));
@@ -131,13 +134,37 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     }
   });
 
+  it('with blanks before the colon of a finish reason', async () => {
+    const change = (text: string): string => text.replaceAll('"finish_reason":', '"finish_reason" : ');
+    const { text, record } = await ask(scripted(change(chunks + usageChunk + done)));
+    expect(text).toBe(change(chunks) + done);
+    expect(record).toMatchObject({ ...billed, reason: null });
+  });
+
   it('whose last line has no empty one behind it', async () => {
-    for (const end of ['data: [DONE]\n', 'data: [DONE]', 'data:[DONE]\r\n']) {
+    for (const end of [
+      'data: [DONE]\n',
+      'data: [DONE]',
+      'data:[DONE]\r\n',
+      'data:  [DONE]',
+      'data:\t[DONE]\n',
+      'data\ndata: [DONE]',
+    ]) {
       const { text, record } = await ask(scripted(chunks + usageChunk + end));
       expect(text).toBe(chunks + done);
       expect(record).toMatchObject(billed);
     }
   });
+});
+
+it.each([0, 1])('counts each of three choices whose index stands behind those of %d calls of tools', async (calls) => {
+  const tools = Array.from({ length: calls }, (_, index) => ({ index, function: { arguments: 'a' } }));
+  const indexes = [0, 1, 2];
+  const begin = indexes.map((index) =>
+    frame({ choices: [{ delta: { tool_calls: tools }, index, finish_reason: 'stop' }], usage }),
+  );
+  const { record } = await ask(scripted(begin.join('') + done), { n: 3 });
+  expect(record).toMatchObject({ outcome: 'completed', usage_source: 'last_seen', output_tokens: 15 });
 });
 
 describe('the model in an answer', () => {
@@ -170,6 +197,16 @@ describe('an error that an engine tells under status 200', () => {
     ['in a JSON answer', false, '{"error":{"message":"at /srv/model.py","code":500}}'],
     ['as a broken JSON answer', false, '{"choices":}'],
     ['in a chunk', true, frame({ ...choice('', 'error'), error: { message: 'at /srv/model.py' } }) + done],
+    [
+      'in a chunk with blanks before the colon',
+      true,
+      frame(JSON.stringify(choice('', 'error')).replace('n":"error"', 'n" : "error"')) + done,
+    ],
+    [
+      'in a JSON answer with blanks before the colon',
+      false,
+      JSON.stringify({ ...choice('', 'error'), usage }).replace('n":"error"', 'n" : "error"'),
+    ],
     ['in a chunk that is no JSON', true, frame('{"model":"/srv/model","choices":[{"index":0,]}') + done],
     ['as lines that are no data', true, `Traceback: /srv/model.py\n\n`],
     ['compressed', true, '\x1f\x8b\x08\n\n\x00'],
