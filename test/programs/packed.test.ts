@@ -26,7 +26,7 @@ describe('the packed package', () => {
       cpSync(join(repository, name), join(checkout, name), { recursive: true });
     }
     // Of compose/ what is written alone: secrets of a checkout stay where they are.
-    const chapters = chaptersOf(listPages(repository)).filter((path) => !path.startsWith('test/'));
+    const chapters = chaptersOf(listPages(repository)).filter((path) => !/^(?:test|\.github)\//.test(path));
     for (const path of chapters) cpSync(join(repository, path), join(checkout, path));
     const prefix = folders();
     const path = `${dirname(process.execPath)}:/usr/local/bin:/usr/bin:/bin`;
