@@ -30,10 +30,12 @@ export interface RequestHold {
    */
   cover(costPicoUsd: bigint): Promise<void> | null;
   /**
-   * Holds all that a stream will likely come to, for while nobody counts what its engine makes.
+   * Holds what a stream comes to at most until somebody reads it again: all of its turn, since the engine begins no other
+   * one meanwhile.
+   * @param outputTokens made so far over all choices
    * @returns whether that is paid for
    */
-  coverMost(): Promise<boolean>;
+  coverTurn(outputTokens: number): Promise<boolean>;
 }
 
 /** The counts of a stream so far, as its meter has them. */
@@ -58,6 +60,8 @@ export interface RequestHoldOptions {
   readonly choices: number;
   /** Output tokens over all choices at which the engine stops by itself. */
   readonly outputTokensMax: number;
+  /** The same of one of its turns. */
+  readonly turnTokensMax: number;
   readonly ceiling: CostCeiling;
 }
 
@@ -204,8 +208,8 @@ class TokenHold implements RequestHold {
     return wanted <= this.#money.picoUsd && !this.#money.isExtending ? null : this.#money.cover(wanted);
   }
 
-  async coverMost(): Promise<boolean> {
-    const most = this.#costWith(this.#options.outputTokensMax);
+  async coverTurn(outputTokens: number): Promise<boolean> {
+    const most = this.#costWith(outputTokens + this.#options.turnTokensMax);
     await this.cover(most);
     return most <= this.#money.picoUsd;
   }

@@ -102,6 +102,7 @@ function holdOf(asked: Asked, heldMicroUsd: bigint): RequestHold {
     prompts,
     choices: choices * prompts,
     outputTokensMax: perChoice === null ? Number(bounds.ceiling.outputTokens) : perChoice * choices * prompts,
+    turnTokensMax: Number(bounds.ceiling.outputTokens) / demand.size.turns,
     ceiling: bounds.ceiling,
   });
 }

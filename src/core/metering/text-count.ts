@@ -91,6 +91,13 @@ const unmade: ReadonlySet<string> = new Set([
   'encrypted_content',
   'logprobs',
   'annotations',
+  // What tools returned.
+  'output',
+  'outputs',
+  'result',
+  'results',
+  'tools',
+  'sources',
 ]);
 /** Deeper than the arguments of a tool call stand. */
 const deltaDepthMax = 8;

@@ -317,8 +317,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   /** What the engine makes while nothing of it is read is paid for beforehand, or is not made. */
   async #coverUnread(): Promise<void> {
-    const { hold } = this.#job;
-    if ((await hold.coverMost()) || this.#job.meter?.finished === true) return;
+    const { hold, meter } = this.#job;
+    if ((await hold.coverTurn(meter?.likelyTokens ?? 0)) || meter?.finished === true) return;
     this.stop(outOfFunds(hold));
   }
 

@@ -1,6 +1,7 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 import { parseMember } from './member.ts';
+import { maxCostHeader } from './spending.ts';
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -70,4 +71,16 @@ export function turnsOf(request: RuleRequest): number {
 export function refuseTurns(turns: number): void {
   if (turns === 1) return;
   throw refuse('tools', 'Built-in tools are not supported in a batch: send this request by itself.');
+}
+
+/**
+ * Refuses a bound of the cost: it would be kept by the output limit, which vLLM keeps to in the first turn alone.
+ * @throws AppError unsupported_parameter, the header in `param`
+ */
+export function refuseCappedTurns(turns: number): void {
+  if (turns === 1) return;
+  throw refuse(
+    maxCostHeader,
+    `${maxCostHeader} cannot limit tools that the engine runs itself: leave out one of them.`,
+  );
 }

@@ -7,7 +7,7 @@ import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
 import { endUserOf } from './end-user.ts';
-import { refuseTurns, turnsOf } from './engine-tools.ts';
+import { refuseCappedTurns, refuseTurns, turnsOf } from './engine-tools.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 import { readAllowsFallback } from './fallback-header.ts';
 import { packAnswer } from './idempotent.ts';
@@ -52,6 +52,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const endUser = endUserOf(parts.budgets, caller, fields);
   const turns = turnsOf({ endpoint, fields, engine: model.engine });
   if (terms.isWholeOrFree) refuseTurns(turns);
+  if (capPicoUsd !== null) refuseCappedTurns(turns);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns };
   if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;

@@ -11,7 +11,7 @@ export interface SpendingOptions {
   readonly isDry: boolean;
 }
 
-const maxCostHeader = 'x-headgate-max-cost';
+export const maxCostHeader = 'x-headgate-max-cost';
 const dryRunHeader = 'x-headgate-dry-run';
 const maxLength = 32;
 

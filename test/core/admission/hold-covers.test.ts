@@ -39,3 +39,24 @@ it.each<[string, () => Promise<Extension>, bigint]>([
   const charged = cost < hold.chargeMaxPicoUsd ? cost : hold.chargeMaxPicoUsd;
   expect(charged).toBe((grant.heldMicroUsd + moreMicroUsd) * picoPerMicro);
 });
+
+it('asks for one turn more while nobody reads a stream of many turns', async () => {
+  const asked: bigint[] = [];
+  const admission = Object.assign(
+    admissionThatExtendsBy(() => Promise.resolve(0n)),
+    {
+      extend: (_: unknown, microUsd: bigint) => {
+        asked.push(microUsd);
+        return Promise.resolve(microUsd);
+      },
+    },
+  );
+  const demand = demandFor(uuidv7(), 'chat', 1n, true);
+  const { contextLength } = demand.size;
+  const grant = await takeHold(admission, { ...demand, size: { ...demand.size, turns: 128, isLimitKept: false } });
+  if (!grant.ok) throw new Error(grant.code);
+  expect(await grant.hold.coverTurn(50)).toBe(true);
+  const most = BigInt(50 + contextLength + contextLength);
+  expect(asked.reduce((sum, one) => sum + one, 0n)).toBeLessThanOrEqual(most);
+  expect(asked.reduce((sum, one) => sum + one, grant.heldMicroUsd)).toBeGreaterThanOrEqual(BigInt(50 + contextLength));
+});

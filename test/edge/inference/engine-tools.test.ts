@@ -131,18 +131,26 @@ it('has each piece of its text charged where no count comes, beyond one context'
 });
 
 describe('a dry run', () => {
-  const rehearse = async (tool: object, headers: Readonly<Record<string, string>> = {}): Promise<Body> => {
-    const options = { headers: { 'x-headgate-dry-run': 'true', ...headers } };
+  const rehearse = async (tool: object): Promise<Body> => {
+    const options = { headers: { 'x-headgate-dry-run': 'true' } };
     return (await bench.post(path, ask(false, tool, said(1, 1)), options)).json();
   };
 
-  it('returns the cost of 128 turns of the whole context as its worst cost, and at most the cap', async () => {
+  it('returns the cost of 128 turns of the whole context as its worst cost', async () => {
     const tokens = turnsMax * contextLength;
     const most = usd({ input_tokens: tokens, output_tokens: tokens });
     expect(Number((await rehearse(search)).worst_cost)).toBeCloseTo(most, 12);
-    expect(await rehearse(search, { 'x-headgate-max-cost': '0.01' })).toMatchObject({ worst_cost: '0.01' });
     expect(Number((await rehearse(lookUp)).worst_cost)).toBeLessThan(most / turnsMax);
   });
+});
+
+it('is refused with a cap of its cost', async () => {
+  const headers = { 'x-headgate-max-cost': '0.001' };
+  const answer = await bench.post(path, ask(false, search, said(10, 20)), { headers });
+  expect(answer.status).toBe(400);
+  const error = { code: 'unsupported_parameter', param: 'x-headgate-max-cost' };
+  expect(await answer.json()).toMatchObject({ error });
+  expect((await bench.post(path, ask(false, lookUp, said(10, 20)), { headers })).status).toBe(200);
 });
 
 it('is refused in a batch, whose other lines are answered', async () => {

@@ -64,6 +64,12 @@ describe('a stream without a count is counted by its text, which stands', () => 
     ['in output_item.done alone', '/v1/responses', created + itemDone(item(text)) + completed([]), byLength],
     ['in the arguments of a call alone', '/v1/responses', created + completed([call]), byLength],
     [
+      'beside what tools returned',
+      '/v1/responses',
+      created + itemDone(item(text)) + itemDone({ type: 'mcp_call', output: text.repeat(50) }) + completed([]),
+      byLength,
+    ],
+    [
       'in each of them',
       '/v1/responses',
       created + textDone(text) + itemDone(item(text)) + completed([item(text)]),
