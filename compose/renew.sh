@@ -29,26 +29,30 @@ renew() {
 }
 
 # Refuses where the gateway $1 was started with a file that the other arguments do not name. A file is known by its name
-# without its folder, since a clone may move.
-require_files_of() {
+# without its folder, since a clone may move. Where nothing names files, Compose finds them as it did before.
+require_files_of() (
   container=$1
   shift
   case " $* " in
     *' -f'* | *' --file'*) given=" $* " ;;
     *) given=" $(echo "${COMPOSE_FILE:-}" | tr "${COMPOSE_PATH_SEPARATOR:-:}" ' ') " ;;
   esac
+  if [ "$given" = '  ' ]; then exit; fi
   label=com.docker.compose.project.config_files
-  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container" | tr , ' ')
+  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container")
+  set -f
+  IFS=,
   for path in $files; do
+    name=${path##*/}
     case $given in
-      *[\ /=]"${path##*/} "*) continue ;;
+      *[\ /=]"$name "* | *" -f$name "*) continue ;;
     esac
     echo "A file is missing: $path. New gateways would run without what it says." >&2
-    echo "Name all files that the gateways were started with, in this order: $files" >&2
+    echo "Name all files that the gateways were started with, in this order:" $files >&2
     echo 'To leave a file out on purpose, use docker compose up -d, which replaces all gateways at once.' >&2
     exit 1
   done
-}
+)
 
 old=$(gateways "$@")
 if [ -z "$old" ]; then

@@ -24,7 +24,7 @@ late_seconds=129600
 retry_seconds=${BACKUP_RETRY_SECONDS:-300}
 # There while the last try of this container failed.
 failed=${BACKUP_FAILED_MARK:-/tmp/backup-failed}
-# There while the database holds what was restored, and no dump of that was written since.
+# Touched by each restore: a dump is due until one is newer than this file.
 restored=$folder/.restored
 
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $*"; }
@@ -64,7 +64,7 @@ made_at() { if [ -n "$1" ]; then date -u -r "$1" +%s; else echo 0; fi; }
 # Names the installation that a dump is of by the secret that all its dumps share; nothing of a dump that was made before
 # the first gateway had started. Never printed.
 installation_of() {
-  secrets=$(pg_restore --data-only --table=fleet_secrets --file=- "$1") || refuse_dump "$1" "$1"
+  secrets=$(pg_restore --data-only --table=fleet_secrets --file=- "$1" 2>/dev/null) || return 1
   echo "$secrets" | sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p'
 }
 
@@ -82,13 +82,17 @@ refuse_dump() {
 }
 
 # Fails where a new machine has made a dump of its own beside those of the old one: its dump is newer, and nearly empty.
-# A dump that cannot be read may be the newest one of the installation: it is never passed over.
+# A dump that cannot be read is refused where it may be the newest one: where no newer one can be read.
 latest() {
   found=
   known=
+  unread=
   for each in "$folder"/headgate-[0-9]*.dump; do
     [ -e "$each" ] || continue
-    own=$(installation_of "$each") || exit 1
+    if ! own=$(installation_of "$each"); then
+      unread=$each
+      continue
+    fi
     [ -n "$own" ] || continue
     if [ -n "$known" ] && [ "$own" != "$known" ]; then
       refuse "There are dumps of several installations, $found and $each among them: name the file to restore." \
@@ -96,7 +100,9 @@ latest() {
     fi
     found=$each
     known=$own
+    unread=
   done
+  [ -z "$unread" ] || refuse_dump "$unread" "$unread"
   echo "$found"
 }
 
@@ -110,7 +116,7 @@ count_tables() {
 # Leaves a mark where it fails, which health reports at once.
 dump() {
   if write_dump; then
-    rm -f "$failed" "$restored"
+    rm -f "$failed"
   else
     : >"$failed"
     return 1
@@ -180,7 +186,8 @@ remove_old() {
 # One is due after a restore, and where none was made since the hour came last. So a machine that was off at that hour
 # makes up for it.
 is_due() {
-  [ ! -e "$restored" ] || return 0
+  # Written while a restore waited, a dump is of the books from before.
+  if [ -e "$restored" ] && ! [ "$(newest)" -nt "$restored" ]; then return 0; fi
   now=$(date -u +%s)
   came=$((now - (now - hour * 3600) % 86400))
   last=$(newest)

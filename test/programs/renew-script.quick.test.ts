@@ -142,6 +142,16 @@ describe('renew.sh', () => {
     expect(renew('--env-file two.yaml.env -f one.yaml -p two')).toMatchObject({ status: 1 });
   });
 
+  it('renews where the folder of the files has a blank, and where nothing names files', () => {
+    have({ old1: true, old2: true, old3: true });
+    startedWith('/srv/my gate/compose/one.yaml', '/srv/my gate/compose/two.yaml');
+    expect(renew()).toMatchObject({ status: 0 });
+    expect(renew('-f one.yaml')).toMatchObject({ status: 1 });
+    expect(renew('-fone.yaml -f two.yaml')).toMatchObject({ status: 0 });
+    expect(renew('', { COMPOSE_FILE: '/srv/my gate/compose/one.yaml:two.yaml' })).toMatchObject({ status: 0 });
+    expect(renew('')).toMatchObject({ status: 0 });
+  });
+
   it('renews with the files of a clone that was moved, and with a file more', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/before/compose/one.yaml', '/srv/before/compose/two.yaml');
