@@ -3,17 +3,17 @@ import { isAllowedImage } from './images.ts';
 import { marksOf, runBody, runNetworkLabels } from './run-bodies.ts';
 import { gatewayLabel, managedLabel, ownName, type Policy, settingNames } from './rule.ts';
 
-/** Bodies of the docker driver's calls: what it sends, with values that it never varies fixed. */
+/** Bodies of the docker driver's calls, as the driver sends them. Values that the driver never varies are fixed. */
 
 export type BodyProblem = z.core.$ZodIssue;
 
-/** The labels that the driver sets. Any further one could configure a proxy or another tool on the machine. */
+/** Labels that the driver sets. Other labels could configure a proxy or another tool on the machine. */
 const ownLabel = /^headgate\.(?:managed|fleet|engine|replica|spec|epoch|gpus|kind|port|forced-usage)$/;
 
 export const labels = z
   .record(z.string(), z.string())
   .refine((all) => all[managedLabel] === 'true', `the label ${managedLabel} is missing`)
-  // A container of a gateway may be joined to any engine's network.
+  // A container with this label may be connected to the network of any engine.
   .refine((all) => !Object.hasOwn(all, gatewayLabel), 'only a gateway bears this label')
   .refine((all) => Object.keys(all).every((key) => ownLabel.test(key)), 'a label is not known');
 
@@ -22,12 +22,12 @@ export const networkName = z.string().regex(ownName, 'expected a network of an e
 export const image = (policy: Policy) =>
   z.string().refine((name) => isAllowedImage(policy, name), `is not among ${settingNames.images}`);
 
-/** As the Docker engine hands them on to nvidia's runtime: no device of another kind. */
+/** GPU ids, as the Docker engine passes them to nvidia's runtime: no other devices. */
 const gpuId = '(?:[a-z0-9.-]{1,128}/gpu=)?[A-Za-z0-9][A-Za-z0-9._:-]{0,127}';
 const gpuList = new RegExp(`^${gpuId}(?:,${gpuId})*$`);
 const nvidiaVariable = /^NVIDIA_(?:DRIVER_CAPABILITIES|REQUIRE_CUDA|DISABLE_REQUIRE|TF32_OVERRIDE)$/;
 
-/** A variable of the environment. Those of nvidia's runtime give containers devices. */
+/** An environment variable. Variables of nvidia's runtime give devices to containers. */
 const variable = z
   .string()
   .regex(/^[A-Za-z_][A-Za-z0-9_]*=[^\0]*$/, 'expected NAME=value')
@@ -38,15 +38,15 @@ const variable = z
   }, 'gives devices that are no GPUs');
 export const environment = z.array(variable);
 
-/** A path in a container, where every reader sees the same one. */
+/** A path in a container that every reader resolves in the same way. */
 const target = z
   .string()
   .regex(/^(?:\/[^/\p{Cc}]+)+\/?$/u, 'expected an absolute path')
   .refine((path) => !/\/\.{1,2}(?:\/|$)/.test(path), 'dots lead elsewhere');
 
 /**
- * A named volume or a folder of the lists. Nothing below a folder: a container that has the folder can put a link into
- * it that leads anywhere, and the Docker engine follows links on its side, where this program cannot check.
+ * A named volume or a folder on the lists. Folders inside a listed folder are rejected: a container that has the folder
+ * can put a link to anywhere into it. The Docker engine follows links on its side, where this program cannot check.
  */
 export const mount = ({ binds, volumes }: Policy) =>
   z
@@ -67,7 +67,7 @@ export const mount = ({ binds, volumes }: Policy) =>
 
 const port = /^\d{1,5}\/tcp$/;
 const one = (all: object): boolean => Object.keys(all).length === 1;
-/** Any address would be reached by everybody, however it is written. */
+/** Addresses that everybody can reach, in every notation. */
 const everyAddress = ['0.0.0.0', '[::]', '[::ffff:0:0]'];
 const address = z
   .union([z.ipv4(), z.ipv6()])
@@ -77,7 +77,7 @@ const address = z
     'expected one address of the machine',
   );
 
-/** On a port that the machine chooses: one of its own choice could stand before another program. */
+/** Published ports. The machine chooses the number: a chosen port could take the place of another program's. */
 const portBindings = ({ allowsPorts }: Policy) =>
   z
     .record(z.string().regex(port), z.tuple([z.strictObject({ HostIp: address, HostPort: z.literal('') })]))
@@ -99,7 +99,7 @@ const deviceRequests = z.tuple([
 const withoutCheck = z.strictObject({ Test: z.tuple([z.literal('NONE')]) });
 const withoutNewPrivileges = z.tuple([z.literal('no-new-privileges')]);
 
-/** What engines do not need of Docker's default set. */
+/** Capabilities of Docker's default set that engines do not need. */
 export const droppedCapabilities = [
   'AUDIT_WRITE',
   'MKNOD',
@@ -151,8 +151,8 @@ const probeLabels = z.strictObject({
 });
 
 /**
- * A container that asks GPUs what they are and is gone in a moment. To name the programs that hold memory there it sees
- * the machine's process ids, so it is nothing but nvidia-smi, without network and mounts.
+ * A short-lived container that queries the GPUs. It sees the machine's process ids, to name the programs that use GPU
+ * memory, so it may only be nvidia-smi, without network and mounts.
  */
 const probeBody = (policy: Policy) =>
   z.strictObject({
@@ -175,7 +175,7 @@ const probeBody = (policy: Policy) =>
     }),
   });
 
-/** Body of POST /containers/create: strict, so that a field which nobody thought of (Privileged, Devices…) is refused. */
+/** Body of POST /containers/create. Strict, so that unknown fields (Privileged, Devices…) are rejected. */
 export const containerBody = (policy: Policy, body: unknown): z.ZodType => {
   const marks = marksOf(body);
   if (marks !== null) return runBody(policy, marks);
@@ -186,7 +186,7 @@ export function isProbe(body: unknown): boolean {
   return (body as { NetworkDisabled?: unknown } | null)?.NetworkDisabled === true;
 }
 
-/** Body of POST /networks/create. Options would take over interfaces of the machine. */
+/** Body of POST /networks/create. Options are rejected: they would take over interfaces of the machine. */
 export const networkBody = (body: unknown): z.ZodType =>
   z.strictObject({
     Name: networkName,

@@ -24,7 +24,7 @@ import { swarmRules } from './swarm-calls.ts';
 
 export type { Policy } from './rule.ts';
 
-/** A call as it came. */
+/** A call as received. */
 export interface IncomingCall {
   readonly method: string;
   /** Path and query. */
@@ -32,15 +32,15 @@ export interface IncomingCall {
   readonly body: string;
 }
 
-/** A call as it is passed on, every byte of it made here. */
+/** A call to pass on, rebuilt completely from parsed values. */
 export interface DockerCall {
   readonly method: string;
-  /** With its version and query. */
+  /** Path with API version and query. */
   readonly path: string;
   readonly body: string | null;
   readonly targets: readonly Target[];
   readonly passesRegistryAuth: boolean;
-  /** Its body, which was not read yet, is a tar file. */
+  /** True if the call's unread body is a tar file. */
   readonly takesArchive: boolean;
 }
 
@@ -52,13 +52,13 @@ const imageName = '([a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511})';
 
 function createTargets(body: unknown, prefix: string): readonly Target[] {
   if (isProbe(body)) return [];
-  // By its name, which nothing but such a container can have.
+  // Found by its name: no other container can have the name of such a container.
   const keeper = marksOf(body) === null ? null : keeperOf(body);
   if (keeper !== null) return container(runLabel)(keeper, prefix).map((target) => ({ ...target, place: null }));
   const { NetworkMode: name } = (body as { HostConfig: { NetworkMode: string } }).HostConfig;
-  // One of the list, which is an operator's and bears no label.
+  // A network on the list belongs to an operator and has no label.
   if (!ownName.test(name)) return [];
-  // By its name, as which the driver finds it again; nobody else's can be called so.
+  // Found by the name under which the driver finds it again: no other network can have such a name.
   return network(name, prefix).map((target) => ({ ...target, place: null }));
 }
 
@@ -68,7 +68,7 @@ function connectTargets(body: unknown, prefix: string): readonly Target[] {
   return found.map((target) => ({ ...target, place: ['Container'], mayBeGone: isEnd === true }));
 }
 
-/** Every call of the docker driver. Names are those of the Engine API 1.41. */
+/** All calls of the docker driver. Names are from the Engine API 1.41. */
 const rules: readonly Rule[] = [
   { method: 'GET', path: /^\/_ping$/ },
   { method: 'HEAD', path: /^\/_ping$/ },
@@ -197,7 +197,7 @@ function pullCheck(policy: Policy, _name: string, query: URLSearchParams): strin
   return image === null ? 'fromImage and tag must name one image.' : imageCheck(policy, image);
 }
 
-/** What becomes of a call: passed on in this form once its targets are found to be ours, or refused. */
+/** Decides whether a call is rejected, or passed on in this form if its targets belong to Headgate. */
 export function decide(policy: Policy, { method, url, body }: IncomingCall): DockerCall | Refusal {
   const found = findRule(policy, method, url);
   if ('refusal' in found) return found;
@@ -223,21 +223,21 @@ export function decide(policy: Policy, { method, url, body }: IncomingCall): Doc
 
 interface FoundRule {
   readonly rule: Rule;
-  /** `/v1.41`, or nothing. */
+  /** `/v1.41`, or empty. */
   readonly prefix: string;
   readonly path: string;
   readonly name: string;
   readonly query: string;
 }
 
-/** From the API of Docker 20.10 on: older ones read bodies in their own way. */
+/** API versions from Docker 20.10 on: older versions parse bodies differently. */
 const version = /^\/v1\.(?:4[1-9]|[5-9]\d)(?=\/)/;
 
 function findRule({ allowsSwarm }: Policy, method: string, url: string): FoundRule | Refusal {
   const [rawPath = '', query = '', ...more] = url.split('?');
   const prefix = version.exec(rawPath)?.[0] ?? '';
   const path = rawPath.slice(prefix.length);
-  // Nothing that a reader behind could resolve to another path.
+  // Rejects paths that a later reader could resolve to another path.
   if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The address is malformed.' };
   const isIt = (candidate: Rule): boolean => candidate.method === method && candidate.path.test(path);
   const ofSwarm = swarmRules.find(isIt);
@@ -269,7 +269,7 @@ function readQuery(text: string, rule: Rule): { readonly params: URLSearchParams
   return { params };
 }
 
-/** Filters with the label that the engine is to show only. */
+/** Adds the label to the filters, so that the engine shows only objects of Headgate. */
 function readFilters(given: string, allowed: readonly string[]): { readonly text: string } | Refusal {
   const filters = parseJson(filtersSchema, given);
   if (filters === null) return { refusal: 'The filters are malformed.' };

@@ -18,10 +18,10 @@ export { dropRoot } from './root.ts';
 export { socketGroup, whyClosed } from './socket.ts';
 
 /**
- * A door in front of the Docker socket. Whoever has that socket is root on its machine; a gateway needs a few calls of
- * it, on containers and networks of its own, and where a swarm is allowed on services and secrets of its own. Calls that
- * are not listed, bodies with a field that is not known, and things that bear no label of Headgate's are answered 403,
- * and what is passed on is made anew from what was read, so that the engine behind sees nothing that was not checked.
+ * A filter in front of the Docker socket. Access to the socket means root on the machine, but a gateway needs only a
+ * few calls, on its own containers and networks, and with a swarm on its own services and secrets. The filter answers
+ * 403 to unlisted calls, to bodies with unknown fields, and to objects without a label of Headgate. It rebuilds
+ * accepted calls from parsed values, so that the engine sees only checked values.
  */
 export interface DockerGateOptions {
   readonly host: string;
@@ -37,11 +37,11 @@ export interface DockerGate {
 }
 
 const bodyBytesMax = 1_048_576;
-/** A package has 50 MiB and 2000 files at most; folders, state and settings come on top. */
+/** Bytes of an archive. A package has at most 50 MiB and 2000 files; folders, state and settings come in addition. */
 const archiveBytesMax = 134_217_728;
 const archiveEntriesMax = 50_000;
 
-/** Listens when it returns. */
+/** Starts the filter. Listens when the promise resolves. */
 export async function startDockerGate(options: DockerGateOptions): Promise<DockerGate> {
   const server = createServer((incoming, answer) => {
     handle(options, incoming, answer).catch((error: unknown) => {
@@ -63,7 +63,7 @@ async function close(server: Server): Promise<void> {
 
 async function handle(options: DockerGateOptions, incoming: IncomingMessage, answer: ServerResponse): Promise<void> {
   const { method = '', url = '' } = incoming;
-  // An archive is read once it is known that it may come.
+  // Archives are read only after the call was accepted.
   const body = method === 'PUT' ? '' : await readBody(incoming);
   if (body === null) return refuse(answer, 413, 'The body is too large.');
   const about = `${method} ${url.split('?')[0]}`;
@@ -90,7 +90,7 @@ function refuseLoudly({ log }: DockerGateOptions, answer: ServerResponse, call: 
   refuse(answer, 403, `headgate docker-gate: ${reason}`);
 }
 
-/** In the envelope of Docker's own API. */
+/** Answers with an error in the format of Docker's API. */
 function refuse(answer: ServerResponse, status: number, message: string): void {
   if (answer.headersSent) {
     answer.destroy();
@@ -111,7 +111,9 @@ async function readBody(incoming: IncomingMessage): Promise<string | null> {
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** Made anew of its plain files, whose owner is a run. @returns a sentence for one that is not what it should be */
+/**
+ * Rebuilds an archive from its plain files, with the runs' user as owner. @returns a sentence if the archive is invalid
+ */
 async function readRunArchive(incoming: IncomingMessage): Promise<Buffer | string> {
   try {
     const files = await readArchive(incoming, { bytesMax: archiveBytesMax, entriesMax: archiveEntriesMax });
@@ -149,7 +151,7 @@ function forward(
       ...(type === undefined ? {} : { 'content-type': type }),
       ...(response.headers['api-version'] === undefined ? {} : { 'api-version': response.headers['api-version'] }),
     });
-    // Events and logs are followed: what is known must not wait for what will come.
+    // Events and logs are followed: send the headers before the first data arrives.
     answer.flushHeaders();
     response.pipe(answer);
     response.on('error', () => answer.destroy());

@@ -1,6 +1,6 @@
 import type { Policy } from './rule.ts';
 
-/** Names of images: https://github.com/distribution/reference, without addresses of IPv6. */
+/** Image names: https://github.com/distribution/reference, without IPv6 addresses. */
 
 const host = '[A-Za-z0-9-]+(?:\\.[A-Za-z0-9-]+)*(?::\\d{1,5})?';
 const part = '[a-z0-9]+(?:(?:\\.|__?|-+)[a-z0-9]+)*';
@@ -11,8 +11,8 @@ const image = new RegExp(`^(${repository})(?::(${tag}))?(?:@(${digest}))?$`);
 const charsMax = 512;
 
 /**
- * Whether an image is among those of the policy. It must say which one it is: by its tag, or by its digest, and then
- * Docker ignores the tag, so that it does not count.
+ * True if the policy allows the image. The name needs a tag or a digest. With a digest Docker ignores the tag, so the
+ * tag is ignored here too.
  */
 export function isAllowedImage({ images }: Policy, text: string): boolean {
   const [, name, itsTag, itsDigest] = (text.length <= charsMax ? image.exec(text) : null) ?? [];
@@ -21,13 +21,13 @@ export function isAllowedImage({ images }: Policy, text: string): boolean {
   return images.some((pattern) => pattern === text || matches(meant, pattern));
 }
 
-/** `*` stands for any text, a slash included. */
+/** Matches a text against a pattern in which `*` stands for any text, slashes included. */
 function matches(text: string, pattern: string): boolean {
   const escaped = pattern.split('*').map((words) => words.replace(/[^\w]/g, String.raw`\$&`));
   return new RegExp(`^${escaped.join('.*')}$`).test(text);
 }
 
-/** What a pull asks for; null where its two parameters could be read in two ways. */
+/** Returns the image that a pull requests; null if its two parameters are ambiguous. */
 export function pulledImage(query: URLSearchParams): string | null {
   const name = query.get('fromImage') ?? '';
   const which = query.get('tag') ?? '';

@@ -1,15 +1,17 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * The group of the Docker socket has another number on every machine, and who may open the socket may have that group
- * alone. So the door may be started as root: it looks at the socket, takes its group, and is root no more.
+ * Drops root after reading the group of the Docker socket. The group's number differs between machines, and only its
+ * members may be able to open the socket. So the gate may start as root, reads the socket's group, joins it, and drops
+ * root.
  */
 
 /**
- * Ends being root, for good: as `user`, in the group of that number, with `group` besides and no other.
+ * Drops root permanently. The process continues as `user`, with the group of the same number, and with `group` as its
+ * only other group.
  *
  * @param user number of the user and of its group
- * @throws Error where something of root is left
+ * @throws Error if root cannot be dropped completely
  */
 export function dropRoot(user: number, group: number | null): void {
   try {

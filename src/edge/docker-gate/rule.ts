@@ -1,7 +1,10 @@
 import type { z } from 'zod';
 import type { AllowedMount } from '#base/host-folder.ts';
 
-/** Where an operator writes each list: the gate's own setting, and the one in `.env` of compose that fills it. */
+/**
+ * Settings with which an operator writes each list: the gate's own variable, and the variable in compose's `.env` that
+ * sets it.
+ */
 export const settingNames = {
   images: 'HEADGATE_DOCKER_IMAGES of docker-gate (DOCKER_ALLOWED_IMAGES in compose/.env)',
   binds: 'HEADGATE_DOCKER_BINDS of docker-gate (DOCKER_ALLOWED_BINDS in compose/.env)',
@@ -9,88 +12,88 @@ export const settingNames = {
   runImages: 'HEADGATE_DOCKER_RUN_IMAGES of docker-gate (DOCKER_ALLOWED_RUN_IMAGES in compose/.env)',
 } as const;
 
-/** What an operator lets containers have beyond what every engine has. */
+/** Permissions that an operator gives containers beyond those of every engine. */
 export interface Policy {
   /** Images that may be pulled, inspected and run: `repository:tag` or `repository@digest`, with `*` for any text. */
   readonly images: readonly string[];
-  /** Folders of the machine that may be mounted, each as it is named and nothing in it. */
+  /** Folders of the machine that may be mounted. Folders inside them may not. */
   readonly binds: readonly AllowedMount[];
   /** Named volumes that may be mounted. */
   readonly volumes: readonly AllowedMount[];
-  /** Whether containers may publish ports. */
+  /** True if containers may publish ports. */
   readonly allowsPorts: boolean;
-  /** Whether the calls of the swarm driver are passed on as well. */
+  /** True if calls of the swarm driver are passed on as well. */
   readonly allowsSwarm: boolean;
-  /** Images that runs of stacks may have, and no engine; without any there are no runs. */
+  /** Images that only runs of stacks may use. If empty, there are no runs. */
   readonly runImages: readonly string[];
-  /** Networks beside their own that runs may be in. */
+  /** Networks that runs may join, besides their own. */
   readonly runNetworks: readonly string[];
 }
 
-/** Something that a call names: it must be there and bear a label of ours before the call is passed on. */
+/** An object that a call names. It must exist and have a label of Headgate before the call is passed on. */
 export interface Target {
-  /** `/v1.41/containers/name`: how a call on it begins. */
+  /** Path prefix of calls on the object, such as `/v1.41/containers/name`. */
   readonly named: string;
-  /** Of its inspection. */
+  /** Path of its inspection. */
   readonly path: string;
-  /** One of these. */
+  /** Labels, of which the object needs one. */
   readonly labels: readonly string[];
   /**
-   * Where the call names it: there its id is put in place of what the caller wrote, which could mean something else a
-   * moment later. In the path, or in the body by the way to it; null: by a name that nothing else can have.
+   * Place of the name in the call. The id replaces the name there, because the name could mean another object a moment
+   * later. Either the path, or the way to a member of the body. Null if nothing else can have the name.
    */
   readonly place: 'path' | readonly (string | number)[] | null;
-  /** What the Docker engine says where there is none of this name. */
+  /** The Docker engine's message if the object does not exist. */
   readonly absence: string;
-  /** A call may be about what is left of one that is gone. */
+  /** True if the call may name a deleted object, to clean up after it. */
   readonly mayBeGone?: boolean;
-  /** The specification that it must be there with, its `Mode` aside. */
+  /** The specification that the object must have, except for its `Mode`. */
   readonly spec?: Readonly<Record<string, unknown>>;
 }
 
-/** What values of a query's parameter may be. */
+/** Patterns of the values of query parameters. */
 export type Query = Readonly<Record<string, RegExp>>;
 
-/** A call that is passed on. */
+/** An allowed call. */
 export interface Rule {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
-  /** Of the path without its version; the group is what `targets` and `check` get. */
+  /** Pattern of the path without its version. `targets` and `check` get its group. */
   readonly path: RegExp;
-  /** None when absent. */
+  /** Absent if the call has no parameters. */
   readonly query?: Query;
   /**
-   * Has the engine show only what bears Headgate's label; beside labels it may be asked for these filters. With
-   * `network`, the network of an engine, it shows the gateways that joined that network.
+   * Filters that are allowed besides labels. The call is limited to objects with Headgate's label. With `network`, the
+   * network of an engine, it is limited to the gateways that joined that network.
    */
   readonly filters?: readonly string[];
   readonly targets?: Targets;
-  /** @returns what is wrong */
+  /** @returns the problem, or null */
   readonly check?: (policy: Policy, name: string, query: URLSearchParams) => string | null;
   readonly body?: (policy: Policy, body: unknown) => z.ZodType;
-  /** Other things that the body names. */
+  /** Other objects that the body names. */
   readonly bodyTargets?: (body: unknown, prefix: string, name: string) => readonly Target[];
-  /** @returns what in the query does not fit the body */
+  /** @returns the contradiction between query and body, or null */
   readonly agree?: (query: URLSearchParams, body: unknown) => string | null;
   readonly passesRegistryAuth?: boolean;
-  /** Its body is a tar file, which is made anew from what was read of it. */
+  /** True if the body is a tar file, which is rebuilt from its parsed files. */
   readonly takesArchive?: boolean;
 }
 
-/** On everything that Headgate makes in a Docker engine. */
+/** Label of everything that Headgate creates in a Docker engine. */
 export const managedLabel = 'headgate.managed';
-/** On the containers of gateways, which join the networks of their engines. */
+/** Label of gateway containers, which join the networks of their engines. */
 export const gatewayLabel = 'headgate.gateway';
 
-/** On the containers and networks of runs, with the run's id; nothing of an engine bears it. */
+/** Label of the containers and networks of runs, with the run's id. Nothing of an engine has this label. */
 export const runLabel = 'headgate.run';
 
 export const id = '([a-zA-Z0-9][a-zA-Z0-9_.-]{0,254})';
 export const flag = /^(?:true|false|0|1)$/;
 export const count = /^\d{1,10}$/;
 
-/** The driver's names: nothing that people or docker compose make is called so. */
+/** Names that the driver gives. People and docker compose do not create such names. */
 export const ownName = /^headgate-[a-z0-9-]{1,64}-[0-9a-f]{10}$/;
-/** Of a container that was asked to stop. */
+/** Name of a container that was asked to stop. */
 export const stoppingName = /^headgate-[a-z0-9-]{1,64}-[0-9a-f]{10}\.stopping$/;
 export const probeName = /^headgate-probe-\d{1,10}-[0-9a-z]{1,12}-\d{1,12}$/;
 

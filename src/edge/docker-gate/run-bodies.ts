@@ -3,13 +3,13 @@ import { closeNetwork } from '#base/closed-network.ts';
 import { isAllowedImage } from './images.ts';
 import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
 
-/** Bodies of the calls for runs of stacks: what their runner sends, with values that it never varies fixed. */
+/** Bodies of the calls for runs of stacks, as the runner sends them. Values that the runner never varies are fixed. */
 
 const runId = z.string().regex(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the id of a run');
 const phaseName = z.string().regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected a phase of a run');
 const common = { [managedLabel]: z.literal('true'), 'headgate.runs': z.string().max(100), [runLabel]: runId };
 
-/** Of the network of a run. */
+/** Labels of a run's network. */
 export const runNetworkLabels = z.strictObject(common);
 
 interface RunMarks {
@@ -23,12 +23,15 @@ export const runNetworkName = (id: string): string => {
 };
 const keeperName = (id: string): string => `${runNetworkName(id)}-work`;
 
-/** By which a container is made: that of a phase gets its name later, from whoever starts it. */
+/**
+ * Returns the name under which a container is created. The container of a phase is renamed by the caller that starts
+ * it.
+ */
 export function runContainerName({ [runLabel]: id, 'headgate.phase': phase }: RunMarks): string {
   return phase === 'work' ? keeperName(id) : `${runNetworkName(id)}-${phase}.new`;
 }
 
-/** What a phase is renamed to; never the name of the container that keeps volume and network. */
+/** Names to which phase containers are renamed; never the name of the container that keeps volume and network. */
 export const runPhaseName = /^headgate-run-[0-9a-f]{22}-[0-9a-f]{10}-(?:init-[1-9]|plan|apply|output)(?:\.stopping)?$/;
 
 export const marksOf = (body: unknown): RunMarks | null => {
@@ -62,13 +65,13 @@ const heldIn = {
   SecurityOpt: z.tuple([z.literal('no-new-privileges')]),
 };
 
-/** An address of a node, and no network of many. */
+/** The address of one node. Ranges of addresses are rejected. */
 const address = z.string().regex(/^[0-9a-zA-Z][0-9a-zA-Z.:-]{0,252}$/, 'expected an address');
 
 const keeperBody = (policy: Policy, id: string) =>
   z.strictObject({
     Image: image(policy),
-    // It has a capability over its own network, so it is this program and no other.
+    // The container may change its own network, so it must run exactly this program.
     Entrypoint: z.tuple([z.literal('/bin/sh'), z.literal('-c'), z.literal(closeNetwork), z.literal('headgate')]),
     Cmd: z.tuple([z.enum(['cluster', 'internet'])], address),
     User: z.literal('0:0'),
@@ -100,7 +103,7 @@ const variable = z
     'is no variable of a run',
   );
 
-/** Providers lie in a folder of the machine, which an operator lists as every other one. */
+/** The folder with the Terraform providers. An operator must list it like every other folder. */
 const mirror = ({ binds }: Policy) =>
   z.strictObject({
     Type: z.literal('bind'),
@@ -138,7 +141,7 @@ const phaseBody = (policy: Policy, id: string) =>
       .refine(({ Memory, MemorySwap }) => Memory === MemorySwap, 'memory is not to be swapped'),
   });
 
-/** Body of POST /containers/create that bears the label of a run. */
+/** Body of POST /containers/create with the label of a run. */
 export function runBody(policy: Policy, marks: RunMarks): z.ZodType {
   const id = runId.safeParse(marks[runLabel]);
   if (policy.runImages.length === 0) return z.never(`no image is among ${settingNames.runImages}`);
@@ -146,12 +149,12 @@ export function runBody(policy: Policy, marks: RunMarks): z.ZodType {
   return marks['headgate.phase'] === 'work' ? keeperBody(policy, id.data) : phaseBody(policy, id.data);
 }
 
-/** The container that a phase has its volume and network from. */
+/** Returns the container whose volume and network a phase uses. */
 export function keeperOf(body: unknown): string | null {
   const { HostConfig } = body as { readonly HostConfig: { readonly VolumesFrom?: readonly [string] } };
   return HostConfig.VolumesFrom?.[0] ?? null;
 }
 
-/** A file or folder in the folder of a run, as it may be in an archive. */
+/** True if the path is a valid archive path inside a run's folder. */
 export const isRunPath = (path: string): boolean =>
   /^run(?:\/[^/\0]{1,255})*$/.test(path) && path.length <= 4096 && !/\/\.{1,2}(?:\/|$)/.test(path);

@@ -1,16 +1,16 @@
 import { statSync } from 'node:fs';
 import { request } from 'node:http';
 
-/** The Docker socket as this program finds it, and what to do where it cannot be used. */
+/** Checks the Docker socket, and explains how to fix it. */
 
-/** Group of the socket; null where there is none. */
+/** Returns the socket's group; null if there is no socket. */
 export function socketGroup(socketPath: string): number | null {
   return statOf(socketPath)?.gid ?? null;
 }
 
 /**
- * Asks the Docker engine behind the socket once.
- * @returns null where it answers, else one sentence that says what to do
+ * Sends one request to the Docker engine behind the socket.
+ * @returns null if it answers, otherwise a sentence that says what to do
  */
 export function whyClosed(socketPath: string): Promise<string | null> {
   return new Promise((resolve) => {
@@ -30,7 +30,7 @@ const answerTimeoutMs = 3000;
 interface Found {
   readonly uid: number;
   readonly gid: number;
-  /** Permissions alone. */
+  /** Permission bits only. */
   readonly mode: number;
   readonly isFolder: boolean;
 }
@@ -44,10 +44,10 @@ function statOf(path: string): Found | null {
   }
 }
 
-/** A number that stands for every user and group that a container does not know. */
+/** The number that stands for all users and groups that a container does not know. */
 const unknownId = 65_534;
 
-/** One sentence for whoever asked, and for the health check: why a call did not reach the engine. */
+/** Explains in one sentence why a call did not reach the engine, for the caller and the health check. */
 export function unreachableSentence(socketPath: string, error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   return knownCodes.has(code) ? sentenceOf(socketPath, code) : 'The Docker engine cannot be reached.';
@@ -60,7 +60,7 @@ function sentenceOf(socketPath: string, code: string): string {
   if (found === null) {
     return `There is no Docker socket at ${socketPath}: set DOCKER_SOCKET to the path that "docker context inspect" prints.`;
   }
-  // Docker makes one for a mount of a path that is not there.
+  // Docker creates a folder if a mounted path does not exist.
   if (found.isFolder) {
     return (
       `${socketPath} is a folder and no Docker socket, as where DOCKER_SOCKET names a path that is not there: remove the ` +

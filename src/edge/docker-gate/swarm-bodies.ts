@@ -12,13 +12,13 @@ import {
 } from './bodies.ts';
 import { ownName, type Policy } from './rule.ts';
 
-/** Bodies of the swarm driver's calls: what it sends, with values that it never varies fixed. */
+/** Bodies of the swarm driver's calls, as the driver sends them. Values that the driver never varies are fixed. */
 
 const swarmId = z.string().regex(/^[a-z0-9]{20,40}$/, 'expected an id of a swarm');
 const serviceName = z.string().regex(ownName, 'expected a name of a replica');
 const stopGraceNs = 10_000_000_000;
 
-/** As a container's; and a task's mounts are templates, which could write the dots that were not there. */
+/** A mount of a task. Templates are rejected: tasks expand them, which could insert dots into the path. */
 const taskMount = (policy: Policy) =>
   mount(policy).refine(
     ({ Source: source, Target: target }) => !/[{}]/.test(source + target),
@@ -34,7 +34,7 @@ const sharedMemory = z.strictObject({
 const secretReference = z.strictObject({
   SecretID: swarmId,
   SecretName: serviceName,
-  // A path would lead out of the folder of secrets.
+  // The file must be a plain name: a path would lead out of the folder of secrets.
   File: z.strictObject({
     Name: z.string().regex(/^[a-zA-Z_]\w{0,254}$/, 'expected the name of a variable'),
     UID: z.literal('0'),
@@ -78,7 +78,7 @@ const taskTemplate = (policy: Policy) =>
     Networks: z.tuple([z.strictObject({ Target: networkName })]),
   });
 
-/** On a port that the node chooses: one of its own choice could stand before another service. */
+/** Published ports. The node chooses the number: a chosen port could take the place of another service's. */
 const endpointSpec = ({ allowsPorts }: Policy) =>
   z.strictObject({
     Mode: z.literal('dnsrr'),
@@ -96,7 +96,7 @@ const endpointSpec = ({ allowsPorts }: Policy) =>
 
 const modeOf = (replicas: number) => z.strictObject({ Replicated: z.strictObject({ Replicas: z.literal(replicas) }) });
 
-/** Body of POST /services/create: one task, as the driver makes one service for each replica. */
+/** Body of POST /services/create. One task, because the driver creates one service per replica. */
 export const serviceBody = (policy: Policy) =>
   z.strictObject({
     Name: serviceName,
@@ -107,15 +107,18 @@ export const serviceBody = (policy: Policy) =>
   });
 
 /**
- * Body of POST /services/{id}/update, which ends the service's task. The rest is compared with the service that is
- * there: managers write fields of their own into it.
+ * Body of POST /services/{id}/update, which ends the service's task. All other fields are compared with the existing
+ * service, because managers add their own fields to it.
  */
 export const serviceEndBody = () => z.looseObject({ Mode: modeOf(0) });
 
-/** Body of POST /secrets/create, without drivers and templates, which read what the caller does not know. */
+/**
+ * Body of POST /secrets/create. Drivers and templates are rejected, because they read data that the caller does not
+ * know.
+ */
 export const secretBody = () => z.strictObject({ Name: serviceName, Labels: labels, Data: z.base64() });
 
-/** Body of POST /networks/create for the network of an engine. */
+/** Body of POST /networks/create for an engine's network. */
 export const overlayBody = () =>
   z.strictObject({
     Name: networkName,

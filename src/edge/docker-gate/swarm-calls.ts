@@ -24,8 +24,8 @@ function endTargets(body: unknown, prefix: string, name: string): readonly Targe
 }
 
 /**
- * Calls of the swarm driver beyond those of the docker driver, which share networks, images and the version. Nodes
- * cannot be told apart by labels of ours: their list is read, and nothing else of them or of the swarm itself.
+ * Calls that only the swarm driver makes. It shares those for networks, images and the version with the docker driver.
+ * Nodes have no label of Headgate, so only their list is readable, and nothing else of nodes or of the swarm.
  */
 export const swarmRules: readonly Rule[] = [
   { method: 'GET', path: /^\/services$/, filters: [] },
@@ -37,7 +37,7 @@ export const swarmRules: readonly Rule[] = [
     path: /^\/services\/create$/,
     body: serviceBody,
     bodyTargets: createTargets,
-    // The managers keep it, for the nodes to pull with.
+    // The managers keep the credentials, so that nodes can pull.
     passesRegistryAuth: true,
   },
   {

@@ -6,23 +6,23 @@ import { z } from 'zod';
 import type { DockerCall } from './calls.ts';
 import { managedLabel, type Target } from './rule.ts';
 
-/** What a call names, looked up in the Docker engine before the call is passed on. */
+/** Inspects the objects that a call names before the call is passed on. */
 
 const inspectTimeoutMs = 10_000;
 
-/** Something that a call names, as the Docker engine shows it. */
+/** An object that a call names, as the Docker engine shows it. */
 export interface Inspected {
   readonly id: string;
   readonly labels: Readonly<Record<string, string>>;
-  /** Of a service or secret. */
+  /** Specification of a service or secret. */
   readonly spec: object;
-  /** Of a container. */
+  /** State of a container. */
   readonly state: string;
-  /** That a container is in, by name. */
+  /** Networks of a container, by name. */
   readonly networks: Readonly<Record<string, unknown>>;
 }
 
-/** Why a call is not passed on, as an answer of the Docker engine. */
+/** An answer for a call that is not passed on, in the Docker engine's format. */
 export interface Stop {
   readonly status: number;
   readonly message: string;
@@ -31,8 +31,8 @@ export interface Stop {
 export type Resolved = { readonly call: DockerCall; readonly found: readonly (Inspected | null)[] } | Stop;
 
 /**
- * The call with ids in place of names, once everything that it names is there and ours.
- * @throws when the Docker engine does not answer
+ * Returns the call with ids in place of names, if all named objects exist and belong to Headgate.
+ * @throws if the Docker engine does not answer
  */
 export async function resolveTargets(socketPath: string, call: DockerCall): Promise<Resolved> {
   let resolved = call;
@@ -49,7 +49,7 @@ export async function resolveTargets(socketPath: string, call: DockerCall): Prom
   return { call: resolved, found: all };
 }
 
-/** What speaks against a call on something, null when nothing does. */
+/** Returns the reason to reject a call on an object, or null. */
 function problemOf({ labels, spec }: Target, found: Inspected): string | null {
   if (!labels.some((label) => Object.hasOwn(found.labels, label))) return 'This is not one of Headgate.';
   if (spec === undefined || isSameBesideMode(spec, found.spec)) return null;
@@ -60,7 +60,7 @@ function isSameBesideMode(spec: object, other: object): boolean {
   return isDeepStrictEqual({ ...spec, Mode: null }, { ...other, Mode: null });
 }
 
-/** @param target whose place in the call the id takes */
+/** Puts the id into the call. @param target the object whose name the id replaces */
 function withId(call: DockerCall, { named, place }: Target, id: string): DockerCall {
   if (place === null) return call;
   if (place !== 'path') {
@@ -82,8 +82,8 @@ function withMember(value: unknown, [key, ...rest]: readonly (string | number)[]
 }
 
 /**
- * What a gateway reads of a gateway's container: the rest of its inspection has the secrets of another
- * installation, where two have one Docker engine.
+ * Returns the only fields that a gateway may read of a gateway's container. The full inspection has secrets, and two
+ * installations may share one Docker engine.
  */
 export function gatewayAnswer({ id, labels, state, networks }: Inspected): object | null {
   if (Object.hasOwn(labels, managedLabel)) return null;
@@ -112,7 +112,7 @@ const inspection = z
   .refine(({ id }) => /^[a-z0-9]+$/.test(id), 'no id');
 const failure = z.object({ message: z.string() }).catch({ message: 'The Docker engine cannot tell.' });
 
-/** What an inspection shows; null when there is nothing of that name; the Docker engine's own answer where it fails. */
+/** Inspects an object. Returns null if there is none, or the Docker engine's own answer if the inspection fails. */
 async function inspect(socketPath: string, path: string): Promise<Inspected | Stop | null> {
   const asked = httpRequest({ socketPath, path, agent: false, timeout: inspectTimeoutMs });
   asked.on('timeout', () => asked.destroy(new Error('The Docker engine did not answer in time.')));
@@ -121,7 +121,7 @@ async function inspect(socketPath: string, path: string): Promise<Inspected | St
   const { statusCode: status = 0 } = answer;
   const found: unknown = await json(answer);
   if (status === 404) return null;
-  // A name that several networks have, a version that the engine does not speak.
+  // For example several networks of this name, or an API version that the engine does not support.
   if (status !== 200) return { status, ...failure.parse(found) };
   return inspection.parse(found);
 }

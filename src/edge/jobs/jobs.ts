@@ -2,28 +2,28 @@ import type { Log } from '#base/log.ts';
 
 export { createReplicaCarrier, type ReplicaCarrier } from './replica-carrier.ts';
 
-/** Work that is done at intervals, without anybody asking for it. */
+/** Work that runs at intervals, without a request. */
 export interface Job {
-  /** The same on every gateway of a database. */
+  /** Identical on every gateway of a database. */
   readonly name: string;
   readonly everyMs: number;
-  /** On every gateway, or on the one that holds the job's lease. */
+  /** Runs on every gateway, or only on the gateway that holds the job's lease. */
   readonly where: 'every' | 'one';
   readonly run: () => Promise<void>;
 }
 
 export interface Jobs {
-  /** Ends the clock and waits for what is running. */
+  /** Stops the timers, and waits for running jobs. */
   stop(): Promise<void>;
 }
 
 export interface JobsOptions {
   readonly log: Log;
-  /** Takes or renews the lease of a job. @returns false while another gateway holds it */
+  /** Takes or renews the lease of a job. @returns false if another gateway holds it */
   readonly takeLease: (name: string) => Promise<boolean>;
 }
 
-/** Runs each job at its interval; one that is still running is not started again, one that fails is logged. */
+/** Runs each job at its interval. A job that is still running is not started again; a job that fails is logged. */
 export function startJobs(jobs: readonly Job[], { log, takeLease }: JobsOptions): Jobs {
   const running = new Map<string, Promise<void>>();
   const run = async ({ name, where, run: work }: Job): Promise<void> => {
@@ -39,7 +39,7 @@ export function startJobs(jobs: readonly Job[], { log, takeLease }: JobsOptions)
       const ended = run(job).finally(() => running.delete(name));
       running.set(name, ended);
     } else if (where === 'one') {
-      // A long run keeps its lease. A lease that was not renewed here shows at the next run.
+      // Renews the lease during a long run. If the renewal fails, the next run will notice.
       takeLease(name).catch(() => undefined);
     }
   };

@@ -6,23 +6,23 @@ import type { GpuRun, GpuRunsWanted, HostReport } from '#core/fleet/fleet.ts';
 import { formatId } from '#base/id.ts';
 
 /**
- * Tells the costs what the fleet's replicas held, since the two do not know each other. Telling a run again changes
- * nothing, so that it does not matter how often, by how many gateways, and how far a pass came before it ended.
+ * Reports the fleet's GPU runs to the costs, because the two do not know each other. Reporting a run again changes
+ * nothing. So passes may repeat, run on several gateways, and stop halfway.
  */
 export interface ReplicaCarrier {
-  /** @returns how many runs were new or had changed */
+  /** @returns the number of runs that were new or had changed */
   carry(): Promise<number>;
 }
 
 export interface ReplicaCarrierParts {
   readonly readRuns: (wanted: GpuRunsWanted) => Promise<readonly GpuRun[]>;
   readonly costs: Pick<Costs, 'carryReplicaRuns' | 'listOpen'>;
-  /** By the model's id; undefined where its file is gone. */
+  /** Finds an engine by its model id; undefined if its file was deleted. */
   readonly findEngine: (id: string) => EngineDefinition | undefined;
   readonly hosts: () => readonly HostReport[];
   readonly organizations: {
     find(id: string): Promise<OrganizationRef | null>;
-    /** The one that was made first; null before there is any. */
+    /** Returns the organization that was created first; null if there is none. */
     first(): Promise<OrganizationRef | null>;
   };
   readonly clock: Clock;
@@ -31,14 +31,17 @@ export interface ReplicaCarrierParts {
 
 const pageSize = 1000;
 const dayMs = 86_400_000;
-/** Rows of runs are written within seconds; what comes later is found by the next pass over all of them. */
+/**
+ * Milliseconds by which the row of a run may be late. Rows are written within seconds; the next pass over all runs
+ * finds later ones.
+ */
 const lateMs = 3_600_000;
 /**
- * Counters of what runs are read every few seconds. Where they were not for so long, nobody watched: the replica was
- * there when they were read last, and is not counted for longer.
+ * Milliseconds without a scrape after which nobody watched the run: scrapes normally happen every few seconds. The
+ * replica is then counted only until its last scrape.
  */
 const silentMs = 5 * 60_000;
-/** For so long a run waits for its host to be known, which says what kind of GPU it has. */
+/** Milliseconds that a run waits for its host to be known, because the host reports the kind of GPU. */
 const hostWaitMs = 15 * 60_000;
 const defaultProfile = 'default';
 
@@ -48,7 +51,7 @@ export function createReplicaCarrier(parts: ReplicaCarrierParts): ReplicaCarrier
 
 class Carrier implements ReplicaCarrier {
   readonly #parts: ReplicaCarrierParts;
-  /** When the last pass began, and the last one over all runs; null before the first, and after one that failed. */
+  /** Start of the last pass, and of the last pass over all runs; null before the first pass and after a failed pass. */
   #passMs: number | null = null;
   #fullMs = 0;
   readonly #warned = new Set<string>();
@@ -88,7 +91,7 @@ class Carrier implements ReplicaCarrier {
     return changed;
   }
 
-  /** What the costs believe to go on, however long ago it ended. */
+  /** Reads the ids of runs that the costs have as running, however long ago the runs ended. */
   async #openIds(): Promise<string[]> {
     const ids: string[] = [];
     for (let page = await this.#openAfter(null); page.length > 0; page = await this.#openAfter(page.at(-1) ?? null)) {
@@ -102,7 +105,7 @@ class Carrier implements ReplicaCarrier {
     return this.#parts.costs.listOpen({ source: 'replica', after, limit: pageSize });
   }
 
-  /** Null where it is to be told later. */
+  /** Converts a run to the costs' format; null if it must be reported later. */
   async #toReplicaRun(run: GpuRun, first: OrganizationRef, nowMs: number): Promise<ReplicaRun | null> {
     const engine = this.#parts.findEngine(run.model);
     const hardwareProfile = this.#profileOf(run, engine, nowMs);
@@ -145,7 +148,7 @@ class Carrier implements ReplicaCarrier {
   }
 }
 
-/** An end that nobody may have seen is taken to be where the replica was seen last. */
+/** Returns the end of a run. If nobody may have seen the end, the last scrape is taken as the end. */
 function endOf(run: GpuRun, nowMs: number): Pick<ReplicaRun, 'endedMs' | 'endEstimated'> {
   const { endedMs, scrapedMs } = run;
   const seenMs = scrapedMs === null ? null : Math.max(run.startedMs, run.readyMs ?? 0, scrapedMs);

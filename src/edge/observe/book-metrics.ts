@@ -6,10 +6,10 @@ const recordBounds = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 /** Seconds. */
 const commitBounds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** Called after every group commit. */
+/** Called after each group commit. */
 export type CommitListener = (records: number, durationMs: number) => void;
 
-/** The size and duration of group commits. @returns to be called after each */
+/** Measures size and duration of group commits. @returns the function to call after each */
 export function createCommitMetrics(metrics: Metrics): CommitListener {
   const records = metrics
     .histogram({ name: 'headgate_books_commit_records', help: 'Usage records of one group commit' }, recordBounds)
@@ -26,7 +26,7 @@ export function createCommitMetrics(metrics: Metrics): CommitListener {
   };
 }
 
-/** Usage records that are not written yet, and whether they can be. */
+/** Adds gauges for usage records that are not written yet, and for whether they can be written. */
 export function addBookGauges(
   metrics: Metrics,
   metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'>,

@@ -1,16 +1,16 @@
 const charsMax = 128;
-/** The last 32 letters and digits of a key that was made here are what nobody can guess. */
+/** Characters of a part that may be shown. The last 32 letters and digits of a key created here are its secret. */
 const charactersMax = 20;
-/** A key that an operator chose is no shorter in all, whatever characters it has. */
+/** Shortest key that an operator may choose, counting all characters. */
 const chosenKeyChars = 32;
 const wordsCharsMax = 48;
-/** Of a field's path all that stands between its names and indexes. */
+/** Separators between the names and indexes of a field path. */
 const separators = /[.[\]]/;
 
 /**
- * A name or a path that a client made up, as it may stand in a log: cut, with what is no plain ASCII escaped as in a
- * URL. People paste keys in the wrong place, of whatever prefix and in whatever wrapping: of each part only a short
- * one, or one of plain words such as `include_stop_str_in_output`, is shown, and of all others `***`.
+ * Shortens a name or path from a client for the log. Characters that are not plain ASCII are escaped as in URLs. People
+ * paste keys in the wrong place, with any prefix and in any wrapping, so only short parts and parts of plain words,
+ * such as `include_stop_str_in_output`, are shown. A segment with any other part is replaced by `***`.
  */
 export function clientsWord(text: string): string;
 export function clientsWord(text: string | null): string | null;
@@ -20,7 +20,7 @@ export function clientsWord(text: string | null): string | null {
   return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
 }
 
-/** What looks encoded may be a key's own characters, which decoding makes fewer: those that were sent count, too. */
+/** Formats a segment. Decoding may shorten a key whose characters look encoded, so the length as sent counts too. */
 function shownSegment(sent: string): string {
   return decoded(sent)
     .split('/')
@@ -32,20 +32,23 @@ function shownSegment(sent: string): string {
     .join('/');
 }
 
-/** A segment is shown whole or not at all: what stands beside a part of a key may be the rest of it. */
+/**
+ * True if the whole segment may be shown. It is shown completely or not at all: text beside a part of a key may be the
+ * rest of the key.
+ */
 function isHarmless(segment: string, chars: number): boolean {
   const isShort = chars < chosenKeyChars;
   return segment.split(separators).every((part) => {
     if (part.length <= wordsCharsMax && words.test(part)) return true;
-    // Letters of other scripts that look like ours come to the same.
+    // Normalizes look-alike letters of other scripts.
     return isShort && part.normalize('NFKC').replaceAll(/[^\p{L}\p{N}_-]/gu, '').length <= charactersMax;
   });
 }
 
-/** Names of fields, and indexes; nothing for what stands between a bracket and a dot. */
+/** Field names and indexes; also the empty text between a bracket and a dot. */
 const words = /^(?:\d{1,4}|[a-z]{1,14}(?:_[a-z]{1,14})*|)$/;
 
-/** Without percent-encoding, however often it was applied: each round is shorter than the one before. */
+/** Removes percent-encoding, however often it was applied. Each round shortens the text. */
 function decoded(text: string): string {
   const once = text.replaceAll(/(?:%[0-9A-Fa-f]{2})+/g, (encoded) =>
     Buffer.from(encoded.replaceAll('%', ''), 'hex').toString('utf8'),
@@ -53,5 +56,5 @@ function decoded(text: string): string {
   return once === text ? text : decoded(once);
 }
 
-/** All but printable ASCII without quotes and backslash. */
+/** Matches everything except printable ASCII without quotes and backslash. */
 const unsafe = /[^\x21\x23-\x26\x28-\x5b\x5d-\x7e]/gu;

@@ -1,13 +1,13 @@
 import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
 import type { EngineView, Fleet } from '#core/fleet/fleet.ts';
 
-/** The metrics of engines, all made from `fleet.list()` and `fleet.leads()`. */
+/** Metrics of engines, computed from `fleet.list()` and `fleet.leads()`. */
 export interface EngineMetrics {
   /** Compares the engines with the last call, and counts starts and failures since then. */
   update(): void;
 }
 
-/** Every phase has a series from the beginning. A new phase does not compile without its name here. */
+/** All phases, so that each has a series from the start. A new phase does not compile without an entry here. */
 const phases: Record<EngineView['phase'], true> = {
   stopped: true,
   starting: true,
@@ -62,7 +62,7 @@ interface Counters {
 }
 
 function compare(view: EngineView, before: EngineView | undefined, { starts, failures }: Counters): void {
-  // Both series are there from the beginning: a first failure is an increase only from zero.
+  // Creates both series from the start: a first failure shows as an increase only from zero.
   const started = starts.of(view.engineId);
   const failed = failures.of(view.engineId);
   const { lastStartMs, phase, sinceMs } = view;
@@ -72,7 +72,7 @@ function compare(view: EngineView, before: EngineView | undefined, { starts, fai
 
 const isFailure = (phase: EngineView['phase'] | undefined): boolean => phase === 'failed' || phase === 'retrying';
 
-/** Each view computes its moments from two clocks, which drift apart by a little. */
+/** True if two moments are within 500 ms: each view computes its moments from two clocks that drift apart slightly. */
 function isSameMoment(oneMs: number, otherMs: number): boolean {
   return Math.abs(oneMs - otherMs) < 500;
 }

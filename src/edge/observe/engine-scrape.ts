@@ -3,15 +3,15 @@ import { mergeMetrics } from '#base/prometheus-merge.ts';
 import { familyText, labelsText, sampleText } from '#base/prometheus-text.ts';
 import type { Fleet, ReplicaMetrics } from '#core/fleet/fleet.ts';
 
-/** The engines' own metrics, passed on: engines are in networks that no monitoring reaches. */
+/** Passes on the engines' own metrics, because monitoring cannot reach the engines' networks. */
 export interface EngineScrape {
-  /** Asks the replicas that this gateway starts and stops; who asks meanwhile gets the same answer. Rejects never. */
+  /** Reads the metrics of replicas that this gateway manages. Concurrent calls share one answer. Never rejects. */
   text(): Promise<string>;
 }
 
-/** vLLM's own; what Python tells of its process would only be mistaken for the gateway's. */
+/** True for vLLM's own metrics. Metrics of the Python process would be mistaken for the gateway's. */
 const takes = (name: string): boolean => name.startsWith('vllm:') && !name.endsWith('_created');
-/** Of all replicas together: some hundreds of vLLM's. */
+/** Most characters for all replicas together: enough for several hundred vLLM replicas. */
 const charsMax = 16_777_216;
 
 export function createEngineScrape(metrics: Metrics, fleet: Pick<Fleet, 'readMetrics'>): EngineScrape {

@@ -1,20 +1,20 @@
 import { Hono } from 'hono';
 import { type HttpEnv, requestId } from '#edge/http/http.ts';
 
-/** Where a gateway is in its life. */
+/** Stage of a gateway's life. */
 export type Stage = 'starting' | 'serving' | 'draining';
 
 export interface Health {
-  /** Sets the stage; it begins as `starting`. */
+  /** Sets the stage. The first stage is `starting`. */
   enter(stage: Stage): void;
   readonly stage: Stage;
-  /** Names of what keeps the gateway from taking traffic, without any detail of the machine; empty when it may. */
+  /** Names of parts that keep the gateway from accepting traffic, without details of the machine; empty if it may. */
   notReady(): readonly string[];
-  /** Names of what an operator must see to, while the gateway may take traffic or not. */
+  /** Names of problems that an operator has to fix, whether or not the gateway accepts traffic. */
   warnings(): readonly string[];
 }
 
-/** A part that must work for requests to be served. */
+/** A part that must work for the gateway to serve requests. */
 export interface HealthPart {
   readonly name: 'database' | 'redis' | 'fleet';
   readonly isReady: () => boolean;
@@ -22,7 +22,7 @@ export interface HealthPart {
 
 export const healthPaths: readonly string[] = ['/healthz', '/readyz'];
 
-/** What is wrong although the part may be ready. */
+/** A problem that may exist although all parts are ready. */
 export interface HealthWarning {
   readonly name: 'database_older';
   readonly isRaised: () => boolean;
@@ -45,7 +45,7 @@ export function createHealth(parts: readonly HealthPart[], warnings: readonly He
   };
 }
 
-/** The answers of `/healthz`, which depends on nothing else, and of `/readyz`, which names what is missing. */
+/** Answers `/healthz`, which depends on nothing else, and `/readyz`, which names the missing parts. */
 export function healthAnswer(health: Health, path: string): { status: 200 | 503; body: object } {
   if (path === '/healthz') return { status: 200, body: { status: 'ok' } };
   const [missing, warnings] = [health.notReady(), health.warnings()];
@@ -54,7 +54,7 @@ export function healthAnswer(health: Health, path: string): { status: 200 | 503;
   return { status: 503, body: { status: 'not_ready', not_ready: missing, ...warned } };
 }
 
-/** Routes without a key, which count against no limit and are answered in every stage. */
+/** Creates the health routes, which need no key, count against no limit, and answer in every stage. */
 export function createHealthRoutes(health: Health): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   for (const path of healthPaths) {

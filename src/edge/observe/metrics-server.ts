@@ -6,9 +6,9 @@ import type { Metrics } from '#base/metrics.ts';
 import type { EngineScrape } from './engine-scrape.ts';
 import { healthAnswer, healthPaths, type Health } from './health.ts';
 
-/** The listener for monitoring: metrics and health, until the very end of a stop. It speaks plain HTTP, without keys. */
+/** The listener for monitoring: metrics and health until the end of a shutdown, over plain HTTP without keys. */
 export interface MetricsServer {
-  /** Null where nothing listens. */
+  /** Null if the server does not listen. */
   url(): string | null;
   /** @throws ConfigError naming HEADGATE_METRICS_PORT or HEADGATE_METRICS_HOST */
   listen(): Promise<void>;
@@ -17,7 +17,7 @@ export interface MetricsServer {
 
 export interface MetricsServerParts {
   readonly address: MetricsConfig;
-  /** A client that takes nothing of an answer for this long is cut off. */
+  /** Milliseconds after which a client that reads nothing of its answer is disconnected. */
   readonly answerStallTimeoutMs: number;
   readonly metrics: Metrics;
   readonly engineScrape: EngineScrape;
@@ -26,12 +26,12 @@ export interface MetricsServerParts {
   readonly refresh: () => void;
 }
 
-/** Only a few monitoring programs connect. */
+/** Most connections: only a few monitoring programs connect. */
 const connectionsMax = 100;
 
 const metricsPaths = ['/metrics', '/metrics/engines'];
 
-/** Where metrics are answered; null where they are not. */
+/** Returns the address of the metrics server; null if it is off. */
 export function metricsAddress({ host, port }: MetricsConfig): ListenAddress | null {
   if (port === null) return null;
   const variables = { hostVariable: 'HEADGATE_METRICS_HOST', portVariable: 'HEADGATE_METRICS_PORT' };
@@ -93,7 +93,7 @@ async function sendEngineMetrics(
   send(outgoing.setHeader('content-type', metrics.contentType), 200, text);
 }
 
-/** Node leaves the body out of an answer to HEAD by itself. */
+/** Sends a text. For HEAD, Node omits the body by itself. */
 function send(outgoing: ServerResponse, status: number, text: string): void {
   if (!outgoing.hasHeader('content-type')) outgoing.setHeader('content-type', 'text/plain; charset=utf-8');
   outgoing.writeHead(status, { 'content-length': Buffer.byteLength(text), 'cache-control': 'no-store' }).end(text);

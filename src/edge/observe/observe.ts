@@ -22,13 +22,13 @@ import { addUpkeepGauges, type WatchedUpkeep } from './upkeep-metrics.ts';
 export { healthPaths } from './health.ts';
 export { metricsAddress } from './metrics-server.ts';
 
-/** Health, metrics, one log line per request, and traces of a gateway. Observing changes nothing. */
+/** Health, metrics, traces, and one log line per request. Observation changes no behavior. */
 export interface Observe {
   readonly requests: RequestObserver;
-  /** Middleware before every route but the inference requests, which report to `requests`. */
+  /** Middleware before every route except the inference requests, which report to `requests`. */
   readonly otherRequests: MiddlewareHandler<HttpEnv>;
   readonly onCommit: CommitListener;
-  /** Adds what exists only later; to be called once, before anything is served. */
+  /** Adds parts that exist only later. Call it once, before anything is served. */
   watch(parts: WatchedParts): Watching;
 }
 
@@ -37,7 +37,7 @@ export interface Watching {
   /** `/healthz` and `/readyz`. */
   readonly routes: Hono<HttpEnv>;
   readonly server: MetricsServer;
-  /** Probes the stores and counts what engines did; to be called every `refreshEveryMs`. */
+  /** Probes the stores, and updates the counters of engines. Call it every `refreshEveryMs`. */
   refresh(): Promise<void>;
 }
 
@@ -48,27 +48,27 @@ interface WatchedDifference {
 
 export interface WatchedParts {
   readonly address: MetricsConfig;
-  /** A client that takes nothing of an answer for this long is cut off. */
+  /** Milliseconds after which a client that reads nothing of its answer is disconnected. */
   readonly answerStallTimeoutMs: number;
   readonly fleet: Pick<Fleet, 'list' | 'leads' | 'readMetrics'>;
   readonly metering: Pick<
     Metering,
     'pending' | 'oldestPendingMs' | 'healthy' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'
   >;
-  /** What the gateways of the database have in several values. */
+  /** Differences between the gateways of the database. */
   readonly agreement: { differences(): readonly WatchedDifference[] };
   readonly backups: Pick<Backups, 'ageMs'>;
   readonly upkeep: WatchedUpkeep;
-  /** Without Postgres traffic is taken for so long. */
+  /** Milliseconds for which the gateway accepts traffic without Postgres. */
   readonly staleMs: number;
-  /** The fleet runs: its engines were taken over, and can be started. */
+  /** True if the fleet runs: its engines were adopted, and can be started. */
   readonly fleetRuns: () => boolean;
   readonly inFlight: () => number;
-  /** Sends any statement to Postgres. */
+  /** Sends a test statement to Postgres. */
   readonly askDatabase: () => Promise<unknown>;
-  /** The database lacks migrations of this program. */
+  /** True if the database lacks migrations of this program. */
   readonly isDatabaseOlder: () => boolean;
-  /** Null where there is no Redis. */
+  /** Null without Redis. */
   readonly askRedis: (() => Promise<unknown>) | null;
 }
 
@@ -138,7 +138,7 @@ export function createObserve(log: Log): Observe {
   return { requests, otherRequests, onCommit: createCommitMetrics(metrics), watch };
 }
 
-/** What gateways compare with each other; each kind has a series, so that an alert sees it end. */
+/** Kinds of values that gateways compare. Each kind has a series, so that alerts see the end of a difference. */
 const comparedKinds = ['version', 'engine file', 'price', 'setting', 'key'];
 
 function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement']): void {
@@ -159,7 +159,9 @@ function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement'
   );
 }
 
-/** A database that is older than the program is like one that is away: nothing that is asked of it is answered. */
+/**
+ * Probes the database. A database older than the program is treated as unavailable, because no query on it is answered.
+ */
 function createDatabaseProbe({ askDatabase, isDatabaseOlder }: WatchedParts): Probe {
   return createProbe(async () => {
     if (isDatabaseOlder()) throw new Error('the database is older than this gateway');

@@ -7,15 +7,15 @@ import { clientsWord } from './clients-word.ts';
 import { idOf } from './request-log.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
-/** The label of a path that is none of ours: what a client made up is no label. */
+/** Label of unknown paths. A client's own text must not become a label. */
 const noRoute = 'other';
 
-/** Files of the pages, which say nothing of who did what. */
+/** Assets of the portal's pages. Their requests do not show who did what. */
 const assetRoute = '/portal/assets/:hash/:name';
 
 /**
- * Middleware before all routes but those of inference: counts and logs their requests. The label is the pattern that a
- * request matched, never its path.
+ * Creates middleware for all routes except inference: it counts and logs their requests. The label is the pattern that
+ * a request matched, never its path.
  */
 export function createOtherRequests(metrics: RequestMetrics, log: Log): MiddlewareHandler<HttpEnv> {
   return async (context, next) => {
@@ -24,7 +24,7 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
     const { status } = context.res;
     const known: Partial<HttpEnv['Variables']> = context.var;
     const code = known.failureCode ?? null;
-    // What answers to every method is a middleware and no route.
+    // Handlers for all methods are middleware, not routes.
     const matched = matchedRoutes(context).findLast(({ method }) => method !== 'ALL');
     const route = matched === undefined || matched.path.endsWith('*') ? noRoute : matched.path;
     metrics.otherEnded(route, status, code);
@@ -32,7 +32,7 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
     const fields = {
       requestId: known.requestId,
       route,
-      // Which address was wrong is what an operator looks for. The query may carry secrets.
+      // Operators look for the unknown path. The query is left out, because it may contain secrets.
       ...(route === noRoute && { path: clientsWord(context.req.path) }),
       method: context.req.method,
       status,
@@ -43,7 +43,7 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
       organizationId: idOf('org', known.caller?.organizationId ?? null),
       totalMs,
     };
-    // A page has five of these: they would push what the first start has printed out of its terminal.
+    // A page loads five assets. Logged at info, they would scroll the output of the first start out of its terminal.
     log[route === assetRoute && status === 200 ? 'debug' : 'info'](fields, 'api request');
   };
 }

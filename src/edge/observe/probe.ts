@@ -1,15 +1,15 @@
 import { isLate } from '#base/is-late.ts';
 
-/** Whether a store is there, as it was found last. */
+/** The last known availability of a store. */
 export interface Probe {
   readonly isUp: boolean;
-  /** Whether it is there, or was so long ago at most. */
+  /** True if the store is available, or was within the last `ms` milliseconds. */
   wasUpWithin(ms: number): boolean;
-  /** Asks once; never rejects. A question that was not answered is not asked again until it is. */
+  /** Probes once; never rejects. Does not probe again while a probe is pending. */
   ask(): Promise<void>;
 }
 
-/** @param timeoutMs an answer that takes longer says that the store is away: drivers may wait for ever */
+/** @param timeoutMs longer answers mean that the store is unavailable: drivers may wait indefinitely */
 export function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
   let isUp = false;
   let lastUpMs = -Infinity;

@@ -4,27 +4,27 @@ import { formatUsd } from '#base/money.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
 import { clientsWord } from './clients-word.ts';
 
-/** What the line of a request says beyond its summary. */
+/** Fields of a request's log line that its summary does not have. */
 export interface LineExtras {
   readonly traceId: string | null;
-  /** Why it failed, for failures of our side. */
+  /** Cause of a failure on the server's side. */
   readonly cause: unknown;
 }
 
-/** As the API shows it, so that one can be looked up by the other. */
+/** Formats an id as the API shows it, so that log lines and API answers can be matched. */
 export function idOf(prefix: IdPrefix, id: string | null): string | null {
   return id === null ? null : formatId(prefix, id);
 }
 
 const rounded = (ms: number): number => Math.round(ms * 10) / 10;
 
-/** Logs one wide line for a request. It has no prompt, no answer and no secret: of a key only its id. */
+/** Logs one line per request with all fields. Never logs a prompt, answer or secret; a key appears only by its id. */
 export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }: LineExtras): void {
-  // A stream that had begun fails under status 200.
+  // A stream that fails after its start has status 200.
   const isFailure = summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200);
   if (!log.isLevelEnabled(isFailure ? 'warn' : 'info')) return;
   const { costPicoUsd, queuedMs, firstByteMs, totalMs, addedMs } = summary;
-  // Written out: a copy of all but some members is slow, and this is paid by every request.
+  // Lists the fields explicitly: copying an object without some members is slow, and this runs for every request.
   const fields = {
     requestId: summary.requestId,
     clientRequestId: summary.clientRequestId,

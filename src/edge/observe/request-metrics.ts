@@ -3,13 +3,13 @@ import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metr
 import type { RequestSummary } from '#edge/inference/inference.ts';
 
 /**
- * The metrics of requests. Labels are routes, models of the catalog, codes of the error table: nothing that
- * grows with users, and no name of a model that a client made up.
+ * Metrics of requests. Labels are routes, models of the catalog and codes of the error table. Nothing grows with the
+ * number of users, and model names that clients invent are no labels.
  */
 export interface RequestMetrics {
   ended(summary: RequestSummary): void;
   waiting(modelId: string, change: 1 | -1): void;
-  /** A request of another route, by the pattern that it matched. */
+  /** Counts a request of another route, by the pattern that it matched. */
   otherEnded(route: string, status: number, code: string | null): void;
 }
 
@@ -19,13 +19,13 @@ const firstTokenBounds = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2
 const durationBounds = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280];
 const coldBounds = [0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200];
 
-/** Pico-dollars. */
+/** Pico-dollars per USD. */
 const picoPerUsd = 1e12;
 
-/** The label of a request that named no known model. */
+/** Label of requests without a known model. */
 const noModel = 'none';
 
-/** The series of one model, bound at its first request. */
+/** Series of one model, created at its first request. */
 interface ModelSeries {
   readonly inputTokens: CounterSeries;
   readonly cachedTokens: CounterSeries;
@@ -63,7 +63,7 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
   const seriesOf = createModelSeries(metrics);
   const addedOf = remember((route) => added.of(route));
   const refusalsOf = remember((code) => refusals.of(code));
-  // Every code has a series from the beginning: a first refusal is an increase only from zero.
+  // Creates a series for each code from the start: a first rejection shows as an increase only from zero.
   for (const code of errorCodes) refusalsOf(code);
   const waiting = countWaiting(metrics);
 
@@ -95,7 +95,7 @@ function createRequestCount(metrics: Metrics): CountRequest {
     help: 'Requests that ended, by the class of the status that the client got; model is "none" where none was known',
     labelNames: ['route', 'model', 'status', 'stream'],
   });
-  // The series of each model and route, by status class and whether it streams: finding one makes no text.
+  // Caches the series by model, route, status class and streaming, so that a lookup builds no text.
   const known = remember((_model) => remember((_route): CounterSeries[] => []));
   return (route, model, { status, stream }) => {
     const list = known(model)(route);
@@ -112,7 +112,7 @@ function addToModel(series: ModelSeries, summary: RequestSummary): void {
   series.inputTokens.add(inputTokens);
   series.cachedTokens.add(cachedTokens);
   series.outputTokens.add(outputTokens);
-  // Rounded, for graphs: the books have the exact cost.
+  // Rounded, for graphs. The records have the exact cost.
   if (costPicoUsd > 0n) series.cost.add(Number(costPicoUsd) / picoPerUsd);
   if (cache === 'hit') series.cacheHits.add(1);
   else if (cache === 'miss') series.cacheMisses.add(1);

@@ -16,13 +16,13 @@ import type { Model } from '#core/catalog/catalog.ts';
 import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } from '#edge/inference/inference.ts';
 
 /**
- * Spans through the OpenTelemetry API alone: an operator who wants them registers an SDK before the gateway starts
- * (`node --import`). Without one a caller's trace is handed on as it came, and nothing else is done.
- * Names follow the semantic conventions for HTTP and for generative AI (1.38).
+ * Creates spans only through the OpenTelemetry API: operators who want spans register an SDK before the gateway starts
+ * (`node --import`). Without an SDK, the caller's trace is passed on unchanged, and nothing else happens. Names follow
+ * the semantic conventions for HTTP and for generative AI (1.38).
  */
 export type StartTrace = RequestObserver['trace'];
 
-/** An SDK must be registered before this is called: later ones are not seen. */
+/** Creates the tracing. Register an SDK before this call: later ones are ignored. */
 export function createTracing(): StartTrace {
   const tracer = findTracer();
   if (tracer === null) return (_endpoint, headers) => passOn(headers);
@@ -42,7 +42,7 @@ export function createTracing(): StartTrace {
   };
 }
 
-/** Null where no SDK is registered: the API's proxy then has no delegate. */
+/** Returns null if no SDK is registered: the API's proxy then has no delegate. */
 function findTracer(): Tracer | null {
   const provider = traceApi.getTracerProvider();
   const isEmpty = provider instanceof ProxyTracerProvider && provider.getDelegateTracer('headgate') === undefined;
@@ -63,7 +63,7 @@ function passOn(headers: IncomingHttpHeaders): CallTrace {
   return trace;
 }
 
-/** The spans of a request, or of a part of one, at engines: one for each try. */
+/** Spans at engines for a request or one of its parts, with one span per attempt. */
 class EngineSpans implements CallTrace {
   readonly traceId: string;
   readonly #tracer: Tracer;
@@ -109,12 +109,12 @@ class EngineSpans implements CallTrace {
   }
 
   ended(): void {
-    // A try that was stopped from outside was not ended by `engineEnded`.
+    // An attempt that was stopped from outside has no `engineEnded`.
     this.#engine?.end();
   }
 }
 
-/** And one for the client's side. */
+/** Spans of a request: those at engines, and one for the client's side. */
 class SpanTrace implements CallTrace {
   readonly traceId: string;
   readonly #server: Span;
@@ -144,7 +144,7 @@ class SpanTrace implements CallTrace {
     if (span.isRecording()) {
       span.setAttributes(attributesOf(summary));
       if (summary.code !== null) span.setAttribute('error.type', summary.code);
-      // A mistake of the client is no error of a server's span.
+      // Errors of the client are not errors of the server's span.
       if (summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200)) {
         span.setStatus({ code: SpanStatusCode.ERROR });
       }

@@ -1,6 +1,6 @@
 import type { Metrics } from '#base/metrics.ts';
 
-/** Gauges of what fills up or gets lost while nobody looks. */
+/** Gauges of things that fill up or get lost unnoticed. */
 
 interface Filling {
   readonly used: number;

@@ -7,7 +7,7 @@ import { page } from './layout.ts';
 import { field, formToken, notice, refused, renamed, table } from './ui.ts';
 import { noticeOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
-/** One's own name, address and password. */
+/** The account page: the visitor's own name, address and password. */
 
 interface Typed {
   readonly name: string;
@@ -26,7 +26,7 @@ const notices: Readonly<Record<string, string>> = {
   password: 'Your password is set: sign in with it and your address from now on. Your other sessions have ended.',
 };
 
-/** Nothing for an account that has none, such as that of the first start. */
+/** Returns null for an account without a password, such as the account of the first start. */
 const currentPassword = (visit: Visit, of: string, refusal: Refusal | null) =>
   visit.signedIn.member.hasPassword
     ? field({
@@ -50,7 +50,7 @@ interface IdentityAnswer {
 const identitiesOf = ({ signedIn }: Visit): string =>
   `/v1/users/${formatId('user', signedIn.session.userId)}/identities`;
 
-/** Whom a provider signs in as this user; nothing where there is nobody. */
+/** Lists the provider accounts that sign in as this user. Returns null if there are none. */
 async function identitiesSection(visit: Visit) {
   const { data } = await visit.get<{ readonly data: readonly IdentityAnswer[] }>(identitiesOf(visit));
   if (data.length === 0) return null;
@@ -77,7 +77,7 @@ async function identitiesSection(visit: Visit) {
   </section>`;
 }
 
-/** `issuer` and `subject`: which. */
+/** Removes the identity that the fields `issuer` and `subject` name. */
 export async function removeIdentity(visit: Visit, form: Form): Promise<Response> {
   const named = new URLSearchParams({ issuer: form.text('issuer'), subject: form.text('subject') });
   const removed = await visit.send('DELETE', `${identitiesOf(visit)}?${named.toString()}`);

@@ -1,7 +1,7 @@
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { SumsAnswer } from './answers.ts';
 
-/** Usage of several groups as one, exact to the pico-dollar. */
+/** Adds the usage of several groups, exact to the pico-dollar. */
 export function addSums(groups: readonly SumsAnswer[]): SumsAnswer {
   const sum = (read: (one: SumsAnswer) => number): number => groups.reduce((all, one) => all + read(one), 0);
   const refusals: Record<string, number> = {};

@@ -1,4 +1,4 @@
-/** What the pages of administrators read of the JSON API's answers. */
+/** Fields of the JSON API's answers that the pages of administrators read. */
 
 export interface PageAnswer<T> {
   readonly data: readonly T[];
@@ -51,7 +51,7 @@ export interface EngineAnswer {
   readonly start_times_ms: readonly number[];
 }
 
-/** Which files the gateway goes by, and what is wrong with those that it does not. */
+/** The time of the engine files in effect, and the problems of the files that the gateway rejected. */
 export interface EngineFilesAnswer {
   readonly read_at: number;
   readonly refused: { readonly at: number; readonly problems: readonly string[] } | null;

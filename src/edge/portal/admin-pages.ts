@@ -42,7 +42,7 @@ import {
 import { changeAlertMails, createWebhook, newWebhookPage, webhooksPage } from './webhooks-page.ts';
 import { changeUser, createUser, newUserPage, removeUser, removeUserPage, userPage, usersPage } from './users-page.ts';
 
-/** The pages of those who administer: an organization, or the platform. */
+/** Pages for administrators of an organization or of the platform. */
 
 export const adminPages: Readonly<Record<string, Page>> = {
   '/portal/projects': (visit) => projectsPage(visit),

@@ -1,4 +1,4 @@
-/** What pages read of the JSON API's answers. The document at /openapi.json describes all of them. */
+/** Fields of the JSON API's answers that pages read. The document at /openapi.json describes all fields. */
 
 export interface ListAnswer<T> {
   readonly data: readonly T[];
@@ -104,7 +104,7 @@ export interface RequestAnswer {
   readonly key_id: string;
   readonly project_id: string;
   readonly model: string;
-  /** The model that was asked for, where `model` answered in its place. */
+  /** The model that the client requested, if `model` answered in its place. */
   readonly fallback_for: string | null;
   readonly endpoint: string;
   readonly stream: boolean;
@@ -139,7 +139,7 @@ export interface RequestDetailAnswer extends RequestAnswer {
   readonly replica: { readonly id: string; readonly age_seconds: number | null } | null;
 }
 
-/** What a request asked and got: JSON as it was sent, or text; null where there is none. */
+/** Stored prompt and answer of a request: JSON as it was sent, or text; null if there is none. */
 export interface ContentAnswer {
   readonly request: unknown;
   readonly response: unknown;
@@ -166,9 +166,9 @@ export interface ModelAnswer {
   readonly hugging_face_id: string | null;
   readonly task_type: TaskType;
   readonly context_length: number;
-  /** Ids of those that may answer in its place, of the ones that can be used. */
+  /** Ids of the usable models that may answer in place of this model. */
   readonly fallbacks: readonly string[];
   readonly status: 'ready' | 'cold' | 'starting' | 'failed';
-  /** Null where its engine runs. */
+  /** Null while the engine of the model runs. */
   readonly expected_cold_start_seconds: number | null;
 }

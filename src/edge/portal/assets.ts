@@ -8,8 +8,8 @@ import { AppError } from '#base/errors.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 
 /**
- * Style, script and icon of the pages, from this server alone. Their addresses carry the hash of their bytes, so that
- * browsers keep them for good and fetch what has changed.
+ * Styles, scripts and icons of the pages, from this server only. Their URLs contain a hash of their bytes, so that
+ * browsers cache them indefinitely and still fetch changed files.
  */
 
 interface Asset {
@@ -33,7 +33,7 @@ function assetOf(name: string, body: Buffer, type: string): Asset {
 
 const script = 'text/javascript; charset=utf-8';
 
-/** Modules that import each other by name: their one folder carries the hash of all their bytes. */
+/** Serves modules that import each other by name from one folder, whose name is the hash of all their bytes. */
 function modulesOf<Name extends string>(...names: readonly Name[]): Readonly<Record<Name, Asset>> {
   const bodies = names.map(own);
   const hash = hashOf(Buffer.concat(bodies));
@@ -53,7 +53,7 @@ export const assets = {
   playground: playground['playground.js'],
   htmx: assetOf('htmx.js', readHtmx(), script),
   icon: assetOf('icon.svg', own('icon.svg'), 'image/svg+xml'),
-  /** Of a stack whose own cannot be shown. */
+  /** Shown for a stack whose own icon cannot be shown. */
   stack: assetOf('stack.svg', own('stack.svg'), 'image/svg+xml'),
   runs: assetOf('runs.js', own('runs.js'), script),
 } as const;
@@ -67,7 +67,7 @@ export function registerAssets(app: Hono<HttpEnv>): void {
     const asset = byPath.get(context.req.path);
     if (asset === undefined) throw new AppError('not_found');
     const { body, type } = asset;
-    // The same bytes for every answer: a Response would copy them for as long as a slow client reads.
+    // Sends the same buffer for every answer: a Response would copy it, and hold the copy while a slow client reads.
     context.env.outgoing
       .writeHead(200, {
         'content-type': type,

@@ -4,7 +4,7 @@ import type { KeyAnswer } from './answers.ts';
 import { readKeys, readPages } from './read-pages.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** Users and keys of an organization by their ids, as people call them; those that are gone are missing. */
+/** Maps ids of an organization's users and keys to their names. Deleted users and keys are missing. */
 export async function actorNames(visit: Visit, organizationId: string): Promise<ReadonlyMap<string, string>> {
   const { may, signedIn } = visit;
   const of = { organization_id: organizationId };
@@ -13,7 +13,7 @@ export async function actorNames(visit: Visit, organizationId: string): Promise<
     may('keys') ? readKeys(visit, of) : null,
   ]);
   return new Map([
-    // In another organization a platform administrator is none of its users.
+    // A platform administrator who looks at another organization is not among its users.
     [formatId('user', signedIn.session.userId), signedIn.member.email],
     ...(users ?? []).map(({ id, email }): [string, string] => [id, email]),
     ...(keys ?? []).map(({ id, name }): [string, string] => [id, name]),
@@ -22,7 +22,7 @@ export async function actorNames(visit: Visit, organizationId: string): Promise<
 
 type Name = readonly [id: string, name: string];
 
-/** Who acted in these entries and is of another organization: known to who knows of all, and to nobody else. */
+/** Names of the actors in these entries who belong to another organization. Only platform administrators see them. */
 export async function strangerNames(
   visit: Visit,
   entries: readonly AuditAnswer[],
@@ -48,7 +48,10 @@ async function userName({ find }: Visit, id: string): Promise<Name | null> {
   return user === null ? null : [id, user.email];
 }
 
-/** A key acts in its own organization, or is an operator's. */
+/**
+ * Finds a key in the entry's organization, or in the visitor's: a key acts in its own organization or belongs to an
+ * operator.
+ */
 async function keyName({ find, ownOrganizationId }: Visit, id: string, at: string): Promise<Name | null> {
   for (const organization_id of new Set([at, ownOrganizationId])) {
     const key = await find<KeyAnswer>(pathWith(`/v1/keys/${id}`, { organization_id }));

@@ -13,12 +13,12 @@ import { pathWith, queryOf, RefusedError, type Visit } from './visit.ts';
 const pageSize = 50;
 
 interface Filters {
-  /** `all`, for platform administrators; else the one that pages are about. */
+  /** `all`, for platform administrators; otherwise empty: the organization that pages show. */
   readonly organizations: 'all' | '';
   readonly action: string;
   readonly actor_id: string;
   readonly target_id: string;
-  /** Days of UTC, as typed; the last one counts whole. */
+  /** UTC days, as typed; the last day is included. */
   readonly from: string;
   readonly until: string;
 }
@@ -53,7 +53,7 @@ export async function auditPage(visit: Visit): Promise<Response> {
     all === null ? null : organizationNames(visit),
     visit.send<ListAnswer<AuditAnswer>>('GET', path),
   ]);
-  // Filters that are wrong are said above them; who may not read it has nothing to filter.
+  // Shows invalid filters as a notice above the filters. A visitor who may not read the log gets an error page.
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
   const strangers = list.ok ? await strangerNames(visit, list.body.data, people) : [];
   const named = new Map([...people, ...strangers]);
@@ -65,7 +65,7 @@ export async function auditPage(visit: Visit): Promise<Response> {
 
 const dayMs = 86_400_000;
 
-/** The midnight that ends a day, as the API's `to` has it; what is no day goes to the API, which says so. */
+/** Returns the midnight that ends a day, for the API's `to`. Other texts stay as they are, and the API rejects them. */
 function dayAfter(day: string): string {
   const ms = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(`${day}T00:00:00Z`) : Number.NaN;
   return Number.isNaN(ms) ? day : new Date(ms + dayMs).toISOString();
@@ -78,16 +78,16 @@ function text(name: keyof Filters, label: string, value: string, type: 'text' | 
   </div>`;
 }
 
-/** What was asked for stays among the choices, known or not. */
+/** Adds the requested value to the choices if it is not among them. */
 function withChosen(choices: readonly Choice[], chosen: string): readonly Choice[] {
   const isThere = chosen === '' || choices.some(({ value }) => value === chosen);
   return isThere ? choices : [...choices, { value: chosen, label: chosen }];
 }
 
-/** Names by ids. */
+/** Names by id. */
 interface Names {
   readonly people: ReadonlyMap<string, string>;
-  /** Of all organizations; null where the list is of one. */
+  /** Names of all organizations; null if the list shows one organization. */
   readonly owners: ReadonlyMap<string, string> | null;
 }
 
@@ -119,7 +119,7 @@ function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<strin
 function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owners }: Names): MaybeHtml {
   if (list.data.length === 0) return empty('Nothing here', 'No change fits what was asked for.');
   const next = list.next_cursor === null ? null : pathWith('/portal/audit', { ...filters, after: list.next_cursor });
-  // A tenant is the target of what an operator did to it.
+  // Entries about changes that an operator made to a tenant have that organization as their target.
   const names = owners === null ? people : new Map([...people, ...owners]);
   return html`${table({
     caption: 'Changes, newest first',
@@ -143,7 +143,7 @@ function organizationLink({ organization_id: id }: AuditAnswer, owners: Readonly
   return html`<a href="/portal/organizations/${id}">${owners.get(id) ?? id}</a>`;
 }
 
-/** A value as the log has it. */
+/** Formats a value as it is in the log. */
 const shown = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
 interface Difference {

@@ -1,9 +1,9 @@
 import type { AuditAnswer } from './admin-answers.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 
-/** Entries of the audit log as sentences. */
+/** Turns entries of the audit log into sentences. */
 
-/** Who … what was done. Those that stand here can be chosen as a filter. */
+/** Verb phrases by action. The actions listed here can be chosen as a filter. */
 export const auditActions: Readonly<Record<string, string>> = {
   'api_key.created': 'made the key',
   'api_key.changed': 'changed the key',
@@ -89,7 +89,7 @@ export const auditActions: Readonly<Record<string, string>> = {
 
 const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
 
-/** Who acted, by name where it is known. */
+/** Returns the actor, by name if the name is known. */
 export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
   const { type, id } = actor;
   if (type === 'system' || id === null) return html`<strong>Headgate itself</strong>`;
@@ -102,7 +102,7 @@ export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, strin
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
-/** What was changed, by its name where the log kept one. */
+/** Returns the target, by the name in the log if the log has one. */
 export function targetOf({ before, after, target_id: id }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
   const kept = [after?.['name'], before?.['name'], after?.['email'], before?.['email']].find(isText);
   const name = kept ?? names.get(id);

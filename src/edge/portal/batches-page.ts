@@ -5,7 +5,7 @@ import { page } from './layout.ts';
 import { badge, empty, formToken, notice, older, table } from './ui.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
-/** Batches: how far each is, what it waits for, what came of it. They are made by programs, with a key. */
+/** Batches with their progress and results. Only programs create batches, with a key. */
 
 interface BatchAnswer {
   readonly id: string;
@@ -189,7 +189,7 @@ export async function cancelBatch(visit: Visit, id: string): Promise<Response> {
   return showBatch(visit, await visit.get<BatchAnswer>(apiPath(id)), cancelled.refusal);
 }
 
-/** The answers, or what failed, as they are in the file. */
+/** Sends the output or error file of a batch unchanged. */
 export async function batchFile(visit: Visit, id: string, kind: 'output' | 'errors'): Promise<Response> {
   const batch = await visit.get<BatchAnswer>(apiPath(id));
   const fileId = kind === 'output' ? batch.output_file_id : batch.error_file_id;

@@ -1,4 +1,4 @@
-/** Browsers as people know them. What imitates another one stands before it. */
+/** Browser names with their patterns. A browser that imitates another one comes before it. */
 const browsers = [
   ['Edge', /\bEdg(?:A|iOS)?\/(\d+)/],
   ['Opera', /\bOPR\/(\d+)/],
@@ -16,7 +16,7 @@ const systems = [
   ['Linux', /\bLinux\b/],
 ] as const;
 
-/** "Firefox 151 on Linux", of what a browser calls itself; null for what is none of these. */
+/** Returns "Firefox 151 on Linux" for a user agent; null for an unknown browser. */
 export function browserName(userAgent: string): string | null {
   for (const [name, pattern] of browsers) {
     const version = pattern.exec(userAgent)?.[1];

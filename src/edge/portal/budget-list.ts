@@ -6,7 +6,7 @@ import { readKeys, readPages } from './read-pages.ts';
 import { badge, table } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** Budgets as a list with how far each is spent, alone or as part of another page. */
+/** A list of budgets with their spending, as a page or as a section of another page. */
 
 export interface BudgetAnswer {
   readonly id: string;
@@ -26,7 +26,7 @@ export interface BudgetPage {
   readonly last_id: string | null;
 }
 
-/** Keys and projects by their ids, of those that the visitor may know. */
+/** Names of keys and projects by id, as far as the visitor may see them. */
 export type ScopeNames = ReadonlyMap<string, string>;
 
 interface Named {
@@ -34,13 +34,13 @@ interface Named {
   readonly name: string;
 }
 
-/** What keys, or projects, are called; nothing for who may not list them. */
+/** Reads the names of keys or projects. Returns an empty list if the visitor may not list them. */
 export async function readNamed(visit: Visit, type: 'project' | 'api_key'): Promise<readonly Named[]> {
   if (type === 'api_key') return visit.may('keys') ? readKeys(visit, { status: 'active' }) : [];
   return visit.may('projects') ? readPages<ProjectAnswer>(visit, '/v1/projects') : [];
 }
 
-/** The names of what these budgets are of. */
+/** Reads the names of the keys and projects that these budgets limit. */
 export async function readScopeNames(visit: Visit, budgets: readonly BudgetAnswer[]): Promise<ScopeNames> {
   const types = (['project', 'api_key'] as const).filter((type) => budgets.some(({ scope }) => scope.type === type));
   const lists = await Promise.all(types.map((type) => readNamed(visit, type)));
@@ -52,12 +52,12 @@ export function scopeOf({ scope: { type, id } }: BudgetAnswer, names: ScopeNames
   if (type === 'user') return html`end user <strong class="clipped" title="${id}">${id}</strong>`;
   const href = type === 'project' ? `/portal/projects/${id}` : `/portal/keys/${id}`;
   const name = names.get(id);
-  // Who may not know its name may not open it either.
+  // A visitor who may not see the name may not open the page either.
   const what = name === undefined ? html`<code>${id}</code>` : html`<a href="${href}" title="${id}">${name}</a>`;
   return html`${type === 'project' ? 'project' : 'key'} ${what}`;
 }
 
-/** How far it is spent; browsers draw the bar. */
+/** Formats how much of a budget is spent. Browsers draw the bar. */
 export function spentOf({ spent, held, amount }: BudgetAnswer): MaybeHtml {
   if (spent === null) return html`<span class="quiet">by end user</span>`;
   const part = Math.min(1, Number(spent) / Number(amount));
@@ -91,7 +91,7 @@ export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames,
   });
 }
 
-/** What applies to a key or a project: part of its page; nothing where there is none. */
+/** Lists the budgets of a key or project, for its page. Returns null if there is nothing to show. */
 export async function budgetSection(visit: Visit, type: 'project' | 'api_key', id: string): Promise<MaybeHtml> {
   if (!visit.mayOwn('budgets.read')) return null;
   const path = pathWith('/v1/budgets', { scope_type: type, scope_id: id, limit: 50 });

@@ -16,7 +16,7 @@ import { page } from './layout.ts';
 import { empty, field, formToken, notice, older, radios, refused, renamed, select } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
-/** Budgets: a list with how far each is spent, and forms that make, change and delete them. */
+/** Lists budgets with their spending, and has the forms that create, change and delete budgets. */
 
 const pageSize = 50;
 const notices: Readonly<Record<string, string>> = {
@@ -66,7 +66,7 @@ interface Typed {
   readonly alerts: string;
 }
 
-/** The name of an end user is what requests say, spaces as well. */
+/** The id of an end user is the text that requests send, spaces included, so it is not trimmed. */
 const typedOf = (form: Form): Typed => ({
   type: form.text('type'),
   id: form.text('type') === 'user' ? form.text('id') : form.text('id').trim(),
@@ -76,7 +76,7 @@ const typedOf = (form: Form): Typed => ({
   alerts: form.text('alerts'),
 });
 
-/** What is no number goes to the API as it is, which says what is wrong with it. */
+/** Passes texts that are no numbers to the API unchanged, so that the API reports the problem. */
 const percentsOf = (text: string): readonly unknown[] =>
   text
     .split(/[\s,%]+/)
@@ -89,7 +89,7 @@ function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null)
   ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal, hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
 }
 
-/** The form's name of a field, or of a member of one, that the API has another name for. */
+/** Returns the form's name for an API field, or for a member of an API field, that has another name in the form. */
 function formNameOf(name: string): string {
   if (name === 'scope.id') return 'id';
   return /^alert_percents(?:\.|$)/.test(name) ? 'alerts' : name;
@@ -126,7 +126,9 @@ async function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Pro
   return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
-/** A project or a key may be named as it is called, where one alone is; anything else goes to the API as it is. */
+/**
+ * Replaces the name of a project or key by its id, if exactly one has that name. Other texts go to the API unchanged.
+ */
 async function idOf(visit: Visit, { type, id: text }: Typed): Promise<string> {
   if ((type !== 'project' && type !== 'api_key') || text === '') return text;
   const [one, ...others] = (await readNamed(visit, type)).filter(({ name }) => name === text);
@@ -167,7 +169,7 @@ const textsOf = ({ amount, mode, alert_percents: percents }: BudgetAnswer): Type
 
 const toBody = ({ amount, mode, alerts }: Typed) => ({ amount, mode, alert_percents: percentsOf(alerts) });
 
-/** A form that was refused. */
+/** A form that the API rejected. */
 interface Refused {
   readonly form: Form;
   readonly refusal: Refusal;

@@ -1,32 +1,32 @@
 import { html, type Html } from './html.ts';
 
-/** Bars over time, stacked by series. The numbers stand in a table beside it; this shows their shape. */
+/** Stacked bar charts over time. A chart shows the shape; a table beside it has the numbers. */
 
 export interface Series {
   readonly name: string;
-  /** One for each bar. */
+  /** One value per bar. */
   readonly values: readonly number[];
-  /** As each is written: "$0.42", "1,204 tokens". */
+  /** The formatted value of each bar: "$0.42", "1,204 tokens". */
   readonly labels: readonly string[];
 }
 
 export interface ChartOptions {
-  /** For who cannot see it. */
+  /** Text alternative for screen readers. */
   readonly title: string;
-  /** One for each bar: "2026-11-23". */
+  /** Label of each bar: "2026-11-23". */
   readonly bars: readonly string[];
   readonly series: readonly Series[];
-  /** How a round number on the scale is written. */
+  /** Formats a round number on the scale. */
   readonly scale: (value: number) => string;
 }
 
-/** Units of the drawing, which stretches to the width of its place. */
+/** Dimensions in units of the drawing, which stretches to the width of its container. */
 const height = 160;
 const barWidth = 10;
 const gap = 3;
 const colours = 6;
 
-/** The next of 1, 2, 5, 10, 20, 50 … at or above a value. */
+/** Returns the next of 1, 2, 5, 10, 20, 50 … at or above a value. */
 function roundUp(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -68,7 +68,7 @@ function stack(bar: string, index: number, series: readonly Series[], top: numbe
     const tall = ((values[index] ?? 0) / top) * height;
     y -= tall;
     if (tall === 0) return html``;
-    // What is there is seen, however little it is beside the rest.
+    // Values above zero stay visible, however small they are.
     const shown = Math.max(tall, 1);
     return html`<rect
       class="s${which % colours}"
@@ -87,7 +87,7 @@ export interface Span {
   readonly ms: number;
 }
 
-/** What a request's time went to, drawn to scale. */
+/** Draws the time spans of a request to scale. */
 export function timelineChart(spans: readonly Span[], title: string): Html {
   const total = Math.max(
     1,
@@ -121,7 +121,7 @@ export function timelineChart(spans: readonly Span[], title: string): Html {
   </svg>`;
 }
 
-/** The mark that a series or a span has in its drawing. */
+/** Returns the color mark of a series or span. */
 export function mark(index: number): Html {
   return html`<span class="key s${index % colours}"></span>`;
 }

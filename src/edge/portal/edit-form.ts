@@ -2,25 +2,25 @@ import type { Form } from './form.ts';
 import { html, type Html } from './html.ts';
 
 /**
- * Forms that change something send what somebody has touched in them, and nothing else: a page that was open while the
- * same thing was changed elsewhere must not take that back.
+ * Edit forms send only the fields that the visitor changed: a page that was opened earlier must not undo a change that
+ * somebody else made meanwhile.
  */
 
-/** As the API takes it. */
+/** A body in the API's format. */
 type Body = Readonly<Record<string, unknown>>;
 
 const fieldName = 'began_with';
 
 /**
- * Stands in the form: what it would send if nobody touched it.
- * @param refused the form that is shown again, which began with what it said then
+ * Hidden field with the body that the form would send unchanged.
+ * @param refused the rejected form that is shown again; its original start values are kept
  */
 export function beganWith(body: Body, refused: Form | null): Html {
   const text = refused?.has(fieldName) === true ? refused.text(fieldName) : JSON.stringify(body);
   return html`<input type="hidden" name="${fieldName}" value="${text}" />`;
 }
 
-/** What of a body is to be changed; all of it where the form does not say what it began with. */
+/** Returns the changed fields of a body, or all fields if the form has no start values. */
 export function changesIn(form: Form, body: Body): Body {
   return changesSince(readBegan(form), body);
 }

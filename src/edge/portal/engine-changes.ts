@@ -6,7 +6,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { empty, notice, table } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** What was done to engines, by the audit log. */
+/** Changes of engines, from the audit log. */
 
 const reloadsRead = 50;
 const shownMax = 8;
@@ -20,7 +20,7 @@ export async function readReloads({ get, ownOrganizationId }: Visit): Promise<re
   return (await get<ListAnswer<AuditAnswer>>(path)).data;
 }
 
-/** Ids as the audit has them: a text with spaces in between. */
+/** Splits a field of the audit log that holds ids, separated by spaces. */
 function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
   const text = after?.[name];
   return typeof text === 'string' && text !== '' ? text.split(' ') : [];
@@ -28,7 +28,7 @@ function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
 
 const kinds = { added: 'Added', changed: 'Changed', removed: 'Removed' } as const;
 
-/** Whether a reading of the files brought something new of this engine. */
+/** True if a reload of the files changed this engine. */
 export function isAbout(change: AuditAnswer, engineId: string): boolean {
   return Object.keys(kinds).some((kind) => idsOf(change, kind).includes(engineId));
 }
@@ -40,7 +40,7 @@ function idList(ids: readonly string[]): MaybeHtml {
   >`;
 }
 
-/** Stays there until files are read that count. */
+/** Shows why the engine files were rejected, until the gateway loads valid files. */
 export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): MaybeHtml {
   if (refused === null) return null;
   return notice(
@@ -54,7 +54,7 @@ export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): M
   );
 }
 
-/** Readings by SIGHUP stand in no audit log: nobody of the portal asked for them. */
+/** Lists reloads, newest first. Reloads by SIGHUP are not in the audit log, because no user requested them. */
 export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt, refused }: EngineFilesAnswer): Html {
   if (reloads.length === 0)
     return empty(

@@ -40,7 +40,7 @@ interface Seen {
   readonly log: string;
 }
 
-/** Null where the report cannot be made just now: the rest of the page does not depend on it. */
+/** Returns null if the report is unavailable, so that the rest of the page is shown without it. */
 async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Promise<MarginAnswer | null> {
   const to = new Date(clock.now()).toISOString();
   const from = new Date(clock.now() - 30 * dayMs).toISOString();
@@ -61,7 +61,7 @@ async function readLog({ get }: Visit, id: string): Promise<string> {
 
 async function read(visit: Visit, parts: PortalParts, id: string): Promise<Seen> {
   const engine = await visit.get<EngineAnswer>(apiPath(id));
-  // Orders are noted in the organization of who gave them.
+  // The audit log keeps orders in the organization of the user who gave them.
   const { ownOrganizationId: organization_id } = visit;
   const [margin, orders, reloads, names, log] = await Promise.all([
     readMargin(visit, parts, id),
@@ -110,7 +110,7 @@ const isDown = ({ state }: EngineAnswer): boolean => ['stopped', 'retrying', 'fa
 function buttons(visit: Visit, engine: EngineAnswer): MaybeHtml {
   if (engine.state === 'disabled') return null;
   const model = html`<a class="button" href="/portal/models/${encodeURIComponent(engine.id)}">As a model</a>`;
-  // A failed engine is tried again by what forgets its failures and starts it.
+  // For a failed engine, `start` forgets the failures and tries again.
   if (isDown(engine))
     return html`${order(visit, engine, 'start', engine.state === 'failed' || engine.state === 'retrying' ? 'Try again' : 'Start')}
     ${model}`;
@@ -142,7 +142,7 @@ function failure(visit: Visit, engine: EngineAnswer): MaybeHtml {
   );
 }
 
-/** The files of all engines are read, and what comes of it is shown where it was asked for. */
+/** Button that reloads the files of all engines. The outcome is shown on the page that has the button. */
 function reloadForm(visit: Visit, id: string): Html {
   return html`<form method="post" action="/portal/engines-reload">
     ${formToken(visit)}<input type="hidden" name="engine" value="${id}" /><button>Read the files again</button>
@@ -282,7 +282,7 @@ function fileOf({ engine, changes, names }: Seen): Html {
     </p>`;
 }
 
-/** The last lines as plain text, for the script of the page. */
+/** Returns the last log lines as plain text, for the page's script. */
 export async function engineLog(visit: Visit, id: string): Promise<Response> {
   return visit.context.text(await readLog(visit, id));
 }

@@ -4,7 +4,10 @@ import { html, type MaybeHtml } from './html.ts';
 import { formToken, notice } from './ui.ts';
 import type { Visit } from './visit.ts';
 
-/** What an operator has to mend, and the button that tries it again; nothing for who operates no engines. */
+/**
+ * Lists engine problems that an operator has to fix, with a retry button. Returns null for visitors who may not manage
+ * engines.
+ */
 export async function engineTroubles(visit: Visit): Promise<MaybeHtml> {
   if (!visit.may('engines')) return null;
   const asked = await visit.send<{ readonly data: readonly EngineAnswer[] }>('GET', '/v1/admin/engines');

@@ -2,7 +2,7 @@ import type { EngineAnswer, EngineState } from './admin-answers.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { badge } from './ui.ts';
 
-/** How engines, memory and times are said to operators. */
+/** Formats engines, memory sizes and durations for operators. */
 
 const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
   ready: ['good', 'ready', 'It answers at once.'],
@@ -29,14 +29,14 @@ export const stateWords = ({ state }: EngineAnswer): string => states[state][2];
 
 const gib = 1_073_741_824;
 
-/** "80 GiB"; "?" where nobody knows. */
+/** Returns "80 GiB"; "?" if unknown. */
 export function memory(bytes: number | null): string {
   if (bytes === null) return '?';
   const value = bytes / gib;
   return `${value >= 10 ? value.toFixed(0) : value.toFixed(1)} GiB`;
 }
 
-/** "12 s", "3 min 20 s", "5 h 12 min", "3 d 4 h". */
+/** Returns "12 s", "3 min 20 s", "5 h 12 min" or "3 d 4 h". */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   const units = [
@@ -57,7 +57,7 @@ export function duration(ms: number): string {
     .join(' ');
 }
 
-/** "The GPU is full. Try 3 of 5 from 12:01:30 UTC."; the message alone where it is not tried again. */
+/** Returns "The GPU is full. Try 3 of 5, not before 12:01:30 UTC."; only the message if there is no retry. */
 export function failureText({
   message,
   retry_at: retryAt,
@@ -68,13 +68,13 @@ export function failureText({
   return `${message.replace(/\.$/, '')}. Try ${failures + 1} of 5, not before ${at} UTC.`;
 }
 
-/** How long a start takes, by the last ones; null before the first. */
+/** Returns the median of the last start times; null before the first start. */
 export function expectedStartMs({ start_times_ms: times }: EngineAnswer): number | null {
   const sorted = times.toSorted((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)] ?? null;
 }
 
-/** What each replica takes of a machine. */
+/** Formats the resources per replica. */
 export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }: EngineAnswer): MaybeHtml {
   if (driver === 'external') return 'run by somebody else';
   const texts = [
@@ -92,5 +92,5 @@ export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }:
   return texts.length === 0 ? html`<span class="quiet">no GPU</span>` : texts.join(', ');
 }
 
-/** The page of an engine, whose id may have slashes. */
+/** Returns the path of an engine's page. Engine ids may contain slashes. */
 export const enginePath = (id: string, rest = ''): string => `/portal/engines/${encodeURIComponent(id)}${rest}`;

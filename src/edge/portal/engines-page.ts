@@ -11,7 +11,7 @@ import { readReloads, refusedFiles, reloadList } from './engine-changes.ts';
 import { badge, empty, figures, formToken, notice, table } from './ui.ts';
 import { type Refusal, type Visit } from './visit.ts';
 
-/** The fleet as its operator looks at it. */
+/** The list of engines, for operators. */
 
 interface Seen {
   readonly engines: readonly EngineAnswer[];
@@ -96,7 +96,7 @@ function totals(engines: readonly EngineAnswer[], hosts: readonly HostAnswer[]):
   ]);
 }
 
-/** Said in one line: what is wrong first. */
+/** Summarizes an engine in one line; problems come first. */
 function remark({ last_failure: failure, rollout, replicas }: EngineAnswer): MaybeHtml {
   if (failure !== null) return html`<span class="wrap">${failureText(failure)}</span>`;
   if (rollout !== null) return html`<span class="wrap">${rollout.message}</span>`;
@@ -171,7 +171,7 @@ function hostTable(hosts: readonly HostAnswer[]): Html {
   });
 }
 
-/** @param form may name the engine whose page asks */
+/** @param form may name the engine from whose page the request comes */
 export async function reloadEngines(visit: Visit, form: Form): Promise<Response> {
   const done = await visit.send<unknown>('POST', '/v1/admin/engines/reload');
   if (!done.ok) return enginesPageOf(visit, done.refusal);

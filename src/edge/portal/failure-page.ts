@@ -13,7 +13,7 @@ const titles: Readonly<Record<number, string>> = {
   503: 'Not just now',
 };
 
-/** What the API says of keys; who is signed in has none. */
+/** The API's message about keys. Signed-in visitors have none, so they get a message about roles. */
 const ofKeys = new AppError('insufficient_scope').message;
 const ofRoles = 'Your role in this organization does not allow this: ask one of its owners or administrators.';
 
@@ -26,7 +26,7 @@ const forPeople: ReadonlyMap<string, string> = new Map([
   [needsPlatformAdmin, 'This is for administrators of the platform: your role in this organization does not allow it.'],
 ]);
 
-/** Every error as a page: what went wrong, what to do, and the id that the log has it under. */
+/** Shows an error as a page: the problem, the next action, and the request id for failures of the gateway. */
 export function failurePage(error: unknown, context: HttpContext, log: Log): Response | Promise<Response> {
   const refusal = error instanceof RefusedError ? error.refusal : refusalOf(error, context, log);
   const { status, retryAfter = null } = refusal;
@@ -40,7 +40,7 @@ export function failurePage(error: unknown, context: HttpContext, log: Log): Res
   return openPage(context, { title, body, status: statusOf(refusal) });
 }
 
-/** Sending a form again is not advised where nobody said that nothing was done. */
+/** Suggests a retry. For errors of the server it suggests reloading, not resending: the change may have been made. */
 function whenAgain(status: number, seconds: number | null) {
   if (seconds !== null) {
     return html`<p>Try it again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.</p>`;

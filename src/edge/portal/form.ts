@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { isFormToken } from '#core/sessions/sessions.ts';
 import { type BodyReader, createMultipartBody, type HttpContext, wrongBody } from '#edge/http/http.ts';
 
-/** Forms are read whole, at most 64 KiB of them. */
+/** Reads a form completely, up to 64 KiB. */
 export const formBody: BodyReader = {
   mediaType: 'application/x-www-form-urlencoded',
   bodyBytesMax: 65_536,
@@ -17,13 +17,13 @@ export const formBody: BodyReader = {
   },
 };
 
-/** The fields of a form, of which the first of each name counts. */
+/** Fields of a form. If several fields have the same name, the first applies. */
 export interface Form {
   readonly text: (name: string) => string;
   readonly has: (name: string) => boolean;
 }
 
-/** A form with a file, such as the zip of a stack. */
+/** Reads a form with a file, such as the zip of a stack. */
 export const uploadBody: BodyReader = createMultipartBody({
   bodyBytesMax: 10 * 1024 * 1024 + 131_072,
   partsMax: 16,
@@ -31,11 +31,13 @@ export const uploadBody: BodyReader = createMultipartBody({
 });
 
 export interface UploadForm extends Form {
-  /** Null where none was chosen. */
+  /** Null if no file was chosen. */
   readonly file: (name: string) => File | null;
 }
 
-/** To be called behind the middleware that reads `uploadBody`. @throws AppError for what is no form */
+/**
+ * Reads a form with a file, behind the middleware that reads `uploadBody`. @throws AppError if the body is not a form
+ */
 export async function readUpload({ req }: HttpContext): Promise<UploadForm> {
   const fields = await req.formData().catch(() => {
     throw wrongBody('is no form');
@@ -48,19 +50,19 @@ export async function readUpload({ req }: HttpContext): Promise<UploadForm> {
     has: (name) => fields.has(name),
     file(name) {
       const value = fields.get(name);
-      // What browsers send where no file was chosen.
+      // Browsers send an empty, unnamed file if none was chosen.
       return value instanceof File && (value.name !== '' || value.size > 0) ? value : null;
     },
   };
 }
 
-/** To be called behind the middleware that reads `formBody`. */
+/** Reads a form, behind the middleware that reads `formBody`. */
 export async function readForm({ req }: HttpContext): Promise<Form> {
   const fields = new URLSearchParams(await req.text());
   return { text: (name) => fields.get(name) ?? '', has: (name) => fields.has(name) };
 }
 
-/** @throws AppError insufficient_scope for a form that was not made for this session */
+/** @throws AppError insufficient_scope if the form was made for another session */
 export function requireFormToken(form: Form, token: string): void {
   if (isFormToken(token, form.text('form_token'))) return;
   throw new AppError('insufficient_scope', {
@@ -69,9 +71,10 @@ export function requireFormToken(form: Form, token: string): void {
 }
 
 /**
- * A field for a whole number as the API takes it: empty is unlimited, and what is no number is refused there, by its name.
- * Groups are of three digits. A point is none of their marks, and no end of a whole number: some write "1.000" for a
- * thousand, which must not become a limit of one.
+ * Converts the text of a whole-number field. Empty is null (unlimited). Text that is no number stays text, and the API
+ * rejects it with the field's name. Group separators are accepted between groups of three digits. A point is not one of
+ * them, and a decimal that ends in 0 stays text: some people write "1.000" for a thousand, which must not become a
+ * limit of 1.
  */
 export function numberOf(text: string): number | string | null {
   const trimmed = text.trim();

@@ -1,6 +1,6 @@
 import { html, type Html } from './html.ts';
 
-/** How numbers, money and times are written on pages. */
+/** Formats numbers, money and times for pages. */
 
 const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
@@ -8,12 +8,12 @@ export function count(value: number): string {
   return grouped.format(value);
 }
 
-/** "1 request", "12 requests". */
+/** Returns "1 request" or "12 requests". */
 export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
 
-/** An exact decimal of the API in USD, every digit of it: "$0.00000042", "−$2.50". */
+/** Formats an exact decimal of the API in USD with all its digits: "$0.00000042", "−$2.50". */
 export function usd(decimal: string): string {
   const isNegative = decimal.startsWith('-');
   const [whole = '0', fraction = ''] = (isNegative ? decimal.slice(1) : decimal).split('.');
@@ -28,31 +28,34 @@ export function milliseconds(value: number): string {
 
 const utcText = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
-/** A moment: UTC as it is sent, the reader's own zone once the script has run, UTC on hover. */
+/** Formats a time: sent in UTC, converted to the reader's zone by the script, with UTC on hover. */
 export function time(ms: number): Html {
   const shown = utcText(ms);
   return html`<time datetime="${new Date(ms).toISOString()}" title="${shown}">${shown.slice(0, 16)} UTC</time>`;
 }
 
-/** The same with its seconds, for what is looked up in a log or waited for. */
+/** Formats a time with seconds, for times that readers look up in a log or wait for. */
 export function timeToSecond(ms: number): Html {
   const shown = utcText(ms);
   return html`<time datetime="${new Date(ms).toISOString()}" title="${shown}" data-seconds>${shown}</time>`;
 }
 
-/** "2026-11-01 00:00" in a zone, of which the page says in words which it is; UTC on hover. @param zone of the IANA list */
+/** Formats a time in a zone: "2026-11-01 00:00", with UTC on hover. The page names the zone. @param zone IANA name */
 export function timeIn(ms: number, zone: string): Html {
   const text = new Intl.DateTimeFormat('sv-SE', { timeZone: zone, dateStyle: 'short', timeStyle: 'short' }).format(ms);
   return html`<time datetime="${new Date(ms).toISOString()}" title="${utcText(ms)}" data-local>${text}</time>`;
 }
 
-/** "2026-11-01 00:00:00" of UTC, for pages that filter by days of UTC and say so; the reader's own zone on hover. */
+/**
+ * Formats a time in UTC: "2026-11-01 00:00:00", with the reader's zone on hover. For pages that filter by UTC days and
+ * say so.
+ */
 export function timeInUtc(ms: number): Html {
   const text = utcText(ms);
   return html`<time datetime="${new Date(ms).toISOString()}" title="${text}" data-utc>${text.slice(0, 19)}</time>`;
 }
 
-/** `time` of the API's seconds; `none` where there is no such moment. */
+/** Formats a time in Unix seconds, as the API sends it. Returns `none` for null. */
 export function timeOf(seconds: number | null, none: string): Html {
   return seconds === null ? html`<span class="quiet">${none}</span>` : time(seconds * 1000);
 }

@@ -1,13 +1,13 @@
 import { html } from 'hono/html';
 
 /**
- * Pages are templates of hono/html: what stands in `${…}` is escaped, for text and for quoted attributes alike. Node runs
- * them as they are, without a loader and without a build step.
+ * Pages are templates of hono/html, which escapes the values in `${…}`, both in text and in quoted attributes. Node
+ * runs them without a loader or build step.
  */
 export { html };
 
-/** A piece of a page. */
+/** A fragment of a page. */
 export type Html = ReturnType<typeof html>;
 
-/** What may stand in a template where there may be nothing. */
+/** An optional value in a template. */
 export type MaybeHtml = Html | readonly Html[] | string | null;

@@ -14,7 +14,7 @@ import { field, notice } from './ui.ts';
 import type { Refusal } from './visit.ts';
 import { begin, clientOf, handOver, requireSafe, visitorOf } from './visitors.ts';
 
-/** Accepting an invitation: as somebody new, or with the account that one has. */
+/** Accepts an invitation, with a new account or an existing one. */
 
 type Found = Omit<MadeInvitation, 'token'>;
 type Known = NonNullable<Awaited<ReturnType<typeof visitorOf>>>;
@@ -28,7 +28,7 @@ function joinForm(token: string, { signedIn, token: sessionToken }: Known) {
   </form>`;
 }
 
-/** The same for addresses with an account and without: who has the link learns nothing of others. */
+/** Shows both forms, whether or not the address has an account: holders of the link must not learn which. */
 function newForms(token: string, name: string, refusal: Refusal | null) {
   const next = `/invitation?token=${token}`;
   return html`<section aria-labelledby="new-title">
@@ -128,7 +128,7 @@ export function registerInvitation(app: Hono<HttpEnv>, parts: PortalParts, takeF
   });
 }
 
-/** Joins as who is signed in, and goes on there. */
+/** Adds the signed-in visitor to the organization, and switches the session to it. */
 async function join(context: HttpContext, parts: PortalParts, { token, found, visitor }: Shown & { visitor: Known }) {
   const { session, principal } = visitor.signedIn;
   const author = { actor: principal.actor, requestId: context.get('requestId') };

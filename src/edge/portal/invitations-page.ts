@@ -10,7 +10,7 @@ import { readPages } from './read-pages.ts';
 import { badge, copyable, empty, field, formToken, notice, older, refused, select, table } from './ui.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
-/** Who is asked into the organization, and links for members who have lost their password. */
+/** Invitations to the organization, and password links for members. */
 
 interface InvitationAnswer {
   readonly id: string;
@@ -47,7 +47,7 @@ interface Shown {
   readonly said?: MaybeHtml;
   readonly typed?: Typed;
   readonly refusal?: Refusal;
-  /** Of the link for a member. */
+  /** The rejection of the form for a member's password link. */
   readonly resetRefusal?: Refusal;
   readonly returnTo?: string;
 }
@@ -122,7 +122,7 @@ function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Ref
   </section>`;
 }
 
-/** What was made: it went out by mail, or it is shown once. */
+/** Confirms that the link was sent by mail, or shows it once. */
 function madeNotice(visit: Visit, { email, link }: MadeAnswer, what: string): Html {
   if (link === null) return notice('good', html`<p>${what} was sent to ${email}.</p>`);
   const shown = new URL(link, visit.origin).href;

@@ -4,7 +4,7 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { checkbox, field, radios, refused, select } from './ui.ts';
 import type { Refusal } from './visit.ts';
 
-/** The fields of a key, as a form shows them and as the API takes them. */
+/** Fields of a key, as a form shows them and as the API accepts them. */
 
 export const expiries = [
   { value: 'never', label: 'Never' },
@@ -21,7 +21,7 @@ export const limitFields = [
   { name: 'monthly_token_limit', label: 'Tokens per month' },
 ] as const satisfies readonly { readonly name: keyof LimitsAnswer; readonly label: string }[];
 
-/** As the form says what `confined` of the API is. */
+/** Choices of the form for the API's `confined`. */
 export const confinements = [
   { value: 'budget', label: 'While its project has a hard budget' },
   { value: 'yes', label: 'Always' },
@@ -37,13 +37,13 @@ const confinedHint =
   'A confined key is used for its own project only, and manages nothing. Any other key may name another project of the ' +
   'organization in X-Project-ID, and is then bounded by the budgets of that project.';
 
-/** What the fields hold when the form is shown, texts as they were typed. */
+/** Field values when the form is shown; texts are as typed. */
 export interface KeyFields {
   readonly name: string;
   readonly limits: Readonly<Record<keyof LimitsAnswer, string>>;
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
-  /** '' where it is not asked: a key of a service account is always confined. */
+  /** '' if the form does not ask: a key of a service account is always confined. */
   readonly confined: string;
 }
 
@@ -72,7 +72,7 @@ export function typedFields(form: Form): KeyFields {
   };
 }
 
-/** As `POST` and `PATCH /v1/keys` take them. */
+/** Returns the body of `POST` and `PATCH /v1/keys`. */
 export function toBody({ name, limits, storeRequests, cacheResponses, confined }: KeyFields): Record<string, unknown> {
   return {
     name,
@@ -124,7 +124,7 @@ const scopeHint =
   'whatever else you may do: programs need none.';
 
 export interface NewKeyFields extends KeyFields {
-  /** What the form is known by when it comes a second time. */
+  /** Identifies the form if it is sent twice. */
   readonly once: string;
   readonly expiry: string;
   readonly scope: string;

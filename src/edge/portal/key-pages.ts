@@ -25,11 +25,11 @@ import { sampleModel, snippetList, snippetsOf } from './snippets.ts';
 import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
-/** Making, changing and deleting a key. */
+/** Creates, changes and deletes a key. */
 
 const hourMs = 3_600_000;
 
-/** Statuses that a page has for a refusal of the API. */
+/** Returns the status of the page for a rejection by the API. */
 export function statusOf({ status }: Refusal): NonNullable<PageOptions['status']> {
   const known = [400, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503] as const;
   return known.find((one) => one === status) ?? 400;
@@ -55,7 +55,7 @@ async function formPage(
     confined: confinementOf(null),
     expiry: 'never',
     scope: 'inference',
-    // In another organization it is the first one, as for the API.
+    // While viewing another organization, the default is its first project, as in the API.
     projectId: visit.viewed === null ? formatId('proj', visit.signedIn.principal.project.id) : '',
   };
   if (quota.active >= quota.max && typed === null) {
@@ -96,13 +96,13 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
   return before === undefined ? formPage(visit, parts, fields, made.refusal) : madeBeforePage(visit, before);
 }
 
-/** The same form with other words in it is another one: a browser goes back to what it had. */
+/** Idempotency key of a form with its values: a form that is sent again with other values is another request. */
 export const onceOf = (once: string, body: object): string =>
   createHash('sha256')
     .update(`${once}\n${JSON.stringify(body)}`)
     .digest('hex');
 
-/** A form that came twice: its answer was lost, as where the gateway ended, or somebody sent it again. */
+/** Answers a form that was sent twice, because its answer was lost (the gateway ended) or somebody resent it. */
 function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> {
   const body = html`${notice('plain', html`<p><strong>This form has made its key before, and nothing was done now.</strong> Its secret was in that answer alone.</p>`)}
     <p>If you have not seen it, give the key another secret: it stays the same key.</p>
@@ -114,7 +114,7 @@ function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> 
   return page(visit, { title: 'Made before', body, status: 409, returnTo: '/portal/keys' });
 }
 
-/** How a secret that was just made is used; null where the organization has no model. */
+/** Shows how to use a new secret. Returns null if the organization has no model. */
 export async function readyToPaste(visit: Visit, { models }: PortalParts, secret: string): Promise<MaybeHtml> {
   const list = await models(parseId('org', visit.organizationId) ?? '');
   const model = sampleModel(list);
@@ -126,7 +126,7 @@ export async function readyToPaste(visit: Visit, { models }: PortalParts, secret
   </section>`;
 }
 
-/** No other page but that of a rotation shows a secret. */
+/** Shows the secret of a new key. Secrets are shown only in the answer that creates or rotates them. */
 async function madePage(visit: Visit, parts: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
   const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Keep it where your program finds it; what is kept here cannot be turned back into it.</p>`)}
     ${copyable('secret', key.secret, 'Copy the secret')} ${await readyToPaste(visit, parts, key.secret)}
@@ -147,13 +147,13 @@ function actionsOf({ id, status, held }: KeyAnswer): Html {
     ${isActive ? html`<a class="button danger" href="/portal/keys/${id}/delete">Delete</a>` : null}`;
 }
 
-/** What of a former secret still works; nothing where none does. */
+/** Shows until when a former secret works. Returns nothing if none does. */
 function formerOf({ status, former_secrets_end_at: end }: KeyAnswer): readonly Figure[] {
   if (status !== 'active' || end === null) return [];
   return [{ label: 'Former secret', value: timeOf(end, 'never'), note: 'works until then' }];
 }
 
-/** The name of the service account that a key acts for, of one that is gone its id; null where it acts for a user. */
+/** Returns the service account's name, or its id if it was deleted; null if the key belongs to a user. */
 async function findServiceAccount({ find }: Visit, key: KeyAnswer): Promise<string | null> {
   const { project_id: projectId, service_account_id: id } = key;
   if (id === null) return null;
@@ -174,7 +174,7 @@ function confinedText(confined: boolean | null): string {
 interface ShownKey {
   readonly key: KeyAnswer;
   readonly fields: KeyFields;
-  /** The form that was refused. */
+  /** The form that the API rejected. */
   readonly form?: Form;
   readonly refusal: Refusal | null;
 }
@@ -266,7 +266,7 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
           <strong>${counted(used.num_model_requests, 'request')} came with it in the last hour</strong>
           (${usd(used.cost)}). ${ends}
         </p>`
-      : // What runs is counted when it ends.
+      : // Usage of running requests is recorded when they end.
         (key.last_used_at ?? 0) * 1000 >= fromMs
         ? html`<p><strong>It was used in the last hour</strong>, ${lastUse}, and requests may run. ${ends}</p>`
         : html`<p>Nothing has used it in the last hour. Last use: ${lastUse}.</p>`;

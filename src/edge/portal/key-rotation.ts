@@ -8,7 +8,7 @@ import type { PortalParts } from './parts.ts';
 import { copyable, formToken, notice, radios, refused } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
-/** Another secret for a key. */
+/** Creates a new secret for a key. */
 
 const graces = [
   { value: '0', label: 'Not at all' },
@@ -18,7 +18,7 @@ const graces = [
   { value: '2592000', label: '30 days' },
 ] as const;
 
-/** As `POST /v1/keys/{id}/rotate` has it where nothing is said. */
+/** The default of `POST /v1/keys/{id}/rotate`. */
 const usualGrace = '86400';
 
 const pathOf = (id: string): string => `/v1/keys/${encodeURIComponent(id)}`;
@@ -65,7 +65,8 @@ export async function rotateKey(visit: Visit, parts: PortalParts, id: string, fo
   const before = await visit.get<KeyAnswer>(pathOf(id));
   const grace = form.text('grace_seconds');
   const seconds = /^\d{1,9}$/.test(grace) ? Number(grace) : null;
-  // A second secret out of one form would end the first before anybody has kept it.
+  // Sends `last4`, so that the same form sent twice rotates once: a second rotation would end the new secret before
+  // anybody has stored it.
   const body = { grace_seconds: seconds, last4: form.text('last4') };
   const made = await visit.send<CreatedKeyAnswer>('POST', `${pathOf(id)}/rotate`, body);
   if (made.ok) return rotatedPage(visit, parts, { before, key: made.body, seconds: seconds ?? 0 });
@@ -76,7 +77,7 @@ export async function rotateKey(visit: Visit, parts: PortalParts, id: string, fo
 interface Rotated {
   readonly before: KeyAnswer;
   readonly key: CreatedKeyAnswer;
-  /** How long the secret of before works on. */
+  /** Seconds for which the former secret still works. */
   readonly seconds: number;
 }
 

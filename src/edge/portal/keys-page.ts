@@ -12,7 +12,7 @@ import { noticeOf, pathWith, queryOf, type Visit } from './visit.ts';
 const statuses = ['active', 'expired', 'revoked'] as const;
 const pageSize = 50;
 
-/** What a notice says after a form; nothing of an address is shown. */
+/** Notices after a form. Only these texts are shown, never text from the address. */
 const notices: Readonly<Record<string, string>> = {
   deleted: 'The key is deleted. Requests with it are refused from now on, and those that ran have ended.',
   saved: 'The key is changed. Its next request goes by it.',
@@ -35,7 +35,7 @@ export function readOrganization({ get, organizationId }: Visit): Promise<Organi
   return get<OrganizationAnswer>(`/v1/organizations/${organizationId}`);
 }
 
-/** Said where the next key would be refused, before it is. */
+/** Warns that the key limit is reached, before a form fails for it. */
 export function fullNotice(visit: Visit, { active, max }: KeyQuota): MaybeHtml {
   if (active < max) return null;
   const mend = visit.may('organizations')
@@ -93,7 +93,7 @@ function none(status: (typeof statuses)[number]): Html {
   );
 }
 
-/** What is left of each limit that the key has. */
+/** Formats how much is left of each limit of a key. */
 export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
   const known: readonly (readonly [string, number | null, number | null | undefined])[] = [
     ['requests / min', key.requests_per_minute, view?.requests?.remaining],

@@ -11,31 +11,33 @@ type PageStatus = 200 | 400 | 402 | 403 | 404 | 405 | 409 | 413 | 422 | 429 | 50
 
 export interface PageOptions {
   readonly title: string;
-  /** What stands beside the title, such as the button that makes another one. */
+  /** Elements beside the title, such as a create button. */
   readonly actions?: MaybeHtml;
   readonly body: MaybeHtml;
   readonly status?: PageStatus;
-  /** Where loading the page again leads, for what is shown once. */
+  /** Address to which reloading leads, on pages that show something once. */
   readonly returnTo?: string;
-  /** Of `assets`: a module of the page's own, beside the script of all. */
+  /** A script module of `assets` for this page, in addition to the common script. */
   readonly script?: { readonly path: string };
 }
 
 interface Place {
   readonly path: string;
   readonly text: string;
-  /** Who may not do this with the organization does not see it. */
+  /**
+   * The entry is hidden from visitors who may not do this action for the whole organization. Null: everybody sees it.
+   */
   readonly action: Action | null;
-  /** Who may do it with what is his own sees it too. */
+  /** If true, visitors who may do the action only with their own data see the entry too. */
   readonly isOwnEnough?: boolean;
 }
 
-/** What the places up to the next heading have in common. */
+/** Heading of the places up to the next heading. */
 interface Heading {
   readonly heading: string;
 }
 
-/** The pages, in the order of the menu. A heading of which nobody sees a place is not shown either. */
+/** The pages, in the order of the menu. A heading without visible places is hidden. */
 const places: readonly (Heading | Place)[] = [
   { path: '/', text: 'Overview', action: null },
   { heading: 'Inference' },
@@ -68,12 +70,12 @@ const isWithin = (path: string, place: string): boolean =>
   place === '/' ? path === '/' : path === place || path.startsWith(`${place}/`);
 
 interface Group {
-  /** Null for what stands before the first heading. */
+  /** Null for the places before the first heading. */
   readonly heading: string | null;
   readonly places: readonly Place[];
 }
 
-/** What somebody sees of the places, each group under its heading. */
+/** Returns the places that the visitor may see, grouped by heading. */
 function groupsOf({ may, mayOwn }: Pick<Visit, 'may' | 'mayOwn'>): readonly Group[] {
   const isSeen = ({ action, isOwnEnough }: Place): boolean =>
     action === null || (isOwnEnough === true ? mayOwn : may)(action);
@@ -119,7 +121,7 @@ const brand = html`<a class="brand" href="/"
   ><img src="${assets.icon.path}" alt="" width="24" height="24" />Headgate</a
 >`;
 
-/** @param about of `aboutOf`; absent where nobody is signed in */
+/** @param about the value of `aboutOf`; absent if nobody is signed in */
 function documentOf({ title, returnTo, script }: Omit<PageOptions, 'body'>, body: Html, about?: string): Html {
   return html`<!doctype html>
     <html lang="en">
@@ -151,7 +153,7 @@ function heading(title: string, actions: MaybeHtml): Html {
   </div>`;
 }
 
-/** A page of somebody who is signed in. */
+/** Renders a page for a signed-in visitor. */
 export function page(visit: Visit, options: PageOptions): Response | Promise<Response> {
   const { title, actions = null, body, status = 200 } = options;
   const content = html`<a class="skip" href="#main">Skip to the page</a>
@@ -166,7 +168,7 @@ export function page(visit: Visit, options: PageOptions): Response | Promise<Res
   return visit.context.html(documentOf(options, content, aboutOf(visit)), status);
 }
 
-/** A page for anybody. */
+/** Renders a page that needs no sign-in. */
 export function openPage(context: HttpContext, options: PageOptions): Response | Promise<Response> {
   const { title, body, status = 200 } = options;
   const content = html`<main id="main" class="open">

@@ -2,19 +2,19 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import type { Column } from './ui.ts';
 import { pathWith } from './visit.ts';
 
-/** Lists that are sorted and paged by their address. */
+/** Lists with sorting and paging by URL. */
 
 export type Query = Readonly<Record<string, string | number | null>>;
 
 export interface SortedList<Field extends string> {
   readonly path: string;
-  /** What narrows the list beside its sort; kept in every link. */
+  /** Other filters of the list; every link keeps them. */
   readonly query: Query;
-  /** As the API takes it: `-name` is descending. */
+  /** Sort order in the API's format: `-name` is descending. */
   readonly sort: Field | `-${Field}`;
 }
 
-/** One of the sorts that a list has, either way; the first where it is none of them. */
+/** Parses a sort order, ascending or descending. Returns the standard order for unknown texts. */
 export function sortOf<Field extends string>(
   text: string,
   fields: readonly Field[],
@@ -23,7 +23,7 @@ export function sortOf<Field extends string>(
   return fields.flatMap((field) => [field, `-${field}` as const]).find((one) => one === text) ?? standard;
 }
 
-/** The heading of a column that sorts by it: once more, the other way. */
+/** Returns a column heading that sorts by its column, and reverses the order on the next click. */
 export function sortColumn<Field extends string>(
   { path, query, sort }: SortedList<Field>,
   field: Field,
@@ -32,7 +32,7 @@ export function sortColumn<Field extends string>(
 ): Column {
   const isBy = sort === field || sort === `-${field}`;
   const isDescending = sort === `-${field}`;
-  // Numbers are looked at from the largest on.
+  // The first click on a numeric column sorts the largest first.
   const isNextDescending = isBy ? !isDescending : isNumber;
   const next = isNextDescending ? `-${field}` : field;
   const mark = isBy ? (isDescending ? ' ↓' : ' ↑') : '';
@@ -52,7 +52,7 @@ export interface Pagination {
   readonly total: number;
 }
 
-/** Links to the pages before and after; nothing where all is on one. */
+/** Links to the previous and next page. Returns null if the list has one page. */
 export function pager(path: string, query: Query, { page, pages, total }: Pagination): MaybeHtml {
   if (pages <= 1) return null;
   const to = (wanted: number, text: string): MaybeHtml =>
@@ -65,7 +65,7 @@ export function pager(path: string, query: Query, { page, pages, total }: Pagina
   </nav>`;
 }
 
-/** What is known of one thing, beside each other. */
+/** Formats names and values as a description list. */
 export function facts(list: readonly (readonly [string, MaybeHtml])[]): Html {
   return html`<dl class="facts">
     ${list.map(

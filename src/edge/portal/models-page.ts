@@ -19,7 +19,7 @@ export function modelStatus({ status }: ModelAnswer): Html {
   return badge(kind, text);
 }
 
-/** How long the first request may wait; null where nothing has to start. */
+/** Notes about how each status affects the next request. */
 const startNotes: Readonly<Record<ModelAnswer['status'], string>> = {
   ready: 'it runs',
   starting: 'what comes now waits',

@@ -6,8 +6,8 @@ import type { HttpContext } from '#edge/http/http.ts';
 import { headerOf, type Place } from './place.ts';
 
 /**
- * What a page says of the change that led to it. The address has a word for it, which anybody can write into a link;
- * a cookie proves that a form of this very session led there. It is said once.
+ * The notice on a page about the change that led to it. The notice's word is in the URL, which anybody can write into a
+ * link; a cookie proves that a form of this session led here. The notice is shown once.
  */
 
 const lastsSeconds = 300;
@@ -19,7 +19,7 @@ const attributes = ({ isSecure: secure }: Place) => ({ path: '/', httpOnly: true
 const proofOf = (token: string, address: URL): string =>
   createHmac('sha256', formTokenOf(token)).update(`notice ${address.pathname}${address.search}`).digest('base64url');
 
-/** The answer to a form, which may lead to a page that says what was done. */
+/** Adds the proof cookie to a form's answer, if the answer leads to a page with a notice. */
 export function withNotice(response: Response, place: Place, token: string): Response {
   const to = response.headers.get('location');
   const address = to === null ? null : new URL(to, place.origin);
@@ -29,7 +29,7 @@ export function withNotice(response: Response, place: Place, token: string): Res
   return response;
 }
 
-/** The word in the address, where a form of this session led to it just now; else empty. */
+/** Returns the word in the URL if a form of this session just led here; otherwise empty. */
 export function takeNotice(context: HttpContext, place: Place, token: string): string {
   const name = nameOf(place);
   const address = new URL(context.req.url);

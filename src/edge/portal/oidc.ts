@@ -12,7 +12,9 @@ import { authorOf } from './password-links.ts';
 import { headerOf, type Place, placeOf } from './place.ts';
 import { begin, clientOf, requireSafe, visitorOf } from './visitors.ts';
 
-/** Signing in with a provider. What an attempt must bring back is in a cookie of the browser that began it. */
+/**
+ * Signs in with an OpenID Connect provider. The secrets of an attempt are in a cookie of the browser that started it.
+ */
 
 export const oidcPath = '/sign-in/oidc';
 export const callbackPath = '/sign-in/oidc/callback';
@@ -34,7 +36,7 @@ function keepAttempt(context: HttpContext, place: Place, secrets: OidcSecrets, n
   });
 }
 
-/** What the browser has kept of its attempt, which is over by that; null for nothing of this form. */
+/** Reads and deletes the cookie of an attempt. Returns null if there is no valid one. */
 function takeAttempt(context: HttpContext, place: Place): (OidcSecrets & { readonly next: string }) | null {
   const name = cookieNameOf(place);
   const value = parse(headerOf(context, 'cookie') ?? '', name)[name] ?? '';
@@ -70,12 +72,12 @@ const unknown =
 export function registerOidc(app: Hono<HttpEnv>, parts: PortalParts, provider: ProviderParts): void {
   const { oidc, name, newPeople, publicUrl } = provider;
   const { accounts, sessions, isSecure } = parts;
-  // A link and no form: browsers hold what a form leads to against the policy of the page.
+  // A link instead of a form: browsers check the target of a form's redirect against the page's policy.
   app.get(oidcPath, async (context) => {
     const place = placeOf(context, isSecure);
     const next = localPath(context.req.query('next') ?? '');
     if (place.origin !== publicUrl) {
-      // That way lies this very request again: its proxy is not believed, or there is none.
+      // A redirect would loop back to this request: TLS is missing, or its proxy is not a trusted one.
       if (place.host === new URL(publicUrl).host) return failedPage(context, unseenTls(place.origin, publicUrl), 403);
       return context.redirect(`${publicUrl}${oidcPath}?next=${encodeURIComponent(next)}`, 303);
     }

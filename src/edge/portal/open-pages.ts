@@ -5,11 +5,11 @@ import { openPage } from './layout.ts';
 import type { Place } from './place.ts';
 import { copyable, field, notice } from './ui.ts';
 
-/** Pages of who is not signed in. Nothing on them depends on whose accounts there are. */
+/** Pages for signed-out visitors. Their content does not depend on which accounts exist. */
 
 const welcomeCommand = 'npx headgate welcome';
 
-/** Where no session may begin, and how to get to where one may. */
+/** Explains why this page cannot start a session, and how to reach one that can. */
 function unsafe(host: string) {
   return notice(
     'bad',
@@ -25,12 +25,12 @@ function unsafe(host: string) {
 }
 
 export interface SignInForm {
-  /** The name of a provider that knows people; null without one. */
+  /** The name of the sign-in provider; null if there is none. */
   readonly providerName: string | null;
   readonly email: string;
-  /** Where it goes on; a path of this portal. */
+  /** The page after sign-in; a path of this portal. */
   readonly next: string;
-  /** Why the session that the browser had is over; absent where it had none. */
+  /** The reason why the browser's session ended; absent if the browser had no session. */
   readonly end?: SessionEnd | null;
   readonly refusal: { readonly message: string; readonly status: 403 | 429 | 503 } | null;
 }

@@ -21,7 +21,7 @@ import { empty, field, figures, formToken, notice, refused, table } from './ui.t
 import { noticeOf, pathWith, type Refusal, type Visit } from './visit.ts';
 import { viewButtons } from './view.ts';
 
-/** One organization, as platform administrators see it, and as its own administrators do. */
+/** One organization, for platform administrators. Its own administrators see `own-organization-page.ts`. */
 
 const shownMax = 10;
 
@@ -53,7 +53,7 @@ export async function organizationPage(visit: Visit, parts: PortalParts, id: str
 interface Shown {
   readonly id: string;
   readonly typed: Texts | null;
-  /** The form that was refused. */
+  /** The form that the API rejected. */
   readonly form?: Form;
   readonly refusal: Refusal | null;
 }
@@ -125,7 +125,7 @@ interface LimitsShown {
   readonly refusal: Refusal | null;
 }
 
-/** Problems of `default_limits.x` stand beside the field `x`. */
+/** Renames problems of `default_limits.x` to `x`, so that they are shown beside that field. */
 function besideFields(refusal: Refusal | null): Refusal | null {
   if (refusal === null) return null;
   const problems = [...refusal.problems].map(([name, text]): [string, string] => [

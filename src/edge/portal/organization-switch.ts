@@ -7,7 +7,7 @@ import { formToken } from './ui.ts';
 import type { Visit } from './visit.ts';
 import { handOver } from './visitors.ts';
 
-/** In which organization somebody works: its name, and for who is in several a menu of them. */
+/** Shows the current organization; for members of several organizations, a menu to switch. */
 export function organizationMenu(visit: Visit): Html {
   const { signedIn, organizations } = visit;
   const { organization } = signedIn.member;
@@ -26,7 +26,10 @@ export function organizationMenu(visit: Visit): Html {
   </details>`;
 }
 
-/** A session has one organization: another one takes its place, with another token. */
+/**
+ * Switches to another organization by replacing the session: a session has one organization, and the new session has a
+ * new token.
+ */
 export async function switchOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
   const { context, signedIn } = visit;
   const { session, principal } = signedIn;

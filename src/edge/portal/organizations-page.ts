@@ -11,7 +11,7 @@ import { badge, copyable, empty, field, formToken, notice, refused, select, tabl
 import { viewButtons } from './view.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';
 
-/** Who of the tenants spends what, for platform administrators. */
+/** Lists organizations with their spending, for platform administrators. */
 
 const pageSize = 50;
 const sorts = ['name', 'status', 'balance', 'spent_month', 'spent_30_days', 'active_keys', 'created_at'] as const;
@@ -23,9 +23,9 @@ export interface FullOrganization extends OrganizationAnswer {
   readonly created_at: number;
   readonly closed_at: number | null;
   readonly models: readonly string[] | null;
-  /** USD; null for none. */
+  /** USD; null if there is no alert. */
   readonly wallet_alert_below: string | null;
-  /** Kinds of alerts that go by mail; null: it has not chosen. */
+  /** Kinds of alerts sent by mail; null if the organization has not chosen. */
   readonly alert_emails: readonly string[] | null;
 }
 
@@ -112,7 +112,7 @@ type MadeOrganization = FullOrganization & { readonly management_key: string };
 
 interface Typed {
   readonly name: string;
-  /** What the form is known by when it comes a second time. */
+  /** Identifies the form if it is sent twice. */
   readonly once: string;
 }
 
@@ -149,7 +149,7 @@ export async function createOrganization(visit: Visit, form: Form): Promise<Resp
   return page(visit, { title: given, body, returnTo: `/portal/organizations/${id}` });
 }
 
-/** A form that came twice: its answer was lost, as where the gateway ended, or somebody sent it again. */
+/** Answers a form that was sent twice, because its answer was lost (the gateway ended) or somebody resent it. */
 function openedBefore(visit: Visit, id: string): Response | Promise<Response> {
   const body = html`${notice('plain', html`<p><strong>This form has opened its organization before, and nothing was done now.</strong> Its management key was in that answer alone.</p>`)}
     <p>If you have not seen the key, look at the organization and make another one there.</p>
@@ -160,7 +160,7 @@ function openedBefore(visit: Visit, id: string): Response | Promise<Response> {
   return page(visit, { title: 'Opened before', body, status: 409, returnTo: '/portal/organizations' });
 }
 
-/** How many of a list stand in its page, and where the rest is. */
+/** Shows how many entries the page leaves out, and where they are. */
 export function moreOf(total: number, shown: number, where: MaybeHtml): MaybeHtml {
   return total <= shown ? null : html`<p class="quiet">${count(total - shown)} more: ${where}</p>`;
 }

@@ -2,8 +2,8 @@ import { html, type MaybeHtml } from './html.ts';
 import { notice } from './ui.ts';
 
 /**
- * Says that a page shows another organization than the visitor's own, and leads back.
- * @param id as the query names it; empty for one's own, of which nothing is said
+ * Shows a notice that the page is about another organization than the visitor's own, with a link back.
+ * @param id the organization in the query; empty for the visitor's own, which gets no notice
  */
 export function otherOrganization(id: string, ownPath: string): MaybeHtml {
   if (id === '') return null;

@@ -19,14 +19,14 @@ const requestsShown = 8;
 interface Seen {
   readonly summary: SummaryAnswer | null;
   readonly wallet: WalletAnswer | null;
-  /** Null without a wallet to be seen, and while it is not known. */
+  /** Null if the visitor may not see the wallet, or while the wallet is unavailable. */
   readonly runway: Runway | null;
   readonly requests: readonly RequestAnswer[] | null;
   readonly keys: readonly KeyAnswer[] | null;
   readonly models: readonly ModelAnswer[];
 }
 
-/** What of it the visitor may see, all read at once. */
+/** Reads everything that the visitor may see, in parallel. */
 async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen> {
   const { get, may, mayOwn } = visit;
   const usage = mayOwn('usage.read');
@@ -55,7 +55,7 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
   >
     ${troubles} ${warning} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
   </div>`;
-  // Whoever has asked nothing yet came for the steps, and the rest is empty; without credit the first step would fail.
+  // A visitor without requests needs the first steps, and the rest is empty. Without credit the first step would fail.
   const body =
     seen.requests?.length === 0 && warning === null
       ? html`${firstSteps(visit, seen)} ${live}`
@@ -147,7 +147,7 @@ const playgroundStep = (isFirst: boolean): Html =>
     </p>
   </li>`;
 
-/** Who came by the link of the first start has no other way in yet. */
+/** A user who came by the link of the first start has no other way to sign in yet. */
 const passwordStep = html`<li>
   <h3>A password</h3>
   <p>You have none yet: with one you come back by your e-mail address, without another link.</p>

@@ -12,7 +12,7 @@ import type { PortalParts } from './parts.ts';
 import { field, formToken, notice, refused } from './ui.ts';
 import { type Refusal, type Visit } from './visit.ts';
 
-/** The organization as its own administrators see it: its name, and its limits as they are. */
+/** The organization's page for its own administrators: its name, and its limits read-only. */
 export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
   return ownOrganizationPageOf(visit, parts, null);
 }
@@ -33,13 +33,13 @@ async function ownOrganizationPageOf(
 /** The form as it was sent. */
 interface Typed {
   readonly name: string;
-  /** USD; empty for none. */
+  /** USD; empty for no alert. */
   readonly alertBelow: string;
 }
 
 const typedOf = ({ name, wallet_alert_below: below }: FullOrganization): Typed => ({ name, alertBelow: below ?? '' });
 
-/** A form that was refused. */
+/** A form that the API rejected. */
 interface Refused {
   readonly typed: Typed;
   readonly form: Form;

@@ -9,58 +9,58 @@ import type { KeyAnswer, ModelAnswer, PriceAnswer } from './answers.ts';
 import type { Form, UploadForm } from './form.ts';
 import type { Visit } from './visit.ts';
 
-/** A request to a chat model that came from a page. */
+/** A chat request that a page sends. */
 export interface PageChat {
   readonly principal: SignedIn['principal'];
   readonly requestId: string;
-  /** Its body is that of `POST /v1/chat/completions`, unread; the answer goes out here. */
+  /** The request has the unread body of `POST /v1/chat/completions`; the answer is written to the response. */
   readonly exchange: HttpEnv['Bindings'];
-  /** Ends it early, with an AppError as its reason. */
+  /** Ends the request early, with an AppError as its reason. */
   readonly stop: AbortSignal;
 }
 
-/** Somebody who knows people. */
+/** A sign-in provider. */
 export interface ProviderParts {
   readonly oidc: Oidc;
-  /** As the button says it. */
+  /** The provider's name on the sign-in button. */
   readonly name: string;
   readonly newPeople: NewPeople | null;
-  /** Where browsers come back to; an attempt that began elsewhere would come back without its cookie. */
+  /** URL to which browsers return. An attempt that started at another origin would return without its cookie. */
   readonly publicUrl: string;
 }
 
-/** What the pages are made from. */
+/** Dependencies of the pages. */
 export interface PortalParts {
   readonly sessions: Sessions;
   readonly accounts: Pick<Accounts, 'users'>;
   readonly letters: Letters;
-  /** Null without one. */
+  /** Null if no provider is configured. */
   readonly provider: ProviderParts | null;
-  /** The JSON API: whatever pages show and do, they ask of it, as who is signed in. */
+  /** The JSON API. Pages read and change everything through it, with the rights of the signed-in user. */
   readonly ask: AskApi;
-  /** The same for files, and for answers that last. */
+  /** The JSON API, for files and for answers that stream. */
   readonly open: OpenApi;
-  /** The models that an organization may use, as `GET /v1/models` lists them. */
+  /** Models that an organization may use, as `GET /v1/models` lists them. */
   readonly models: (organizationId: string) => Promise<readonly ModelAnswer[]>;
-  /** The models that the key of who is signed in may use, which the playground asks with; null: all of the organization. */
+  /** Models that the user's playground key may use; null if it may use all models of the organization. */
   readonly heldModels: (principal: SignedIn['principal']) => Promise<readonly string[] | null>;
-  /** As `GET /v1/pricing` lists them. */
+  /** Prices, as `GET /v1/pricing` lists them. */
   readonly prices: () => readonly PriceAnswer[];
-  /** What is left of the limits of a key, of which the API has told; null while nobody knows. */
+  /** Reads the remaining limits of a key; null while unknown. The key must come from the API. */
   readonly limitsLeft: (organizationId: string, key: KeyAnswer) => Promise<LimitsView | null>;
   /**
-   * Asks a model as who is signed in, through the path that every request of a key takes.
-   * @throws AppError where there is no key for it and none can be made; nothing has been answered then
+   * Sends a chat request as the signed-in user, through the same path as every request with a key.
+   * @throws AppError if there is no key for it and none can be created; no answer has been sent then
    */
   readonly chat: (chat: PageChat) => Promise<void>;
-  /** Active keys of an organization that says nothing else. */
+  /** The limit of active keys for organizations without their own limit. */
   readonly maxActiveKeys: number;
   readonly isSecure: IsSecure;
-  /** What guesses are counted by. */
+  /** Returns the client address by which sign-in attempts are counted. */
   readonly addressOf: ClientAddress;
-  /** What sessions show of where somebody signed in. */
+  /** Returns the client address that the list of sessions shows. */
   readonly wholeAddressOf: ClientAddress;
-  /** How slowly a form may come. */
+  /** Limits for how slowly a form may arrive. */
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
   readonly shares: BodyShares;
   readonly clock: Clock;
@@ -69,9 +69,9 @@ export interface PortalParts {
 
 type Param = (name: string) => string;
 
-/** What is shown at a path. */
+/** Renders the page at a path. */
 export type Page = (visit: Visit, parts: PortalParts, param: Param) => Promise<Response>;
-/** What a form sent to a path does. */
+/** Handles a form that was sent to a path. */
 export type Change = (visit: Visit, parts: PortalParts, form: Form, param: Param) => Promise<Response>;
-/** The same for a form with a file. */
+/** Handles a form with a file. */
 export type Upload = (visit: Visit, form: UploadForm) => Promise<Response>;

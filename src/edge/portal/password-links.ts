@@ -12,11 +12,11 @@ import { copyable, field, notice } from './ui.ts';
 import type { Refusal } from './visit.ts';
 import { begin, clientOf, requireSafe, visitorOf } from './visitors.ts';
 
-/** A new password for who has forgotten the old one: asking for a link, and using it. */
+/** Password reset: requests a link, and uses it. */
 
 const welcomeCommand = 'npx headgate welcome';
 
-/** The gateway itself, since nobody has said who it is. */
+/** Returns the system as author, because nobody is signed in. */
 export const authorOf = (context: HttpContext): Author => ({
   actor: { kind: 'system' },
   requestId: context.get('requestId'),
@@ -45,7 +45,7 @@ function forgotPage(
   return openPage(context, { title: 'A new password', body, status: refusal?.status ?? 200 });
 }
 
-/** Whether there is such an account shows neither in the answer nor in when it comes: what is sent is sent behind it. */
+/** Sends links in the background: neither the answer nor its timing reveals whether the account exists. */
 export interface Sending {
   send(email: string, author: Author): void;
 }
@@ -129,7 +129,7 @@ export function registerPasswordLinks(app: Hono<HttpEnv>, parts: PortalParts, ta
     const before = await visitorOf(context, parts);
     const userId = await resetLinks.use(token, password, authorOf(context));
     if (userId === null) return stalePage(context);
-    // Signed in at once: strangers who have guessed the account's tries away keep nobody out.
+    // Signs in at once, so that strangers who used up the account's sign-in attempts do not lock the user out.
     const opened = await sessions.openFor(userId, clientOf(context, parts));
     if (opened !== null) await begin(context, parts, opened, before);
     return context.redirect('/', 303);

@@ -3,13 +3,13 @@ import { parse } from 'hono/utils/cookie';
 import { AppError } from '#base/errors.ts';
 import type { HttpContext, IsSecure } from '#edge/http/http.ts';
 
-/** Where a browser has the pages from, and what that means for its cookie. */
+/** The origin from which a browser loads the pages, and the cookie name for it. */
 export interface Place {
   /** `https://host[:port]`, or `http://…`. */
   readonly origin: string;
   readonly host: string;
   readonly isSecure: boolean;
-  /** Whether a session may begin here: over TLS, or on the machine itself. */
+  /** True if a session may start here: over TLS, or on this machine. */
   readonly isSafe: boolean;
   readonly cookieName: string;
 }
@@ -17,7 +17,7 @@ export interface Place {
 const hostPattern = /^(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?$/;
 const loopbackPattern = /^(?:localhost|[A-Za-z0-9-]+\.localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/i;
 
-/** @throws AppError invalid_request_error for a Host header that is no name of a host */
+/** @throws AppError invalid_request_error if the Host header is not the name of a host */
 export function placeOf(context: HttpContext, isSecureRequest: IsSecure): Place {
   const { incoming } = context.env;
   const host = incoming.headers.host ?? '';
@@ -31,21 +31,21 @@ export function placeOf(context: HttpContext, isSecureRequest: IsSecure): Place 
     host,
     isSecure,
     isSafe: isSecure || loopbackPattern.test(name),
-    // Browsers keep cookies of all ports of a host together: gateways beside each other have names of their own.
+    // Browsers share cookies between the ports of a host, so gateways on one host need different names.
     cookieName: isSecure ? '__Host-headgate' : `headgate-${port}`,
   };
 }
 
-/** A header as it came: Hono's request has another once a form was read. */
+/** Returns a header as it was received. Hono replaces the request, and its headers, after reading a form. */
 export function headerOf({ env: { incoming } }: HttpContext, name: string): string | null {
   const value = incoming.headers[name];
   return typeof value === 'string' ? value : null;
 }
 
-/** Whether it is a page that asks which is left open, and nobody at it: that is no use of a session, and of no limit. */
+/** True if a page polls by itself. Polling does not extend the session and does not count against limits. */
 export const asksByItself = (context: HttpContext): boolean => headerOf(context, 'x-poll') !== null;
 
-/** The token of the session that the browser says it has; null outside of safe places. */
+/** Returns the session token in the browser's cookie; null outside of safe places. */
 export function tokenOf(context: HttpContext, { isSafe, cookieName }: Place): string | null {
   return isSafe ? (parse(headerOf(context, 'cookie') ?? '', cookieName)[cookieName] ?? null) : null;
 }
@@ -65,7 +65,7 @@ export function forgetToken(context: HttpContext, { cookieName, isSecure: secure
   deleteCookie(context, cookieName, { path: '/', secure, httpOnly: true, sameSite: 'Lax' });
 }
 
-/** An address that differs in TLS alone is that of a proxy which the gateway was not told of. */
+/** Suggests the next action. An origin that differs only in TLS means that the proxy is not a trusted one. */
 function nextStep(sent: string | null, origin: string): string {
   const isTlsHidden = sent !== origin && sent === origin.replace(/^http:/, 'https:');
   if (!isTlsHidden) return 'Open the page here and send it again.';
@@ -73,8 +73,8 @@ function nextStep(sent: string | null, origin: string): string {
 }
 
 /**
- * Only a page of this very place may send a form: browsers say where a form comes from, and no page can say otherwise
- * (Fetch, sections 3.2 and 3.7).
+ * Accepts forms only from pages of this origin. Browsers send the origin of a form, and no page can fake it (Fetch,
+ * sections 3.2 and 3.7).
  * @throws AppError insufficient_scope
  */
 export function requireOwnOrigin(context: HttpContext, { origin }: Place): void {

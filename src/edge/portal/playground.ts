@@ -12,17 +12,20 @@ import { headerOf, placeOf, requireOwnOrigin } from './place.ts';
 import { empty, notice } from './ui.ts';
 import { queryOf, type Visit } from './visit.ts';
 
-/** Models, asked from a page: by a key of who is signed in, that only the gateway holds. */
+/** Sends chat requests from a page, with a key of the signed-in user that only the gateway holds. */
 
-/** Of a message that a link brings along; it is sent by the person alone. */
+/** Characters of a message that a link may prefill. Only the person sends the message. */
 const messageMax = 2000;
 
-/** How often it is asked whether a session still lasts while its answer streams: half of the second that is promised. */
+/** Milliseconds between checks of the session while an answer streams: half of the promised second. */
 const sessionLookMs = 500;
 
 type Signed = Visit & { readonly token: string };
 
-/** A model as the page's script reads it. Prices are USD per million tokens, exact decimals; null where there is none. */
+/**
+ * A model as the page's script reads it. Prices are exact decimals in USD per million tokens; null if there is no
+ * price.
+ */
 interface PlaygroundModel {
   readonly id: string;
   readonly status: ModelAnswer['status'];
@@ -49,7 +52,7 @@ async function listChatModels(
     }));
 }
 
-/** How the models are now, for the page's script. */
+/** Sends the current models to the page's script. */
 export async function playgroundModels(visit: Visit, parts: PortalParts): Promise<Response> {
   return visit.context.json({ data: await listChatModels(visit, parts) });
 }
@@ -165,7 +168,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
   </form>`;
 }
 
-/** The token stands in a header: the body is the model's, and no form of another site can send one. */
+/** Checks the token in a header. The body goes to the model, and forms of other sites cannot set headers. */
 function requireScriptToken(context: HttpContext, token: string): void {
   if (isFormToken(token, headerOf(context, 'x-form-token') ?? '')) return;
   throw new AppError('insufficient_scope', {
@@ -173,7 +176,7 @@ function requireScriptToken(context: HttpContext, token: string): void {
   });
 }
 
-/** Answers what a page asks of a model: a stream or a JSON document, and every error as the API's envelope. */
+/** Answers the page's chat request with a stream or JSON. Errors have the API's envelope. */
 export async function serveChat(
   context: HttpContext,
   parts: PortalParts,
@@ -198,7 +201,7 @@ export async function serveChat(
 const sessionEnded = (): AppError =>
   new AppError('unauthorized', { message: 'Your session has ended: sign in again, in another tab if you like.' });
 
-/** The answer ends when the session does. */
+/** Runs the chat request, and ends its answer when the session ends. */
 async function chatInSession(
   { context, signedIn, token }: Signed,
   { chat, sessions, log }: PortalParts,
@@ -208,7 +211,7 @@ async function chatInSession(
     try {
       if ((await sessions.find(token, false)) === null) stop.abort(sessionEnded());
     } catch (error) {
-      // Whatever went wrong, it says nothing about the session.
+      // A failed check says nothing about the session, so the answer goes on.
       log.warn({ err: error }, 'a session could not be looked at while its answer streams');
     }
     if (!stop.signal.aborted && !isOver) timer = setTimeout(() => void look(), sessionLookMs);

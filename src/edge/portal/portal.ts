@@ -40,9 +40,9 @@ export { callbackPath } from './oidc.ts';
 export type { PortalParts, ProviderParts } from './parts.ts';
 
 /**
- * Pages for people. They ask the JSON API, as who is signed in, so that a page can show and do nothing that the API
- * refuses to the same person. A page is a function of a visit, in a file of its own, and a line in `pages` below; its
- * place in the menu is a line in `layout.ts`.
+ * Pages for people. Pages call the JSON API as the signed-in user, so a page can show and do nothing that the API
+ * rejects for that user. A page is a function of a visit, in its own file, with an entry in `pages` below and its place
+ * in the menu in `layout.ts`.
  */
 
 const contentSecurityPolicy = [
@@ -56,7 +56,7 @@ const contentSecurityPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** `same-origin`, not `no-referrer`: under that browsers send forms without their origin, which is looked at. */
+/** `same-origin`, not `no-referrer`: with `no-referrer` browsers omit the form's origin, which the portal checks. */
 const securityHeaders: Readonly<Record<string, string>> = {
   'content-security-policy': contentSecurityPolicy,
   'referrer-policy': 'same-origin',
@@ -95,7 +95,7 @@ const pages: Readonly<Record<string, Page>> = {
   ...platformPages,
 };
 
-/** Where they are, but for `/`. */
+/** Paths of the pages, except `/`. */
 export const pagePaths: readonly string[] = Object.keys(pages);
 
 const changes: Readonly<Record<string, Change>> = {
@@ -122,16 +122,16 @@ const changes: Readonly<Record<string, Change>> = {
   ...platformChanges,
 };
 
-/** Forms with a file in them. */
+/** Handlers of forms with a file. */
 const uploads: Readonly<Record<string, Upload>> = { ...platformUploads };
 
-/** All that is answered here, but for `/`. */
+/** Paths that the portal answers, except `/`. */
 const paths = ['/welcome', '/sign-in', '/sign-in/*', '/reset-password', '/invitation', '/portal', '/portal/*'];
 
-/** What was asked for is no page to who asks. */
+/** Thrown if the client does not want a page. */
 class NoPageError extends AppError {}
 
-/** Programs that ask for `/` get what they get of every path that is not there. */
+/** True if the client accepts HTML. Other clients get the API's 404 for `/`. */
 const wantsPage = (context: HttpContext): boolean => /\btext\/html\b/i.test(headerOf(context, 'accept') ?? '');
 
 const paramOf =
@@ -139,12 +139,12 @@ const paramOf =
   (name: string): string =>
     req.param(name) ?? '';
 
-/** Mounted at the root, behind the JSON API. */
+/** Creates the routes, which are mounted at the root, behind the JSON API. */
 export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   const { limits, shares, log } = parts;
   const app = new Hono<HttpEnv>();
   app.onError((error, context) => {
-    // Answered by the app around this one, as for every path that is not there.
+    // The outer app answers this error, as for every unknown path.
     if (error instanceof NoPageError) throw error;
     return failurePage(error, context, log);
   });
@@ -152,7 +152,7 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
     for (const [name, value] of Object.entries(securityHeaders)) context.header(name, value);
     await next();
   };
-  // Before any of it is read: a form of another site is not looked at.
+  // Checks the origin before reading the body of a form.
   const ownOrigin: MiddlewareHandler<HttpEnv> = async (context, next) => {
     requireOwnOrigin(context, placeOf(context, parts.isSecure));
     await next();
@@ -169,7 +169,7 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   registerInvitation(app, parts, takeForm);
   registerPages(app, parts, takeForm);
   registerUploads(app, parts, ownOrigin);
-  // Its body is the model's, and goes on unread.
+  // The body goes to the model unread.
   app.post('/portal/playground/chat', (context) => serveChat(context, parts, () => ownVisitOf(context, parts)));
   app.get('/portal', (context) => context.redirect('/', 303));
   app.all('/portal/*', () => {
@@ -191,7 +191,7 @@ function registerOverview(app: Hono<HttpEnv>, parts: PortalParts, secured: Middl
       const visit = await visitOf(context, parts);
       if (visit !== null) return await shown(visit, () => overviewPage(visit, parts));
     } catch (error) {
-      // Another organization, or another person, may sign in instead.
+      // The visitor may sign in to another organization, or as another person.
       if (error instanceof AppError && error.code === 'organization_suspended') return signedOut(context, parts, error);
       throw error;
     }
@@ -231,7 +231,7 @@ function registerPages(app: Hono<HttpEnv>, parts: PortalParts, takeForm: Middlew
   change('/portal/sign-out', signOut, ownVisitOf);
 }
 
-/** They are large: nothing of one is read before it is known who sends it. */
+/** Registers uploads. Files are large, so the session is checked before the body is read. */
 function registerUploads(app: Hono<HttpEnv>, parts: PortalParts, ownOrigin: MiddlewareHandler<HttpEnv>): void {
   const { limits, shares } = parts;
   const answered = withNoticeFor(parts);

@@ -89,7 +89,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   return page(visit, { title: 'Projects', actions, body });
 }
 
-/** Active ones of the organization; null for who may not know of them. */
+/** Reads the organization's active keys; null if the visitor may not list keys. */
 async function activeKeys(visit: Visit, projectId?: string): Promise<readonly KeyAnswer[] | null> {
   return visit.may('keys') ? readKeys(visit, { status: 'active', project_id: projectId }) : null;
 }
@@ -136,7 +136,7 @@ export async function projectPage(visit: Visit, id: string): Promise<Response> {
 interface ShownProject {
   readonly project: FullProject;
   readonly typed: Typed;
-  /** The form that was refused. */
+  /** The form that the API rejected. */
   readonly sent: Form | null;
   readonly refusal: Refusal | null;
 }

@@ -8,7 +8,7 @@ import { section } from './lists.ts';
 import { empty, field, formToken, older, refused, table } from './ui.ts';
 import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
-/** What a project may ask of each model: part of its page, changed on a page of its own. */
+/** Limits of a project for each model: a section of the project's page, with an edit page. */
 
 const fields = [
   { name: 'max_requests_per_1_minute', label: 'Requests per minute' },
@@ -40,7 +40,7 @@ const pagePath = (projectId: string, model: string): string =>
 const pageSize = 50;
 const limitsMax = 100;
 
-/** Nothing for who may not know of them. */
+/** Returns null if the visitor may not see keys. */
 export async function rateLimitSection(visit: Visit, { id }: OfProject): Promise<MaybeHtml> {
   if (!visit.may('keys')) return null;
   const asked = { limit: pageSize, after: queryOf(visit.context, 'limits_after') };
@@ -85,7 +85,7 @@ const toBody = (typed: Typed) => Object.fromEntries(fields.map(({ name }) => [na
 const readProject = (visit: Visit, id: string): Promise<OfProject> =>
   visit.get<OfProject>(`/v1/projects/${encodeURIComponent(id)}`);
 
-/** @throws RefusedError where the project has no such model */
+/** Finds the limit of a model. @throws RefusedError if the project has no such model */
 async function readLimit(visit: Visit, projectId: string, model: string): Promise<RateLimitAnswer> {
   let after: string | null = null;
   for (;;) {
@@ -109,7 +109,7 @@ const typedIn = (limit: RateLimitAnswer): Typed => typedOf((name) => limit[name]
 interface ShownForm {
   readonly limit: RateLimitAnswer;
   readonly typed: Typed;
-  /** The form that was refused. */
+  /** The form that the API rejected. */
   readonly sent: Form | null;
   readonly refusal: Refusal | null;
 }
@@ -142,7 +142,7 @@ export async function changeRateLimit(visit: Visit, projectId: string, form: For
   const changed = isEmpty(changes) ? null : await visit.send('POST', path, changes);
   if (changed?.ok === false) {
     const { refusal } = changed;
-    // There is nothing to show the form of.
+    // The form cannot be shown again: the visitor may not change the limit, or it does not exist.
     if (refusal.status === 403 || refusal.status === 404) throw new RefusedError(refusal);
     const project = await readProject(visit, projectId);
     const limit = await readLimit(visit, project.id, model);

@@ -2,17 +2,17 @@ import type { PageAnswer } from './admin-answers.ts';
 import type { KeyAnswer, ListAnswer } from './answers.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** Lists of the API as a form or a table of names can hold them: whole, of up to 1000, in the API's order. */
+/** Reads whole lists of the API, up to 1000 entries in the API's order, for forms and tables of names. */
 
 const pageSize = 100;
 const pagesMax = 10;
-/** Of keys there may be many: their names are looked up in this list. */
+/** Page size and limit for keys. Organizations may have many keys, and pages look up their names. */
 const keysOnce = 500;
 const keysMax = 10_000;
 
 type Query = Readonly<Record<string, string | undefined>>;
 
-/** One whose pages have numbers. @throws RefusedError */
+/** Reads a list with page numbers. @throws RefusedError */
 export async function readPages<T>({ get }: Visit, path: string, query: Query = {}): Promise<readonly T[]> {
   const read = (page: number): Promise<PageAnswer<T>> => get(pathWith(path, { ...query, page, limit: pageSize }));
   const first = await read(1);
@@ -21,7 +21,7 @@ export async function readPages<T>({ get }: Visit, path: string, query: Query = 
   return [first, ...rest].flatMap(({ data }) => data);
 }
 
-/** One that goes on at a cursor. @throws RefusedError */
+/** Reads a list with a cursor. @throws RefusedError */
 export async function readOnward<T>(
   { get }: Pick<Visit, 'get'>,
   path: string,
@@ -38,6 +38,6 @@ export async function readOnward<T>(
   return all;
 }
 
-/** Keys by the API's own filters, newest first; of up to 10 000. @throws RefusedError */
+/** Reads keys with the API's filters, newest first, up to 10 000. @throws RefusedError */
 export const readKeys = (visit: Pick<Visit, 'get'>, query: Query = {}): Promise<readonly KeyAnswer[]> =>
   readOnward<KeyAnswer>(visit, '/v1/keys', query, { limit: keysOnce, max: keysMax });

@@ -4,9 +4,9 @@ import { notice } from './ui.ts';
 import { RefusedError, type Visit } from './visit.ts';
 
 /**
- * The wallet; null while nobody knows what is held of it, as while Redis is away: pages show the rest then.
- * @param path of `/v1/wallet`, with an organization where it is another one's
- * @throws RefusedError for any other refusal
+ * Reads the wallet. Returns null while its holds are unknown, such as without Redis, so that pages show the rest.
+ * @param path `/v1/wallet`, with the organization if it is not the visitor's
+ * @throws RefusedError for any other rejection
  */
 export async function readWallet({ send }: Pick<Visit, 'send'>, path = '/v1/wallet'): Promise<WalletAnswer | null> {
   const outcome = await send<WalletAnswer>('GET', path);

@@ -3,9 +3,9 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { formToken } from './ui.ts';
 import { pathWith, queryOf, RefusedError, type Visit } from './visit.ts';
 
-/** What a request asked and got, where its key keeps that. */
+/** Shows the prompt and answer of a request, if its key stores them. */
 
-/** JSON is shown indented, a stream and what is cut as the text that it is. */
+/** Formats JSON with indentation. Streams and truncated contents are texts, and stay unchanged. */
 function shown(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }

@@ -4,7 +4,7 @@ import { count, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { table } from './ui.ts';
 
-/** What a request cost, as the sum that it is: tokens times the price of each, to the pico-dollar. */
+/** Shows how a request's cost adds up: tokens times price, exact to the pico-dollar. */
 
 const sources = {
   engine: 'The engine counted the tokens.',
@@ -17,7 +17,7 @@ interface Line {
   readonly name: string;
   readonly tokens: number;
   readonly note: string;
-  /** Micro-dollars per million tokens, which are pico-dollars per token; null where the price is not known. */
+  /** Price in micro-dollars per million tokens, which equals pico-dollars per token; null if unknown. */
   readonly picoPerToken: bigint | null;
 }
 

@@ -10,7 +10,7 @@ import { costSection } from './request-cost.ts';
 import { figures, notice, table } from './ui.ts';
 import { pathWith, queryOf, type Visit } from './visit.ts';
 
-/** The why of one request: what its time went to, what its limits had left, and what it cost. */
+/** Explains one request: its timing, the remaining limits and its cost. */
 
 const spanNames = {
   admitted: ['Admission', 'key, body, limits and wallet'],
@@ -43,7 +43,7 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   });
 }
 
-/** @param key null for who may not see it */
+/** @param key null if the visitor may not see the key */
 function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
@@ -63,7 +63,10 @@ function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
   ]);
 }
 
-/** Until the last byte was sent, which waits for the books; without them where it is not known how long they took. */
+/**
+ * Milliseconds until the last byte was sent, which waits for the commit of the record. Excludes the commit if its
+ * duration is unknown.
+ */
 const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer): number =>
   total + (spans?.committed ?? 0);
 

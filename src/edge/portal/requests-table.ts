@@ -13,13 +13,13 @@ const clipped = (name: MaybeHtml): MaybeHtml =>
   typeof name === 'string' ? html`<span class="clipped" title="${name}">${name}</span>` : name;
 
 interface Listing {
-  /** Where they are not of the visitor's own. */
+  /** The organization, if it is not the visitor's own. */
   readonly organization?: string;
-  /** Where they are filtered and summed by days of UTC, times are of it; else of the reader's zone. */
+  /** True if the list is filtered and summed by UTC days: times are shown in UTC. Otherwise in the reader's zone. */
   readonly isOfDays: boolean;
 }
 
-/** Requests, newest first; each leads to the why of it. */
+/** Lists requests, newest first, with links to their pages. */
 export function requestsTable(
   requests: readonly RequestAnswer[],
   keyName: (id: string) => MaybeHtml,

@@ -2,7 +2,10 @@ import { AppError } from '#base/errors.ts';
 import type { Action } from '#core/accounts/accounts.ts';
 import type { Page } from './parts.ts';
 
-/** A page with a form that the API would refuse to who may not do this with all of the organization: 403 instead. */
+/**
+ * Wraps a page with a form: returns 403 to visitors who may not do the action for the whole organization, as the API
+ * would reject the form.
+ */
 export function only(action: Action, make: Page): Page {
   return (visit, parts, param) => {
     if (visit.may(action)) return make(visit, parts, param);

@@ -5,23 +5,23 @@ import { html, type MaybeHtml } from './html.ts';
 import { notice } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** How long a balance lasts at the pace of the last seven days. */
+/** Estimates how long a balance lasts at the average spending of the last seven days. */
 
 const dayMs = 86_400_000;
 const paceDays = 7;
-/** Below so many days a balance is low: over a weekend nobody adds credit. */
+/** Days below which a balance is low: nobody adds credit over a weekend. */
 const lowDays = 3;
 
 export interface Runway {
-  /** What a day of the last seven cost, an exact decimal in USD; null where the visitor may not see that. */
+  /** Average cost per day of the last seven days, an exact decimal in USD; null if the visitor may not see usage. */
   readonly perDay: string | null;
-  /** How many such days what is available pays for; null where nothing was spent. */
+  /** Days that the available balance lasts at this average; null if nothing was spent. */
   readonly days: number | null;
 }
 
 const pico = (decimal: string): bigint => parseDecimal(decimal, PICO_DIGITS) ?? 0n;
 
-/** @param weekCost what the last seven days cost */
+/** Computes the runway. @param weekCost cost of the last seven days */
 export function runwayOf({ available }: WalletAnswer, weekCost: string): Runway {
   const week = pico(weekCost);
   if (week === 0n) return { perDay: '0', days: null };
@@ -29,7 +29,7 @@ export function runwayOf({ available }: WalletAnswer, weekCost: string): Runway 
   return { perDay: formatUsd(week / BigInt(paceDays)), days: Math.max(0, Number(tenths) / 10) };
 }
 
-/** From a whole hour on: where a span cuts an hour, its requests are read one by one. */
+/** Reads the runway. The span starts on a full hour, because a partial hour's requests are read one by one. */
 export async function readRunway(
   { get, may }: Visit,
   wallet: WalletAnswer,
@@ -42,7 +42,7 @@ export async function readRunway(
   return runwayOf(wallet, totals.cost);
 }
 
-/** Of how many days a balance lasts, in words; null where nobody knows. */
+/** Describes the runway in words; null if it is unknown. */
 export function runwayText({ days, perDay }: Runway): string | null {
   if (perDay === null) return null;
   if (days === null) return 'nothing was spent in the last 7 days';
@@ -51,7 +51,7 @@ export function runwayText({ days, perDay }: Runway): string | null {
   return `lasts about ${shown} at the pace of the last 7 days`;
 }
 
-/** Said before it bites, and when it does; null where there is enough. */
+/** Warns of a low or empty balance; null if the balance suffices. */
 export function balanceWarning({ available }: WalletAnswer, { days, perDay }: Runway, mayBook: boolean): MaybeHtml {
   const mend = mayBook
     ? html`<a href="/portal/wallet">Add credit</a>.`

@@ -11,7 +11,7 @@ import { copyable, empty, field, formToken, notice, older, radios, refused, tabl
 import { readKeys } from './read-pages.ts';
 import { pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';
 
-/** The service accounts of a project: part of its page, made and deleted on pages of their own. */
+/** Service accounts of a project: a section of the project's page, with pages to create and delete them. */
 
 export interface ServiceAccountAnswer {
   readonly id: string;
@@ -50,7 +50,7 @@ export const serviceAccountsPath = (projectId: string): string =>
 
 const pagePath = (projectId: string): string => `/portal/projects/${projectId}/service-accounts`;
 
-/** Nothing for who may not know of them, and of an archived project, which has none. */
+/** Returns null if the visitor may not see service accounts, or if the project is archived and has none. */
 export async function serviceAccountSection(
   visit: Visit,
   { id, archived }: OfProject,
@@ -125,7 +125,7 @@ export async function createServiceAccount(
   form: Form,
 ): Promise<Response> {
   const typed: Typed = { name: form.text('name'), expiry: form.text('expiry') };
-  // One that there is not is refused by the API: it must not make a key that never expires.
+  // An unknown expiry becomes 0, which the API rejects: it must not create a key that never expires.
   const seconds = expirySeconds.has(typed.expiry) ? expirySeconds.get(typed.expiry) : 0;
   const body = { name: typed.name, expires_in_seconds: seconds };
   const made = await visit.send<CreatedAnswer>('POST', serviceAccountsPath(projectId), body);

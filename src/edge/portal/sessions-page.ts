@@ -11,7 +11,7 @@ import { queryOf, type Visit } from './visit.ts';
 
 const pageSize = 50;
 
-/** Where somebody is signed in, and the buttons that end it: each sees only his own. */
+/** Lists the visitor's own sessions, with buttons to end them. */
 export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Promise<Response> {
   const { session } = visit.signedIn;
   const list = await sessions.list(session.userId);

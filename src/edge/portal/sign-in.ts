@@ -9,15 +9,15 @@ import { forgetToken, placeOf, tokenOf } from './place.ts';
 import { begin, clientOf, requireSafe, visitorOf } from './visitors.ts';
 
 /**
- * The ways in. Forms of who is not signed in carry no token: where they come from is looked at, as browsers say it
- * (OWASP, Cross-Site Request Forgery Prevention: verifying the origin).
+ * Sign-in forms. Forms of signed-out visitors have no token: the portal checks their origin as browsers send it (OWASP,
+ * Cross-Site Request Forgery Prevention: verifying the origin).
  */
 
 export type TakeForm = MiddlewareHandler<HttpEnv>;
 
 const wrong = 'This address and this password do not belong together, or may not sign in here.';
 
-/** What is said beside the form rather than instead of it: somebody is to try again. */
+/** Converts an error to a message beside the form, so that the visitor can try again. */
 export function asRefusal(context: HttpContext, error: unknown): { message: string; status: 429 | 503 } {
   if (!(error instanceof AppError) || (error.status !== 429 && error.status !== 503)) throw error;
   for (const [name, value] of Object.entries(error.headers)) context.header(name, value);
@@ -66,7 +66,7 @@ export function registerWelcome(app: Hono<HttpEnv>, parts: PortalParts, takeForm
   });
 }
 
-/** What a browser without a session has asked for. */
+/** Answers a browser without a session with the sign-in page. */
 export async function signedOut(context: HttpContext, parts: PortalParts, refusal?: AppError) {
   const next = localPath(context.req.query('next') ?? '');
   const place = placeOf(context, parts.isSecure);
@@ -74,7 +74,7 @@ export async function signedOut(context: HttpContext, parts: PortalParts, refusa
   if (token !== null) forgetToken(context, place);
   const said = refusal === undefined ? null : { message: refusal.message, status: 403 as const };
   return signedOutPage(context, place, {
-    // Nobody but its browser has the token: who never was signed in here is told nothing.
+    // Only this browser has the token, so the reason is shown to nobody who was not signed in here.
     end: token === null || said !== null ? null : await parts.sessions.endOf(token),
     providerName: parts.provider?.name ?? null,
     email: '',

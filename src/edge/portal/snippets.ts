@@ -2,7 +2,7 @@ import type { ModelAnswer, TaskType } from './answers.ts';
 import { html, type Html } from './html.ts';
 import { copyable } from './ui.ts';
 
-/** Lines that work as they stand, with this address, a model of this catalog, and a key where there is one to show. */
+/** Programs that run unchanged, with this gateway's URL, a model of its catalog, and a key if there is one to show. */
 
 export interface SnippetModel {
   readonly id: string;
@@ -12,7 +12,7 @@ export interface SnippetModel {
 export interface SnippetOptions {
   readonly origin: string;
   readonly model: SnippetModel;
-  /** Null takes it from HEADGATE_API_KEY. */
+  /** Null if the program reads HEADGATE_API_KEY. */
   readonly secret: string | null;
 }
 
@@ -47,8 +47,8 @@ function callOf({ id: model, task_type }: SnippetModel): Call {
 const soonest: readonly ModelAnswer['status'][] = ['ready', 'starting', 'cold', 'failed'];
 
 /**
- * The model that lines name where none is asked for: one that can answer before one whose engine failed, one that chats
- * before others, one that is there before one that has to start; undefined where there is none.
+ * Chooses the model for programs: prefers models whose engine has not failed, then chat models, then models that are
+ * ready soonest. Returns undefined if there is no model.
  */
 export function sampleModel(list: readonly ModelAnswer[]): ModelAnswer | undefined {
   const rank = (model: ModelAnswer): number =>
@@ -56,7 +56,7 @@ export function sampleModel(list: readonly ModelAnswer[]): ModelAnswer | undefin
   return list.toSorted((a, b) => rank(a) - rank(b))[0];
 }
 
-/** A word of a shell, whatever stands in it. */
+/** Quotes a text as one word of a shell. */
 const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 export function curlSnippet({ origin, model, secret }: SnippetOptions): Snippet {
@@ -131,7 +131,7 @@ console.log(answer.choices[0].text);`;
 console.log(answer);`;
 }
 
-/** Libraries and agents that talk to chat models. */
+/** Returns programs for libraries and agents that use chat models. */
 function chatSnippets({ origin, model: { id }, secret }: SnippetOptions): Snippet[] {
   const pythonKey = secret === null ? 'os.environ["HEADGATE_API_KEY"]' : JSON.stringify(secret);
   const pythonImport = secret === null ? 'import os\n' : '';
@@ -201,7 +201,7 @@ export function snippetsOf(options: SnippetOptions): readonly Snippet[] {
   return isChat(options.model) ? [...first, ...chatSnippets(options)] : first;
 }
 
-/** One open, the others a click away, without a script. */
+/** Renders the programs as collapsible sections, the first one open. Works without a script. */
 export function snippetList(snippets: readonly Snippet[]): Html {
   return html`<div class="snippets">
     ${snippets.map(

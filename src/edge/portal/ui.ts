@@ -1,9 +1,9 @@
 import { html, type Html, type MaybeHtml } from './html.ts';
 import type { Refusal, Visit } from './visit.ts';
 
-/** The parts that pages are made of. */
+/** Building blocks of pages. */
 
-/** What the server knows a form by as its own, and the organization that its page is about. */
+/** Hidden fields of a form: its token, and the organization that its page shows. */
 export function formToken({ formToken: token, viewed }: Visit): Html {
   const about = viewed === null ? null : html`<input type="hidden" name="viewed" value="${viewed.id}" />`;
   return html`<input type="hidden" name="form_token" value="${token}" />${about}`;
@@ -17,7 +17,7 @@ export function notice(kind: 'good' | 'bad' | 'plain', body: MaybeHtml): Html {
   return html`<div class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${body}</div>`;
 }
 
-/** What stands in the place of a list that has nothing yet. */
+/** Renders the empty state of a list. */
 export function empty(title: string, body: MaybeHtml): Html {
   return html`<div class="empty">
     <p class="empty-title">${title}</p>
@@ -25,7 +25,7 @@ export function empty(title: string, body: MaybeHtml): Html {
   </div>`;
 }
 
-/** Text that is made to be copied; without the script it is selected by hand. */
+/** Renders text with a copy button. Without the script, readers select the text by hand. */
 export function copyable(id: string, text: string, label = 'Copy'): Html {
   return html`<div class="code">
     <pre id="${id}" tabindex="0">${text}</pre>
@@ -35,17 +35,17 @@ export function copyable(id: string, text: string, label = 'Copy'): Html {
 
 export interface Column {
   readonly title: MaybeHtml;
-  /** The title as text, where it is a link. */
+  /** The title as text, if `title` is a link. */
   readonly label?: string;
-  /** How the rows are sorted by it; absent: they are not. */
+  /** The current sort order by this column; absent if the rows are not sorted by it. */
   readonly sorted?: 'ascending' | 'descending';
   readonly isNumber?: boolean;
-  /** Of sentences and of long names: on narrow screens it has a line of its own. */
+  /** True for columns with sentences or long names, which get their own line on narrow screens. */
   readonly isWide?: boolean;
 }
 
 export interface TableOptions {
-  /** Said to who cannot see it. */
+  /** Text alternative for screen readers. */
   readonly caption: string;
   readonly columns: readonly Column[];
   readonly rows: readonly (readonly MaybeHtml[])[];
@@ -57,8 +57,8 @@ export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
 }
 
 /**
- * A table of few rows with long texts; on narrow screens each row stands as a block, a line for each cell. The roles are
- * said, since a table that is shown as blocks is none to who cannot see it.
+ * Renders a table of few rows with long texts. On narrow screens each row becomes a block with one line per cell. Roles
+ * are explicit, because screen readers do not recognize a table that is displayed as blocks.
  */
 export function records({ caption, columns, rows }: RecordsOptions): Html {
   return html`<div class="table records" tabindex="0" role="region" aria-label="${caption}">
@@ -80,13 +80,13 @@ export function records({ caption, columns, rows }: RecordsOptions): Html {
   </div>`;
 }
 
-/** Names longer than this are broken within their column. */
+/** Characters above which names may be broken within their column. */
 const unbrokenCharsMax = 32;
 
-/** A name as short as "gpu-1" stays on its line. */
+/** Characters up to which a name, such as "gpu-1", stays on one line. */
 const shortCharsMax = 12;
 
-/** A text of any length: people and programs choose names without a space. */
+/** Formats a text of any length: names may be long and without a space. */
 function cellOf(cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml {
   if (typeof cell !== 'string' || cell === '' || isNumber) return cell;
   if (cell.length > unbrokenCharsMax) return html`<span class="wrap">${cell}</span>`;
@@ -97,15 +97,15 @@ const classOf = ({ isNumber = false, isWide = false }: Column): string =>
   [isNumber ? 'number' : '', isWide ? 'wide' : ''].join(' ').trim();
 
 /**
- * A dense table; on narrow screens each row stands as a block, two cells a line, and nothing has to be scrolled to. What
- * it is sorted by stays above it. The roles are said for the reason that `records` has.
+ * Renders a dense table. On narrow screens each row becomes a block with two cells per line, without scrolling
+ * sideways; the sort links stay above it. Roles are explicit for the same reason as in `records`.
  */
 export function table({ caption, columns, rows, foot }: TableOptions): Html {
   const isSortable = columns.some(({ label }) => label !== undefined);
   const sortOf = ({ sorted }: Column): MaybeHtml => (sorted === undefined ? null : html`aria-sort="${sorted}"`);
   const headOf = (column: Column): Html =>
     html`<th role="columnheader" scope="col" class="${classOf(column)}" ${sortOf(column)}>${column.title}</th>`;
-  // No space of the template gets into a cell: one that holds nothing is empty.
+  // The template adds no spaces to a cell, so that a cell without content is empty.
   const cell = (value: MaybeHtml, column: Column): Html => {
     const attributes = html`class="${classOf(column)}" data-title="${column.label ?? column.title}"`;
     return html`<td role="cell" ${attributes}>${cellOf(value, column)}</td>`;
@@ -161,7 +161,7 @@ export function figures(list: readonly Figure[]): Html {
 
 export interface FieldOptions {
   readonly name: string;
-  /** Where a page has several forms with a field of this name; else it is the name. */
+  /** The element's id, if several forms of a page have a field of this name. The default is the name. */
   readonly id?: string;
   readonly label: string;
   readonly value: string;
@@ -169,12 +169,12 @@ export interface FieldOptions {
   readonly refusal?: Refusal | null;
   readonly isRequired?: boolean;
   readonly type?: 'text' | 'email' | 'password';
-  /** As browsers and password managers know fields: `username`, `current-password`. */
+  /** The autocomplete token for browsers and password managers: `username`, `current-password`. */
   readonly autocomplete?: string;
   readonly inputMode?: 'numeric' | 'decimal';
   readonly maxLength?: number;
   readonly placeholder?: string;
-  /** Of the `datalist` that holds what may be meant. */
+  /** Id of the `datalist` with suggestions. */
   readonly list?: string;
 }
 
@@ -190,7 +190,7 @@ const fieldDefaults = {
   placeholder: '',
 } as const;
 
-/** A text field with what it is for, and what was wrong with it. */
+/** Renders a text field with its hint and problem. */
 export function field(options: FieldOptions): Html {
   const { name, label, value, hint, refusal, isRequired, type, autocomplete, maxLength, placeholder, ...more } = {
     ...fieldDefaults,
@@ -276,12 +276,12 @@ export function checkbox(name: string, label: string, isChecked: boolean, hint: 
   </div>`;
 }
 
-/** What the API says of its fields, under the names that a form has for them. */
+/** Renames the API's fields to the form's fields. */
 export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
   return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
 }
 
-/** The message of a refused form; problems of fields stand beside the fields. */
+/** Shows the message of a rejected form. Problems of fields are shown beside the fields. */
 export function refused(refusal: Refusal | null): MaybeHtml {
   return refusal === null ? null : notice('bad', refusal.message);
 }
@@ -296,7 +296,7 @@ export function tabs(
   </nav>`;
 }
 
-/** Lists are read from the newest on; the way back is the browser's. */
+/** Links to older entries. Lists start with the newest; the browser's back button leads back. */
 export function older(href: string | null): MaybeHtml {
   return href === null ? null : html`<p class="pager"><a class="button" href="${href}">Older</a></p>`;
 }

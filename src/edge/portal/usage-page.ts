@@ -38,7 +38,7 @@ interface Filters {
   readonly key: string;
   readonly project: string;
   readonly outcome: string;
-  /** Of another organization, which a platform administrator looks at; empty for one's own. */
+  /** The organization that a platform administrator looks at; empty for the visitor's own. */
   readonly organization: string;
 }
 
@@ -55,13 +55,13 @@ function filtersOf({ context }: Visit): Filters {
   };
 }
 
-/** The filters as this page's query has them. */
+/** Returns the filters as the page's query parameters. */
 function queryWith({ name, from, until }: Range, filters: Filters): Readonly<Record<string, string>> {
   const { organization, ...own } = filters;
   return { range: name, from, until, ...own, organization_id: organization };
 }
 
-/** The requests that are asked for, as the API's query has them. */
+/** Returns the filters as query parameters of the API. */
 function requestsQuery({ fromMs, toMs }: Range, filters: Filters): Readonly<Record<string, string>> {
   const { model, key, project, outcome, organization } = filters;
   const [from, to] = [new Date(fromMs).toISOString(), new Date(toMs).toISOString()];
@@ -80,13 +80,18 @@ async function namesOf(visit: Visit, { organization }: Filters): Promise<Names> 
   };
 }
 
-/** Those of the organization that the page is about, which the API refuses to who may not see it. */
+/**
+ * Lists the models of the organization that the page shows. The API rejects visitors who may not see that organization.
+ */
 function modelsOf(visit: Visit, { models }: PortalParts, { organization }: Filters): Promise<readonly ModelAnswer[]> {
   const asked = parseId('org', organization === '' ? visit.organizationId : organization);
   return models(asked ?? visit.signedIn.principal.organizationId);
 }
 
-/** Sums of what the filters leave, whatever the outcome: each in one snapshot, and together no more rows than are shown. */
+/**
+ * Reads the sums for the filters, for all outcomes. Each sum is one snapshot, and together they have only the rows
+ * shown.
+ */
 async function readSums({ get }: Visit, range: Range, filters: Filters): Promise<Sums> {
   const { outcome: _, ...asked } = requestsQuery(range, filters);
   const { by } = filters;
@@ -108,7 +113,7 @@ async function readSums({ get }: Visit, range: Range, filters: Filters): Promise
   return { lines, buckets, series };
 }
 
-/** By day or hour, of what is by that and something else. */
+/** Sums by day or hour over all lines of a series. */
 function sumByBucket(series: SummaryAnswer): SummaryAnswer {
   const groups = Map.groupBy(series.data, bucketKey);
   const data = [...groups.values()].flatMap(([first, ...others]) => {
@@ -132,7 +137,8 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
     modelsOf(visit, parts, filters),
   ]);
   const query = queryWith(range, filters);
-  // What is downloaded is of the organization that the page shows, whatever is looked at by then.
+  // Names the organization that this page shows, because the visitor may look at another one by the time of the
+  // download.
   const csv = pathWith('/portal/usage/requests.csv', {
     ...query,
     organization_id: filters.organization === '' ? visit.organizationId : filters.organization,
@@ -160,7 +166,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
   return page(visit, { title: 'Usage', body });
 }
 
-/** Every request that the filters ask for, as the API exports it. */
+/** Sends all requests that match the filters, as the API exports them. */
 export async function usageCsv(visit: Visit, parts: PortalParts): Promise<Response> {
   const range = rangeOf(visit, parts.clock.now());
   const asked = requestsQuery(range, filtersOf(visit));
@@ -176,7 +182,7 @@ const isNarrowed = ({ model, key, project, outcome }: Filters): boolean =>
 
 const all = (what: string): Choice => ({ value: '', label: `All ${what}` });
 
-/** What was asked for stays among the choices, also where it is no more: a key that is not in the list. */
+/** Adds the requested value to the choices if it is missing, such as a deleted key. */
 function choices(what: string, known: readonly Choice[], chosen: string): readonly Choice[] {
   const isKnown = chosen === '' || known.some(({ value }) => value === chosen);
   return [all(what), ...known, ...(isKnown ? [] : [{ value: chosen, label: chosen }])];

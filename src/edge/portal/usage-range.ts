@@ -2,7 +2,7 @@ import type { SummaryGroupAnswer } from './answers.ts';
 import type { Choice } from './ui.ts';
 import { queryOf, type Visit } from './visit.ts';
 
-/** Spans of time as people ask for them. Days and months are of UTC, as the books have them. */
+/** Time spans to choose from. Days and months are in UTC, as in the records. */
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
@@ -22,24 +22,24 @@ type RangeName = (typeof ranges)[number]['value'];
 
 export interface Range {
   readonly name: RangeName;
-  /** Milliseconds since the Unix epoch; `toMs` is not part of it. */
+  /** Milliseconds since the Unix epoch; `toMs` is exclusive. */
   readonly fromMs: number;
   readonly toMs: number;
-  /** The days that were asked for, as typed; empty for the other ranges. */
+  /** The requested days, as typed; empty for other ranges. */
   readonly from: string;
   readonly until: string;
-  /** What is summed into one bar. */
+  /** Time span of one bar. */
   readonly unit: 'hour' | 'day';
 }
 
 /** One bar: an hour or a day. */
 export interface Bucket {
-  /** What a group of sums is known by. */
+  /** The key of the group of sums with this bar's numbers. */
   readonly key: string;
   readonly label: string;
 }
 
-/** Midnight UTC of a date such as "2026-11-23"; null for what is no date. */
+/** Returns midnight UTC of a date such as "2026-11-23"; null if the text is no date. */
 function dateMs(text: string): number | null {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return null;
   const ms = Date.parse(`${text}T00:00:00Z`);
@@ -47,9 +47,9 @@ function dateMs(text: string): number | null {
 }
 
 /**
- * The span that a page's query names; what makes no sense is the last 30 days. Days that are named count whole, and it
- * ends today: of days to come there is nothing. `shown` is the range that the form began with: whoever left it as it was
- * and typed days beside it means the days.
+ * Returns the time span of a page's query; invalid queries mean the last 30 days. The last day is included, and is
+ * today at the latest. `shown` is the range in the form when it was loaded: a visitor who left the range unchanged and
+ * typed days means the days.
  */
 export function rangeOf({ context }: Visit, nowMs: number): Range {
   const asked = queryOf(context, 'range').trim();
@@ -78,10 +78,13 @@ function spanOf(name: Exclude<RangeName, 'dates'>, nowMs: number): Pick<Range, '
   return { fromMs: tomorrow - Number(name) * dayMs, toMs: tomorrow, unit: 'day' };
 }
 
-/** A longer span begins with the first day that has any usage: somebody may ask for all days since 1970. */
+/**
+ * Most bars of a span that may be empty. A longer span starts with the first day that has usage: somebody may ask for
+ * all days since 1970.
+ */
 const emptyBarsMax = 400;
 
-/** The bars of a span, of which these groups have something. */
+/** Returns the bars of a span with the usage in these groups. */
 export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly SummaryGroupAnswer[]): readonly Bucket[] {
   const stepMs = unit === 'hour' ? hourMs : dayMs;
   const isLong = (toMs - fromMs) / stepMs > emptyBarsMax;
@@ -95,11 +98,11 @@ export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly Summar
   });
 }
 
-/** Null where none of them is a day. */
+/** Returns the first day among the groups; null if none has a day. */
 function firstDayMs(groups: readonly SummaryGroupAnswer[]): number | null {
   const [first] = groups.flatMap(({ day }) => (day === undefined ? [] : [day])).toSorted();
   return first === undefined ? null : dateMs(first);
 }
 
-/** Which bar a group belongs to. */
+/** Returns the key of the bar that a group belongs to. */
 export const bucketKey = ({ day, hour }: SummaryGroupAnswer): string => day ?? String(hour ?? '');

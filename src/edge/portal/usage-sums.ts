@@ -5,9 +5,9 @@ import { html, type Html, type MaybeHtml } from './html.ts';
 import { empty, figures, table } from './ui.ts';
 import { type Bucket, bucketKey, type Range } from './usage-range.ts';
 
-/** Sums of usage over a span: figures, a chart, and the same numbers in tables. */
+/** Sums of usage over a span: figures, a chart, and tables with the same numbers. */
 
-/** Beyond these the rest is one series. */
+/** Most series of the chart. The rest is one more series. */
 const seriesMax = 5;
 
 export const dimensions = [
@@ -52,13 +52,13 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
   ]);
 }
 
-/** The same usage three times. */
+/** Three groupings of the same usage. */
 export interface Sums {
-  /** By what is asked for, such as models. */
+  /** Grouped by the chosen dimension, such as models. */
   readonly lines: SummaryAnswer;
-  /** By day or hour. */
+  /** Grouped by day or hour. */
   readonly buckets: SummaryAnswer;
-  /** By both, of the lines that the chart shows one by one. */
+  /** Grouped by both, for the lines that the chart shows separately. */
   readonly series: SummaryAnswer;
 }
 
@@ -81,7 +81,7 @@ const tokensOf = ({ input_tokens, output_tokens }: SumsAnswer): number => input_
 const idOf = (group: SummaryGroupAnswer, by: Dimension): string =>
   (by === 'model' ? group.model : by === 'key_id' ? group.key_id : group.project_id) ?? '';
 
-/** Groups of one model, key or project each, that of the most spend or tokens first. */
+/** Sorts the groups of models, keys or projects by spending or tokens, largest first. */
 function inOrder({ data }: SummaryAnswer, measure: SumsShown['measure']): readonly SummaryGroupAnswer[] {
   const byCost = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => Number(b.cost) - Number(a.cost);
   const byTokens = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => tokensOf(b) - tokensOf(a);
@@ -89,17 +89,20 @@ function inOrder({ data }: SummaryAnswer, measure: SumsShown['measure']): readon
   return data.toSorted((a, b) => first(a, b) || second(a, b) || b.num_model_requests - a.num_model_requests);
 }
 
-/** Whether the chart has a series for each line. */
+/** True if the chart has a series for each line. */
 export const isEachShown = ({ data }: SummaryAnswer): boolean => data.length <= seriesMax + 1;
 
-/** What the chart shows one by one: the most; all but refusals before a model was known, which have no id. */
+/**
+ * Ids of the largest lines, which the chart shows separately. Requests that were rejected before their model was known
+ * have no id and are left out.
+ */
 export function idsShown(lines: SummaryAnswer, { by, measure }: Pick<SumsShown, 'by' | 'measure'>): readonly string[] {
   const ordered = inOrder(lines, measure);
   const shown = ordered.length > seriesMax + 1 ? ordered.slice(0, seriesMax) : ordered;
   return shown.map((group) => idOf(group, by)).filter((id) => id !== '');
 }
 
-/** What is in a bucket beside its series; never below nothing: the sums were read one after the other. */
+/** Returns the part of a bucket that is in none of its series. Not below 0: the sums are read one after the other. */
 const beside = (all: number, shown: readonly number[]): number =>
   Math.max(0, Number((all - shown.reduce((sum, value) => sum + value, 0)).toPrecision(12)));
 
@@ -187,7 +190,7 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
 
 const firstColumn = ({ unit }: Range): string => (unit === 'day' ? 'Day (UTC)' : 'Hour from');
 
-/** What each bar is made of; nothing where a bar is one thing, which the sums by day have. */
+/** Shows each bar's parts as a table. Returns null if bars have one part, because the table by day or hour shows it. */
 function barTable(series: readonly Series[], range: Range, buckets: readonly Bucket[]): MaybeHtml {
   if (series.length < 2) return null;
   const rows = buckets.flatMap(({ label }, index): MaybeHtml[][] =>
@@ -202,7 +205,7 @@ function barTable(series: readonly Series[], range: Range, buckets: readonly Buc
   </details>`;
 }
 
-/** The bars as numbers: a line for each day or hour that has any. */
+/** Shows the bars as a table, with a row for each day or hour that has usage. */
 function bucketTable({ data }: SummaryAnswer, range: Range, buckets: readonly Bucket[]): Html {
   const { unit } = range;
   const groups = new Map(data.map((group) => [bucketKey(group), group]));

@@ -31,7 +31,7 @@ const notices: Readonly<Record<string, string>> = {
 const withOrganization = (path: string, organizationId: string): string =>
   pathWith(path, { organization_id: organizationId });
 
-/** What a form about a membership names; absent, it is of the organization that is looked at. */
+/** Returns the organization that a form about a membership names; by default, the organization that pages show. */
 const organizationIn = (form: Form, visit: Visit): string => {
   const named = form.text('organization_id');
   return named === '' ? visit.organizationId : named;
@@ -42,7 +42,7 @@ function roleOf({ memberships }: UserAnswer, organizationId: string): MaybeHtml 
   return role === undefined ? html`<span class="quiet">–</span>` : roleWords[role];
 }
 
-/** The roles that the visitor may give. */
+/** Returns the roles that the visitor may give. */
 function choices({ signedIn }: Visit): readonly Choice[] {
   return rolesGivenBy(signedIn.principal)
     .toReversed()
@@ -53,7 +53,7 @@ export async function usersPage(visit: Visit): Promise<Response> {
   const { context, may, viewed, organizationId } = visit;
   const sort = sortOf(queryOf(context, 'sort'), sorts, '-created_at');
   const seesAll = may('organizations') && viewed === null && queryOf(context, 'of') === 'all';
-  // Without it a platform administrator is told of everybody.
+  // Without `organization_id` the API lists everybody to platform administrators.
   const scope = may('organizations') && !seesAll ? { organization_id: organizationId } : {};
   const path = pathWith('/v1/users', { sort, limit: pageSize, page: queryOf(context, 'page'), ...scope });
   const list = await visit.get<PageAnswer<UserAnswer>>(path);
@@ -145,7 +145,7 @@ export async function createUser(visit: Visit, form: Form): Promise<Response> {
   return visit.context.redirect('/portal/users?notice=made', 303);
 }
 
-/** Names of organizations by their ids, for who may know of all. */
+/** Reads the names of the user's organizations by id, for visitors who may see all of them. */
 async function organizationNames(visit: Visit, user: UserAnswer): Promise<ReadonlyMap<string, string>> {
   if (!visit.may('organization.read')) return new Map();
   const named = await Promise.all(
@@ -179,7 +179,7 @@ async function userPageOf(visit: Visit, id: string, refusal: Refusal | null): Pr
   return page(visit, { title: user.name, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
-/** Of a person who is in the visitor's own organization alone, with a role that the visitor could have given. */
+/** True for a person who is only in the visitor's own organization, with a role that the visitor could have given. */
 function mayResetPassword(visit: Visit, user: UserAnswer): boolean {
   const [membership, ...others] = user.memberships;
   if (membership === undefined || others.length > 0 || visit.viewed !== null || user.id === selfOf(visit)) return false;
@@ -242,7 +242,7 @@ async function activeKeys(visit: Visit, userId: string, organizationId: string):
   try {
     return await readKeys(visit, { user_id: userId, status: 'active', organization_id: organizationId });
   } catch (error) {
-    // Keys of an organization that the visitor does not administer.
+    // The visitor does not administer this organization's keys.
     if (error instanceof RefusedError) return [];
     throw error;
   }
@@ -269,7 +269,10 @@ export async function changeUser(visit: Visit, id: string, form: Form): Promise<
   return visit.context.redirect(`/portal/users/${encodeURIComponent(id)}?notice=changed`, 303);
 }
 
-/** Of an account that leaves one organization. Who administers that one does not learn whether there are others. */
+/**
+ * Describes what happens to an account that leaves one organization. Administrators of that organization do not learn
+ * whether the account is in others.
+ */
 function whatBecomes(visit: Visit, { memberships }: UserAnswer): string {
   if (memberships.length > 1) return ' and stays in the others';
   return visit.may('organizations')

@@ -1,11 +1,11 @@
 import type { Viewed } from './visit.ts';
 
 /**
- * What a path of the API means while a platform administrator looks at an organization. A path is in one of the two
- * tables or it is not asked: absence of `organization_id` would mean the visitor's own.
+ * API paths while a platform administrator looks at an organization. A path that is in none of the three tables throws,
+ * because without `organization_id` the API would mean the visitor's own organization.
  */
 
-/** Those that take `organization_id`: asked for the organization that is looked at. */
+/** Paths with `organization_id`: it is set to the viewed organization. */
 export const pathsOfOrganization: readonly string[] = [
   '/v1/audit',
   '/v1/batches',
@@ -88,10 +88,12 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/webhooks/{id}/test',
 ];
 
-/** Those that take it, too, but are asked of a person: the same one in all organizations. */
+/** Paths with an optional `organization_id` that name a person, who is the same in all organizations. */
 export const pathsOfPerson: readonly string[] = ['/v1/users/{id}', '/v1/users/{id}/identities'];
 
-/** Those that name what they are about in the path, in the body or by a parameter of their own, or are the platform's. */
+/**
+ * Paths that name their organization otherwise (in the path, the body or another parameter), and paths of the platform.
+ */
 export const pathsOfAll: readonly string[] = [
   '/v1/admin/engines',
   '/v1/admin/engines/reload',
@@ -157,7 +159,7 @@ const ofOrganization = patternOf(pathsOfOrganization);
 const ofOthers = patternOf([...pathsOfPerson, ...pathsOfAll]);
 
 /**
- * A path of the API, for the organization that is looked at; one that names an organization, or all of them, keeps that.
+ * Adds the viewed organization to a path of the API, unless the path names an organization or all of them.
  * @throws Error for a path that is in no table
  */
 export function pathFor(viewed: Viewed | null, path: string): string {

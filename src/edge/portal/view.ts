@@ -14,12 +14,15 @@ import { formToken } from './ui.ts';
 import { RefusedError, refusalOf, type Viewed, type Visit } from './visit.ts';
 
 /**
- * Platform administrators look at any organization: its keys, usage, wallet, budgets, users, webhooks and the like, with
- * their own rights, which the API asks for every time. The cookie says which one, and counts for the session that chose it alone.
- * A form is sent for the organization that its page was made for, or for none.
+ * Platform administrators can view any organization: its keys, usage, wallet, budgets, users, webhooks and more. They
+ * keep their own rights, which the API checks on every call. A cookie names the viewed organization, and is valid only
+ * for the session that chose it. A form is valid only for the organization that its page showed.
  */
 
-/** That this session chose it: no other one, and nobody who can only plant cookies, makes this. */
+/**
+ * Proves that this session chose the organization. Other sessions, and attackers who can only plant cookies, cannot
+ * compute the proof.
+ */
 const proofOf = (formTokenText: string, id: string): string =>
   createHmac('sha256', formTokenText).update(`view ${id}`).digest('base64url');
 
@@ -27,8 +30,9 @@ const nameOf = ({ cookieName }: Place): string => `${cookieName}-view`;
 const attributes = ({ isSecure: secure }: Place) => ({ path: '/', httpOnly: true, sameSite: 'Lax', secure }) as const;
 
 /**
- * Null while the visitor's own organization is looked at, or the other one is not there.
- * @throws RefusedError where the API does not say which organization it is: own pages must not stand in for it
+ * Returns the viewed organization; null for the visitor's own, or if the viewed one does not exist.
+ * @throws RefusedError if the API does not return the organization: the visitor's own pages must not appear in its
+ * place
  */
 export async function readView(
   context: HttpContext,
@@ -48,7 +52,7 @@ export async function readView(
   return { id: known, name: shown };
 }
 
-/** @throws AppError conflict for a form of a page about another organization than is looked at now */
+/** @throws AppError conflict if the form's page showed another organization than the one viewed now */
 export function requireSameView(form: Form, { viewed }: Visit): void {
   if (form.text('viewed') === (viewed?.id ?? '')) return;
   throw new AppError('conflict', {
@@ -57,19 +61,19 @@ export function requireSameView(form: Form, { viewed }: Visit): void {
   });
 }
 
-/** By whose session a page was made, and about which organization: what it asks for parts of itself with. */
+/** Returns a page's session and organization, which the page sends when it refreshes a part of itself. */
 export const aboutOf = ({ formToken: token, viewed }: Visit): string => `${token}.${viewed?.id ?? ''}`;
 
 /**
- * Whether a page that was made for another session, or about another organization, asks for a part of itself: numbers of
- * one must not be put under the name of the other.
+ * True if a page of another session or organization refreshes a part of itself: numbers of one organization must not
+ * appear under the name of another.
  */
 export function isOfOtherPage(visit: Visit): boolean {
   const said = headerOf(visit.context, 'x-about');
   return said !== null && said !== aboutOf(visit);
 }
 
-/** Where a look at an organization begins. */
+/** Pages on which the view of an organization can start. */
 const entrances = {
   '/portal/keys': 'Keys',
   '/portal/usage': 'Usage',
@@ -88,7 +92,7 @@ type Entrance = keyof typeof entrances;
 
 const isEntrance = (path: string): path is Entrance => Object.hasOwn(entrances, path);
 
-/** `organization_id`: whom to look at; empty for one's own. */
+/** Switches the view to the form's `organization_id`; empty means the visitor's own. */
 export async function changeView(visit: Visit, { isSecure }: PortalParts, form: Form): Promise<Response> {
   const { context } = visit;
   const place = placeOf(context, isSecure);
@@ -104,7 +108,7 @@ export async function changeView(visit: Visit, { isSecure }: PortalParts, form: 
   return context.redirect(isEntrance(to) ? to : '/', 303);
 }
 
-/** Stands on every page while another organization is looked at. */
+/** Renders the banner that every page has while another organization is viewed. */
 export function viewBanner(visit: Visit): MaybeHtml {
   if (visit.viewed === null) return null;
   return html`<div class="view-banner" role="status">
@@ -131,7 +135,7 @@ const lookedAt = [
   '/portal/audit',
 ] as const satisfies readonly Entrance[];
 
-/** Buttons that lead to the pages of an organization. */
+/** Renders buttons to the pages of an organization. */
 export function viewButtons(visit: Visit, organizationId: string, paths: readonly Entrance[] = lookedAt): MaybeHtml {
   return html`<form class="buttons" method="post" action="/portal/view">
     ${formToken(visit)} <input type="hidden" name="organization_id" value="${organizationId}" />

@@ -12,17 +12,17 @@ import { formatId } from '#base/id.ts';
 import type { AskApi, Caller, HttpContext, HttpEnv, OpenApi } from '#edge/http/http.ts';
 import { asksByItself } from './place.ts';
 
-/** Why the API said no, as pages show it. */
+/** A rejection by the API, as pages show it. */
 export interface Refusal {
   readonly status: number;
   readonly message: string;
-  /** By the field that is at fault; empty where none is. */
+  /** Problems by field; empty if no field is wrong. */
   readonly problems: ReadonlyMap<string, string>;
-  /** Retry-After in seconds, where waiting helps. */
+  /** Retry-After in seconds, if waiting helps. */
   readonly retryAfter?: number | null;
 }
 
-/** A page that cannot be made because the API refuses what it shows. */
+/** Thrown if a page cannot be shown because the API rejects its requests. */
 export class RefusedError extends Error {
   readonly refusal: Refusal;
 
@@ -34,50 +34,50 @@ export class RefusedError extends Error {
 }
 
 export type Outcome<T> =
-  /** `isNew`: something was made (201). */
+  /** `isNew`: the API created something (201). */
   { readonly ok: true; readonly body: T; readonly isNew: boolean } | { readonly ok: false; readonly refusal: Refusal };
 
-/** Another organization that a platform administrator looks at; its id as it is shown. */
+/** Another organization that a platform administrator looks at, with its public id. */
 export interface Viewed {
   readonly id: string;
   readonly name: string;
 }
 
-/** Somebody who is signed in and asks for a page. */
+/** A request for a page by a signed-in user. */
 export interface Visit {
   readonly context: HttpContext;
   readonly signedIn: SignedIn;
-  /** Null while it is the visitor's own organization. */
+  /** Null while the visitor's own organization is viewed. */
   readonly viewed: Viewed | null;
-  /** The organization that pages are about, as it is shown: `viewed`, else the visitor's own. */
+  /** Public id of the organization that pages show: `viewed`, or the visitor's own. */
   readonly organizationId: string;
   readonly ownOrganizationId: string;
-  /** All that the visitor could work in. */
+  /** All organizations that the visitor can work in. */
   readonly organizations: readonly OwnOrganization[];
-  /** Stands in every form as `form_token`. */
+  /** Value of `form_token` in every form. */
   readonly formToken: string;
-  /** `http://host:port`, as the visitor's browser has it. */
+  /** `http://host:port` in the visitor's browser. */
   readonly origin: string;
-  /** The word of the change that led here, once; empty where no form of this session did. */
+  /** Returns the word of the change that led here, once; empty if no form of this session did. */
   readonly takeNotice: () => string;
-  /** Whether the visitor may do this with all of the organization. */
+  /** True if the visitor may do the action for the whole organization. */
   readonly may: (action: Action) => boolean;
-  /** Whether the visitor may do this at all, be it with what is his own alone. */
+  /** True if the visitor may do the action at all, if only with their own data. */
   readonly mayOwn: (action: Action) => boolean;
-  /** The roles that the visitor may give. */
+  /** Roles that the visitor may give. */
   readonly gives: readonly OrganizationRole[];
   /** Reads from the JSON API as the visitor. @throws RefusedError */
   readonly get: <T>(path: string) => Promise<T>;
-  /** The same where there may be nothing: null. @throws RefusedError */
+  /** Reads from the JSON API as the visitor. Returns null for 404. @throws RefusedError */
   readonly find: <T>(path: string) => Promise<T | null>;
-  /** Asks the JSON API as the visitor; for a change, and where the page goes on without the answer. */
+  /** Calls the JSON API as the visitor, for changes, and for pages that go on without the answer. */
   readonly send: <T>(
     method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
     body?: object,
     headers?: Readonly<Record<string, string>>,
   ) => Promise<Outcome<T>>;
-  /** Reads what is no JSON, or goes on, as the visitor; it ends with the session. @throws RefusedError */
+  /** Reads a file or a stream as the visitor. The answer ends with the session. @throws RefusedError */
   readonly open: (path: string, headers?: Readonly<Record<string, string>>) => Promise<Response>;
 }
 
@@ -89,7 +89,7 @@ interface ErrorBody {
   };
 }
 
-/** Both shapes of errors: OpenAI's names the first field in `param` and all of them in its message. */
+/** Reads both error formats. OpenAI's format has the first field in `param`, and all fields in the message. */
 export function refusalOf({ status, headers }: Pick<Response, 'status' | 'headers'>, body: unknown): Refusal {
   const { message = 'Something went wrong on our side.', param = null, details } = (body as ErrorBody).error ?? {};
   const problems =
@@ -97,7 +97,7 @@ export function refusalOf({ status, headers }: Pick<Response, 'status' | 'header
   return { status, message, problems: new Map(problems), retryAfter: retryAfterOf(headers) };
 }
 
-/** Whole seconds; null where the answer says none. */
+/** Returns Retry-After in whole seconds; null if the answer has none. */
 export function retryAfterOf(headers: Headers): number | null {
   const said = headers.get('retry-after') ?? '';
   return /^\d{1,6}$/.test(said) ? Number(said) : null;
@@ -115,7 +115,7 @@ function fieldsOf(message: string, param: string | null): [string, string][] {
 export interface VisitParts {
   readonly ask: AskApi;
   readonly openApi: OpenApi;
-  /** Who is signed in by this session now; throws AppError unauthorized where nobody is any more. */
+  /** Returns the user who is signed in by this session now; throws AppError unauthorized if nobody is. */
   readonly stillSignedIn: () => Promise<Caller>;
   readonly context: HttpContext;
   readonly signedIn: SignedIn;
@@ -124,7 +124,7 @@ export interface VisitParts {
   readonly origin: string;
   readonly viewed: Viewed | null;
   readonly takeNotice: () => string;
-  /** A path of the API, for the organization that is looked at. */
+  /** Adds the viewed organization to a path of the API. */
   readonly pathFor: (path: string) => string;
 }
 
@@ -180,21 +180,21 @@ export function createVisit(parts: VisitParts): Visit {
   };
 }
 
-/** What a page is made for. */
+/** Renders a page for a visit. */
 export type PageHandler = (visit: Visit) => Response | Promise<Response>;
 
-/** The text of a query parameter; empty where it is absent. */
+/** Returns a query parameter; empty if absent. */
 export function queryOf({ req }: Context<HttpEnv>, name: string): string {
   return req.query(name) ?? '';
 }
 
-/** What a page says of the change that led to it; undefined where none did, and for a word that it does not know. */
+/** Returns the notice of the change that led to a page; undefined if there is none, or for an unknown word. */
 export function noticeOf<T>(visit: Pick<Visit, 'takeNotice'>, notices: Readonly<Record<string, T>>): T | undefined {
   const word = visit.takeNotice();
   return Object.hasOwn(notices, word) ? notices[word] : undefined;
 }
 
-/** A path with those of the parameters that say something. */
+/** Builds a path with the query parameters that have a value. */
 export function pathWith(path: string, query: Readonly<Record<string, string | number | null | undefined>>): string {
   const said = Object.entries(query).flatMap(([name, value]): [string, string][] =>
     value === null || value === undefined || value === '' ? [] : [[name, String(value)]],

@@ -9,24 +9,24 @@ import { pathFor } from './view-paths.ts';
 import { readView } from './view.ts';
 import { createVisit, type Visit } from './visit.ts';
 
-/** Who asks for a page: whom the session of the browser says. */
+/** Finds out who requests a page, by the browser's session. */
 
 interface Visitor {
   readonly signedIn: SignedIn;
   readonly token: string;
 }
 
-/** Null for who is not signed in; who is may be so in an organization that is suspended. */
+/** Returns null if nobody is signed in. The visitor's organization may be suspended. */
 export async function visitorOf(context: HttpContext, parts: Pick<PortalParts, 'sessions' | 'isSecure'>) {
   const place = placeOf(context, parts.isSecure);
   const token = tokenOf(context, place);
   if (token === null) return null;
   const signedIn = await parts.sessions.find(token, !asksByItself(context));
-  // The token stays in its browser until the page to sign in has said why: see `signedOut`.
+  // Keeps the token in the browser until the sign-in page has shown why the session ended: see `signedOut`.
   return signedIn === null ? null : ({ signedIn, token } satisfies Visitor);
 }
 
-/** Null for who is not signed in. @throws AppError organization_suspended, RefusedError */
+/** Returns null if nobody is signed in. @throws AppError organization_suspended, RefusedError */
 export async function visitOf(
   context: HttpContext,
   parts: PortalParts,
@@ -53,14 +53,17 @@ export async function visitOf(
   return { ...createVisit({ ask, openApi, stillSignedIn, ...whose, ...notice, ...about }), token };
 }
 
-/** The same for what is the visitor's own, whichever organization is looked at: that one is not asked about. */
+/** Returns a visit for the visitor's own data. Does not read which organization is viewed. */
 export const ownVisitOf = (context: HttpContext, parts: PortalParts) =>
   visitOf(context, parts, () => Promise.resolve(null));
 
-/** Whether a page asks for a part of itself. */
+/** True if a page refreshes a part of itself. */
 export const isPart = (context: HttpContext): boolean => headerOf(context, 'hx-request') !== null;
 
-/** Where to sign in, and then come back; a part of a page would be put into the page. */
+/**
+ * Redirects to the sign-in page, which leads back. For a part of a page it sends the whole page to `/`, because the
+ * sign-in page would be inserted into the page.
+ */
 export function toSignIn(context: HttpContext): Response {
   if (!isPart(context)) {
     const { pathname, search } = new URL(context.req.url);
@@ -70,7 +73,7 @@ export function toSignIn(context: HttpContext): Response {
   return context.body(null, 204);
 }
 
-/** The page that asks for a part of itself is loaded again, whole. */
+/** Makes the page that refreshes a part of itself reload completely. */
 export function loadedAgain(context: HttpContext): Response {
   context.header('hx-refresh', 'true');
   return context.body(null, 204);
@@ -88,7 +91,7 @@ export function clientOf(
   };
 }
 
-/** @throws AppError insufficient_scope where a session could be taken over on the way */
+/** @throws AppError insufficient_scope if somebody on the network could take over the session */
 export function requireSafe(context: HttpContext, { isSecure }: Pick<PortalParts, 'isSecure'>): void {
   if (placeOf(context, isSecure).isSafe) return;
   throw new AppError('insufficient_scope', { message: 'Signing in takes TLS, or the machine itself.' });
@@ -96,8 +99,8 @@ export function requireSafe(context: HttpContext, { isSecure }: Pick<PortalParts
 
 /**
  * Hands a new session to the browser.
- * @param before what the browser had: it is no part of the new one, and ends. A token that somebody planted there stays
- *   worthless
+ * @param before the browser's former session, which ends. The new session has a new token, so a planted token is
+ * worthless
  */
 export async function begin(
   context: HttpContext,

@@ -28,7 +28,7 @@ const notices: Readonly<Record<string, string>> = {
   repeated: 'That reference was booked before, with the same amount: nothing was added.',
 };
 
-/** What stands in the two forms, of which one was refused. */
+/** Contents of the two forms, one of which was rejected. */
 interface Typed {
   readonly which: 'credits' | 'adjustments';
   readonly amount: string;
@@ -125,7 +125,7 @@ const forms: readonly BookingForm[] = [
   },
 ];
 
-/** Whose wallet a form books on is that of its page: this leads to another page. */
+/** Leads to the page of another wallet. A form always changes the wallet that its page shows. */
 function otherWallet(): Html {
   return html`<details class="fold">
     <summary>Another organization</summary>
@@ -140,7 +140,10 @@ function bookingForms(visit: Visit, owner: OrganizationAnswer, typed: Typed): Ht
   return html`${forms.map((form) => bookingForm(visit, form, owner, form.which === typed.which ? typed : nothingTyped))}`;
 }
 
-/** One that is not taken: a form that is sent twice books once, and whoever has a number of an invoice puts that there. */
+/**
+ * Returns an unused reference: a form that is sent twice is applied once. Users can replace it, for example by an
+ * invoice number.
+ */
 const freshReference = (): string =>
   `portal-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
 
@@ -164,7 +167,10 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
   </details>`;
 }
 
-/** Who sees no requests but those of his own keys is not led to one: whose it is does not stand in the ledger. */
+/**
+ * Describes an entry. Visitors who see only their own requests get no link: the ledger does not say whose request it
+ * is.
+ */
 function what(visit: Visit, entry: LedgerEntryAnswer, organization: string): MaybeHtml {
   const { type, request_id, requests, reference, note } = entry;
   if (type === 'usage') {
@@ -199,7 +205,7 @@ function ledgerTable(visit: Visit, entries: readonly LedgerEntryAnswer[], organi
 
 interface Booking {
   readonly which: Typed['which'];
-  /** The field that says why. */
+  /** The field with the reason. */
   readonly why: 'note' | 'reason';
   readonly done: 'credited' | 'adjusted';
 }
@@ -207,7 +213,7 @@ interface Booking {
 async function book(visit: Visit, parts: PortalParts, form: Form, { which, why, done }: Booking): Promise<Response> {
   const inQuery = queryOf(visit.context, 'organization_id').trim();
   const inForm = form.text('organization_id').trim();
-  // The page's own, which is looked at now: `requireSameView` has refused any other.
+  // The page's organization is the viewed one: `requireSameView` has rejected forms of other pages.
   const named = inForm === '' ? (inQuery === '' ? visit.organizationId : inQuery) : inForm;
   const [amount, reference, note] = [form.text('amount').trim(), form.text('reference'), form.text(why)];
   const path = pathWith(`/v1/wallet/${which}`, { organization_id: inQuery === '' ? named : inQuery });
@@ -216,7 +222,8 @@ async function book(visit: Visit, parts: PortalParts, form: Form, { which, why, 
   const organization = named === visit.organizationId ? '' : named;
   if (!booked.ok) {
     const { refusal } = booked;
-    // There is no page of an organization that cannot be seen, and on that of another one the next press would book.
+    // Throws if the organization cannot be seen: its page does not exist, and a form on another organization's page
+    // would change the wrong wallet when sent again.
     if (refusal.problems.has('organization_id') || refusal.status === 404) throw new RefusedError(refusal);
     return walletPageOf(visit, parts, organization, { which, amount, reference, note, refusal });
   }

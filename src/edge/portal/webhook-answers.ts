@@ -3,7 +3,7 @@ import { html, type Html } from './html.ts';
 import { badge } from './ui.ts';
 import { pathWith, type Visit } from './visit.ts';
 
-/** Webhooks as the API answers them, and what pages call what became of them. */
+/** Webhooks as the API returns them, and words for the states of deliveries. */
 
 export interface WebhookAnswer {
   readonly id: string;

@@ -5,12 +5,12 @@ import { html, type Html } from './html.ts';
 import { checkbox, field } from './ui.ts';
 import type { Refusal } from './visit.ts';
 
-/** What is asked of a webhook, and which kinds of events somebody wants. */
+/** Fields of a webhook, and check boxes for kinds of events. */
 
 export interface WebhookFields {
   readonly url: string;
   readonly description: string;
-  /** Null: all. */
+  /** Null means all kinds. */
   readonly events: readonly string[] | null;
 }
 
@@ -32,7 +32,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
 
 const nameOf = (type: string): string => `event_${type.replaceAll('.', '_')}`;
 
-/** A box for each kind. */
+/** Renders a check box for each kind. */
 function kindBoxes(legend: string, chosen: readonly string[]): Html {
   return html`<fieldset>
     <legend>${legend}</legend>
@@ -57,19 +57,21 @@ export function readWebhookFields(form: Form): WebhookFields {
   };
 }
 
-/** Whether each kind is among these. */
+/** Maps each kind to true if it is among the chosen ones. */
 const switchesOf = (chosen: readonly string[]): Readonly<Record<string, boolean>> =>
   Object.fromEntries(chosenTypes.map((type) => [type, chosen.includes(type)]));
 
-/** @param chosen null: what goes by mail where nobody has chosen */
+/**
+ * Renders the check boxes for mails. @param chosen null for the default: the kinds that are mailed if nobody has chosen
+ */
 export function mailBoxes(chosen: readonly string[] | null): Html {
   const kinds = chosen ?? mailedTypes;
   return html`${beganWith(switchesOf(kinds), null)}${kindBoxes('Owners and administrators get a mail of', kinds)}`;
 }
 
 /**
- * What is chosen now, with what the form has switched, as the API takes it: null for what goes by mail where nobody has
- * chosen.
+ * Applies the form's changes to the current choice. Returns null, in the API's format, for the default: the kinds that
+ * are mailed if nobody has chosen.
  */
 export function mailChoice(form: Form, now: readonly string[] | null): readonly string[] | null {
   const switches = { ...switchesOf(now ?? mailedTypes), ...changesIn(form, switchesOf(kindsIn(form))) };

@@ -20,7 +20,7 @@ import {
 import { readWebhookFields, webhookFields, type WebhookFields } from './webhook-form.ts';
 import { secretPage } from './webhooks-page.ts';
 
-/** One webhook: what it is, what was sent to it, and what can be done with it. */
+/** One webhook: its settings, its deliveries and its actions. */
 
 const notices = {
   saved: 'It is kept.',
@@ -28,7 +28,7 @@ const notices = {
   replayed: 'It is sent again within a second or two.',
 } as const;
 
-/** A form that was refused, as it was sent. */
+/** A rejected form, as it was sent. */
 interface Refused {
   readonly typed: WebhookFields | null;
   readonly form: Form | null;
@@ -63,11 +63,11 @@ async function show(visit: Visit, id: string, wrong: Refused | null): Promise<Re
   return page(visit, { title, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
 }
 
-/** A moment that only some webhooks have. */
+/** Shows a time that only some webhooks have. */
 const dated = (name: string, at: number | null): (readonly [string, MaybeHtml])[] =>
   at === null ? [] : [[name, timeOf(at, '')]];
 
-/** A form of one button. */
+/** Renders a form with one button. */
 function act(visit: Visit, path: string, text: string, label?: string): Html {
   return html`<form method="post" action="${path}">
     ${formToken(visit)}<button ${label === undefined ? null : html`aria-label="${label}"`}>${text}</button>
@@ -177,7 +177,8 @@ export async function rotateWebhookPage(visit: Visit, id: string, refusal: Refus
 export async function rotateWebhook(visit: Visit, id: string, form: Form): Promise<Response> {
   const grace = form.text('grace_seconds');
   const [rotatedAt, seconds] = [form.text('secret_rotated_at'), /^\d{1,9}$/.test(grace) ? Number(grace) : null];
-  // A second secret out of one form would end that which the receiver has, whatever grace it was promised.
+  // Sends `secret_rotated_at`, so that the same form sent twice rotates once: a second rotation would end the
+  // receiver's secret before its grace is over.
   const body = { grace_seconds: seconds, secret_rotated_at: rotatedAt === '' ? null : Number(rotatedAt) };
   const made = await visit.send<WebhookWithSecret>('POST', `${webhookPath(id)}/rotate`, body);
   if (!made.ok) {

@@ -13,7 +13,7 @@ import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } f
 import { stateOf, type WebhookAnswer, type WebhookWithSecret } from './webhook-answers.ts';
 import { mailBoxes, mailChoice, readWebhookFields, type WebhookFields, webhookFields } from './webhook-form.ts';
 
-/** Where an organization is told of what happens: its webhooks, and who gets mails. */
+/** Notifications of an organization: its webhooks, and who gets mails. */
 
 const notices = { saved: 'It is kept.', deleted: 'The webhook is deleted.' } as const;
 
@@ -92,7 +92,7 @@ export async function createWebhook(visit: Visit, form: Form): Promise<Response>
   return formPage(visit, typed, made.refusal);
 }
 
-/** The one page that shows a secret. */
+/** Shows a webhook's secret. No other page does. */
 export function secretPage(
   visit: Visit,
   { id, secret }: WebhookWithSecret,

@@ -5,40 +5,40 @@ import type { Guesses } from './guesses.ts';
 import { cookiesOf, hostOf, isLoop, isWellFormed, pairsOf } from './headers.ts';
 import { type Page, pages } from './pages.ts';
 
-/** What stands before an application: which one it is, and who may ask it. */
+/** Decides about each request for an application: which application it is for, and whether it may pass. */
 
 export interface GateParts {
   readonly exposures: Pick<Exposures, 'find' | 'isKnown' | 'admit' | 'enterPath'>;
   readonly keys: KeyFinder;
-  /** Of operators' keys. */
+  /** Limits guesses at imported keys. */
   readonly guesses: Guesses;
-  /** Counts cookies and links that are none, by address. */
+  /** Counts invalid cookies and links, by address. */
   readonly wrongEntrances: Throttle;
-  /** What guesses are counted by. */
+  /** Returns the client address that guesses are counted by. */
   readonly addressOf: (incoming: IncomingMessage) => string;
 }
 
-/** Finds API keys of the gateway's in what is meant for an application. */
+/** Finds API keys of this gateway in requests for applications. */
 export interface KeyFinder {
-  /** Whether a text holds one that was made here. */
+  /** True if the text contains a key that was created here. */
   readonly holdsKey: (text: string) => boolean;
-  /** Whether there are any that an operator chose. */
+  /** True if there are imported keys, which an operator chose. */
   readonly hasImported: () => boolean;
-  /** Whether it is one that an operator chose. It is asked for strangers' words, and asks no store. */
+  /** True if the text is an imported key. Checked for untrusted texts, so it must not query a store. */
   readonly isImported: (text: string) => boolean;
 }
 
 export type Passage =
   | { readonly kind: 'refused'; readonly page: Page }
-  /** Somebody follows a link, and has not used it. */
+  /** Somebody opens a link, without using it yet. */
   | { readonly kind: 'door'; readonly exposure: Exposure }
-  /** A link is being used. */
+  /** Somebody uses a link. */
   | { readonly kind: 'enter'; readonly exposure: Exposure; readonly link: string }
   | { readonly kind: 'open'; readonly exposure: Exposure; readonly entrance: Entrance | null };
 
 const refused = (page: Page): Passage => ({ kind: 'refused', page });
 
-/** @throws what the stores throw */
+/** Decides whether a request passes. @throws errors of the stores */
 export async function pass(incoming: IncomingMessage, parts: GateParts): Promise<Passage> {
   const { exposures } = parts;
   const host = hostOf(incoming);
@@ -62,8 +62,8 @@ export async function pass(incoming: IncomingMessage, parts: GateParts): Promise
 }
 
 /**
- * Programs that show where a link leads, and mail servers that look for malware, ask for it before anybody does: only a
- * form that a person sends uses it.
+ * Uses a link only for a POST by a form. Programs that preview links, and mail servers that scan for malware, request a
+ * link before a person does.
  */
 function follow(incoming: IncomingMessage, exposure: Exposure, link: string): Passage {
   const { method = '' } = incoming;
@@ -72,7 +72,7 @@ function follow(incoming: IncomingMessage, exposure: Exposure, link: string): Pa
   return isSentByOwnPage(incoming) ? { kind: 'enter', exposure, link } : refused(pages.otherSite);
 }
 
-/** Null for every other path. */
+/** Returns the link's secret; null if the path is not that of links. */
 function linkOf({ url = '' }: IncomingMessage, enterPath: string): string | null {
   const [path, query = ''] = url.split('?', 2);
   return path === enterPath ? (new URLSearchParams(query).get('link') ?? '') : null;
@@ -84,13 +84,13 @@ async function findEntrance(
   exposures: Pick<Exposures, 'admit'>,
 ): Promise<Entrance | null> {
   const [secret, ...others] = cookiesOf(incoming).own;
-  // A browser has one of the name: who sends more plays games.
+  // A browser sends one cookie of this name. Several cookies are an attempt to trick the gateway.
   return secret === undefined || others.length > 0 ? null : exposures.admit(exposure, secret);
 }
 
 /**
- * Applications below one domain are one site for browsers, so a page of a neighbour's would ask with its visitor's
- * cookie: what another page asks for is refused, unless the visitor goes there.
+ * True if a page of this application, or no page, sent the request, or if the visitor navigates here. Applications
+ * below one domain are one site for browsers, so requests by a neighbor's page would carry this visitor's cookie.
  */
 function isOwnSite(incoming: IncomingMessage): boolean {
   const { origin, host = '', 'sec-fetch-site': site, 'sec-fetch-mode': mode } = incoming.headers;
@@ -98,20 +98,23 @@ function isOwnSite(incoming: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none' || mode === 'navigate';
 }
 
-/** Nobody is led into an application by a form of another page: browsers name the page of every POST. */
+/**
+ * True if the application's own page sent the form, so that forms of other pages cannot open an application. Browsers
+ * send the origin of every POST.
+ */
 function isSentByOwnPage(incoming: IncomingMessage): boolean {
   const site = incoming.headers['sec-fetch-site'];
   return isOwnSite(incoming) && (site === undefined || site === 'same-origin');
 }
 
-/** Between the words of a value, from the whole of it to single words: a key that an operator chose may hold any of them. */
+/** Separators that split a value, from whole values to single words: an imported key may contain any of them. */
 const separators = [/\s+/, /[\s,;=&?"'<>()]+/, /[^A-Za-z0-9_~+-]+/];
-/** Operators' keys have no fewer characters. */
+/** Fewest characters of an imported key. */
 const importedMin = 32;
-/** As SDKs send a key with a websocket from a page. */
+/** Prefix with which SDKs in a browser send a key for a websocket. */
 const protocolPrefix = 'openai-insecure-api-key.';
 
-/** Of a cookie or a link that is none: the page for it, while an address has not sent too many of them. */
+/** Counts an invalid cookie or link, and returns its page; another page after too many from one address. */
 export async function guessed(
   incoming: IncomingMessage,
   { wrongEntrances, addressOf }: Pick<GateParts, 'wrongEntrances' | 'addressOf'>,
@@ -122,7 +125,10 @@ export async function guessed(
   return { ...pages.tooManyGuesses, headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) } };
 }
 
-/** An application must not learn keys of people who take its address for that of the gateway. */
+/**
+ * Rejects requests that contain API keys, because the application must not learn keys of people who mistake its address
+ * for the gateway's.
+ */
 function keyRefusal(incoming: IncomingMessage, { keys, guesses, addressOf }: GateParts): Page | null {
   const values = valuesOfRequest(incoming);
   if (values.some((value) => keys.holdsKey(value))) return pages.keyInRequest;
@@ -132,7 +138,7 @@ function keyRefusal(incoming: IncomingMessage, { keys, guesses, addressOf }: Gat
   return [...words].some((word) => keys.isImported(word)) ? pages.keyInRequest : null;
 }
 
-/** Everything of a request but its body, as it came and decoded. */
+/** Returns the URL and all header values, raw and decoded. The body is not included. */
 function valuesOfRequest({ url = '', rawHeaders }: IncomingMessage): readonly string[] {
   const values = [url, decoded(url)];
   for (const [, value] of pairsOf(rawHeaders)) values.push(value, decoded(value), ...basicOf(value));
@@ -147,12 +153,12 @@ function wordsOf(value: string): Set<string> {
       if (word.startsWith(protocolPrefix)) words.add(word.slice(protocolPrefix.length));
     }
   }
-  // A parameter or a cookie whose value has separators in it.
+  // Parameters and cookies whose values contain separators.
   for (const part of value.split(/[;&?]/)) words.add(part.slice(part.indexOf('=') + 1).trim());
   return words;
 }
 
-/** User and password of `Basic` credentials. */
+/** Returns user and password of `Basic` credentials. */
 function basicOf(value: string): string[] {
   const [scheme = '', text = ''] = value.trim().split(/\s+/, 2);
   if (scheme.toLowerCase() !== 'basic') return [];
@@ -161,7 +167,7 @@ function basicOf(value: string): string[] {
   return [plain.slice(0, colon), plain.slice(colon + 1)];
 }
 
-/** One wrong escape leaves the others as they are meant. */
+/** Decodes percent-encoding escape by escape, so that an invalid escape does not affect the others. */
 function decoded(text: string): string {
   return text.replaceAll(/%([0-9a-f]{2})/gi, (_, digits: string) => String.fromCodePoint(Number.parseInt(digits, 16)));
 }

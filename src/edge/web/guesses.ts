@@ -2,16 +2,16 @@ import { createHash } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
 
 /**
- * Whoever sends an operator's key to an application is told so, and could find keys out by that. So words that may be
- * such keys are counted by address. Those that were seen before are not: what visitors send again and again, such as
- * their cookies and the names of files, finds nothing out.
+ * Counts new words by address, to prevent guessing: the rejection of a request with an imported key reveals to its
+ * sender that the key is valid. Only words that may be imported keys are counted. Words seen before are not counted,
+ * because repeated cookies and file names reveal nothing.
  */
 export interface Guesses {
-  /** @returns whether an address has sent more new words in this minute than anybody needs */
+  /** @returns true if an address has sent more new words in this minute than anybody needs */
   areTooMany(address: string, words: Iterable<string>): boolean;
 }
 
-/** Pages with many files of long names have a few hundred when they are first seen. */
+/** New words per minute for one address. The first visit of a page with many files of long names has a few hundred. */
 export const newWordsPerMinute = 2000;
 const minuteMs = 60_000;
 const rememberedMax = 100_000;
@@ -31,7 +31,7 @@ export function createGuesses(clock: Pick<Clock, 'monotonicMs'>): Guesses {
       for (const word of words) {
         const name = createHash('sha256').update(word).digest('base64');
         if (seen.has(name)) continue;
-        // It is not remembered: nobody has told whether it is a key.
+        // Not remembered: the rejection does not reveal whether this word is a key.
         if (count >= newWordsPerMinute) return true;
         if (seen.size >= rememberedMax) seen.clear();
         seen.add(name);

@@ -1,14 +1,14 @@
 import type { IncomingMessage } from 'node:http';
 
-/** Which headers go to an application, and which come back. */
+/** Headers that go to an application, and headers that come back. */
 
-/** The prefix binds it to its host: no other one, a neighbour below the same domain included, can set or read it. */
+/** The prefix binds the cookie to its host: other hosts, even below the same domain, can neither set nor read it. */
 export const cookieName = '__Host-headgate_access';
 const hopsName = 'x-headgate-hops';
-/** An application may lead to another one, and not in a circle. */
+/** Most gateways in a chain: an application may lead to another application, but not in a loop. */
 const hopsMax = 4;
 
-/** Of one connection alone (RFC 9110, section 7.6.1). */
+/** Headers of a single connection (RFC 9110, section 7.6.1). */
 const hopByHop: ReadonlySet<string> = new Set([
   'connection',
   'keep-alive',
@@ -20,11 +20,11 @@ const hopByHop: ReadonlySet<string> = new Set([
   'transfer-encoding',
   'upgrade',
 ]);
-/** What only the gateway says of a client. */
+/** Headers about the client that only the gateway may set. */
 const ownNames: ReadonlySet<string> = new Set(['forwarded', 'x-real-ip', 'expect', 'cookie', hopsName]);
-/** What a Connection header may not take away. */
+/** Headers that a Connection header may not remove. */
 const framing: ReadonlySet<string> = new Set(['content-length', 'host']);
-/** Methods whose requests have no body unless they say so (Node's own list). */
+/** Methods whose requests have no body by default (Node's list). */
 const bodiless: ReadonlySet<string> = new Set(['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT']);
 
 export function* pairsOf(rawHeaders: readonly string[]): Generator<readonly [name: string, value: string]> {
@@ -43,14 +43,14 @@ function droppedNames(message: IncomingMessage): ReadonlySet<string> {
   return new Set([...hopByHop, ...names]);
 }
 
-/** The host that a request is for, in lower case and without a port; null where it does not say exactly one. */
+/** Returns the requested host in lower case, without a port; null unless the request names exactly one. */
 export function hostOf(incoming: IncomingMessage): string | null {
   const [value, ...others] = valuesOf(incoming, 'host');
   if (value === undefined || others.length > 0) return null;
   return /^([A-Za-z0-9.-]{1,253})(?::\d{1,5})?$/.exec(value)?.[1]?.toLowerCase() ?? null;
 }
 
-/** Requests that are framed in two ways, or go around the Host header, are not passed on. */
+/** True unless a request is framed in two ways or bypasses the Host header; such requests are not passed on. */
 export function isWellFormed(incoming: IncomingMessage): boolean {
   const { url = '' } = incoming;
   const lengths = valuesOf(incoming, 'content-length');
@@ -63,7 +63,7 @@ export function isWellFormed(incoming: IncomingMessage): boolean {
 export const hopsOf = (incoming: IncomingMessage): number => Number(incoming.headers[hopsName] ?? 0);
 export const isLoop = (incoming: IncomingMessage): boolean => !(hopsOf(incoming) < hopsMax);
 
-/** Cookies of a request that are the application's, and ours. */
+/** Cookies of a request: the application's and the gateway's. */
 export interface Cookies {
   readonly forwarded: string;
   readonly own: readonly string[];
@@ -80,7 +80,10 @@ export function cookiesOf(incoming: IncomingMessage): Cookies {
   return { forwarded: all.filter((pair) => !isOwn(pair)).join('; '), own };
 }
 
-/** Headers for the application, flat as Node takes them: Host stays, and what the client said of proxies does not. */
+/**
+ * Returns headers for the application, flat as Node accepts them. Keeps Host, and drops the client's headers about
+ * proxies.
+ */
 export function requestHeaders(incoming: IncomingMessage, clientAddress: string): string[] {
   const dropped = droppedNames(incoming);
   const headers: string[] = [];
@@ -96,21 +99,21 @@ export function requestHeaders(incoming: IncomingMessage, clientAddress: string)
   return headers;
 }
 
-/** How the body goes to the application: as it came. */
+/** Returns headers that frame the body as it arrived. */
 export function bodyHeaders(incoming: IncomingMessage): string[] {
   if (incoming.headers['transfer-encoding'] !== undefined) return ['Transfer-Encoding', 'chunked'];
   const isPlain = 'content-length' in incoming.headers || bodiless.has(incoming.method ?? '');
   return isPlain ? [] : ['Content-Length', '0'];
 }
 
-/** A cookie without its Domain: one for all hosts of the domain would be sent to neighbours, or stand in for theirs. */
+/** Removes the cookie's Domain: a cookie for the whole domain would be sent to neighbors, or override theirs. */
 function ofHostAlone(cookie: string): string {
   const [pair = '', ...attributes] = cookie.split(';');
   const nameOf = (attribute: string): string => (attribute.split('=', 1)[0] ?? '').trim().toLowerCase();
   return [pair, ...attributes.filter((attribute) => nameOf(attribute) !== 'domain')].join(';');
 }
 
-/** Headers for the client: all that are the application's to say. */
+/** Returns headers for the client. Drops hop-by-hop headers, and cookies under the gateway's own name. */
 export function responseHeaders(response: IncomingMessage): string[] {
   const dropped = droppedNames(response);
   const headers: string[] = [];

@@ -1,20 +1,20 @@
 import type { Exposure, Holder } from '#core/exposures/exposures.ts';
 
-/** One request or websocket that an application is being asked. */
+/** One request or websocket to an application. */
 export interface LiveConnection {
   readonly holder: Holder | null;
   readonly isLong: () => boolean;
-  /** Ends it on both sides, whatever is under way. */
+  /** Ends the connection on both sides immediately. */
   readonly destroy: () => void;
 }
 
 export interface LiveBounds {
   readonly perAddressMax: number;
-  /** Of all addresses together. */
+  /** Limit for all addresses together. */
   readonly totalMax: number;
 }
 
-/** Everything that is open at each address, so that it can be ended at once. */
+/** Open connections by address, so that they can be ended at once. */
 export class LiveConnections {
   readonly #byInstallation = new Map<string, Map<LiveConnection, Exposure>>();
   readonly #bounds: LiveBounds;
@@ -26,14 +26,14 @@ export class LiveConnections {
   }
 
   /**
-   * Grows with everything that ends connections. Who was let in while it grew is asked again: what ended others found
-   * nothing of his to end.
+   * Grows with each call that ends connections. A request that was admitted meanwhile is checked again: the call did
+   * not find its connection to end.
    */
   get changes(): number {
     return this.#changes;
   }
 
-  /** @returns false where the address, or all of them, have as many as they may */
+  /** @returns false if the address, or all addresses together, are at their limit */
   add(exposure: Exposure, connection: LiveConnection): boolean {
     const { perAddressMax, totalMax } = this.#bounds;
     const known = this.#byInstallation.get(exposure.installationId) ?? new Map<LiveConnection, Exposure>();
@@ -61,7 +61,7 @@ export class LiveConnections {
     }
   }
 
-  /** Who has something open, and where; each once. */
+  /** Lists the holders of open connections with the address, each once. */
   held(): readonly { readonly exposure: Exposure; readonly holder: Holder }[] {
     const found = new Map<string, { readonly exposure: Exposure; readonly holder: Holder }>();
     for (const open of this.#byInstallation.values()) {
@@ -76,7 +76,7 @@ export class LiveConnections {
     for (const connection of this.#all()) connection.destroy();
   }
 
-  /** Requests that will end by themselves soon. */
+  /** Number of requests that will end by themselves soon. */
   get short(): number {
     return this.#all().filter((connection) => !connection.isLong()).length;
   }

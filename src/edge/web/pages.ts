@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-/** What the gateway itself says at an application's address, for people in a browser and for programs. */
+/** A page that the gateway itself sends at an application's address, for browsers and programs. */
 export interface Page {
   readonly status: number;
   readonly title: string;
   readonly text: string;
-  /** Of a form that is sent to the page's own address. */
+  /** Text of a button that sends a form to the page's own address. */
   readonly button?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -109,7 +109,7 @@ export const pages = {
     title: 'Open the application',
     text: 'This link leads to an application for members. It works once.',
     button: 'Open the application',
-    // The form tells where it comes from, and nobody the link.
+    // The form's request has the page's origin, but never the link.
     headers: { 'referrer-policy': 'strict-origin' },
   },
 } as const satisfies Readonly<Record<string, Page>>;
@@ -151,7 +151,7 @@ ${form}</html>
   return { type: 'text/html; charset=utf-8', body };
 }
 
-/** Answers with a page; where the request's body is still coming in, the connection closes with it. */
+/** Answers with a page. Closes the connection afterwards if the request's body is still arriving. */
 export function answer(incoming: IncomingMessage, outgoing: ServerResponse, page: Page): void {
   if (outgoing.headersSent) {
     outgoing.destroy();
@@ -168,7 +168,7 @@ export function answer(incoming: IncomingMessage, outgoing: ServerResponse, page
   outgoing.end(incoming.method === 'HEAD' ? undefined : body);
 }
 
-/** Where the request's body is still coming in. */
+/** Returns `connection: close` if the request's body is still arriving. */
 export function closingHeader(incoming: IncomingMessage): { readonly connection?: 'close' } {
   const isWhole = incoming.complete || (!('content-length' in incoming.headers) && !isChunked(incoming));
   return isWhole ? {} : { connection: 'close' };

@@ -7,7 +7,7 @@ import { bodyHeaders, requestHeaders, responseHeaders } from './headers.ts';
 import type { LiveConnection, LiveConnections } from './live.ts';
 import { answer, type Page, pages, render } from './pages.ts';
 
-/** Passes requests on to applications. Each has a connection of its own: no answer can be taken for another one's. */
+/** Passes requests on to applications. Each request has its own connection, so that answers cannot be mixed up. */
 
 export interface RelayParts {
   readonly exposures: Pick<Exposures, 'connect'>;
@@ -16,7 +16,7 @@ export interface RelayParts {
   readonly wholeAddressOf: (incoming: IncomingMessage) => string;
   readonly log: Log;
   readonly bodyStallMs: number;
-  /** From the last part of a request's body that went to the application to the first byte of its answer. */
+  /** Milliseconds from the last part of the body that went to the application to the first byte of its answer. */
   readonly firstByteMs: number;
 }
 
@@ -25,7 +25,7 @@ export interface Opened {
   readonly entrance: Entrance | null;
 }
 
-/** Ends the client's connection when it must not stay: at a cut, and when the cookie that it came with, or its key, expires. */
+/** Ends the client's connection when it is cut, and when its cookie or the key behind the cookie expires. */
 function watch(
   { exposure, entrance }: Opened,
   { live, clock }: RelayParts,
@@ -104,7 +104,7 @@ export async function relayRequest(
     }
     response.pipe(outgoing);
   });
-  // It was not asked for.
+  // The application switches protocols although nobody asked for it.
   asked.on('upgrade', (_, socket) => {
     socket.destroy();
     fail(pages.broken);
@@ -115,13 +115,16 @@ export async function relayRequest(
     fail((error.code ?? '').startsWith('HPE_') ? pages.broken : pages.noAnswer);
   });
   cutStalled(incoming, parts.bodyStallMs);
-  // What the application does not take stops these, too.
+  // While the application does not read, the body pauses and the timer runs on.
   incoming.on('data', () => timer.refresh());
   outgoing.once('finish', () => endUnread(incoming, parts.bodyStallMs));
   incoming.pipe(asked);
 }
 
-/** An application may answer before the body has come: the rest of it gets as long as a pause may take. */
+/**
+ * Ends an unfinished body after an early answer: the application may answer before the body has arrived, and the rest
+ * gets as long as a pause may take.
+ */
 function endUnread(incoming: IncomingMessage, leftMs: number): void {
   if (incoming.complete) return;
   const { socket } = incoming;
@@ -130,11 +133,11 @@ function endUnread(incoming: IncomingMessage, leftMs: number): void {
   }, leftMs).unref();
 }
 
-/** A client that begins a body and does not go on with it holds a connection to the application. */
+/** Ends clients that start a body and stop sending it, because they occupy a connection to the application. */
 function cutStalled(incoming: IncomingMessage, stallMs: number): void {
   if (incoming.complete) return;
   const timer = setTimeout(() => {
-    // Paused: it is the application that does not take it.
+    // Paused: the application does not read, and the client is not at fault.
     if (incoming.complete || incoming.isPaused()) timer.refresh();
     else incoming.socket.destroy();
   }, stallMs);
@@ -143,7 +146,7 @@ function cutStalled(incoming: IncomingMessage, stallMs: number): void {
   for (const event of ['end', 'close'] as const) incoming.once(event, () => clearTimeout(timer));
 }
 
-/** Writes a page on a connection that was to become a websocket. */
+/** Writes a page on a connection that requested a websocket. */
 export function refuseUpgrade(incoming: IncomingMessage, socket: Duplex, page: Page): void {
   const { type, body } = render(page, incoming.headers.accept ?? '');
   const headers = Object.entries({ ...page.headers, 'content-type': type, 'content-length': Buffer.byteLength(body) });

@@ -15,8 +15,8 @@ import { answer, closingHeader, type Page, pages } from './pages.ts';
 import { refuseUpgrade, relayRequest, type RelayParts, relayUpgrade } from './relay.ts';
 
 /**
- * Web addresses of what runs have put on clusters, behind a proxy that has the certificates: a listener of its own, which
- * knows nothing of the API. The proxy asks here before it gets a certificate for a name, too.
+ * Serves the web addresses of ports that runs have opened on clusters, on its own listener without the API. A proxy in
+ * front of it has the certificates, and asks here before it requests a certificate for a name.
  */
 
 export type { KeyFinder } from './gate.ts';
@@ -30,15 +30,15 @@ export interface Web {
   /** @throws ConfigError naming HEADGATE_WEB_PORT or HEADGATE_WEB_HOST */
   listen(): Promise<void>;
   url(): string;
-  /** Ends what is open at an address. */
+  /** Ends connections to an address. */
   cut(exposure: Exposure): void;
-  /** Ends what is open on behalf of these. */
+  /** Ends connections of these holders. */
   cutHeldBy(isMeant: (holder: Holder) => boolean): void;
-  /** Sessions on whose behalf something is open. */
+  /** Ids of sessions that hold open connections. */
   sessionIds(): readonly string[];
-  /** Ends what is open on behalf of who may not be there any more. @throws what the stores throw */
+  /** Ends connections of holders who lost their access. @throws errors of the stores */
   endLeft(): Promise<void>;
-  /** Takes no more requests, and ends those that do not end by themselves at once. */
+  /** Accepts no more requests, waits up to 5 seconds for short requests, and ends the rest at once. */
   close(): Promise<void>;
 }
 
@@ -52,16 +52,16 @@ export interface WebOptions
   readonly log: Log;
 }
 
-/** Where the proxy asks whether it may get a certificate. */
+/** Path at which the proxy asks whether it may request a certificate. */
 const askPath = '/internal/tls/ask';
 const headerBytesMax = 32 * 1024;
-/** Of one address: websockets stay open for as long as somebody looks at a page. */
+/** Most connections per address: websockets stay open as long as somebody views a page. */
 const connectionsPerAddress = 256;
-/** Of the descriptors of this process; each connection has another one to its application. */
+/** Share of this process's file descriptors. Each connection has a second one to its application. */
 const descriptorShare = 0.2;
 const keepAliveMs = 120_000;
 const connectionsCheckMs = 1000;
-/** What Node cannot read, by its names for it. */
+/** Answers to requests that Node cannot read, by Node's error code. */
 const lateHead = 'ERR_HTTP_REQUEST_TIMEOUT';
 const clientErrors: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
@@ -145,7 +145,7 @@ export function createWeb(options: WebOptions): Web {
   };
 }
 
-/** What was cut while somebody was let in found nothing of his to cut. */
+/** Decides again if connections were cut meanwhile, because the cut did not find this request's connection. */
 async function passUncut(incoming: IncomingMessage, parts: GateParts, live: LiveConnections): Promise<Passage> {
   for (;;) {
     const { changes } = live;
@@ -161,7 +161,7 @@ async function endLeft(live: LiveConnections, exposures: Pick<Exposures, 'maySta
   }
 }
 
-/** Its bounds are its own: what applications are asked takes nothing from the API. */
+/** Opens the server with its own limits: requests to applications take nothing from the API's. */
 function openServer(
   options: WebOptions,
   connectionsMax: number,
@@ -169,7 +169,7 @@ function openServer(
   const server = createServer({
     maxHeaderSize: headerBytesMax,
     headersTimeout: options.headersTimeoutMs,
-    // Bodies have a limit between two of their parts.
+    // Bodies have a limit for the time between two parts.
     requestTimeout: 0,
     keepAliveTimeout: keepAliveMs,
     connectionsCheckingInterval: connectionsCheckMs,
@@ -183,7 +183,7 @@ function openServer(
     refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
   });
   server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
-    // Headers that have come whole and are not read yet are not late.
+    // Complete headers that are not read yet are not late.
     if (code === lateHead) connections.unlessAsked(socket, () => refuseClient(socket, code));
     else refuseClient(socket, code);
   });
@@ -196,7 +196,7 @@ function refuseClient(socket: Duplex, code: string): void {
   else socket.destroy();
 }
 
-/** Everything else that wants to be upgraded, and what has a body, is none. */
+/** True for a GET request without a body that upgrades to a websocket. */
 function isWebsocket({ method, headers }: IncomingMessage): boolean {
   const { upgrade, 'content-length': length, 'transfer-encoding': encoding } = headers;
   const isBodiless = (length === undefined || length === '0') && encoding === undefined;
@@ -204,8 +204,8 @@ function isWebsocket({ method, headers }: IncomingMessage): boolean {
 }
 
 /**
- * What the proxy asks by itself has none of the headers that it puts on what it passes on. So nobody who comes through it
- * can ask, by whatever Host; and an application has this path for itself.
+ * True if the proxy itself asks about a certificate. Requests that the proxy passes on have headers that it adds, so
+ * its clients cannot ask, whatever Host they send, and an application can use this path itself.
  */
 function isAsk(incoming: IncomingMessage, exposures: Pick<Exposures, 'find'>): boolean {
   const { url = '', headers, rawHeaders, method } = incoming;
@@ -216,7 +216,7 @@ function isAsk(incoming: IncomingMessage, exposures: Pick<Exposures, 'find'>): b
   return exposures.find((headers.host ?? '').toLowerCase().replace(/:\d+$/, '')) === null;
 }
 
-/** 200 for a name that is live, and for nothing else. */
+/** Answers 200 for a live name, 404 for anything else. */
 function answerAsk(incoming: IncomingMessage, outgoing: ServerResponse, exposures: Pick<Exposures, 'find'>): void {
   const names = new URLSearchParams((incoming.url ?? '').split('?', 2)[1]).getAll('domain');
   const isLive = names.length === 1 && exposures.find(names[0] ?? '') !== null;
@@ -226,7 +226,7 @@ function answerAsk(incoming: IncomingMessage, outgoing: ServerResponse, exposure
 
 const enteringHeaders = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'content-length': 0 };
 
-/** Of what a link leads to, before it is used. What everybody may see needs none. */
+/** Shows the page of an unused link. Public applications need no link, so it redirects to the application. */
 function showDoor(incoming: IncomingMessage, outgoing: ServerResponse, { access, path }: Exposure): void {
   if (access === 'members') answer(incoming, outgoing, pages.door);
   else outgoing.writeHead(303, { ...enteringHeaders, location: path, ...closingHeader(incoming) }).end();

@@ -1,6 +1,6 @@
 /**
- * Lines of a log as they are written: asked for anew every second, for as long as the page is seen; less and
- * less often while it cannot be read. Who reads further up stays there.
+ * Shows new lines of a log: fetches the log every second while the page is visible, and less and less often while the
+ * log cannot be read. A reader who has scrolled up keeps the scroll position.
  */
 (() => {
   const everyMs = 1000;
@@ -37,7 +37,7 @@
     };
     let failures = 0;
     const turn = async () => {
-      // The gateway, or the way to it, is away for a moment.
+      // The gateway or the network may be down for a moment.
       const outcome = await read().catch(() => /** @type {const} */ ('later'));
       if (outcome === 'ended') {
         say(ended);

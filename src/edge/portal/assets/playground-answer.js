@@ -1,4 +1,4 @@
-/** One answer of a model: what it says, as text alone, and its numbers. */
+/** Shows one answer of a model, as plain text only, with its numbers. */
 
 /**
  * @typedef {{ input_per_million: string, output_per_million: string, cached_input_per_million: string }} Price
@@ -23,7 +23,9 @@ export function element(tag, className, text = '') {
   return made;
 }
 
-/** @param {string} decimal USD per million tokens, which are as many pico-dollars a token as it has micro-dollars */
+/**
+ * @param {string} decimal USD per million tokens. Its number of micro-dollars is the number of pico-dollars per token.
+ */
 function picoPerToken(decimal) {
   const [whole = '0', fraction = ''] = decimal.split('.');
   return BigInt(whole + fraction.padEnd(6, '0'));
@@ -49,12 +51,12 @@ function costOf({ prompt_tokens: input, completion_tokens: output, prompt_tokens
   );
 }
 
-/** The exact cost in the frame that ends a stream, every digit of it. @param {string} text */
+/** Returns the exact cost, every digit, from the frame that ends a stream. @param {string} text */
 function exactCost(text) {
   return /"cost":(\d+(?:\.\d+)?)[,}]/.exec(text)?.[1] ?? null;
 }
 
-/** One answer: what it says, and its numbers. */
+/** One answer of a model, with its numbers. */
 export class AnswerView {
   /** @param {Model} model */
   constructor(model) {
@@ -84,11 +86,11 @@ export class AnswerView {
     this.usage = null;
     /** @type {string | null} */
     this.cost = null;
-    /** What the stream said went wrong. @type {string | null} */
+    /** The error message in the stream. @type {string | null} */
     this.failure = null;
   }
 
-  /** While its engine starts. */
+  /** Shows the progress while the engine starts. */
   wait() {
     if (this.firstMs !== null) return;
     const seconds = (performance.now() - this.startedMs) / 1000;
@@ -147,7 +149,9 @@ export class AnswerView {
     this.tools.replaceChildren(...this.calls.map(callView));
   }
 
-  /** As the gateway says; as its price makes it where a model's answer ended before that. */
+  /**
+   * Uses the cost that the gateway sends, or computes it from the price if the answer ended before the gateway sent it.
+   */
   #cost() {
     if (this.cost !== null) return `$${padded(this.cost)}`;
     return this.usage === null || this.model.price === null ? null : usd(costOf(this.usage, this.model.price));
@@ -169,7 +173,7 @@ export class AnswerView {
     this.numbers.textContent = parts.join(' · ');
   }
 
-  /** Where an operator reads why the engine failed. @param {string} engines */
+  /** Links to the page where an operator sees why the engine failed. @param {string} engines */
   linkTo(engines) {
     const link = element('a', '', 'Why its engine failed');
     link.href = `${engines}${encodeURIComponent(this.model.id)}`;
@@ -228,7 +232,8 @@ function indented(json) {
 }
 
 /**
- * The data of a stream's events. The gateway writes each on one line, and comments while a model starts.
+ * Yields the data of a stream's events. The gateway writes the data of each event on one line, and sends comments while
+ * a model starts.
  * @param {ReadableStream<Uint8Array>} body
  */
 async function* eventsOf(body) {
@@ -245,7 +250,7 @@ async function* eventsOf(body) {
 /**
  * @param {Response} answer
  * @param {AnswerView} view
- * @returns what went wrong, '' where nothing did
+ * @returns the error message, or '' if the answer is complete
  */
 export async function readAnswer(answer, view) {
   if (!answer.ok || answer.body === null) {

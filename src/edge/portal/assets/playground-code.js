@@ -1,6 +1,6 @@
 import { element } from './playground-answer.js';
 
-/** The request of the playground as lines of a program. */
+/** Shows the request of the playground as program code. */
 
 /** @param {unknown} value */
 function toPython(value) {
@@ -11,14 +11,14 @@ function toPython(value) {
 }
 
 /**
- * The very request, as lines to be run with a key in HEADGATE_API_KEY.
+ * Returns the request as programs that read the key from HEADGATE_API_KEY.
  * @param {string} origin
  * @param {Record<string, unknown>} body
  */
 export function snippetsOf(origin, body) {
   const quoted = `'${JSON.stringify(body, null, 2).replaceAll("'", String.raw`'\''`)}'`;
   const base = `${origin}/v1`;
-  // The library takes what OpenAI has; what the gateway adds stands beside it.
+  // The library accepts OpenAI's fields as arguments. Fields that Headgate adds go into extra_body.
   const { usage, ...known } = body;
   return {
     curl: `curl -N ${base}/chat/completions \\\n  -H "Authorization: Bearer $HEADGATE_API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted}`,

@@ -2,8 +2,8 @@ import { AnswerView, element, readAnswer } from './playground-answer.js';
 import { snippetsOf, snippetView } from './playground-code.js';
 
 /**
- * Asks models from the page. What a model says is text: nothing of it is ever read as HTML, and no address in it is
- * followed.
+ * Sends requests to models from the page. Answers are text: the page never parses them as HTML, and never follows a URL
+ * in them.
  */
 
 /**
@@ -49,7 +49,7 @@ class Playground {
     this.problem = byId('problem', HTMLParagraphElement);
     this.send = byId('send', HTMLButtonElement);
     this.stop = byId('stop', HTMLButtonElement);
-    /** What each side has heard and said. @type {[Message[], Message[]]} */
+    /** Messages of the conversation with each side. @type {[Message[], Message[]]} */
     this.said = [[], []];
     /** @type {AbortController | null} */
     this.running = null;
@@ -84,7 +84,7 @@ class Playground {
     this.prompt.focus();
   }
 
-  /** Those that are chosen, with the side that each stands on. @returns {{ side: 0 | 1, model: Model }[]} */
+  /** Returns the chosen models, each with its side. @returns {{ side: 0 | 1, model: Model }[]} */
   chosen() {
     return /** @type {const} */ ([0, 1]).flatMap((side) => {
       const { value } = byId(`model-${side}`, HTMLSelectElement);
@@ -117,7 +117,7 @@ class Playground {
     throw new Error('Tools must be a JSON array, such as [{"type": "function", "function": {"name": "now"}}].');
   }
 
-  /** What is sent for a message: text alone, or with an image. */
+  /** Returns the content of the message: text only, or text with an image. */
   async content() {
     const text = this.prompt.value;
     const file = byId('image-field', HTMLDivElement).hidden ? undefined : this.image.files?.[0];
@@ -130,7 +130,7 @@ class Playground {
   }
 
   /**
-   * The body of the request of one side.
+   * Returns the request body for one side.
    * @param {string} model
    * @param {Message[]} said
    */
@@ -152,7 +152,7 @@ class Playground {
 
   async refreshModels() {
     const answer = await fetch('/portal/playground/models', { headers: { accept: 'application/json' } });
-    // Who is signed out is led to the way in, which says nothing of models.
+    // A signed-out visitor is redirected to the sign-in page, which has no models.
     if (!answer.ok || answer.redirected) return;
     const { data } = /** @type {{ data: Model[] }} */ (await answer.json());
     for (const model of this.models)
@@ -293,7 +293,7 @@ function parsed(text) {
 }
 
 /**
- * A message of the person: to calls of tools it is their result.
+ * Returns the messages for the person's input. If the model called tools, the input is the result of each call.
  * @param {Message | undefined} before
  * @param {unknown} content
  * @returns {Message[]}

@@ -1,6 +1,4 @@
-/**
- * Every page works without this: times in the reader's own zone, buttons that copy, what is shown once.
- */
+/** Optional extras, without which every page works: times in the reader's zone, copy buttons, one-time contents. */
 (() => {
   /** @type {Intl.DateTimeFormatOptions} */
   const toMinute = {
@@ -21,7 +19,7 @@
     for (const time of times) {
       const moment = new Date(time.dateTime);
       const format = time.dataset['seconds'] === undefined ? shown : shownToSecond;
-      // On a page that filters by days of UTC its times are of UTC.
+      // Pages that filter by UTC days keep their times in UTC.
       if (time.dataset['utc'] === undefined) time.textContent = format.format(moment);
       else time.title = shownWithZone.format(moment);
       time.dataset['local'] = '';
@@ -32,7 +30,7 @@
   };
 
   /**
-   * Says something on a button for a moment.
+   * Shows a text on a button for two seconds.
    * @param {HTMLButtonElement} button
    * @param {string} text
    */
@@ -53,7 +51,7 @@
       await navigator.clipboard.writeText(source.textContent);
       say(button, 'Copied');
     } catch {
-      // There is no clipboard outside of secure contexts: the text is selected, to be copied by hand.
+      // The clipboard is unavailable outside of secure contexts: select the text, for the reader to copy by hand.
       getSelection()?.selectAllChildren(source);
       say(button, 'Selected');
     }
@@ -64,8 +62,8 @@
     if (button instanceof HTMLButtonElement) void copy(button);
   });
 
-  // Of fields that say the same in two ways the one that was changed last counts: the others are put back. They are named
-  // by `data-instead`; `data-otherwise` is what a field says when it is another that counts.
+  // Some fields exclude each other. The field changed last applies: the fields that its `data-instead` names are reset
+  // to their `data-otherwise`, their value while another field applies.
   /** @param {unknown} target @returns {target is HTMLInputElement | HTMLSelectElement} */
   const isField = (target) => target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
   document.addEventListener(
@@ -77,11 +75,11 @@
         if (isField(other)) other.value = other.dataset['otherwise'] ?? '';
       }
     },
-    // Before the form is sent by the same change.
+    // Capture: runs before the same change submits the form.
     true,
   );
 
-  // A second press of a button sends nothing twice; what never got an answer can be sent again in a while.
+  // Blocks a second submit of the same form for 5 seconds. After that, a form without an answer can be sent again.
   document.addEventListener('submit', (event) => {
     const form = event.target;
     if (!(form instanceof HTMLFormElement) || form.method !== 'post' || event.defaultPrevented) return;
@@ -92,12 +90,12 @@
       event.preventDefault();
     }
   });
-  // The page as it was, from before the form was sent.
+  // The browser may restore the page from its cache: allow its forms to be sent again.
   addEventListener('pageshow', () => {
     for (const form of document.forms) delete form.dataset['sent'];
   });
 
-  // Another tab may have signed somebody else in, or look at another organization.
+  // Another tab may have signed in another person, or switched to another organization.
   const { about } = document.body.dataset;
   document.addEventListener('htmx:config:request', (event) => {
     if (about === undefined || !(event instanceof CustomEvent)) return;
@@ -105,7 +103,7 @@
     ctx.request.headers['X-About'] = about;
   });
 
-  // A part of a page that is asked for again would take the focus along with what it stood on.
+  // Restores the focus: swapping a part of the page removes the focused element.
   const focusable = 'a[href], button, input, select, textarea, summary, [tabindex]';
   /** @param {Element} element */
   const markOf = (element) => {
@@ -131,7 +129,7 @@
     marked(mark)[index]?.focus({ preventScroll: true });
   });
 
-  // What a form made is shown once: loading the page again shows the list, and sends nothing twice.
+  // Results that are shown once: reloading the page shows the list and does not send the form again.
   const returnTo = document.body.dataset['returnTo'];
   if (returnTo !== undefined) history.replaceState(null, '', returnTo);
 

@@ -1,6 +1,6 @@
 /**
- * Follows the log of a run: lines come as they are written, and the state above them is asked for when it ends. While it
- * cannot be followed it is tried again, less and less often, from the line that came last.
+ * Follows the log of a run: appends new lines, and refreshes the state above them when the log ends. While the log
+ * cannot be followed, retries less and less often, from the last line received.
  */
 (() => {
   const log = document.getElementById('log');
@@ -16,7 +16,7 @@
   if (path === '') return;
 
   const linesMax = 5000;
-  /** Whoever scrolled back reads: new lines do not carry him away. */
+  /** True if the log is scrolled to its end. Otherwise somebody reads older lines, and new lines must not move them. */
   const isAtEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 40;
 
   /** @param {{ at: string, level: string, message: string }} line */
@@ -40,7 +40,7 @@
   if (reload instanceof HTMLElement) reload.hidden = true;
   state.textContent = 'Lines come by themselves.';
 
-  /** The `seq` of the last line that stands here: whoever follows anew goes on behind it. */
+  /** `seq` of the last line shown. A new connection continues after it. */
   let last = log.dataset['after'] ?? '0';
   let failures = 0;
   const pauseMaxMs = 30_000;
@@ -52,7 +52,7 @@
     document.body.dispatchEvent(new Event('log-ended'));
   };
   /**
-   * What the server sends.
+   * Parses the data of an event.
    * @param {Event} event
    */
   const said = (event) => {
@@ -66,7 +66,9 @@
     state.textContent = `The log cannot be followed just now. It is tried again in ${pauseMs / 1000} seconds.`;
     setTimeout(() => void tryAgain(), pauseMs);
   };
-  /** An EventSource does not say what it was refused with: this asks, and only then opens another one. */
+  /**
+   * Fetches the log before opening another EventSource, because an EventSource does not report the status of a failure.
+   */
   const tryAgain = async () => {
     const stop = new AbortController();
     const headers = { Accept: 'text/event-stream', 'X-Poll': '1' };
@@ -94,7 +96,7 @@
     });
     source.addEventListener('status', () => close('The run has ended: these are its last lines.'));
     source.addEventListener('error', (event) => {
-      // One of the server's own says why; the browser's says that it tries again, or that it does not.
+      // The server's error event has a message. The browser's own error event only means that it retries or gave up.
       if (event instanceof MessageEvent) close(said(event).message);
       else if (source.readyState === EventSource.CLOSED) tryLater();
       else state.textContent = 'The connection broke off, and is tried again.';

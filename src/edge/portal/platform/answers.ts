@@ -1,4 +1,4 @@
-/** What the pages of the platform read of the generic API's answers, which have ISO times. */
+/** Fields of the platform API's answers that pages read. Times are ISO texts. */
 
 export interface PageAnswer<T> {
   readonly data: readonly T[];
@@ -16,7 +16,7 @@ export interface InputAnswer {
   readonly type_expression: string | null;
   readonly description: string;
   readonly required: boolean;
-  /** Any JSON; null where there is none. */
+  /** Any JSON value; null if there is no default. */
   readonly default: unknown;
   readonly sensitive: boolean;
 }

@@ -12,7 +12,7 @@ import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
 import { chooser, onceField, onceHeader, type Option, problemOf } from './widgets.ts';
 
-/** Applying a stack: where, and with which inputs. */
+/** Applies a stack to a cluster, with inputs. */
 
 interface Wanted {
   readonly cluster: string;
@@ -70,7 +70,7 @@ function noNodes({ may }: Visit, { id, name }: ClusterAnswer): Html {
   );
 }
 
-/** Chooses the cluster by loading the page again, which needs no script. */
+/** Chooses the cluster by reloading the page, so that it works without a script. */
 function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], chosen: ClusterAnswer | null): Html {
   const path = `${stackPath(stack)}/apply`;
   const options = list.map(({ id, name, nodes_total: nodes }) => ({

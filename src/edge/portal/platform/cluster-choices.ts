@@ -2,6 +2,6 @@ import { readPages } from '#edge/portal/read-pages.ts';
 import type { Visit } from '#edge/portal/visit.ts';
 import type { ClusterSummaryAnswer } from './answers.ts';
 
-/** Clusters to choose from. @param status `all` for those that were deleted too */
+/** Reads the clusters to choose from. @param status `all` includes deleted clusters */
 export const readClusters = (visit: Visit, status?: 'all'): Promise<readonly ClusterSummaryAnswer[]> =>
   readPages(visit, '/v1/clusters', { status });

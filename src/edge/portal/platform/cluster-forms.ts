@@ -12,7 +12,7 @@ import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';
 import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
-/** Making, changing and deleting a cluster, by administrators of the platform. */
+/** Creates, changes and deletes clusters, for platform administrators. */
 
 const path = '/portal/clusters';
 
@@ -93,7 +93,7 @@ const textsOf = ({ name, organization_id: organization, public_domain: domain, a
   access,
 });
 
-/** A form that was refused. */
+/** A form that the API rejected. */
 interface Refused {
   readonly form: Form;
   readonly refusal: Refusal;

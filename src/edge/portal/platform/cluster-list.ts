@@ -7,7 +7,7 @@ import type { ClusterSummaryAnswer, HostAnswer, PageAnswer } from './answers.ts'
 import { readOrganizationNames } from './organization-names.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';
 
-/** Clusters of the organization, and the hosts that engines run on. */
+/** Lists the organization's clusters, and the hosts that engines run on. */
 
 const path = '/portal/clusters';
 const pageSize = 50;
@@ -90,7 +90,7 @@ function clusterTable(list: readonly ClusterSummaryAnswer[], names: ReadonlyMap<
   });
 }
 
-/** Hosts of the fleet are told by engine files, and their GPU-hours stand in the cost report. */
+/** Lists the hosts of engines. Engine files define these hosts, and the cost report has their GPU-hours. */
 function hostSection(hosts: readonly HostAnswer[]): MaybeHtml {
   const withGpus = hosts.filter(({ gpus, replicas }) => gpus.length > 0 || replicas.length > 0);
   if (withGpus.length === 0) return null;

@@ -10,7 +10,7 @@ import { readOrganizationNames } from './organization-names.ts';
 import { runPath, runTable } from './run-list.ts';
 import { facts, hoursText, moment } from './widgets.ts';
 
-/** One cluster: its nodes, what runs on it, and what it costs. */
+/** One cluster: its nodes, its runs and its costs. */
 
 const runsShown = 10;
 
@@ -158,10 +158,10 @@ function nodeTable({ nodes }: ClusterAnswer): Html {
   });
 }
 
-/** Each node has a form of its own on the page, whose field has a name of its own. */
+/** Returns the name of a node's time field. Each node has its own form on the page. */
 export const momentField = (nodeId: string): string => `at-${nodeId}`;
 
-/** What is said of one node: each is folded away, with a form of its own. */
+/** Actions of one node in a collapsed section, with their own forms. */
 function nodeChanges(visit: Visit, cluster: ClusterAnswer, node: NodeAnswer, refusal: Refusal | null): Html {
   const path = `${clusterPath(cluster)}/nodes/${node.id}`;
   const isHeld = node.status === 'allocated';

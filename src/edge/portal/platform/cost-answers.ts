@@ -1,4 +1,4 @@
-/** What the pages of costs read of the API's reports. */
+/** Fields of the API's cost reports that pages read. */
 
 export interface AmountAnswer {
   readonly currency: string;
@@ -114,7 +114,7 @@ export interface MarginsAnswer {
   readonly warnings: readonly { readonly code: 'REQUESTS_NOT_KEPT'; readonly kept_from: string }[];
 }
 
-/** "EUR 1,204.50"; the digits are those of the API. */
+/** Returns "EUR 1,204.50", with the digits as the API sends them. */
 export function amountText({ currency, amount }: AmountAnswer): string {
   const isNegative = amount.startsWith('-');
   const [whole = '0', fraction = ''] = (isNegative ? amount.slice(1) : amount).split('.');
@@ -122,7 +122,7 @@ export function amountText({ currency, amount }: AmountAnswer): string {
   return `${isNegative ? '−' : ''}${currency} ${BigInt(whole).toLocaleString('en-US')}${digits}`;
 }
 
-/** Amounts of several currencies are never added. */
+/** Lists amounts by currency. Amounts of different currencies are never added. */
 export function amountsText(amounts: readonly AmountAnswer[]): string {
   return amounts.length === 0 ? 'nothing' : amounts.map(amountText).join(' + ');
 }

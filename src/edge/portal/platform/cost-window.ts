@@ -4,7 +4,7 @@ import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import { queryOf } from '#edge/portal/visit.ts';
 import { filterForm, momentIn, problemOf } from './widgets.ts';
 
-/** Which time a report is about: a month, or a range of days, in a time zone. */
+/** The time window of a report: a month, or a range of days, in a time zone. */
 
 export interface Asked {
   readonly month: string;
@@ -14,31 +14,33 @@ export interface Asked {
   readonly org: string;
 }
 
-/** The window that a report is about, as the API says it: ISO times and a zone of the IANA list. */
+/** The window that the API reports: ISO times and an IANA time zone. */
 interface Shown {
   readonly from: string;
   readonly to: string;
   readonly tz: string;
 }
 
-/** What the address of a page asks for; the month that is now where it says nothing. */
+/** Reads the window from the page's URL. The default is the current month. */
 export function askedWindow({ context }: Visit, nowMs: number): Asked {
   const text = (name: string): string => queryOf(context, name).trim();
   const [from, to, month] = [text('from'), text('to'), text('month')];
   const more = { tz: text('tz'), org: text('org') };
-  // The form began with days: the month beside them is new.
+  // The form was shown with days, so the visitor has just chosen the month.
   const isMonth = month !== '' && text('shown') === 'days';
   if (!isMonth && (from !== '' || to !== '')) return { from, to, month: '', ...more };
   const now = new Date(nowMs).toISOString().slice(0, 'YYYY-MM'.length);
   return { from: '', to: '', month: month === '' ? now : month, ...more };
 }
 
-/** As the API takes it. */
+/** Returns the window as query parameters of the API. */
 export function windowQuery({ month, from, to, tz, org }: Asked): Readonly<Record<string, string>> {
   return { month, from, to, tz, org };
 }
 
-/** Of times on a page: those of the window, whatever zone its reader is in, since its days and months are of it. */
+/**
+ * Describes the window in its own time zone, not the reader's, because the report's days and months are in that zone.
+ */
 export function windowText({ from, to, tz }: Shown, more: MaybeHtml = null): Html {
   return html`${momentIn(from, tz)} until ${momentIn(to, tz)}${more}. Days and times are of ${tz}.`;
 }
@@ -49,7 +51,7 @@ interface WindowField {
   readonly name: 'month' | 'from' | 'to' | 'tz';
   readonly label: string;
   readonly type: 'month' | 'date' | 'text';
-  /** The fields that do not count once this one is changed. */
+  /** Names of the fields that no longer apply when this field changes. */
   readonly instead?: string;
 }
 

@@ -21,7 +21,7 @@ import { chooser, hoursText, momentIn, problemOf } from './widgets.ts';
 import { passOn } from './stack-files.ts';
 import { formatId } from '#base/id.ts';
 
-/** What nodes and GPUs were held for, and what that costs. */
+/** Reports the allocated hours of nodes and GPUs, with their costs. */
 
 const path = '/portal/costs';
 
@@ -41,7 +41,7 @@ export function costTabs({ may }: Visit, here: 'report' | 'rates' | 'margins'): 
   );
 }
 
-/** The report, or why the API makes none of what was asked. */
+/** Returns the report, or the API's reason for rejecting the window. */
 async function readReport({ get }: Visit, asked: Asked): Promise<CostReportAnswer | Refusal> {
   try {
     return await get<CostReportAnswer>(pathWith('/v1/billing/costs', windowQuery(asked)));
@@ -203,7 +203,7 @@ interface CurrencyAnswer {
   readonly name: string;
 }
 
-/** Of the visitor's own organization, for who may say it. */
+/** Sets the currency of the visitor's own organization. Returns null for visitors who may not set it. */
 async function currencySection(visit: Visit, refusal: Refusal | null): Promise<MaybeHtml> {
   if (!visit.may('costs.currency')) return null;
   const id = formatId('org', visit.signedIn.principal.organizationId);

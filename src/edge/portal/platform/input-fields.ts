@@ -5,22 +5,25 @@ import type { Refusal } from '#edge/portal/visit.ts';
 import type { InputAnswer } from './answers.ts';
 import { area, chooser, problemOf, secretField } from './widgets.ts';
 
-/** Declared inputs of a stack as fields of a form, and what was typed there as the API takes it. */
+/** Shows a stack's declared inputs as form fields, and converts the typed texts to API values. */
 
-/** Under which the API tells what is wrong with an input, and the form sends it. */
+/** Returns the field name, which the API uses in its problems and the form in its body. */
 const fieldName = ({ name }: InputAnswer): string => `inputs.${name}`;
 
-/** Texts of fields by their names. */
+/** Field texts by name. */
 export type Typed = Readonly<Record<string, string>>;
 
-/** A JSON value as people write it; texts without their quotes. */
+/** Formats a JSON value; texts are shown without quotes. */
 export function valueText(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-/** As the field shows a value: lists a line each, maps as `key = value`, where their texts need no JSON. */
+/**
+ * Formats a default for its field: lists one item per line, maps as `key = value`. Values that need it are shown as
+ * JSON.
+ */
 function shownText({ type, default: value }: InputAnswer): string {
   if (value === null || value === undefined) return '';
   if (type === 'list' && Array.isArray(value)) {
@@ -37,12 +40,12 @@ function shownText({ type, default: value }: InputAnswer): string {
   return valueText(value);
 }
 
-/** What the form shows before anybody typed; secrets stay empty. */
+/** Returns the initial texts of the form. Secrets are empty. */
 export function defaultTexts(inputs: readonly InputAnswer[]): Typed {
   return Object.fromEntries(inputs.map((input) => [fieldName(input), input.sensitive ? '' : shownText(input)]));
 }
 
-/** What was typed, to be shown again; secrets are not. */
+/** Returns the typed texts, to show the form again. Secrets are left out. */
 export function typedTexts(inputs: readonly InputAnswer[], form: Form): Typed {
   return Object.fromEntries(
     inputs.map((input) => [
@@ -54,7 +57,7 @@ export function typedTexts(inputs: readonly InputAnswer[], form: Form): Typed {
 
 const numberPattern = /^-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,2})?$/i;
 
-/** What is no number is sent as it was typed, and refused there by the name of its field. */
+/** Converts a number. Other texts stay as typed, and the API rejects them with the field's name. */
 const toNumber = (text: string): number | string => (numberPattern.test(text.trim()) ? Number(text) : text);
 
 const elementWord = ({ type_expression: expression }: InputAnswer): string =>
@@ -76,7 +79,7 @@ function fromJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // The API says what it has to be.
+    // The API reports the expected type.
     return text;
   }
 }
@@ -88,14 +91,14 @@ function toMap(input: InputAnswer, text: string): unknown {
   return Object.fromEntries(entries.map(([, key = '', value = '']) => [key, toElement(input, value)]));
 }
 
-/** @returns undefined where nothing was said, so that the default holds */
+/** Converts a typed text to the input's value. @returns undefined for no value, so that the default applies */
 function toValue(input: InputAnswer, typed: string): unknown {
   const { type, default: otherwise, sensitive } = input;
-  // Browsers send CR LF for every line break of a text.
+  // Browsers send line breaks as CR LF.
   const text = typed.replaceAll('\r\n', '\n');
   if (text === '') {
     if (sensitive) return undefined;
-    // A default that somebody took out of its field is not wanted.
+    // An empty field means an empty value if the input has a default: the visitor deleted the default.
     if (type === 'string') return isText(otherwise) ? '' : undefined;
     if (type === 'list') return Array.isArray(otherwise) ? [] : undefined;
     return type === 'map' && typeof otherwise === 'object' && otherwise !== null ? {} : undefined;
@@ -114,9 +117,9 @@ function toValue(input: InputAnswer, typed: string): unknown {
   }
 }
 
-/** The `inputs` of an apply. */
+/** Returns the `inputs` of an apply request. */
 export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<Record<string, unknown>> {
-  // Sent back, a default would no longer be what Terraform makes of it.
+  // Leaves out unchanged defaults, so that Terraform uses the module's own value.
   const isDefault = (input: InputAnswer): boolean =>
     !input.sensitive && form.text(fieldName(input)).replaceAll('\r\n', '\n') === shownText(input);
   const values = inputs.map((input): [string, unknown] => [
@@ -137,7 +140,7 @@ function hintOf({ type, description, sensitive, required, default: otherwise, ty
   return said.join(' ');
 }
 
-/** One field for each input, those that are required first. */
+/** Renders one field per input, required inputs first. */
 export function inputFields(inputs: readonly InputAnswer[], typed: Typed, refusal: Refusal | null): MaybeHtml {
   const sorted = inputs.toSorted((a, b) => Number(b.required) - Number(a.required));
   return sorted.map((input) => inputField(input, typed[fieldName(input)] ?? '', refusal));

@@ -9,7 +9,7 @@ import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './
 import { costTabs } from './costs-page.ts';
 import { hoursText, momentIn } from './widgets.ts';
 
-/** What each model earns beside what its GPUs cost. */
+/** Compares each model's revenue with the cost of its GPUs. */
 
 const path = '/portal/costs/margins';
 
@@ -92,7 +92,7 @@ function factorOf({ break_even: even }: MarginAnswer): MaybeHtml {
     : `${factor.toLocaleString('en-US', { maximumSignificantDigits: 3 })} × today’s prices`;
 }
 
-/** A bar to the scale of the largest one, with its number beside it. */
+/** Draws a bar relative to the largest amount, with the number beside it. */
 function bar(series: string, amount: string, most: number, text: string): Html {
   const width = most <= 0 ? 0 : (Math.max(0, Number(amount)) / most) * 100;
   return html`<span class="bar-line"

@@ -10,7 +10,7 @@ import { clusterPath } from './cluster-list.ts';
 import { clusterPage, momentField, readCluster } from './cluster-page.ts';
 import { confirmForm } from './widgets.ts';
 
-/** Nodes of a cluster: added, changed, allocated, released and taken out by administrators of the platform. */
+/** Adds, changes, allocates, releases and removes nodes of a cluster, for platform administrators. */
 
 const names = [
   'name',
@@ -137,7 +137,7 @@ export async function editNodePage(visit: Visit, id: string, nodeId: string): Pr
 export async function changeNode(visit: Visit, id: string, nodeId: string, form: Form): Promise<Response> {
   const found = await readNode(visit, id, nodeId);
   const [before, typed] = [textsOf(found.node), typedIn(form)];
-  // Profile and GPUs of an allocated node are refused even where they are the same.
+  // Sends only changed fields: the API rejects profile and GPUs of an allocated node even if they are unchanged.
   const others = names.filter((name) => typed[name] !== before[name]);
   const changes = changesIn(form, namedOf(toBody(typed), others));
   const path = `/v1/clusters/${found.cluster.id}/nodes/${nodeId}`;

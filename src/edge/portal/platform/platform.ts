@@ -34,7 +34,7 @@ import { changeStack, deleteStack, deleteStackPage, editStackPage, newStackPage,
 import { stacksPage } from './stack-list.ts';
 import { stackPage } from './stack-page.ts';
 
-/** The pages of the platform: stacks, what was made of them, the clusters that they run on, and what those cost. */
+/** Pages of the platform: stacks, runs, clusters and costs. */
 
 export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/stacks': stacksPage,

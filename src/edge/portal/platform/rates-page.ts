@@ -9,7 +9,10 @@ import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';
 import { momentIn, pageNumber, pager } from './widgets.ts';
 
-/** Prices of hours and of currencies: they are dated, ended and followed, and never edited. */
+/**
+ * Prices of hours, and conversion rates. A price has a start date; it can be ended and followed by another, but not
+ * edited.
+ */
 
 const path = '/portal/costs/rates';
 const pageSize = 50;
@@ -22,7 +25,7 @@ const notices: Readonly<Record<string, string>> = {
 
 type Kind = 'cards' | 'conversions';
 
-/** What somebody typed into one of the forms, and why it was refused. */
+/** A rejected form, with its kind and the reason. */
 interface Refused {
   readonly kind: Kind | 'end';
   readonly form: Form;
@@ -32,7 +35,7 @@ interface Refused {
 export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | null = null): Promise<Response> {
   const { context, get, may } = visit;
   const asked = (name: string): string => pageNumber(queryOf(context, name));
-  // Two lists on one page: each goes on by itself.
+  // Each of the two lists has its own page number.
   const [cardsAt, conversionsAt] = [asked('cards'), asked('conversions')];
   const [cards, conversions] = await Promise.all([
     get<PageAnswer<RateCardAnswer>>(`/v1/billing/rate-cards?limit=${pageSize}&page=${cardsAt}`),
@@ -133,7 +136,7 @@ function conversionTable(visit: Visit, list: readonly ConversionRateAnswer[], no
   });
 }
 
-/** Both forms stand on one page, with fields of the same names: each has its own before them. */
+/** Prefixes a field with its kind: the two forms on the page have fields of the same names. */
 const fieldOf = (kind: Kind, name: string): string => `${kind}.${name}`;
 
 const typed = (wrong: Refused | null, name: string): string => wrong?.form.text(name) ?? '';
@@ -182,7 +185,7 @@ function conversionForm(visit: Visit, wrong: Refused | null): Html {
   </details>`;
 }
 
-/** Fields that say something, and whether the past may change. */
+/** Returns the fields that are not empty, and whether past costs may change. */
 function bodyOf(kind: Kind, form: Form): object {
   const { names } = kinds[kind];
   const texts = [...names, 'effective_from', 'effective_to'].map((name): [string, string] => [

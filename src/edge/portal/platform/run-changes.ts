@@ -8,7 +8,7 @@ import { runPath } from './run-list.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';
 import { confirmForm, moment, onceHeader } from './widgets.ts';
 
-/** What is done to runs from their pages. */
+/** Actions on runs from their pages. */
 
 const pathOf = (id: string): string => `/v1/runs/${encodeURIComponent(id)}`;
 
@@ -28,7 +28,7 @@ interface Opened {
   readonly url: string;
 }
 
-/** A link to the address itself: the policy of the pages lets no form lead to another host. */
+/** Shows the one-time link for a click, because the pages' policy forbids forms to redirect to another host. */
 export async function openRun(visit: Visit, id: string): Promise<Response> {
   const opened = await visit.send<Opened>('POST', `${pathOf(id)}/open`);
   if (!opened.ok) return runPage(visit, id, opened.refusal);

@@ -8,7 +8,7 @@ import { readRunnerProblem } from './runner-notice.ts';
 import { isUnfinished, statusBadge, statusText } from './run-words.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';
 
-/** What was applied, and what came of it. */
+/** Lists runs with their status. */
 
 const path = '/portal/runs';
 const pageSize = 50;
@@ -22,12 +22,12 @@ const named = ({ id, name, status }: ClusterSummaryAnswer): [string, string] => 
   status === 'archived' ? `${name} (deleted)` : name,
 ];
 
-/** Names by their ids of the clusters that can be chosen, those of deleted ones too. */
+/** Returns the names of all clusters that can be chosen, deleted clusters included, by id. */
 async function clusterNames(visit: Visit): Promise<Names> {
   return new Map((await readClusters(visit, 'all')).map(named));
 }
 
-/** The same with those of these runs, and of the chosen cluster, where there are more than can be chosen. */
+/** Adds the names of other clusters by id. There may be more clusters than the list of choices holds. */
 async function withOthers(names: Names, { find }: Visit, ids: readonly string[]): Promise<Names> {
   const missing = [...new Set(ids)].filter((id) => id !== '' && !names.has(id));
   const others = await Promise.all(missing.map((id) => find<ClusterSummaryAnswer>(`/v1/clusters/${id}`)));

@@ -6,11 +6,11 @@ import { queryOf, type Visit } from '#edge/portal/visit.ts';
 import type { LogLineAnswer, RunAnswer, RunLogAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 
-/** The log of a run: what is there already as text, and what comes by a script that follows it. */
+/** The log of a run. The page has the existing lines, and a script appends new ones. */
 
 const shownMax = 1000;
 
-/** The last lines, or those behind `?after=`. */
+/** Reads the last lines, or the lines after `?after=`. */
 export function readLog(visit: Visit, run: RunAnswer): Promise<RunLogAnswer> {
   const asked = queryOf(visit.context, 'after');
   const after = /^\d{1,9}$/.test(asked) ? asked : Math.max(0, run.log_lines - shownMax);
@@ -49,11 +49,11 @@ export function logSection(run: RunAnswer, { data, expired, complete, next_after
 
 function line({ at, level, message }: LogLineAnswer): Html {
   const moment = html`<time class="log-time" datetime="${at}" title="${at}" data-local>${at.slice(11, 19)}</time>`;
-  // A line is shown with its spaces, as a terminal would: there must be none that the line has not.
+  // The style keeps spaces, as a terminal does, so the template must not add any.
   return html`<p class="log-line ${level}">${moment} ${message}</p>`;
 }
 
-/** Events for the script of the page, for as long as the session lasts. */
+/** Streams events to the page's script, until the session ends. */
 export async function followRunLog(visit: Visit, id: string): Promise<Response> {
   const after = queryOf(visit.context, 'after');
   const query = /^\d{1,9}$/.test(after) ? `?after=${after}` : '';

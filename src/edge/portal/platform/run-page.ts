@@ -15,7 +15,7 @@ import { runPath } from './run-list.ts';
 import { choicesOf, failureWords, isUnfinished, progress, statusBadge, statusSentence } from './run-words.ts';
 import { actionButton, facts, moment } from './widgets.ts';
 
-/** One run: how far it is, what came of it, and what may be done with it. */
+/** One run: its progress, its result and its actions. */
 
 const notices: Readonly<Record<string, string>> = {
   canceled: 'It was asked to end.',
@@ -25,7 +25,7 @@ const notices: Readonly<Record<string, string>> = {
 export const readRun = ({ get }: Visit, id: string): Promise<RunAnswer> =>
   get<RunAnswer>(`/v1/runs/${encodeURIComponent(id)}`);
 
-/** Null where it cannot be read any more, such as one of another organization. */
+/** Returns null if the cluster cannot be read, such as a cluster of another organization. */
 export async function readClusterOf({ get }: Visit, { cluster_id: id }: RunAnswer): Promise<ClusterAnswer | null> {
   try {
     return await get<ClusterAnswer>(`/v1/clusters/${id}`);
@@ -42,7 +42,7 @@ interface Seen {
   readonly run: RunAnswer;
   readonly cluster: ClusterAnswer | null;
   readonly authorName: string | null;
-  /** A stack may be deleted while what it has made is still there. */
+  /** False if the stack was deleted. A run's resources may outlive its stack. */
   readonly hasStack: boolean;
 }
 
@@ -56,7 +56,7 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
   ]);
   const path = runPath(run);
   const said = noticeOf(visit, notices);
-  // What is live is asked for again by itself; the log below follows by itself, too.
+  // The live part refreshes itself by polling. The log below has its own script.
   const polls = html`hx-get="${path}" hx-select="#live" hx-trigger="every 2s, log-ended from:body" hx-swap="outerHTML"
   hx-headers='{"X-Poll":"1"}'`;
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
@@ -71,7 +71,7 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
   return page(visit, { title: titleOf(run), body, status, script: assets.runs });
 }
 
-/** Nothing has answered there yet, and something may any moment. */
+/** True if the run has an address that is not ready yet. */
 const isAddressPending = ({ url, url_status: status }: RunAnswer): boolean => url !== null && status !== 'ready';
 
 function actions(visit: Visit, run: RunAnswer): MaybeHtml {
@@ -125,7 +125,7 @@ function address(visit: Visit, run: RunAnswer, cluster: ClusterAnswer | null): M
     return problem === null ? null : notice('bad', html`<p><strong>It has no web address:</strong> ${problem}</p>`);
   }
   const [kind, text] = addressWords[status ?? 'pending'];
-  // The cluster may ask for less than the run.
+  // The cluster's access may be stricter than the run's.
   const isMembers = run.access === 'members' || cluster?.access !== 'public';
   return html`<section aria-labelledby="address">
     <h2 id="address">Web address ${badge(kind, text)}</h2>
@@ -157,7 +157,10 @@ function outputs({ outputs: all }: RunAnswer): MaybeHtml {
   </section>`;
 }
 
-/** What people call who asked for it; null where that is gone, or not the visitor's to know: it stands as an id. */
+/**
+ * Returns the name of the run's author; null if the author was deleted or is hidden from the visitor. The page then
+ * shows the id.
+ */
 async function readAuthorName(visit: Visit, run: RunAnswer): Promise<string | null> {
   const { created_by: by } = run;
   if (by === null || by === formatId('user', visit.signedIn.session.userId)) return null;

@@ -2,7 +2,7 @@ import { html, type Html } from '#edge/portal/html.ts';
 import { badge } from '#edge/portal/ui.ts';
 import type { RunAnswer, RunStatusAnswer } from './answers.ts';
 
-/** States of runs, and why one failed, in plain words. */
+/** Words for the states of runs and for the reasons of failures. */
 
 type Kind = 'good' | 'busy' | 'bad' | 'plain';
 
@@ -36,10 +36,10 @@ const unfinished: ReadonlySet<RunStatusAnswer> = new Set([
   'CANCELING',
 ]);
 
-/** It waits or runs. */
+/** True if the run waits or runs. */
 export const isUnfinished = ({ status }: Pick<RunAnswer, 'status'>): boolean => unfinished.has(status);
 
-/** What may be asked of a run in its state, as the API goes by it. */
+/** Actions that the API accepts in the run's state. */
 export function choicesOf(run: Pick<RunAnswer, 'status'>) {
   const { status } = run;
   const hasEndedBadly = status === 'FAILED' || status === 'CANCELED';
@@ -89,7 +89,7 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
   CLUSTER_GONE: ['Its cluster was deleted or is another organization’s.', 'Apply the stack to another cluster.'],
 };
 
-/** What happened, and what to do; null for a run that has not failed. */
+/** Returns what happened and what to do; null for a run that has not failed. */
 export function failureWords({
   failure_code: code,
 }: Pick<RunAnswer, 'failure_code'>): readonly [string, string] | null {
@@ -106,7 +106,7 @@ function stepOf({ status, phase }: RunAnswer): number {
   return phase === 'plan' ? 2 : 1;
 }
 
-/** How far a run has come, in steps of which nobody knows how long one takes. */
+/** Shows the progress of a run in steps. The duration of a step is unknown. */
 export function progress(run: RunAnswer): Html {
   const at = stepOf(run);
   return html`<ol class="progress" aria-label="Progress">

@@ -3,7 +3,9 @@ import { notice } from '#edge/portal/ui.ts';
 import type { Visit } from '#edge/portal/visit.ts';
 import type { RunnerAnswer } from './answers.ts';
 
-/** Says where nothing can be applied, and why; nothing to who may not apply. */
+/**
+ * Explains why no stack can be applied. Returns null if stacks can be applied, or if the visitor may not apply them.
+ */
 export async function readRunnerProblem({ get, may }: Visit): Promise<MaybeHtml> {
   if (!may('runs')) return null;
   const { available, problem } = await get<RunnerAnswer>('/v1/runner');

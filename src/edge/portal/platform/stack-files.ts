@@ -1,19 +1,19 @@
 import { assets } from '#edge/portal/assets.ts';
 import { RefusedError, type Visit } from '#edge/portal/visit.ts';
 
-/** What is passed on of stacks: their zips and their icons. */
+/** Passes on zips and icons of stacks from the API. */
 
-/** Headers that a browser needs; all others are those of pages. */
+/** Headers that the browser needs. All other headers are those of the portal's pages. */
 const passed = ['content-type', 'content-disposition', 'etag'] as const;
 
-/** The answer of the API as the visitor's browser gets it. */
+/** Sends the API's answer to the visitor's browser. */
 export async function passOn(visit: Visit, path: string, headers: Readonly<Record<string, string>> = {}) {
   const answer = await visit.open(path, headers);
   for (const name of passed) {
     const value = answer.headers.get(name);
     if (value !== null) visit.context.header(name, value);
   }
-  // Whatever it is, it is no page of ours.
+  // The file may be anything: the browser must not treat it as a page of the portal.
   visit.context.header('content-security-policy', "default-src 'none'; sandbox");
   return visit.context.body(answer.body ?? '', 200);
 }
@@ -22,7 +22,7 @@ export function downloadStack(visit: Visit, name: string): Promise<Response> {
   return passOn(visit, `/v1/stacks/${encodeURIComponent(name)}/download`);
 }
 
-/** An image that cannot be had is shown as a neutral one. */
+/** Sends the stack's icon, or redirects to the default icon if there is none. */
 export async function iconOfStack(visit: Visit, name: string): Promise<Response> {
   try {
     const answer = await passOn(visit, `/v1/stacks/${encodeURIComponent(name)}/icon`);

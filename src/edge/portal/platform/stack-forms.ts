@@ -10,7 +10,7 @@ import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
 import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
-/** Uploading, changing and deleting a stack. */
+/** Uploads, changes and deletes stacks. */
 
 const path = '/portal/stacks';
 
@@ -47,7 +47,7 @@ interface Upload extends Said {
 
 const nothingTyped: Upload = { name: '', url: '', title: '', description: '', category: '', icon: '' };
 
-/** What the API found in a package, each with the file or the field that it is of. */
+/** Lists the problems that the API found in a package, each with its file or field. */
 function packageProblems(refusal: Refusal | null): MaybeHtml {
   if (refusal === null || refusal.problems.size < 2) return refused(refusal);
   return notice(
@@ -163,7 +163,7 @@ export async function editStackPage(visit: Visit, name: string): Promise<Respons
 export async function changeStack(visit: Visit, name: string, form: Form): Promise<Response> {
   const stack = await readStack(visit, name);
   const { visibility, ...said } = toBody(typedIn(form));
-  // Whoever may not say it has no such field.
+  // Visitors who may not set the visibility have no such field.
   const isSaid = visibility !== '' && visibility !== stack.visibility;
   const changes = changesIn(form, { ...said, ...(isSaid && { visibility }) });
   const path = `/v1/stacks/${stack.id}`;

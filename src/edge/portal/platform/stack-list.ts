@@ -10,7 +10,7 @@ import { filterForm, pageNumber, pager } from './widgets.ts';
 
 const path = '/portal/stacks';
 const pageSize = 24;
-/** Their categories can be chosen from. */
+/** Number of stacks whose categories become filter choices. */
 const categoriesFrom = 100;
 const usualCategories = ['Scheduler', 'Orchestration', 'ML Framework', 'Monitoring'] as const;
 
@@ -20,7 +20,7 @@ const notices: Readonly<Record<string, string>> = {
 
 export const stackPath = ({ id }: Pick<StackAnswer, 'id'>): string => `${path}/${id}`;
 
-/** An emoji, or the whole image as this server passes it on, in a square. */
+/** Shows the icon: an emoji, or an image that this server passes on, in a square. */
 export function stackIcon(stack: Pick<StackAnswer, 'id' | 'icon' | 'version'>): Html {
   const { icon } = stack;
   if (icon !== null && /^(?:https|data):/i.test(icon)) {

@@ -8,7 +8,7 @@ import { valueText } from './input-fields.ts';
 import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';
 import { facts, moment } from './widgets.ts';
 
-/** One stack: what it is, what it asks for, and what may be done with it. */
+/** One stack: its description, its inputs and its actions. */
 
 const notices: Readonly<Record<string, (version: number) => string>> = {
   created: () => 'The stack is in the catalog.',
@@ -22,7 +22,7 @@ const notices: Readonly<Record<string, (version: number) => string>> = {
 export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
   get<StackAnswer>(`/v1/stacks/${encodeURIComponent(name)}`);
 
-/** Whether the API lets the visitor change this one: administrators of the platform, and the owner of a private one. */
+/** True if the API lets the visitor change the stack: platform administrators, and owners of a private stack. */
 export function mayChange({ may, signedIn }: Visit, { visibility, owner_id: owner }: StackAnswer): boolean {
   if (!may('stacks')) return false;
   return signedIn.principal.platformRole === 'admin' || (visibility === 'private' && owner !== null);
@@ -37,7 +37,7 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
     <a class="button" href="${path}/download">Download</a>
     ${changes ? html`<a class="button" href="${path}/edit">Edit</a>` : null}
     ${changes && !stack.builtin ? html`<a class="button danger" href="${path}/delete">Delete</a>` : null}`;
-  // Its lines are shown as they are: what stands around it would be some of them.
+  // The style keeps line breaks, so the template must not add any around the description.
   const description = stack.description === '' ? html`<span class="quiet">No description.</span>` : stack.description;
   const body = html`${said === undefined ? null : notice('good', said)}
     <div class="stack-head">

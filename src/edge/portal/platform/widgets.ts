@@ -7,19 +7,19 @@ import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer } from './answers.ts';
 
-/** Parts that the pages of the platform have in common. */
+/** Widgets that the platform's pages share. */
 
-/** An ISO time; `none` where there is no such moment. */
+/** Formats an ISO time. Returns `none` for null. */
 export function moment(iso: string | null, none = 'never'): Html {
   return iso === null ? html`<span class="quiet">${none}</span>` : time(Date.parse(iso));
 }
 
-/** The same in a zone that the page names: see `timeIn`. */
+/** Formats an ISO time in a zone that the page names: see `timeIn`. */
 export function momentIn(iso: string | null, zone: string, none = 'never'): Html {
   return iso === null ? html`<span class="quiet">${none}</span>` : timeIn(Date.parse(iso), zone);
 }
 
-/** "12.5 h", "1,204.25 h". */
+/** Formats hours: "12.5 h", "1,204.25 h". */
 export function hoursText(value: number): string {
   return `${value.toLocaleString('en-US', { maximumFractionDigits: 2 })} h`;
 }
@@ -39,16 +39,16 @@ function notes(name: string, hint: MaybeHtml, problem: string | null): Html {
   ${problem === null ? null : html`<p class="problem" id="${name}-problem">${problem}</p>`}`;
 }
 
-/** What is wrong with a field, as a sentence under it. */
+/** Returns a field's problem as a sentence below the field. */
 export function problemOf(refusal: Refusal | null | undefined, name: string, label: string): string | null {
   const problem = refusal?.problems.get(name);
   return problem === undefined ? null : `${label} ${problem}`;
 }
 
-/** A field of several lines. */
+/** Renders a text area. */
 export function area({ name, label, value, hint = null, refusal, rows = 3, isRequired = false }: AreaOptions): Html {
   const problem = problemOf(refusal, name, label);
-  // The line break behind the tag is the one that browsers leave out.
+  // Browsers drop the line break after the opening tag.
   return html`<div class="field">
     <label for="${name}">${label}</label>
     <textarea
@@ -66,7 +66,7 @@ ${value}</textarea>
   </div>`;
 }
 
-/** A text that is not shown, neither while it is typed nor afterwards. */
+/** Renders a field for a secret, which is shown neither while it is typed nor afterwards. */
 export function secretField({
   name,
   label,
@@ -105,7 +105,7 @@ export interface ChooserOptions {
   readonly problem?: string | null;
 }
 
-/** A list to choose from, with what it is for and what was wrong with the choice. */
+/** Renders a select field with its hint and problem. */
 export function chooser({ name, label, options, chosen, hint = null, problem = null }: ChooserOptions): Html {
   return html`<div class="field">
     <label for="${name}">${label}</label>
@@ -130,7 +130,7 @@ export function chooser({ name, label, options, chosen, hint = null, problem = n
   </div>`;
 }
 
-/** A form that chooses what a page shows: at once where there is a script, by its button where there is none. */
+/** Renders a filter form for a page. It applies on change with a script, and by its button without one. */
 export function filterForm(path: string, fields: MaybeHtml): Html {
   return html`<form
     class="filters"
@@ -149,7 +149,7 @@ export function filterForm(path: string, fields: MaybeHtml): Html {
   </form>`;
 }
 
-/** Links to the pages of a list that has several. */
+/** Links to the pages of a list. Returns null if the list has one page. */
 export function pager<T>(
   path: string,
   query: Readonly<Record<string, string>>,
@@ -166,15 +166,15 @@ export function pager<T>(
   </nav>`;
 }
 
-/** A page number of a query as the API takes it; what is none is the first. */
+/** Returns a page number of a query in the API's format; 1 for anything else. */
 export function pageNumber(text: string): string {
   return /^[1-9]\d{0,8}$/.test(text) ? text : '1';
 }
 
-/** Each form is another one: one that is sent twice has the same. */
+/** Identifies one rendering of a form, so that a form that is sent twice is recognized. */
 export const onceField = (): Html => html`<input type="hidden" name="once" value="${uuidv7()}" />`;
 
-/** What the API knows a form by, so that it is done once; nothing where it says none. */
+/** Idempotency header for a form, so that the API runs a form once. Empty if the form has no identifier. */
 export const onceHeader = (form: Form, body: object = {}): Readonly<Record<string, string>> =>
   form.text('once') === '' ? {} : { 'idempotency-key': onceOf(form.text('once'), body) };
 
@@ -186,7 +186,7 @@ export interface ConfirmOptions {
   readonly refusal: Refusal | null;
 }
 
-/** A question before something that cannot be taken back: what goes, then the button. */
+/** Asks for confirmation of an irreversible action: the effects, then the button. */
 export function confirmForm(visit: Visit, { action, body, button, back, refusal }: ConfirmOptions): Html {
   return html`<div class="confirm">
     ${refused(refusal)} ${body}
@@ -197,7 +197,7 @@ export function confirmForm(visit: Visit, { action, body, button, back, refusal 
   </div>`;
 }
 
-/** A button that does one thing. */
+/** Renders a form with one button. */
 export function actionButton(visit: Visit, action: string, text: string, kind: 'primary' | 'danger' | '' = ''): Html {
   return html`<form method="post" action="${action}">
     ${formToken(visit)}${onceField()}<button class="${kind}">${text}</button>
