@@ -42,14 +42,11 @@ export interface Guards extends OnceGuards {
   /** Middleware for changes that fetch or read much, which gives them more time; after `may`. */
   readonly slowly: MiddlewareHandler<HttpEnv>;
   /**
-   * Middleware for bodies that are processed while they arrive. It pauses the time limit of the change, since such a
-   * body has bounds of its own.
+   * Middleware for bodies that are processed while they arrive. The middleware pauses the time limit of the change,
+   * since the body has bounds of its own.
    */
   readonly streamedBody: MiddlewareHandler<HttpEnv>;
-  /**
-   * Middleware that reads and checks the body. It runs after authentication, so that unauthorized callers learn
-   * nothing.
-   */
+  /** Middleware that reads and checks the body after authentication, so that unauthorized callers learn nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /** As `jsonBody`, for users and projects, whose bodies are small. */
   readonly smallJsonBody: MiddlewareHandler<HttpEnv>;

@@ -52,7 +52,7 @@ export const inferenceRequestHeaders = z.object({
 
 const requestId = { 'x-request-id': z.string().openapi({ description: 'Id of the request and its usage record' }) };
 
-/** Headers of a key's limits. They are absent if the key has no limit of the kind. */
+/** Headers of a key's limits; each is absent if the key has no limit of this kind. */
 const limits = {
   'X-RateLimit-Limit': header('Limit that rejected the request (429), else requests per minute', '60'),
   'X-RateLimit-Remaining': header('Remaining amount of that limit', '59'),

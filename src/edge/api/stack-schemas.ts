@@ -155,7 +155,7 @@ export function toStackAnswer(
 const category = nameText(categoryCharsMax).transform(toCategory);
 const icon = z.string().refine(isIcon, iconRule);
 
-/** Fields that a client may send with a package. They override the manifest. */
+/** Fields that a client may send with a package, which override the manifest. */
 export const stackFields = {
   name: z.string().regex(stackNamePattern, stackNameRule).optional(),
   title: nameText(titleCharsMax).optional(),

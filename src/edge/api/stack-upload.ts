@@ -46,8 +46,8 @@ export interface UploadParts {
 }
 
 /**
- * Returns middleware that reads a body with a package. It runs after authentication, so that no unauthorized caller
- * uploads a package in vain.
+ * Returns middleware that reads a body with a package after authentication, so that no unauthorized caller uploads a
+ * package in vain.
  */
 export function createUploadBody(parts: UploadParts): MiddlewareHandler<HttpEnv> {
   const read = createReadBody(parts, [multipartBody, jsonBody]);

@@ -43,9 +43,9 @@ export { FailedError, UsageError } from './errors.ts';
 export { wrap } from './table.ts';
 
 /**
- * The commands of `headgate`. They use the gateway's HTTP API, so that they can do nothing that the API cannot. Only
- * commands that need no gateway, such as checks of engine files, work on files. The program passes in commands that
- * work on the database itself. Each group of commands is a file that exports a list, and one line here.
+ * The commands of `headgate`. Commands use the gateway's HTTP API, so that they can do nothing that the API cannot.
+ * Only commands that need no gateway, such as checks of engine files, work on files. The program passes in commands
+ * that work on the database itself. Each group of commands is a file that exports a list, and one line here.
  */
 export const commands: readonly Command[] = [
   ...loginCommands,

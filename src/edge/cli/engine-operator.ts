@@ -129,7 +129,7 @@ function createTeller({ err, json }: CommandContext): (now: Engine) => void {
   let atMs = -Infinity;
   return (now) => {
     const text = lineOf(now);
-    // A changed percentage of a pull alone is not reported at once.
+    // A change of only the percentage of a pull is not reported at once.
     const kindNow = text.replaceAll(/\d+/g, '');
     const isDue = kindNow !== kind || performance.now() - atMs >= tellEveryMs;
     if (json || text === told || !isDue) return;
