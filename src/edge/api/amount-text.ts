@@ -1,20 +1,20 @@
 import { z } from '@hono/zod-openapi';
 import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
 
-/** Far above any payment, far below what the ledger's columns hold. */
+/** Largest amount: far above any payment, and far below the limit of the ledger's columns. */
 const usdMax = 1_000_000_000_000n;
 const picoUsdMax = usdMax * 10n ** BigInt(PICO_DIGITS);
 
 interface AmountRule {
-  /** Beside plain decimals, those with a minus. */
+  /** True if negative decimals are also accepted. */
   readonly isSigned: boolean;
-  /** Decimals that it may have; those of a pico-dollar where absent. */
+  /** Most decimal places; those of a pico-dollar if absent. */
   readonly places?: number;
   readonly example: string;
   readonly description: string;
 }
 
-/** An amount of USD as pico-dollars, never zero. */
+/** Returns the schema of an amount in USD, parsed to pico-dollars and never zero. */
 export function amountText({ isSigned, places = PICO_DIGITS, example, description }: AmountRule) {
   const wanted = `a string such as "${example}"`;
   return z

@@ -1,19 +1,19 @@
 import { AppError } from '#base/errors.ts';
 
-/** A statement that is answered later than this was sent on a connection that is lost, or waits for what is not ours. */
+/** Milliseconds after which a change is late: its connection is lost, or it waits for another transaction. */
 const answerMsMax = 20_000;
 
-/** The time that an answer has; it runs from the beginning. */
+/** Time limit of an answer, which starts at once. */
 export interface AnswerTime {
-  /** While a body comes, which has a bound of its own. */
+  /** Stops the time while a body arrives, which has a bound of its own. */
   readonly pause: () => void;
-  /** From the beginning, after `pause`; `ms` where it takes longer without anything being wrong. */
+  /** Restarts the time from zero; `ms` is for changes that normally take longer. */
   readonly start: (ms?: number) => void;
 }
 
 /**
- * A change is answered in time also where PostgreSQL says nothing: nobody knows then whether it was made.
- * @throws AppError outcome_unknown when it is late; what runs on is left alone
+ * Answers a change in time even if PostgreSQL does not respond: then nobody knows if the change was made.
+ * @throws AppError outcome_unknown if the change is late; the change itself is not stopped
  */
 export async function answerInTime(change: (time: AnswerTime) => Promise<void>): Promise<void> {
   const { promise: late, reject } = Promise.withResolvers<never>();

@@ -77,7 +77,7 @@ export { absentOf } from './organization-absent.ts';
 export interface ApiOptions {
   readonly authenticator: Authenticator;
   readonly showLimits: ShowLimits;
-  /** Stands before the generic API. */
+  /** Middleware that counts requests of the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   readonly keys: Keys;
   readonly accounts: Accounts;
@@ -91,7 +91,7 @@ export interface ApiOptions {
   readonly history: History;
   readonly quarantine: QuarantineReview;
   readonly holds: HoldReview;
-  /** What statements are signed with; null: they are not. */
+  /** Signs statements; null if statements are not signed. */
   readonly signer: Signer | null;
   readonly contents: Contents;
   readonly receipts: Receipts;
@@ -102,28 +102,28 @@ export interface ApiOptions {
   readonly spentOf: BudgetRoutesParts['spentOf'];
   readonly rateLimits: OrganizationRateLimitParts['rateLimits'];
   readonly admission: BudgetRoutesParts['admission'];
-  /** What operators see of engines, and what they may do; without it there are no such routes. */
+  /** Engines and the commands for operators. Without this option the routes do not exist. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
   readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
-  /** Without it there is no such route. */
+  /** Compares ledger, usage and engines. Without this option the route does not exist. */
   readonly reconciler?: Reconciler;
   readonly stacks: Stacks;
   readonly runs: Runs;
   readonly exposures: Exposures;
-  /** Called after what changes web addresses; what it returns ends when every gateway goes by the change. */
+  /** Called after a change of web addresses. The promise resolves when every gateway uses the change. */
   readonly announceAddresses: () => Promise<void>;
-  /** What running requests hold of an organization's balance. */
+  /** Returns the amount that running requests hold of an organization's balance. */
   readonly heldPicoUsd: ReadHeld;
   readonly clusters: Clusters;
   readonly clock: Clock;
-  /** How slowly a request body may come. */
+  /** Limits on slow request bodies. */
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
   readonly shares: BodyShares;
   readonly addressOf: ClientAddress;
   readonly log: Log;
 }
 
-/** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
+/** Creates Headgate's own JSON APIs, with their OpenAPI document and a page to try them. Mount the app at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
   const onceGuards = createOnceGuards(options.receipts, createReadAgain(app));

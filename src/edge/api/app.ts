@@ -2,18 +2,18 @@ import { OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi';
 import { type HttpEnv, knownQuery, type Problem, ValidationError } from '#edge/http/http.ts';
 
 /**
- * The app that the resources' files add their routes to. How a route is made, in this order:
+ * The app to which the files of the resources add their routes. A route is built in these steps:
  *
  * 1. `createRoute({ method, path, middleware, request, responses, security })` inside the file's own
- *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else. Its texts and examples are in
- *    `operations/`, by method and path.
+ *    `register…Routes(app, { guards, … })`, which takes only the parts that the routes need. Texts and examples of the
+ *    route are in `operations/`, by method and path.
  * 2. `middleware` names the guard first (`guards.may('keys')`, by the table of roles; none for a public route), then
- *    `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
- * 3. Schemas are strict (`z.strictObject`): an unknown field is a 400 that names it. Query parameters that the schema
- *    does not have are refused here, for routes without one too.
+ *    `guards.jsonBody` if there is a body. Both reject a request before any schema checks it.
+ * 3. Schemas are strict (`z.strictObject`): an unknown field returns 400 with the field's name. This app rejects query
+ *    parameters that the schema does not have, also for routes without a query schema.
  * 4. The handler reads `context.req.valid('json' | 'query' | 'param')`, `context.get('caller')` and
- *    `guards.organizationOf(context)`, makes changes as `authorOf(context)`, throws AppError for refusals and answers
- *    `context.json(body, status)`. It is tried with every kind of key in `test/edge/api/roles.test.ts`.
+ *    `guards.organizationOf(context)`, makes changes as `authorOf(context)`, throws AppError to reject a request, and
+ *    returns `context.json(body, status)`. `test/edge/api/roles.test.ts` calls each route with every kind of key.
  */
 export type ApiApp = OpenAPIHono<HttpEnv>;
 
@@ -28,7 +28,7 @@ export function createApiApp(): ApiApp {
   return app;
 }
 
-/** The route, refusing query parameters that it does not declare. */
+/** Returns the route with a middleware that rejects undeclared query parameters. */
 function withKnownQuery<R extends RouteConfig>(route: R): R {
   const query = route.request?.query;
   const schema = query instanceof z.ZodObject ? query : z.object({});
@@ -37,7 +37,7 @@ function withKnownQuery<R extends RouteConfig>(route: R): R {
   return { ...route, middleware };
 }
 
-/** What zod found, as fields and sentences; an unknown field is named by itself. */
+/** Converts zod's issues to fields and sentences; each unknown field is a problem of its own. */
 export function toProblems(error: z.ZodError): Problem[] {
   const problems = error.issues.flatMap((issue): Problem[] => {
     if (issue.code === 'unrecognized_keys') {
@@ -45,7 +45,7 @@ export function toProblems(error: z.ZodError): Problem[] {
     }
     return [{ field: issue.path.length === 0 ? 'body' : issue.path.join('.'), message: sentence(issue) }];
   });
-  // A number past what is exact breaks its type's bound and its field's, which may be the same.
+  // A number beyond the safe integers violates the bounds of its type and of its field, whose messages may be equal.
   const different = new Map(problems.map((problem) => [`${problem.field}\n${problem.message}`, problem]));
   return [...different.values()];
 }
@@ -54,7 +54,7 @@ type Issue = z.core.$ZodIssue;
 
 const article = (type: string): string => `${/^[aeio]/.test(type) ? 'an' : 'a'} ${type}`;
 
-/** Zod's own texts begin with "Invalid input: expected …"; ours go on after the field's name. */
+/** Rewrites zod's own texts, which begin with "Invalid input: expected …", so that they can follow a field's name. */
 function sentence(issue: Issue): string {
   if (issue.code === 'invalid_type') {
     if (issue.input === undefined && issue.message.endsWith('received undefined')) return 'is missing';

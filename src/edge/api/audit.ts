@@ -80,7 +80,7 @@ const route = (guards: Guards) =>
     responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },
   });
 
-/** @throws ValidationError for an id of neither a user, a service account nor a key */
+/** @throws ValidationError for an id that is not of a user, a service account or a key */
 function actorAsked(text: string | undefined): AuditFilter['actor'] {
   if (text === undefined) return null;
   const userId = parseId('user', text);
@@ -121,7 +121,7 @@ function toEntry(change: AuditedChange): Entry {
 }
 
 /**
- * Whose changes are asked for; null: everybody's.
+ * Returns the organization whose changes are listed; null for all organizations.
  * @throws ValidationError, AppError insufficient_scope, not_found
  */
 async function organizationAsked(context: HttpContext, guards: Guards, isOfAll: boolean): Promise<string | null> {

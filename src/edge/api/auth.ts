@@ -24,34 +24,37 @@ import type { OnceGuards } from './once.ts';
 import { notFound, requireId } from './schemas.ts';
 import { type AnswerTime, answerInTime } from './answer-in-time.ts';
 
-/** What stands before a route. `may` puts `caller` into the context. */
+/** Middleware and checks of routes. `may` puts `caller` into the context. */
 export interface Guards extends OnceGuards {
   /**
-   * Who may do this, by the table of roles: of the whole organization, or, where `least` says so, of what is his own.
-   * Puts `extent` into the context too.
+   * Returns middleware that allows an action by the table of roles: on the whole organization, or, if `least` is `own`,
+   * on the caller's own resources. Also puts `extent` into the context.
    */
   readonly may: (action: Action, least?: 'own' | 'organization') => MiddlewareHandler<HttpEnv>;
   /**
-   * For an answer that lasts as long as its reader stays, behind `may`: it holds up no other read of the caller, and of
-   * such answers each caller has a few.
-   * @returns asks again who calls, and puts `caller` into the context anew: keys are revoked and people leave meanwhile.
-   * Throws what `may` does
+   * Prepares an answer that lasts as long as its reader stays; call it after `may`. Such an answer delays no other read
+   * of the caller, and each caller may have a limited number of them.
+   * @returns a function that authenticates the caller again and puts the new `caller` into the context, since keys are
+   * revoked and people leave meanwhile. The function throws what `may` throws
    * @throws TooManyWaitError
    */
   readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
-  /** For changes that fetch or read much and are no less well for it; behind `may`. */
+  /** Middleware for changes that fetch or read much, which gives them more time; after `may`. */
   readonly slowly: MiddlewareHandler<HttpEnv>;
-  /** For bodies that are worked on while they come: a client has its time for them, and an answer comes after. */
+  /**
+   * Middleware for bodies that are processed while they arrive. The middleware pauses the time limit of the change,
+   * since the body has bounds of its own.
+   */
   readonly streamedBody: MiddlewareHandler<HttpEnv>;
-  /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
+  /** Middleware that reads and checks the body after authentication, so that unauthorized callers learn nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
-  /** The same for users and projects, whose bodies are small. */
+  /** As `jsonBody`, for users and projects, whose bodies are small. */
   readonly smallJsonBody: MiddlewareHandler<HttpEnv>;
   /**
-   * The organization that a request is about: the one that it names, else the caller's own. To be called behind `may`.
-   * @param named as outsiders name it in the body; `organization_id` of the query says the same or is absent
-   * @throws ValidationError where body and query name different ones
-   * @throws AppError not_found for what is not there, and for what the caller may not ask for
+   * Returns the organization of a request: the named organization, otherwise the caller's own. Call it after `may`.
+   * @param named id of an organization in the body; `organization_id` of the query must be equal or absent
+   * @throws ValidationError if body and query name different organizations
+   * @throws AppError not_found for an organization that does not exist, or that the caller may not name
    */
   readonly organizationOf: (context: HttpContext, named?: string) => Promise<string>;
 }
@@ -64,7 +67,10 @@ function requireExtent(caller: Caller, action: Action, least: 'own' | 'organizat
   throw new AppError('insufficient_scope', { message: needsPlatformAdmin });
 }
 
-/** Who calls, where the hourly limits have found it out. @throws AppError what they refused with */
+/**
+ * Returns the caller that the hourly limits have identified; null if they have not run. @throws AppError of their
+ * rejection
+ */
 function knownCaller(context: HttpContext): Caller | null {
   const identity: Identity | undefined = context.get('identity');
   if (identity === undefined) return null;
@@ -82,15 +88,18 @@ export interface GuardParts {
   readonly onceGuards: OnceGuards;
 }
 
-/** Requests of one caller, or of one address where nobody need say who calls. */
+/** Bounds of open requests per caller; per address on routes without authentication. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100, waitMsMax: 15_000 };
 
-/** Answers that last; who wants more of them is told so at once. */
+/** Bounds of answers that last. Requests for more of them fail at once. */
 const openBounds = { atOnceMax: 16, waitingMax: 0 };
 
 const isRead = ({ req: { method } }: HttpContext): boolean => method === 'GET' || method === 'HEAD';
 
-/** What changes something, such as a revocation, never waits for answers that nobody reads. */
+/**
+ * Returns the name of the caller's queue. Changes, such as a revocation, have their own queue, so that they never wait
+ * for unread answers.
+ */
 function lineOf(context: HttpContext, caller: Caller): string {
   return `${callerId(caller)} ${isRead(context) ? 'reads' : 'changes'}`;
 }
@@ -104,15 +113,18 @@ function once(run: () => void): () => void {
 }
 
 interface TurnTaking {
-  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
+  /**
+   * Waits for a place among the caller's open requests. The place is kept until the answer is read: an unread answer
+   * takes memory, and producing it takes a share of the database.
+   */
   readonly takeTurn: (context: HttpContext, name: string) => Promise<void>;
-  /** In the place of the turn that the request has: one of those for answers that last. */
+  /** Exchanges the request's place for a place among the answers that last. */
   readonly takeOpenTurn: (context: HttpContext, name: string) => Promise<void>;
 }
 
 function createTurnTaking(): TurnTaking {
   const [turns, open] = [new Turns(turnBounds), new Turns(openBounds)];
-  /** What ends the turn of a request, however often it is called. */
+  /** Functions that free the place of a request; each may be called repeatedly. */
   const ends = new WeakMap<HttpContext, () => void>();
   const take = async (line: Turns, context: HttpContext, name: string): Promise<void> => {
     const { outgoing } = context.env;
@@ -135,7 +147,10 @@ function createTurnTaking(): TurnTaking {
   };
 }
 
-/** A package of 10 MiB by a slow line, or a download with its redirects, and reading all of it. */
+/**
+ * Milliseconds for a slow change: a package of 10 MiB over a slow line, or a download with redirects, and its
+ * processing.
+ */
 const slowMsMax = 120_000;
 
 /** @see Guards.organizationOf */
@@ -161,9 +176,9 @@ function organizationOf(accounts: GuardParts['accounts']): Guards['organizationO
 export function createGuards(parts: GuardParts): Guards {
   const { authenticator, accounts, addressOf, showLimits, shares, limits, onceGuards } = parts;
   const { takeTurn, takeOpenTurn } = createTurnTaking();
-  /** Of the changes that run. */
+  /** Time limits of the running changes. */
   const times = new WeakMap<HttpContext, AnswerTime>();
-  /** Every change is bounded, that of a route which nobody thought of too. */
+  /** Limits the time of every change, whatever its route. */
   const changeInTime = (context: HttpContext, next: Next): Promise<void> => {
     const change = { isCommitted: false };
     context.set('change', change);

@@ -23,7 +23,7 @@ import {
 } from './schemas.ts';
 import { keysSeen, type OwnKeys } from './usage-summary.ts';
 
-/** Batches as OpenAI has them. */
+/** Batches in OpenAI's form. */
 
 export interface BatchRoutesParts {
   readonly guards: Guards;
@@ -31,7 +31,7 @@ export interface BatchRoutesParts {
   readonly batches: Batches;
 }
 
-/** As OpenAI bounds them. */
+/** Most pairs of metadata, as in OpenAI's API. */
 const metadataMax = 16;
 const metadataText = (lengthMax: number) =>
   z
@@ -155,7 +155,7 @@ function registerCreate(app: ApiApp, parts: BatchRoutesParts): void {
         organizationId,
         keyIds: await keysSeen(keys, context),
         projectId: project.id,
-        // It is billed to the organization of its key.
+        // The batch is billed to the organization of its key, so a key of another organization is not recorded.
         keyId: actor.kind === 'key' && organizationId === own ? actor.key.id : null,
         endpoint: body.endpoint,
         inputFileId,

@@ -10,7 +10,7 @@ import { type RateCardRoutesParts, registerRateCardRoutes } from './rate-cards.t
 import { pageOf, pageQuery, toPage, wholeListLimit } from './pages.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
-/** What nodes and GPUs cost: in the generic API's shape, with ISO times. */
+/** Costs of nodes and GPUs, in the shape of the generic API, with ISO times. */
 
 export interface BillingRoutesParts
   extends
@@ -20,7 +20,7 @@ export interface BillingRoutesParts
     BillingCurrencyRoutesParts,
     MarginRoutesParts {
   readonly guards: Guards;
-  /** Those of its methods that report stand in nobody's way, see `History.during`. */
+  /** The cost store. Its report methods block nothing else: see `History.during`. */
   readonly costs: Costs;
 }
 

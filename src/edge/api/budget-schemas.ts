@@ -5,7 +5,7 @@ import { amountText } from './amount-text.ts';
 import { cursorListQuery } from './cursor-page.ts';
 import { idText, longText, noFields, someFields, unixSeconds } from './schemas.ts';
 
-/** What `/v1/budgets` takes and answers. */
+/** Schemas of `/v1/budgets`. */
 
 const percentsMax = 10;
 const percentMax = 1000;
@@ -24,7 +24,7 @@ const percents = z
     example: [80, 100],
   });
 
-/** Admission counts in micro-dollars. */
+/** Amount of a budget. Admission counts in micro-dollars, so at most 6 decimal places are accepted. */
 const amountUsd = amountText({
   isSigned: false,
   places: MICRO_DIGITS,
@@ -78,7 +78,7 @@ export const budgetSchema = z
     mode: z.enum(budgetModes),
     amount: usd,
     alert_percents: z.array(z.int()),
-    /** Null where it is of each end user and none is asked for. */
+    /** Null for a budget of every end user, unless the query names one. */
     spent: usdOrNull,
     held: usdOrNull.openapi({
       type: ['string', 'null'],

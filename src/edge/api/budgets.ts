@@ -32,12 +32,12 @@ import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, requireId, toUnixSeconds } from './schemas.ts';
 import { keysSeen } from './usage-summary.ts';
 
-/** Budgets of an organization: owners and admins make them, members see those of their own keys and projects. */
+/** Budgets of an organization: owners and admins create them, members see those of their own keys and projects. */
 
 export interface BudgetRoutesParts {
   readonly guards: Guards;
   readonly budgets: Pick<Budgets, 'list' | 'find' | 'create' | 'update' | 'remove'>;
-  /** Pico-dollars, in the order of the questions. */
+  /** Returns the amounts in pico-dollars, in the order of `spendings`. */
   readonly spentOf: (organizationId: string, spendings: readonly Spending[]) => Promise<readonly bigint[]>;
   readonly admission: Pick<Admission, 'heldOfSlot'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
@@ -167,7 +167,7 @@ function registerChanges(app: ApiApp, parts: BudgetRoutesParts): void {
 
 const idOf = (text: string): string => requireId('budget', text);
 
-/** @throws ValidationError where the id is none of its type */
+/** @throws ValidationError if the id does not match its type */
 function readScope({ type, id }: BudgetScope, field: string): BudgetScope {
   if (type === 'user') return { type, id };
   if (id === null) throw new ValidationError([{ field, message: 'is null, which is for end users alone' }]);
@@ -177,7 +177,7 @@ function readScope({ type, id }: BudgetScope, field: string): BudgetScope {
   return { type, id: uuid };
 }
 
-/** @throws AppError not_found for what is not of the organization */
+/** @throws AppError not_found for a project or key outside the organization */
 async function requireScope({ accounts, keys }: BudgetRoutesParts, organizationId: string, scope: BudgetScope) {
   const { type, id } = scope;
   if (type === 'user' || id === null) return;
@@ -186,7 +186,7 @@ async function requireScope({ accounts, keys }: BudgetRoutesParts, organizationI
   } else if ((await keys.get({ organizationId, keyId: id })) === null) throw notFound('key');
 }
 
-/** What a caller of the extent `own` sees; null for who sees all. */
+/** Returns which budgets a caller with the extent `own` sees; null for a caller who sees all. */
 async function viewOf({ keys }: BudgetRoutesParts, context: HttpContext): Promise<BudgetView | null> {
   const keyIds = await keysSeen(keys, context);
   return keyIds === null ? null : { keyIds, projectIds: [context.get('caller').project.id] };
@@ -224,7 +224,7 @@ async function toAnswers(
   );
 }
 
-/** Null while nobody knows what other gateways hold. */
+/** Returns null while the holds of other gateways are unknown. */
 async function readHeld({ admission }: BudgetRoutesParts, organizationId: string, slot: string) {
   try {
     return (await admission.heldOfSlot(organizationId, slot)) * PICO_PER_MICRO;

@@ -5,9 +5,9 @@ import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Caller, HttpContext, HttpEnv } from '#edge/http/http.ts';
 import { notFound } from './schemas.ts';
 
-/** Who sees and who changes clusters: members see those of their organization, operators everything. */
+/** Access to clusters: members see the clusters of their organization, operators see and change all. */
 
-/** A platform admin with a management key, or whom he gave one: a provisioner. */
+/** True for a management key of a platform administrator, who may also give one to a provisioner. */
 export function isOperator({ platformRole, scope }: Caller): boolean {
   return platformRole === 'admin' && scope === 'management';
 }
@@ -15,8 +15,8 @@ export function isOperator({ platformRole, scope }: Caller): boolean {
 const operatorsOnly = (): AppError => new AppError('insufficient_scope', { message: needsPlatformAdmin });
 
 /**
- * The UUID of a cluster in a path that the caller may see.
- * @throws AppError not_found for one that he may not see as for one that is not there
+ * Returns the UUID of a cluster in a path, if the caller may see the cluster.
+ * @throws AppError not_found both for a hidden cluster and for a cluster that does not exist
  */
 export async function visibleCluster(context: HttpContext, clusters: Clusters, text: string): Promise<string> {
   const caller = context.get('caller');
@@ -28,8 +28,8 @@ export async function visibleCluster(context: HttpContext, clusters: Clusters, t
 }
 
 /**
- * Stands before routes that change a cluster, and before their bodies: who sees it and is no operator gets 403, who does
- * not see it 404.
+ * Creates the middleware of routes that change a cluster, which runs before the body is read. A caller who sees the
+ * cluster but is not an operator gets 403, any other caller 404.
  */
 export function operatorOfCluster(clusters: Clusters): MiddlewareHandler<HttpEnv> {
   return async (context, next) => {
@@ -39,14 +39,14 @@ export function operatorOfCluster(clusters: Clusters): MiddlewareHandler<HttpEnv
   };
 }
 
-/** Reads a body where there is one: a request without any is one with nothing in it. */
+/** Returns middleware that reads the body if there is one. A request without a body counts as an empty body. */
 export function optionalBody(jsonBody: MiddlewareHandler<HttpEnv>): MiddlewareHandler<HttpEnv> {
   return async (context, next) => {
     const { 'content-length': length, 'transfer-encoding': encoding } = context.env.incoming.headers;
     const isAbsent = encoding === undefined && (length === undefined || length === '0');
     if (!isAbsent) return jsonBody(context, next);
     const { method, url } = context.req;
-    // Validators parse what says that it is JSON.
+    // Removes the content type: validators would otherwise parse the missing body as JSON.
     context.req.raw = new Request(url, { method });
     await next();
   };

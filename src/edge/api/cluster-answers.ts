@@ -9,7 +9,7 @@ import type {
 } from '#core/clusters/clusters.ts';
 import type { clusterSchema, clusterSummarySchema, eventResultSchema, nodeSchema } from './cluster-schemas.ts';
 
-/** Clusters as they are answered. */
+/** Converts clusters to the form of the API. */
 
 const iso = (ms: number): string => new Date(ms).toISOString();
 const isoOrNull = (ms: number | null): string | null => (ms === null ? null : iso(ms));

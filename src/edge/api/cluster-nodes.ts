@@ -10,12 +10,12 @@ import { eventResultSchema, newNodeSchema, nodeEventSchema, nodeSchema, patchNod
 import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
 
-/** Nodes of a cluster, and what happens to them. A node is named by its id or by its name. */
+/** Nodes of a cluster, and their events. A node is named by its id or by its name. */
 
 export interface ClusterNodeRoutesParts {
   readonly guards: Guards;
   readonly clusters: Clusters;
-  /** Ends what is open at web addresses that led to a node. */
+  /** Ends open connections to web addresses that led to a node. */
   readonly announceAddresses: () => Promise<void>;
 }
 
@@ -55,7 +55,7 @@ async function refOf(
 ): Promise<NodeRef> {
   const clusterId = await visibleCluster(context, clusters, id);
   const nodeId = parseId('node', node);
-  // No name has an underscore; a text that is neither is looked for nowhere.
+  // Names never contain an underscore. A text that is neither a name nor an id is not looked up.
   if (nodeId !== null) return { clusterId, node: { id: nodeId } };
   if (!/^[a-z0-9-]{1,63}$/.test(node)) throw notFound('node');
   return { clusterId, node: { name: node } };
@@ -150,7 +150,7 @@ function registerEvent(
     const ref = await refOf(context, clusters, context.req.valid('param'));
     const { at = null, generation = null } = context.req.valid('json');
     const result = found(await clusters.record(ref, { kind, atMs: at, generation, author: authorOf(context) }));
-    // A repetition is announced, too: the gateway that took the first may have stopped before it told others.
+    // A repetition is announced, too: the gateway of the first request may have stopped before the announcement.
     await announceAddresses();
     return context.json(toEventAnswer(result), 200);
   });

@@ -6,23 +6,26 @@ import { clusterAccess, parseHostKey, parsePrivateKey, SshKeyError } from '#core
 import { idText } from './schemas.ts';
 
 /**
- * What reaches SSH, modules and certificates later is parsed here, by what is allowed: no text that a shell, a file of
- * authorized keys or an address could read in another way gets in.
+ * Parses values that later reach SSH, modules and certificates. Each value is checked against a list of allowed
+ * characters, so that a shell, a file of authorized keys or an address cannot interpret it differently.
  */
 
 const label = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
-/** A DNS label: names become parts of addresses. */
+/** Returns the schema of a DNS label: names become parts of addresses. */
 const labelText = z
   .string()
   .regex(label, 'must be 1 to 63 of a-z, 0-9 and "-", and begin and end with a letter or digit');
 
-/** An address is `<stack>--<cluster>.<domain>`; "--" in a name would let two clusters have the same. */
+/**
+ * Returns the schema of a cluster's name. An address is `<stack>--<cluster>.<domain>`; with "--" in a name, two
+ * clusters could have the same address.
+ */
 const clusterName = labelText.refine((text) => !text.includes('--'), 'must not contain "--"');
 
 function isHostname(text: string): boolean {
   const labels = text.split('.');
-  // A last label of digits makes it an IPv4 address in one of its odd forms.
+  // A last label of digits would make the name an IPv4 address in an unusual form.
   return (
     text.length <= 253 && labels.every((part) => label.test(part)) && !/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')
   );
@@ -47,7 +50,7 @@ const address = z
   .refine(isAddress, 'must be an IPv4 address, an IPv6 address, or a host name in lower case')
   .openapi({ example: '10.0.0.7' });
 
-/** Takes a parser's word for what is wrong; it never quotes what it was given. */
+/** Reports the error of a parser, which never quotes its input. */
 function parsedBy<T>(parse: (text: string) => T) {
   return (text: string, context: z.RefinementCtx): T => {
     try {
@@ -126,7 +129,7 @@ const organizationId = z
   })
   .openapi({ type: 'string', example: 'org_019ab1c2d3e47f008a1b2c3d4e5f6071' });
 
-/** A body of more would have more members than are read; the rest are added one by one. */
+/** Most nodes in one request: a larger body would exceed the bound of members. Further nodes are added one by one. */
 const nodesAtOnceMax = 64;
 
 export const createClusterSchema = z
@@ -172,7 +175,7 @@ export const rotateSchema = z.strictObject({ private_key: privateKey.optional() 
 const moment = z
   .string()
   .transform((text, context): number => {
-    // A date alone says no moment.
+    // A date without a time is not accepted.
     const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
     if (momentMs !== null) return momentMs;
     context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });

@@ -20,7 +20,7 @@ import { pageOf, pageQuery, toPage } from './pages.ts';
 import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
 
-/** Clusters: machines of an organization that stacks run on and that hours are counted of. */
+/** Clusters: machines of an organization, on which stacks run and whose hours are metered. */
 
 export interface ClusterRoutesParts {
   readonly guards: Guards;
@@ -73,7 +73,7 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
     const caller = context.get('caller');
     const named = org === undefined ? null : parseId('org', org);
     const own = isOperator(caller) ? null : caller.organizationId;
-    // What nobody may see is not there.
+    // Clusters of other organizations are treated as missing.
     if (own !== null && named !== null && named !== own) return context.json(toPage([], asked, 0), 200);
     const organizationId = named ?? own;
     const page = await clusters.list({ organizationId, status: status === 'all' ? null : status, ...asked });
@@ -122,8 +122,9 @@ function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
 }
 
 /**
- * Pages below one domain can set cookies for each other's hosts: applications get a domain of their own.
- * @throws ValidationError for a domain that the gateway's own host has a part in
+ * Rejects a domain that shares a site with the gateway: pages below one domain can set cookies for each other's hosts,
+ * so applications need a domain of their own.
+ * @throws ValidationError for a domain that shares a site with the gateway's own host
  */
 function apartFromGateway<T extends string | null | undefined>(
   domain: T,

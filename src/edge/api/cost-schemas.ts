@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { idText, orNull } from './schemas.ts';
 import { windowSchema } from './cost-window.ts';
 
-/** The cost report as the document has it; `reportToJson` makes it. */
+/** Schemas of the cost report that `reportToJson` writes, for the OpenAPI document. */
 
 const hours = z.number().openapi({ description: 'Hours with six decimal places', example: 25.5 });
 const decimal = (description: string) => z.string().openapi({ description, example: '130.00' });

@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { parseWindow, type Window, type WindowQuery } from '#core/costs/costs.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
-/** The window of a report: `month`, or `from` and `to`. */
+/** Window of a report: `month`, or `from` and `to`. */
 
 const bound = (description: string) => z.string().optional().openapi({ description, example: '2026-03-01' });
 
@@ -16,13 +16,13 @@ const windowFields = {
   }),
 };
 
-/** The query of a report: the window and whatever fields it has beside. */
+/** Returns the query of a report: the window, and further fields. */
 export function windowQuery<Fields extends z.core.$ZodLooseShape>(fields: Fields) {
   return z.strictObject({ ...windowFields, ...fields }).superRefine((query, context) => {
     const result = parseWindow(textsOf(query));
     if (result.kind === 'window') return;
     for (const { field, message } of result.problems) context.addIssue({ code: 'custom', path: [field], message });
-    // Beside fields that are not known, too: all that is wrong is told at once.
+    // Also checked if there are unknown fields, so that all problems are reported together.
   }, beside);
 }
 

@@ -29,7 +29,7 @@ const costQuery = windowQuery({
   }),
 });
 
-/** Typed as no JSON, which Hono would make at once. */
+/** Content of the report, with a type that is not JSON: Hono would serialize typed JSON all at once. */
 const streamed: Readonly<Record<string, { schema: typeof reportSchema }>> = jsonAnswer(reportSchema, '').content;
 
 type CostQuery = WindowQuery & { readonly org?: string | undefined };
@@ -77,7 +77,10 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
   });
 }
 
-/** @throws AppError not_found for an organization that the caller cannot see, invalid_request_error for too much */
+/**
+ * @throws AppError not_found for an organization that the caller cannot see, invalid_request_error for too large a
+ * report
+ */
 async function readReport(
   { costs, directory }: CostRoutesParts,
   caller: Caller,
@@ -90,7 +93,7 @@ async function readReport(
   throw new AppError('invalid_request_error', { message, param: asked.month === undefined ? 'to' : 'month' });
 }
 
-/** UUIDs; null for all. @throws AppError not_found */
+/** Returns UUIDs of the organizations to report; null for all. @throws AppError not_found */
 async function seenBy(
   caller: Caller,
   directory: OrganizationDirectory,
@@ -102,7 +105,7 @@ async function seenBy(
 
 const chunkChars = 65_536;
 
-/** Text as bytes, made while they are read: requests of others run in between. */
+/** Returns a stream of encoded text that is produced while it is read, so that other requests run in between. */
 function streamOf(pieces: Iterator<string>): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   return new ReadableStream({

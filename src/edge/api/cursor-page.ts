@@ -3,7 +3,7 @@ import { type IdPrefix, parseId } from '#base/id.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import { organizationQuery } from './schemas.ts';
 
-/** Lists as OpenAI's organization API pages them: from the newest on, `after` the last one of the page before. */
+/** Query of lists in OpenAI's paging: newest first, and `after` is the last item of the previous page. */
 
 export const cursorListQuery = {
   ...organizationQuery,
@@ -32,7 +32,7 @@ export function toCursorPage<T extends { readonly id: string }>(data: T[], more:
 const notLastId = (): ValidationError =>
   new ValidationError([{ field: 'after', message: 'must be the last_id of the page before' }]);
 
-/** The UUID behind `after`; null for the first page. @throws ValidationError */
+/** Returns the UUID in `after`; null for the first page. @throws ValidationError */
 export function readAfter(prefix: IdPrefix, after: string | undefined): string | null {
   if (after === undefined) return null;
   const id = parseId(prefix, after);
@@ -45,14 +45,14 @@ export interface Numbered<T> {
   readonly total: number;
 }
 
-/** Of one read of a list that is paged by numbers. */
+/** Items per read of a list with numbered pages. */
 export const numberedLimit = 100;
 
 /**
- * The same from a list that is paged by numbers from 1, `numberedLimit` at a time. What comes or goes between two reads
- * moves the others: none is shown twice.
- * @param after a UUID; null from the first one on
- * @throws ValidationError where the list has no such item
+ * Reads a page after an item from a list with numbered pages, `numberedLimit` items at a time. Items that appear or
+ * disappear between two reads shift the others; no item is returned twice.
+ * @param after a UUID; null for the first page
+ * @throws ValidationError if the list has no such item
  */
 export async function readNumbered<T extends { readonly id: string }>(
   read: (page: number) => Promise<Numbered<T>>,

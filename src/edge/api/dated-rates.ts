@@ -9,12 +9,12 @@ import { pageOf, pageQuery } from './pages.ts';
 import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, orNull, textOrNull } from './schemas.ts';
 
-/** What rate cards and conversion rates have in common: dates, and that they are ended and followed, never edited. */
+/** Shared parts of rate cards and conversion rates, which have dates, and are ended and replaced but never edited. */
 
 const momentExample = '2026-03-01T00:00:00Z';
 const wantedMoment = `must be a date such as 2026-03-01 (midnight UTC) or an RFC 3339 time such as ${momentExample}`;
 
-/** A moment in a body or a query, as milliseconds since the Unix epoch. */
+/** Returns the schema of a time in a body or a query, in milliseconds since the Unix epoch. */
 export function momentText(description: string) {
   return z
     .string()
@@ -27,7 +27,7 @@ export function momentText(description: string) {
     .openapi({ type: 'string', description, example: momentExample });
 }
 
-/** A price or a rate: text, so that no digit of it is lost. */
+/** Returns the schema of a price or a rate as text, so that no digit is lost. */
 export function scaledText(description: string) {
   return z
     .string()
@@ -41,7 +41,7 @@ export function scaledText(description: string) {
     .openapi({ type: 'string', description, example: '2.49' });
 }
 
-/** In any case; the code of the table. */
+/** Returns the schema of a currency: any case is accepted, and the code of the currency table results. */
 export function currencyText() {
   return z
     .string()
@@ -58,7 +58,7 @@ const retroactive = z.boolean().default(false).openapi({
   description: 'Allows a time in the past, which changes existing reports',
 });
 
-/** Of the body that makes one. */
+/** Dates in the body that creates a rate. */
 const datesOfNew = {
   effective_from: momentText('Start, inclusive; default is now').optional(),
   effective_to: textOrNull(momentText('End, exclusive; absent or null is no end')).optional(),
@@ -75,7 +75,7 @@ export function toDates({ effective_from: fromMs, effective_to: toMs, retroactiv
   return { fromMs: fromMs ?? null, toMs: toMs ?? null, retroactive };
 }
 
-/** A problem between fields; the others are told beside it. */
+/** Checks fields against each other. All problems of a body are reported together. */
 type Between = (body: Readonly<Record<string, unknown>>) => Problem | null;
 
 const endsLate: Between = ({ effective_from: from, effective_to: to }) =>
@@ -83,7 +83,7 @@ const endsLate: Between = ({ effective_from: from, effective_to: to }) =>
     ? { field: 'effective_to', message: 'must be later than effective_from' }
     : null;
 
-/** For `superRefine`, with `always`: a body may have wrong fields beside. */
+/** Returns the check for `superRefine`. Use it with `always`, since other fields of the body may be invalid. */
 function checkBetween(...checks: readonly Between[]) {
   return (body: object, context: z.core.$RefinementCtx<object>): void => {
     for (const check of [...checks, endsLate]) {
@@ -93,10 +93,10 @@ function checkBetween(...checks: readonly Between[]) {
   };
 }
 
-/** What is no object at all has no fields. */
+/** Condition of a check that also runs on invalid bodies, except on values that are not objects and have no fields. */
 const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
 
-/** Of an answer. */
+/** Dates in an answer. */
 const datesShown = {
   effective_from: z.iso.datetime(),
   effective_to: z.iso.datetime().nullable().openapi({ description: 'End of the period; null if open' }),
@@ -112,7 +112,7 @@ interface Dated {
 
 const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
 
-/** Id and dates of one, as they are shown. */
+/** Returns id and dates of a rate in the form of the API. */
 export function showDated(prefix: Prefix, { id, fromMs, toMs, createdAtMs }: Dated) {
   return {
     id: formatId(prefix, id),
@@ -132,17 +132,17 @@ interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filt
   readonly guards: Guards;
   readonly prefix: Prefix;
   readonly path: `/v1/billing/${string}`;
-  /** In the document. */
+  /** Name in the OpenAPI document. */
   readonly name: 'RateCard' | 'ConversionRate';
-  /** Beside id and dates. */
+  /** Fields of an answer, besides id and dates. */
   readonly shown: Shown;
   readonly created: New;
-  /** What is wrong between the fields of a new one. */
+  /** Checks the fields of a new rate against each other. */
   readonly between: Between;
   readonly filters: Filters;
 }
 
-/** The routes of one kind: they are listed, made and ended, and never edited. */
+/** Returns the routes of one kind of rates: list, create and end. Rates are never edited. */
 export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
   kind: DatedKind<Shown, New, Filters>,
 ) {
@@ -191,7 +191,7 @@ export function changedBy(context: HttpContext): ChangedBy {
   return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
 }
 
-/** The answer for a new one, with the one that it follows. @throws ValidationError, AppError conflict */
+/** Returns the answer for a new rate, with the rate that it follows. @throws ValidationError, AppError conflict */
 export function requireAdded<Rate extends Dated, Shown extends object>(
   prefix: Prefix,
   result: AddResult<Rate>,

@@ -7,7 +7,7 @@ import type { HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import { describeRoutes, requireDocumented } from './document.ts';
 
-/** The OpenAPI document of all routes, and a page to try them. Neither needs a key, neither loads from elsewhere. */
+/** Serves the OpenAPI document of all routes, and a page to try them. Neither needs a key or loads external files. */
 
 const assetTypes: Readonly<Record<string, string>> = {
   'swagger-ui.css': 'text/css; charset=utf-8',
@@ -40,7 +40,7 @@ const page = `<!doctype html>
 </html>
 `;
 
-/** Swagger UI sets styles inline and draws its icons from data URLs; all else comes from this server. */
+/** Policy for Swagger UI, which sets inline styles and draws icons from data URLs; the rest is from this server. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -52,7 +52,7 @@ const contentSecurityPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** To be called when every other route is there. */
+/** Registers the document and its page. Call this after all other routes are registered. */
 export function registerDocs(app: ApiApp): void {
   requireDocumented(app);
   app.openAPIRegistry.registerComponent('securitySchemes', 'bearer', {
@@ -86,8 +86,8 @@ export function registerDocs(app: ApiApp): void {
 }
 
 /**
- * Answers with bytes that all answers share: a Response would copy them for each, for as long as its client takes to
- * read them.
+ * Sends bytes that all answers share. A Response would copy them for each answer, and keep the copy until its client
+ * has read them.
  */
 function sendShared(context: HttpContext, body: Buffer, headers: Readonly<Record<string, string>>): Response {
   const own = { 'x-request-id': context.get('requestId'), 'content-length': body.length };
@@ -100,7 +100,7 @@ interface Asset {
   readonly type: string;
 }
 
-/** All of them, read once. */
+/** Reads all assets once. */
 function readAssets(): ReadonlyMap<string, Asset> {
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const files = Object.entries(assetTypes).map(([name, type]): [string, Asset] => {

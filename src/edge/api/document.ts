@@ -12,7 +12,7 @@ const info = {
     'projects, clusters, stacks, runs and billing, whose times are ISO 8601 and whose errors have `details`.',
 };
 
-/** The gateway that serves the document. */
+/** Server of the API: the gateway that serves the document. */
 const servers = [{ url: '/' }];
 
 const openaiError = z
@@ -56,13 +56,13 @@ const errorAnswers: Readonly<Record<ErrorShape, ReturnType<typeof jsonAnswer>>> 
 
 type Answers = RouteConfig['responses'];
 
-/** The answers of a route, with the error answer of its group; what the route declares of that itself stays. */
+/** Returns a route's answers with the error answer of its group; a default answer that the route declares is merged. */
 function withError({ path, responses }: RouteConfig): Answers {
   const answer = errorAnswers[groupOf(path).errorShape];
   return { ...responses, default: { ...answer, ...responses['default'] } };
 }
 
-/** The same body with an example of its first content type. */
+/** Returns a body with an example for its first content type. */
 function withExample<T extends object>(body: T, example: unknown): T {
   const { content = {} } = body as { readonly content?: Readonly<Record<string, object>> };
   const [first, ...others] = Object.entries(content);
@@ -83,13 +83,13 @@ function withAnswerExamples(answers: Answers, { answer, error }: Operation): Ans
   return Object.fromEntries(entries) as Answers;
 }
 
-/** A route with its texts, its examples and the error answer of its group. @throws for a route without texts */
+/** Returns a route with its texts, examples and the error answer of its group. @throws for a route without texts */
 function describe(route: RouteConfig): RouteConfig {
   const name = `${route.method.toUpperCase()} ${route.path}`;
   const operation = operations.get(name);
   if (operation === undefined) throw new Error(`the route ${name} has no texts for the OpenAPI document`);
   const { operationId, summary, description, tag, request } = operation;
-  // An empty list says that no key is needed.
+  // An empty list means that no key is needed.
   const texts = { operationId, summary, description, tags: [tag], security: route.security ?? [] };
   const responses = withAnswerExamples(withError(route), operation);
   const { body } = route.request ?? {};
@@ -97,7 +97,7 @@ function describe(route: RouteConfig): RouteConfig {
   return { ...route, ...texts, responses, request: { ...route.request, body: withExample(body, request) } };
 }
 
-/** The OpenAPI document of what the routes of an app declare. */
+/** Returns the OpenAPI document of the routes that an app declares. */
 export function describeRoutes(app: ApiApp): object {
   const complete = new OpenAPIHono();
   for (const definition of app.openAPIRegistry.definitions) {
@@ -109,7 +109,7 @@ export function describeRoutes(app: ApiApp): object {
   return complete.getOpenAPI31Document({ openapi: '3.1.0', info, servers, tags });
 }
 
-/** @throws for a route that belongs into the document and is not there: it was not made with `createRoute` */
+/** @throws for a documented route without an entry in the document: the route was not made with `createRoute` */
 export function requireDocumented(app: ApiApp): void {
   const documented = new Set(
     app.openAPIRegistry.definitions.flatMap((definition) =>

@@ -4,8 +4,8 @@ const aliveEveryMs = 15_000;
 const encoder = new TextEncoder();
 
 /**
- * Lines as server-sent events: `data: {"replica":"…","line":"…"}`, and a comment every 15 seconds, which
- * keeps proxies from closing the connection. Ends with the lines, or when the reader leaves.
+ * Streams lines as server-sent events: `data: {"replica":"…","line":"…"}`, and a comment every 15 seconds, which keeps
+ * proxies from closing the connection. Ends with the lines, or when the reader leaves.
  * @param left aborted when the reader leaves, to end the source of the lines
  */
 export function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): ReadableStream<Uint8Array> {
@@ -34,7 +34,7 @@ export function toLogAnswer({ replicaId, line }: LogLine): { replica: string | n
   return { replica: replicaId, line };
 }
 
-/** @returns null when it takes longer */
+/** @returns null if the promise takes longer */
 async function within<T>(promise: Promise<T>, timeoutMs: number): Promise<T | null> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<null>((resolve) => {

@@ -1,7 +1,7 @@
 import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
 import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
 
-/** What the operations API reads of the fleet and of the engine files; the composition root provides it. */
+/** Interface through which the operations API reads fleet and engine files; the composition root provides it. */
 
 export type ReplicaState =
   | 'creating'
@@ -19,13 +19,13 @@ export interface OperatedReplica {
   readonly state: ReplicaState;
   readonly host: string;
   readonly gpuIds: readonly string[];
-  /** What it is busy with before it runs; null when there is nothing to report. */
+  /** Work in progress before the replica runs; null if there is nothing to report. */
   readonly progress: string | null;
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
-  /** Requests of this gateway that run there. */
+  /** Running requests of this gateway on the replica. */
   readonly leases: number;
-  /** As this gateway's own probes found it; null before the first. */
+  /** Result of this gateway's last probe; null before the first. */
   readonly healthy: boolean | null;
 }
 
@@ -34,19 +34,22 @@ export interface OperatedEngine {
   readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'retrying' | 'failed' | 'held';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
-  /** Why it does not run, in plain words; null when no failure counts. */
+  /** Why the engine does not run, in plain words; null if no failure counts. */
   readonly cause: string | null;
-  /** Details of the cause, for operators alone. */
+  /** Details of the cause, only for operators. */
   readonly causeDetail: string | null;
-  /** When it is tried again by itself, milliseconds since the Unix epoch; null: when a request or a command asks. */
+  /**
+   * Time of the automatic retry, in milliseconds since the Unix epoch; null if only a request or command starts the
+   * engine.
+   */
   readonly retryAtMs: number | null;
-  /** Failures in a row. */
+  /** Consecutive failures. */
   readonly failures: number;
   readonly replicas: readonly OperatedReplica[];
-  /** Requests that run and wait at this gateway. */
+  /** Running and waiting requests at this gateway. */
   readonly leases: number;
   readonly waiting: number;
-  /** Newest last. */
+  /** Start times, newest last. */
   readonly startTimesMs: readonly number[];
   readonly rollout: { readonly state: 'checking' | 'refused'; readonly text: string } | null;
 }
@@ -55,49 +58,49 @@ export interface OperatedHost {
   readonly name: string;
   readonly pools: readonly string[];
   readonly reachable: boolean;
-  /** Why not, or what is not known of it. */
+  /** Why the host is unreachable, or what is unknown about it. */
   readonly trouble?: string;
   readonly gpus: readonly {
     readonly id: string;
     readonly memoryBytes: number | null;
     readonly profile: string | null;
   }[];
-  /** What processes may take together; absent where none run. */
+  /** Memory for all processes together; absent if none run. */
   readonly memoryBytes?: number;
 }
 
-/** Something that Headgate made and no engine file knows. */
+/** A container or process of Headgate's without an engine file. */
 export interface OperatedOrphan {
   readonly host: string;
   readonly name: string;
   readonly engineId: string | null;
   readonly gpuIds: readonly string[];
-  /** A command for that host. */
+  /** Command that ends the orphan, for a shell on its host. */
   readonly endedBy: string;
 }
 
-/** Something that the gateways of the database have in several values; null: these gateways do not have it. */
+/** A value that differs between the gateways of the database; null for gateways without the value. */
 export interface OperatedDifference {
   readonly kind: string;
   readonly name: string;
   readonly values: readonly { readonly value: string | null; readonly gateways: readonly string[] }[];
   readonly forMs: number;
-  /** For longer than a rollout takes. */
+  /** True if the difference is older than a rollout takes. */
   readonly isOverdue: boolean;
 }
 
 export interface EngineOperations {
-  /** What the files say, disabled engines too. */
+  /** Returns the definitions in the engine files, disabled engines included. */
   definitions(): readonly EngineDefinition[];
-  /** Which files those are. */
+  /** Returns the state of the loaded files. */
   files(): EngineFilesState;
-  /** What differs between the gateways that live. */
+  /** Returns the differences between the live gateways. */
   differences(): readonly OperatedDifference[];
-  /** Ids of models whose price in the file here does not apply, since another gateway's file has another. */
+  /** Returns ids of models whose price in this gateway's file is not in effect: another gateway's file differs. */
   pendingPrices(): readonly string[];
-  /** The enabled ones, as they are. */
+  /** Returns the present state of the enabled engines. */
   list(): readonly OperatedEngine[];
-  /** Of one replica, or of all where it is null. */
+  /** Yields log lines of one replica, or of all replicas if `replicaId` is null. */
   logs(engineId: string, replicaId: string | null, request: LogOptions): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];
   orphans(): readonly OperatedOrphan[];

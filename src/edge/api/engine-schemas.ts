@@ -132,7 +132,7 @@ function toCondition(engine: OperatedEngine): Condition {
   };
 }
 
-/** @param engine null for one that is disabled */
+/** @param engine null if the engine is disabled */
 export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEngine | null): EngineAnswer {
   const replicas = (engine?.replicas ?? []).map(toReplica);
   return {
@@ -197,7 +197,7 @@ export interface HostContents {
 
 type HostAnswer = z.infer<typeof hostSchema>;
 
-/** A host with what runs there; a device belongs to whatever has it in any state. */
+/** Returns a host with everything that runs there. A device is in use in every state of its replica. */
 export function toHostAnswer(host: OperatedHost, { definitions, engines, orphans }: HostContents): HostAnswer {
   const here = engines.flatMap(({ engineId, replicas }) =>
     replicas.filter((replica) => replica.host === host.name).map((replica) => ({ engineId, replica })),

@@ -26,7 +26,7 @@ const problemsShownMax = 20;
 const logLinesDefault = 200;
 const logLinesMax = 10_000;
 
-/** Lists that come whole, since an installation has few of these. */
+/** Returns the schema of a list without pages, since an installation has few of these items. */
 const wholeList = <T extends z.ZodType>(item: T, name: string) =>
   z.object({ object: z.literal('list'), data: z.array(item) }).openapi(name);
 
@@ -92,7 +92,7 @@ const logQuery = z.strictObject({
   replica: z.string().max(256).optional().openapi({ description: 'Only this replica; default is all' }),
 });
 
-/** What operators do with engines and hosts; for platform administrators alone. */
+/** Registers the routes for engines and hosts, only for platform administrators. */
 export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): void {
   registerReload(app, parts);
   registerReading(app, parts);
@@ -153,7 +153,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
 
-/** The caller, as the audit of a command names it. */
+/** Returns the caller for the audit log of a command. */
 function commandAuthor(context: HttpContext): CommandAuthor {
   return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
 }

@@ -18,7 +18,7 @@ import {
   ValidationError,
 } from '#edge/http/http.ts';
 
-/** A form with a file, which is written while it comes. Its fields may stand before the file or after it. */
+/** Receives a form with a file, which is written while it arrives. Fields may precede or follow the file. */
 
 export interface FileUploadParts {
   readonly guards: Pick<Guards, 'setContent' | 'isRepeated'>;
@@ -29,9 +29,9 @@ export interface FileUploadParts {
 
 const partsMax = 16;
 const fieldBytesMax = 4096;
-/** A part of the file that is not written yet, what came of the next, and the form around them. */
+/** Bytes counted for an upload: an unwritten part of the file, the received bytes of the next part, and the form. */
 const heldBytes = 1_048_576;
-/** What the form may have around the file. */
+/** Most bytes of the form besides the file. */
 const formBytesMax = 65_536;
 const fieldNames = ['purpose', 'expires_after[anchor]', 'expires_after[seconds]'] as const;
 type FieldName = (typeof fieldNames)[number];
@@ -41,7 +41,7 @@ const keepSecondsMax = 2_592_000;
 
 const problem = (field: string, message: string): ValidationError => new ValidationError([{ field, message }]);
 
-/** @throws AppError for what is no such form, for what may not be kept, and for what repeats an earlier request */
+/** @throws AppError for an invalid form, for a file that may not be stored, and for a repeated earlier request */
 export async function receiveFile(
   parts: FileUploadParts,
   context: HttpContext,
@@ -83,9 +83,9 @@ const tooLarge = ({ fileBytesMax }: Files): AppError =>
   new AppError('request_too_large', { message: `A file has at most ${fileBytesMax} bytes.` });
 
 interface UploadOptions {
-  /** Of the form; null where it does not say. */
+  /** Length of the form in bytes; null if unknown. */
   readonly length: number | null;
-  /** False for a form that is read to be compared, and leaves nothing. */
+  /** False for a form that is only read to compare it, and is not stored. */
   readonly isKept: boolean;
 }
 
@@ -97,7 +97,7 @@ class Upload {
   readonly #hash = createHash('sha256');
   #writer: FileWriter | null = null;
   #filename = '';
-  /** Bytes of the file that were received so far. */
+  /** Bytes of the file received so far. */
   #bytes = 0;
 
   constructor(parts: FileUploadParts, caller: Caller, options: UploadOptions) {
@@ -132,12 +132,12 @@ class Upload {
     if (this.#filename !== '') throw problem('file', 'is there more than once');
     if (filename === null) throw problem('file', 'must be a file, sent as one part with a file name');
     this.#filename = shownName(filename);
-    // What stands before the file is looked at before anything is written.
+    // Checks fields before the file early, before anything is written.
     if (this.#fields.has('purpose')) this.#requirePurpose();
     return {
       add: async (bytes) => {
         this.#bytes += bytes.length;
-        // No writer bounds a form that is only compared.
+        // A form that is only compared has no writer that limits it.
         if (this.#bytes > this.#parts.files.fileBytesMax) throw tooLarge(this.#parts.files);
         this.#hash.update(bytes);
         const writer = await this.#opened();
@@ -167,7 +167,7 @@ class Upload {
     });
   }
 
-  /** What makes two forms the same: the parts, whatever stands between them. */
+  /** Returns a text that is equal for forms with the same parts, whatever stands between the parts. */
   content(): string {
     const fields = [...this.#fields].map(([name, value]) => `${name}=${value}`).toSorted();
     return JSON.stringify([...fields, this.#filename, this.#hash.digest('hex')]);
@@ -195,7 +195,10 @@ class Upload {
   }
 }
 
-/** A name without a folder, and without what a terminal or PostgreSQL would stumble over. */
+/**
+ * Returns a file name without folders, control characters and invalid Unicode, which terminals or PostgreSQL cannot
+ * handle.
+ */
 function shownName(name: string): string {
   const last = name.split(/[/\\]/).at(-1) ?? '';
   const shown = last

@@ -19,7 +19,7 @@ import {
 } from './schemas.ts';
 import { keysSeen, type OwnKeys } from './usage-summary.ts';
 
-/** Files as OpenAI has them, of the purpose `batch` alone. */
+/** Files in OpenAI's form, only for the purpose `batch`. */
 
 export interface FileRoutesParts extends FileUploadParts {
   readonly guards: Guards;
@@ -46,7 +46,7 @@ const deletedSchema = z
   .object({ id: idText('file'), object: z.literal('file'), deleted: z.literal(true) })
   .openapi('DeletedFile');
 
-/** The limit of OpenAI's own. */
+/** Most items of a page, as in OpenAI's API. */
 const limitMax = 10_000;
 
 const listQuery = z.strictObject({
@@ -113,7 +113,7 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
     path: '/v1/files',
     security: bearerSecurity,
     middleware: [guards.may('files', 'own'), guards.streamedBody, guards.onceRead('file', { status: 200 })],
-    // No schema of zod: a validator would take all of it into memory.
+    // Plain JSON Schema, not zod: a validator would read the whole file into memory.
     request: {
       query: z.strictObject(organizationQuery),
       headers: onceHeaders,
@@ -141,7 +141,7 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     const { after, limit, order, purpose } = context.req.valid('query');
     const scope = { organizationId: await guards.organizationOf(context), keyIds: await keysSeen(keys, context) };
     const page = { after: readAfter('file', after), limit, order };
-    // Of a purpose that nothing here has there are none.
+    // Files of any other purpose do not exist here.
     if (purpose !== undefined && purpose !== 'batch' && purpose !== 'batch_output') {
       return context.json(toCursorPage([], false), 200);
     }
@@ -202,10 +202,13 @@ function registerContent(app: ApiApp, parts: FileRoutesParts): void {
   });
 }
 
-/** Others have a name of their own for it. */
+/** Returns a file name in ASCII, with `_` in place of other characters, quotes and backslashes. */
 const asciiName = (name: string): string => name.replaceAll(/[^\x20-\x7e]|["\\]/g, '_');
 
-/** Ends with an error where the file is deleted while it is read: its client must not take a part for the whole. */
+/**
+ * Streams a file. The stream fails if the file is deleted while it is read, so that the client does not take a part for
+ * the whole file.
+ */
 function streamOf(chunks: AsyncGenerator<Buffer, void>, bytes: number): ReadableStream<Uint8Array> {
   let sent = 0;
   return new ReadableStream<Uint8Array>(

@@ -56,7 +56,7 @@ const refusals = {
 const notThere = (): AppError =>
   new AppError('not_found', { message: 'There is no such hold; it may have been given back.' });
 
-/** What requests of gateways that are gone still hold, for platform administrators. */
+/** Registers the routes for wallet holds left by stopped gateways, for platform administrators. */
 export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesParts): void {
   const common = { security: bearerSecurity };
   const list = createRoute({

@@ -9,9 +9,7 @@ import {
 } from './inference-headers.ts';
 import { bearerSecurity, errorDescription, jsonAnswer, jsonRequest, unixSeconds } from './schemas.ts';
 
-/**
- * The OpenAI routes, for the document only: they pass on what they do not know, so no schema stands before them.
- */
+/** The inference routes, for the OpenAPI document only: they forward unknown fields, so no schema checks requests. */
 
 const unserved = [
   '/v1/audio/transcriptions',
@@ -214,7 +212,7 @@ const completionAnswer = answer('text_completion', 'choices', 'Completion');
 const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
 const scoreAnswer = answer('list', 'data', 'ScoreList');
 
-/** An answer that comes as one JSON document, or as server-sent events where `stream` is true. */
+/** Returns an answer of one JSON document, or of server-sent events if `stream` is true. */
 function streamable(
   schema: z.ZodType,
   description = 'Response; with `stream: true` frames of `data:` up to `data: [DONE]`',

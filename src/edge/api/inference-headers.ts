@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi';
 
-/** The headers of the OpenAI routes, for the document only: what asks for something, and what answers say beside the body. */
+/** Headers of the inference routes, for the OpenAPI document only: headers of requests, and headers of answers. */
 
-/** A header that may be missing. */
+/** Returns the schema of an optional header. */
 const header = (description: string, example?: string) =>
   z
     .string()
@@ -52,7 +52,7 @@ export const inferenceRequestHeaders = z.object({
 
 const requestId = { 'x-request-id': z.string().openapi({ description: 'Id of the request and its usage record' }) };
 
-/** Of a key without the limit they are missing. */
+/** Headers of a key's limits; each is absent if the key has no limit of this kind. */
 const limits = {
   'X-RateLimit-Limit': header('Limit that rejected the request (429), else requests per minute', '60'),
   'X-RateLimit-Remaining': header('Remaining amount of that limit', '59'),
@@ -65,7 +65,7 @@ const limits = {
   'x-ratelimit-reset-tokens': header('Time until tokens are full again', '59s'),
 };
 
-/** Of listings, which ask for nothing that is limited. */
+/** Headers of lists of models, whose requests no limit counts. */
 export const listingAnswerHeaders = z.object({ ...requestId, ...limits });
 
 export const inferenceAnswerHeaders = z.object({

@@ -6,14 +6,14 @@ import type { KeyOwner } from '#core/keys/keys.ts';
 import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { CreateKey } from './key-schemas.ts';
 
-/** Whom a new key acts for, and in which project. */
+/** Determines the owner and the project of a new key. */
 
 export type KeyAccounts = Pick<Accounts, 'findProject' | 'listProjects' | 'readOwner' | 'serviceAccounts'>;
 
 type OwnerFields = Pick<CreateKey, 'project_id' | 'scope' | 'service_account_id'>;
 
 /**
- * The service account that the body names, with its project; else the user whom the caller is.
+ * Returns the service account that the body names, with its project; otherwise the calling user.
  * @param asked UUID of the organization
  * @throws ValidationError
  * @throws AppError insufficient_scope, conflict
@@ -55,9 +55,9 @@ async function accountOf(
 }
 
 /**
- * The user that a new key acts for: the caller, and the owner for a key of another organization, which must not get the
- * rights of a platform administrator.
- * @throws AppError insufficient_scope where no user asks for it
+ * Returns the user that a new key acts for: the caller. In another organization, the key acts for the owner, since it
+ * must not get the rights of a platform administrator.
+ * @throws AppError insufficient_scope if the caller is not a user
  */
 export async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
   const userId = asked === organizationId ? userIdOf(actor) : await accounts.readOwner(asked);
@@ -65,7 +65,7 @@ export async function userOf({ actor, organizationId }: Caller, accounts: KeyAcc
   return userId;
 }
 
-/** The project that a new key is made in: the body's, else the caller's, in another organization its first. */
+/** Returns the project of a new key: the body's, otherwise the caller's; in another organization, its first project. */
 export async function projectOf(
   body: Pick<CreateKey, 'project_id'>,
   caller: Caller,

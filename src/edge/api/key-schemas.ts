@@ -3,12 +3,12 @@ import { defaultKeyToggles, type KeyRecord } from '#core/keys/keys.ts';
 import { listQuery } from './list.ts';
 import { idText, nameText, organizationQuery, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
-/** The largest number of Postgres' integer. */
+/** Largest value of PostgreSQL's integer. */
 export const int4Max = 2_147_483_647;
-/** The end of the year 9999, in seconds since the Unix epoch. */
+/** End of the year 9999, in seconds since the Unix epoch. */
 const expiresAtMax = 253_402_300_799;
 
-/** Null is unlimited. */
+/** Returns the schema of a limit; null is unlimited. */
 export function limitField(max: number, description: string) {
   return z
     .int()
@@ -18,7 +18,7 @@ export function limitField(max: number, description: string) {
     .openapi({ description: `${description}; null is unlimited` });
 }
 
-/** The limits of a key, and of the new keys of an organization. */
+/** Limits of a key, and default limits of an organization's new keys. */
 export const limitFields = {
   requests_per_minute: limitField(int4Max, 'Requests per minute'),
   max_concurrency: limitField(int4Max, 'Requests at once'),
@@ -37,7 +37,7 @@ export const modelList = z
   .max(modelsMax, `must have at most ${modelsMax} models`)
   .nullable();
 
-/** As keys show it, and as it is given. */
+/** The setting `confined`, in answers and in bodies. */
 export const confinedField = z
   .boolean()
   .nullable()
@@ -49,7 +49,10 @@ export const confinedField = z
       'service account',
   });
 
-/** A service account is of one project. */
+/**
+ * Returns the effective setting: a key of a service account is always confined, since the account belongs to one
+ * project.
+ */
 export const isConfined = ({ serviceAccountId, confined }: KeyRecord): boolean | null =>
   serviceAccountId === null ? confined : true;
 
@@ -130,7 +133,7 @@ export const createKeySchema = z
 
 export type CreateKey = z.infer<typeof createKeySchema>;
 
-/** Known, so that the refusal can say more than "not known here". */
+/** Schema of fields that cannot be changed, so that the error can say so instead of "not known here". */
 const fixed = z
   .unknown()
   .refine((value) => value === undefined, 'cannot be changed; make another key')

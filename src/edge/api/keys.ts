@@ -57,7 +57,7 @@ const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 36
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
-/** A key as the API shows it. */
+/** Returns a key in the form of the API. */
 function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
   return {
     id: formatId('key', key.id),
@@ -96,7 +96,7 @@ function requireConfinable(isOfServiceAccount: boolean, confined: boolean | null
   ]);
 }
 
-/** Null where none of them works any more. */
+/** Returns when the last former secret ends; null if none works any more. */
 function formerEndMs({ formerSecretsEndAtMs: endMs }: KeyRecord, nowMs: number): number | null {
   return endMs !== null && endMs > nowMs ? endMs : null;
 }
@@ -146,7 +146,7 @@ async function refOf({ guards }: KeyRoutesParts, context: HttpContext, id: strin
   return { organizationId: await guards.organizationOf(context), keyId: requireId('key', id) };
 }
 
-/** The ids of a list of models, within what the organization may use. */
+/** Returns the ids of a list of models, within the models that the organization may use. */
 async function modelsOf(
   { accounts, catalog }: KeyRoutesParts,
   names: readonly string[],
@@ -163,7 +163,7 @@ function found(key: KeyRecord | null): KeyRecord {
 }
 
 export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
-  // First: else `/v1/keys/report` would be read as the key `report`.
+  // Registered first: `/v1/keys/report` would otherwise be read as the key `report`.
   registerReport(app, parts);
   registerCreation(app, parts);
   registerReading(app, parts);

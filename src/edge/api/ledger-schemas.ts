@@ -24,7 +24,7 @@ export const entrySchema = z
   })
   .openapi('LedgerEntry');
 
-/** An entry as the API shows it. */
+/** Converts a ledger entry to the form of the API. */
 export function toEntry(entry: LedgerEntry | LedgerLine): z.infer<typeof entrySchema> {
   return {
     id: formatId('le', entry.id),

@@ -1,12 +1,12 @@
 import { z } from '@hono/zod-openapi';
 import { ValidationError } from '#edge/http/http.ts';
 
-/** Lists of our own: `{object: "list", data, has_more, next_cursor}`, newest first. */
+/** Lists of Headgate's own form: `{object: "list", data, has_more, next_cursor}`, newest first. */
 
 const limitDefault = 50;
 const limitMax = 500;
 
-/** Query parameters that every list takes; spread them into the list's own `z.strictObject`. */
+/** Query parameters of every list; spread them into the list's own `z.strictObject`. */
 export const listQuery = {
   limit: z
     .string()
@@ -18,7 +18,7 @@ export const listQuery = {
   cursor: z.string().max(512).optional().openapi({ description: '`next_cursor` of the previous page' }),
 };
 
-/** The schema of a list; `name` is the one in the document. */
+/** Returns the schema of a list; `name` is its name in the OpenAPI document. */
 export function listOf<T extends z.ZodType>(item: T, name: string) {
   return z
     .object({
@@ -38,8 +38,8 @@ export interface ListPage<T> {
 }
 
 /**
- * A page as it is answered.
- * @param nextPosition where the next page begins, as `readCursor` hands it back; null when there is nothing more
+ * Returns a page in the form of the API.
+ * @param nextPosition the start of the next page, in the form that `readCursor` parses; null on the last page
  */
 export function toListPage<T>(data: T[], nextPosition: string | null): ListPage<T> {
   const nextCursor = nextPosition === null ? null : Buffer.from(nextPosition, 'utf8').toString('base64url');
@@ -47,8 +47,8 @@ export function toListPage<T>(data: T[], nextPosition: string | null): ListPage<
 }
 
 /**
- * The position behind a cursor, null without one.
- * @param parse turns the text into a position, null when it is none of this list
+ * Returns the position in a cursor; null without a cursor.
+ * @param parse returns the position in a text; null if the text is not a position of this list
  * @throws ValidationError
  */
 export function readCursor<T>(

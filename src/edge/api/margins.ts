@@ -21,14 +21,14 @@ import { amountSchema } from './cost-schemas.ts';
 import { requireWindow, windowQuery, windowSchema } from './cost-window.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
-/** What models earn, by the books of usage, beside what their replicas hold, by the intervals of costs. */
+/** Revenue of models, from usage, compared with the cost of their replicas, from metered intervals. */
 
 export interface MarginRoutesParts {
   readonly guards: Guards;
   readonly costs: Pick<Costs, 'replicaCosts'>;
   readonly history: Pick<History, 'summarize' | 'busy'>;
   readonly catalog: Pick<Catalog, 'price' | 'bases'>;
-  /** Of each replica that was given GPUs and was there within a span, by its id. */
+  /** Returns the GPUs of each replica that existed within a span and had GPUs, by replica id. */
   readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, ReplicaGpus>>;
   readonly clock: Clock;
 }
@@ -137,9 +137,9 @@ interface ModelMargin {
 }
 
 interface Margins {
-  /** By the model's id. */
+  /** Sorted by the model's id. */
   readonly margins: readonly ModelMargin[];
-  /** From when on requests are kept, where that is within the window; else null. */
+  /** Time from which requests are kept, if that is within the window; otherwise null. */
   readonly notBeforeMs: number | null;
 }
 
@@ -150,7 +150,7 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
   const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
   const held = await costs.replicaCosts({ window, asOfMs });
   const usage = Map.groupBy(await readUsage(parts, window), ({ base }) => base);
-  // Nothing is busy that is not held: where nothing is, no record need be read.
+  // Busy time requires held GPUs: without any, no records need to be read.
   const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
   const replicas = held.size === 0 ? new Map<string, ReplicaGpus>() : await parts.readReplicaGpus(span);
   const busyGpuMs = new Map<string, bigint>();
@@ -182,7 +182,7 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
 
 interface ModelUsage {
   readonly model: string;
-  /** Of an adapter the base that it had; else the model itself. */
+  /** The base that an adapter had; otherwise the model itself. */
   readonly base: string;
   readonly sums: UsageSums;
 }
@@ -190,8 +190,8 @@ interface ModelUsage {
 const hourMs = 3_600_000;
 
 /**
- * Refusals are not in it. Sums are kept by the hour: in the one in which it got another base, an adapter is still with
- * the one that it had.
+ * Reads usage by model, without rejected requests. Sums are hourly: in the hour in which an adapter changes its base,
+ * its usage still counts for the former base.
  * @throws ValidationError
  */
 async function readUsage({ history, catalog }: MarginRoutesParts, { fromMs, toMs }: Window): Promise<ModelUsage[]> {
@@ -233,7 +233,10 @@ function tokensOf(sums: readonly UsageSums[]): TokenCounts {
   };
 }
 
-/** Of a base and its adapters; null where they differ: no proportions are those of all their tokens. */
+/**
+ * Returns the common prices of a base and its adapters; null if they differ, since one proportion then does not fit all
+ * tokens.
+ */
 function commonPrices(catalog: Pick<Catalog, 'price'>, [base = '', ...others]: readonly string[]): TokenPrices | null {
   const prices = pricesOf(catalog, base);
   return others.every((model) => isDeepStrictEqual(pricesOf(catalog, model), prices)) ? prices : null;

@@ -1,16 +1,17 @@
 import type { Catalog } from '#core/catalog/catalog.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
-/** What a list of models is held against. */
+/** Bounds of a list of models. */
 export interface ModelListBounds {
-  /** Ids that the organization may use; null: all. */
+  /** Ids that the organization may use; null is all. */
   readonly within: readonly string[] | null;
-  /** Ids that were in the list before: their engine file may be gone. */
+  /** Ids that were in the list before: their engine files may be deleted. */
   readonly kept: readonly string[] | null;
 }
 
 /**
- * The ids of the models that a list names, each once. A model that the organization may not use does not exist for it.
+ * Returns the ids of the models that a list names, without duplicates. A model that the organization may not use is
+ * treated as unknown.
  * @throws ValidationError
  */
 export function readModelList(

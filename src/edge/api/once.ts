@@ -7,36 +7,46 @@ import type { Receipt, Receipts } from '#core/requests/requests.ts';
 import { callerId, dropFailure, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
 import { nounOf } from './schemas.ts';
 
-/** Idempotency-Key on the routes that create something. */
+/** Implements Idempotency-Key for routes that create something. */
 
-/** How a repetition is answered. */
+/** Answer to a repeated request. */
 export type Repeats =
   | {
-      /** With what is at the path of the request, or at another one, and the id; by the status of the first answer. */
+      /**
+       * Status of the first answer. The repeated answer has this status and the resource in its present state, read by
+       * id at the path of the request, or at `at`.
+       */
       readonly status: 200 | 201 | 202;
       readonly at?: string;
-      /** The body may name the organization, which the query does where it is read. */
+      /** True if the body may name the organization; the read then names the organization in its query. */
       readonly namesOrganization?: true;
-      /** Members that the answer of this route has beside what is read. */
+      /** Fields to add to the resource in the answer. */
       readonly beside?: Readonly<Record<string, string>>;
     }
-  /** 409: the first answer held a secret, or nothing can be read by the id. A sentence that says what to do. */
+  /**
+   * Returns 409, since the first answer contained a secret, or nothing can be read by id. `instead` is a sentence that
+   * says what to do.
+   */
   | { readonly instead: string }
-  /** By the route itself, which does nothing the second time. */
+  /** The route itself answers the repetition, and does nothing the second time. */
   | { readonly again: true };
 
 export interface OnceGuards {
   /**
-   * For a route that creates something, behind `may` and the body: with an Idempotency-Key there is one. What is sent
-   * again is answered with what was created, as it is now; another request with the same key is 422. Of two requests
-   * that come at once, to whichever gateways, the one that is refused looks for the receipt of the other once more.
+   * Middleware for a route that creates something, after `may` and the body. With an Idempotency-Key, only one resource
+   * is created. The same request again returns the created resource in its present state; another request with the same
+   * key returns 422. If two requests run at the same time, on any gateways, the rejected request reads the receipt of
+   * the other request once more.
    */
   readonly once: (creates: IdPrefix, repeats: Repeats) => MiddlewareHandler<HttpEnv>;
-  /** The same for a body that is read while it comes: the route sets its content before it creates anything. */
+  /** As `once`, for a body that is read while it arrives: the route calls `setContent` before it creates anything. */
   readonly onceRead: (creates: IdPrefix, repeats: Repeats) => MiddlewareHandler<HttpEnv>;
-  /** @param content what makes two bodies the same */
+  /** @param content equal for two bodies that count as the same */
   readonly setContent: (context: HttpContext, content: string) => void;
-  /** Finds out whether something was created with the key of this request: then the route refuses it by `repeated`. */
+  /**
+   * Returns true if something was created with the key of this request; the route then rejects the request, and
+   * `onceRead` answers.
+   */
   readonly isRepeated: (context: HttpContext) => Promise<boolean>;
 }
 
@@ -57,7 +67,7 @@ export const onceHeaders = z.object({
     }),
 });
 
-/** Of keys. */
+/** The repeated answer for API keys. */
 export const anotherSecret: Repeats = {
   instead: 'Its secret was in that answer only: "POST /v1/keys/{id}/rotate" gives it another one.',
 };
@@ -81,7 +91,7 @@ export function createOnceGuards(
   };
   const findOwn = (context: HttpContext): Promise<Receipt | null> =>
     findReceipt(receipts, context, hashes.get(context));
-  /** Null where nothing was created yet, and where the route answers a repetition itself. */
+  /** Returns null if nothing was created yet, or if the route answers a repetition itself. */
   const answerRepeated = async (
     context: HttpContext,
     creates: IdPrefix,
@@ -89,7 +99,7 @@ export function createOnceGuards(
   ): Promise<Response | null> => {
     const receipt = await findOwn(context);
     if (receipt === null) return null;
-    // A request that was refused, and repeats another one all the same.
+    // The request was rejected, and still repeats an earlier request.
     dropFailure(context);
     context.header('idempotent-replayed', 'true');
     if ('again' in repeats) return null;
@@ -97,7 +107,7 @@ export function createOnceGuards(
     if ('instead' in repeats) throw wasCreated(creates, id, repeats.instead);
     const path = `${repeats.at ?? context.req.path}/${id}`;
     const found = await read(context, path, repeats.namesOrganization === true ? organizationIn(context) : null);
-    // What cannot be read just now can be asked for again.
+    // The client can retry if the resource cannot be read now.
     if (found.status === 429 || found.status >= 500) return found;
     if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
     const body = (await found.json()) as object;
@@ -129,8 +139,8 @@ export function createOnceGuards(
 }
 
 /**
- * The receipt of what was created with the key of this request; null where nothing was, and before its content is known.
- * @throws AppError unprocessable where another request has created something with the key
+ * Returns the receipt for the key of this request; null if nothing was created, or if the content is not known yet.
+ * @throws AppError unprocessable if another request has created something with the key
  */
 async function findReceipt(receipts: Receipts, context: HttpContext, requestHash?: Buffer): Promise<Receipt | null> {
   if (requestHash === undefined) return null;
@@ -140,7 +150,7 @@ async function findReceipt(receipts: Receipts, context: HttpContext, requestHash
   throw otherRequest();
 }
 
-/** Reads from the same API as the same caller, within the request that it is for. */
+/** Returns a function that reads a path of the same API as the same caller, within the caller's request. */
 export function createReadAgain(app: Hono<HttpEnv>) {
   return async (context: HttpContext, path: string, organization: string | null): Promise<Response> => {
     const url = new URL(context.req.url);
@@ -152,7 +162,7 @@ export function createReadAgain(app: Hono<HttpEnv>) {
   };
 }
 
-/** The organization that a body names, which was accepted before. */
+/** Returns the organization that a validated body names; null if there is none. */
 function organizationIn(context: HttpContext): string | null {
   const body = JSON.parse(context.get('body').toString()) as { readonly organization_id?: string };
   return body.organization_id ?? null;
@@ -168,7 +178,10 @@ function nameOf(context: HttpContext) {
   });
 }
 
-/** The caller's project decides what a request creates, as the body does. Bodies may hold passwords: no plain hash. */
+/**
+ * Returns the hash that identifies a request. The caller's project is included, since it also decides what is created.
+ * Bodies may contain passwords, so the hash is keyed.
+ */
 function hashOf(context: HttpContext, content: string): Buffer {
   const { method, url } = context.req;
   const { pathname, search } = new URL(url);

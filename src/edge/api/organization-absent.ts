@@ -8,7 +8,10 @@ import { absentUsageQuery, bucketPageOf } from './organization-usage-schemas.ts'
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 import { endTimeOf, readBuckets } from './usage-buckets.ts';
 
-/** What OpenAI's organization API has and this one does not: lists of it are empty, of the same shape. */
+/**
+ * Routes of OpenAI's organization API for features that Headgate does not have: their lists are empty, in the same
+ * shape.
+ */
 
 export interface OrganizationAbsentParts {
   readonly guards: Guards;
@@ -18,7 +21,7 @@ export interface OrganizationAbsentParts {
 const root = '/v1/organization';
 const ofProject = `${root}/projects/{id}`;
 
-/** Paths of lists. */
+/** Paths of empty lists. */
 export const absentLists: readonly string[] = [
   `${root}/certificates`,
   `${root}/external_keys`,
@@ -35,13 +38,13 @@ export const absentLists: readonly string[] = [
   `${ofProject}/groups`,
   `${ofProject}/spend_alerts`,
   `${ofProject}/users`,
-  // OpenAI has the roles of a project beside its organization API.
+  // OpenAI puts the roles of a project beside its organization API.
   '/v1/projects/{id}/groups/{group}/roles',
   '/v1/projects/{id}/roles',
   '/v1/projects/{id}/users/{user}/roles',
 ];
 
-/** Kinds of usage. */
+/** Paths of usage that is always zero. */
 export const absentUsage: readonly string[] = [
   'audio_speeches',
   'audio_transcriptions',
@@ -135,7 +138,7 @@ const people = 'everybody of an organization is its member, admin or owner: /v1/
 const noRoles = `There are no groups and no roles of one's own here: ${people}.`;
 const projectRoles = /^\/v1\/projects\/[^/]+\/(?:(?:users|groups)\/[^/]+\/)?roles(?:\/|$)/;
 
-/** What answers in the place of what a path would change or read, by the path behind the root. */
+/** Alternatives to paths that are not served, by the path after the root. */
 const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
   [/^audit_logs$/, 'The audit log of this gateway is GET /v1/audit.'],
   [/^users\/[^/]+$/, 'Users are changed and removed by /v1/users/{id}.'],
@@ -164,7 +167,7 @@ const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
   ],
 ];
 
-/** Why a path of OpenAI's organization API is not answered, and what is; null for what that API does not have either. */
+/** Returns why a path of OpenAI's organization API is not served, with the alternative; null for other paths. */
 export function absentOf(path: string): AppError | null {
   if (projectRoles.test(path)) return new AppError('not_implemented', { message: noRoles });
   if (!path.startsWith(`${root}/`)) return null;

@@ -25,7 +25,7 @@ import {
   unixSecondsOrNull,
 } from './schemas.ts';
 
-/** Keys as OpenAI's organization API shows them: those of a project are inference keys, admin keys those of management. */
+/** Keys in the form of OpenAI's organization API: project keys are inference keys, admin keys are management keys. */
 
 export interface OrganizationKeyParts {
   readonly guards: Guards;
@@ -117,13 +117,13 @@ function fieldsOf(key: KeyRecord) {
   };
 }
 
-/** Whom keys act for, by their UUIDs; those who have left meanwhile are missing. */
+/** Users and service accounts that keys act for, by UUID. Deleted ones are missing. */
 interface Owners {
   readonly users: ReadonlyMap<string, User>;
   readonly accounts: ReadonlyMap<string, ServiceAccount>;
 }
 
-/** Each of the ids once, with what was found for it. */
+/** Looks up each id once, and returns the results by id. */
 async function findEach<T>(
   ids: readonly (string | null)[],
   find: (id: string) => Promise<T | null>,
@@ -194,7 +194,7 @@ function toAdminKey(key: KeyRecord, owners: Owners): z.infer<typeof adminKeySche
     role: roleOf(user, key.organizationId),
     created_at: toUnixSeconds(user.createdAtMs),
   };
-  // Management keys are of users alone.
+  // Only users have management keys.
   const owner = { type: 'user', object: 'organization.user', id: formatId('user', key.userId ?? '') } as const;
   return { object: 'organization.admin_api_key', ...fieldsOf(key), owner: { ...owner, ...known } };
 }
@@ -208,7 +208,7 @@ export function registerOrganizationKeyRoutes(app: ApiApp, parts: OrganizationKe
 
 interface Where {
   readonly scope: Scope;
-  /** UUID; null: of any. */
+  /** UUID; null is any project. */
   readonly projectId: string | null;
 }
 
@@ -231,7 +231,7 @@ async function readKeys(
   });
 }
 
-/** The active key of a path. @throws AppError not_found for another scope or project, as for no key */
+/** Returns the active key of a path. @throws AppError not_found for a missing key, or another scope or project */
 async function readKey({ guards, keys, clock }: OrganizationKeyParts, context: HttpContext, id: string, where: Where) {
   const ref = { organizationId: await guards.organizationOf(context), keyId: requireId('key', id) };
   const key = await keys.get(ref);

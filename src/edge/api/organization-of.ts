@@ -2,20 +2,20 @@ import type { OrganizationRef } from '#core/costs/costs.ts';
 import type { Caller } from '#edge/http/http.ts';
 import { notFound, requireId } from './schemas.ts';
 
-/** Which organizations there are. */
+/** Lookup of organizations. */
 export interface OrganizationDirectory {
-  /** By its UUID; null when there is none. */
+  /** Finds an organization by its UUID; null if there is none. */
   find(id: string): Promise<OrganizationRef | null>;
 }
 
-/** A management key of a platform administrator. */
+/** True for a management key of a platform administrator. */
 export function isOperator({ scope, platformRole }: Caller): boolean {
   return scope === 'management' && platformRole === 'admin';
 }
 
 /**
- * The organization of an id as it is shown, where the caller can see it.
- * @throws AppError not_found: an answer must not tell what is hidden from what is not there
+ * Returns the organization with an id of the API, if the caller may see it.
+ * @throws AppError not_found: an answer must not tell a hidden organization from a missing one
  */
 export async function requireOrganization(
   caller: Caller,

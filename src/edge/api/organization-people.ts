@@ -16,7 +16,7 @@ import {
 } from './schemas.ts';
 import { roles } from './user-schemas.ts';
 
-/** Who is in an organization, and who is invited, as OpenAI's organization API shows them. */
+/** Users and invitations of an organization, in the form of OpenAI's organization API. */
 
 export interface OrganizationPeopleParts {
   readonly guards: Guards;

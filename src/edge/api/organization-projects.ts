@@ -19,7 +19,7 @@ import {
   unixSeconds,
 } from './schemas.ts';
 
-/** Projects as OpenAI's organization API shows and changes them. */
+/** Projects in the form of OpenAI's organization API. */
 
 export interface OrganizationProjectParts {
   readonly guards: Guards;

@@ -10,7 +10,7 @@ import { cursorListQuery, cursorPageOf, toCursorPage } from './cursor-page.ts';
 import { int4Max, limitField } from './key-schemas.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
 
-/** What a project may ask of each model, as OpenAI's organization API shows and changes it. */
+/** Rate limits of a project per model, in the form of OpenAI's organization API. */
 
 export interface OrganizationRateLimitParts {
   readonly guards: Guards;
@@ -21,7 +21,7 @@ export interface OrganizationRateLimitParts {
 
 const path = '/v1/organization/projects/{id}/rate_limits';
 const listParams = z.object({ id: idText('proj') });
-/** OpenAI's ids of limits are made of the model's name as well. */
+/** OpenAI's ids of rate limits also contain the name of the model. */
 const idPrefix = 'rl-';
 const rateLimitId = z.string().openapi({ example: `${idPrefix}qwen3-32b` });
 const params = z.object({ id: idText('proj'), rate_limit: rateLimitId });
@@ -130,7 +130,7 @@ async function projectOf({ guards, accounts }: OrganizationRateLimitParts, conte
   return { organizationId, projectId };
 }
 
-/** Ids of the models that projects of an organization may use, in their order. */
+/** Returns ids of the models that projects of an organization may use, in the catalog's order. */
 async function modelsOf({ accounts, catalog }: OrganizationRateLimitParts, organizationId: string) {
   const allowed = (await accounts.readOrganization(organizationId))?.models ?? null;
   const enabled = catalog.list().filter(({ enabled }) => enabled);
@@ -154,7 +154,7 @@ interface Asked {
   readonly before?: string | undefined;
 }
 
-/** @throws ValidationError where a cursor is none of the list */
+/** @throws ValidationError if a cursor is not in the list */
 function cut(all: readonly RateLimitAnswer[], { limit, after, before }: Asked) {
   const placeOf = (field: 'after' | 'before', id: string): number => {
     const place = all.findIndex((one) => one.id === id);

@@ -13,7 +13,7 @@ import { organizationSchema, toAnswer } from './organization-schemas.ts';
 import { pageOf, pageQuery, type Sort, sortQuery, toPage } from './pages.ts';
 import { bearerSecurity, jsonAnswer, longText } from './schemas.ts';
 
-/** Who spends what: every organization beside its balance, its spending and its keys, for platform administrators. */
+/** Report of all organizations with balance, spending and keys, for platform administrators. */
 
 export interface OrganizationReportParts {
   readonly guards: Guards;

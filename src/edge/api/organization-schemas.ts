@@ -110,7 +110,7 @@ export function toAnswer(organization: Organization): z.infer<typeof organizatio
   };
 }
 
-/** What of the default limits was sent. */
+/** Returns the default limits that the body contains. */
 export function limitsOf(limits: NonNullable<PatchOrganization['default_limits']>): DefaultLimits {
   const { requests_per_minute, max_concurrency, tokens_per_minute, monthly_token_limit } = limits;
   return {

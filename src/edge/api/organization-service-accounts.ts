@@ -23,7 +23,7 @@ import {
   unixSecondsOrNull,
 } from './schemas.ts';
 
-/** Service accounts of a project, as OpenAI's organization API shows and changes them. */
+/** Service accounts of a project, in the form of OpenAI's organization API. */
 
 export interface ServiceAccountParts {
   readonly guards: Guards;

@@ -1,11 +1,14 @@
 import { z } from '@hono/zod-openapi';
 import { organizationQuery, unixSeconds } from './schemas.ts';
 
-/** Usage and costs as OpenAI's organization API asks for them and shows them. */
+/** Schemas of usage and costs in OpenAI's organization API. */
 
 type Several<T extends string> = z.ZodType<readonly T[] | undefined>;
 
-/** OpenAI's SDKs write a list as `name[]`, one parameter for each item; others repeat the name. */
+/**
+ * Returns the schemas of a list parameter. OpenAI's SDKs write a list as `name[]`, one parameter for each item; other
+ * clients repeat the name.
+ */
 function listParameter<Name extends string, T extends string = string>(name: Name, known: readonly T[] | null = null) {
   const isKnown = (text: string): text is T => known === null || known.some((one) => one === text);
   const list: Several<T> = z
@@ -22,7 +25,7 @@ function listParameter<Name extends string, T extends string = string>(name: Nam
   return { [name]: list, [`${name}[]`]: list } as Record<Name | `${Name}[]`, Several<T>>;
 }
 
-/** The last second of the year 9999. */
+/** Last second of the year 9999. */
 const secondMax = 253_402_300_799;
 
 const seconds = (description: string) =>
@@ -62,7 +65,7 @@ export const usageQuery = z.strictObject({
   ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'model']),
 });
 
-/** Of what is not served: whatever it would be grouped by, there is nothing. */
+/** Query for usage that does not exist here: any grouping is accepted, and returns nothing. */
 export const absentUsageQuery = z.strictObject({
   ...shared,
   bucket_width: z.enum(['1d', '1h']).default('1d'),
@@ -126,7 +129,7 @@ export const costsResult = z
   })
   .openapi('OrganizationCostsResult');
 
-/** Pages of buckets; `name` is the one in the document. */
+/** Returns the schema of pages of buckets; `name` is its name in the OpenAPI document. */
 export function bucketPageOf<T extends z.ZodType>(result: T, name: string) {
   const bucket = z.object({
     object: z.literal('bucket'),

@@ -29,7 +29,7 @@ export interface OrganizationUsageParts {
 const usageLimits = { '1d': { byDefault: 7, most: 31 }, '1h': { byDefault: 24, most: 168 } };
 const costLimits = { byDefault: 7, most: 180 };
 
-/** What an organization used and was charged, as OpenAI's organization API shows it to management keys. */
+/** Registers usage and costs of an organization in the form of OpenAI's organization API, for management keys. */
 export function registerOrganizationUsageRoutes(app: ApiApp, parts: OrganizationUsageParts): void {
   registerCompletions(app, parts);
   registerEmbeddings(app, parts);
@@ -71,7 +71,10 @@ interface GroupedQuery extends SharedQuery {
   readonly 'user_ids[]'?: readonly string[] | undefined;
 }
 
-/** By whom it is grouped, and whose keys it is of: both those of users that are named and those that are named themselves. */
+/**
+ * Returns the dimensions to group by, and the keys to include. With keys and users named, only named keys that act for
+ * a named user are included.
+ */
 async function askedOfKeys({ keys }: OrganizationUsageParts, query: GroupedQuery, organizationId: string) {
   const groupBy = groupOf(query.group_by ?? query['group_by[]']);
   const keyIds = query.api_key_ids ?? query['api_key_ids[]'];
@@ -109,7 +112,7 @@ async function usageAsked(
   };
 }
 
-/** Whether a model answers with vectors or scores and so counts among embeddings; a retired one counts as completions. */
+/** True if a model returns vectors or scores, and so counts as embeddings. A removed model counts as completions. */
 function isPooling(catalog: OrganizationUsageParts['catalog'], model: string): boolean {
   const task = catalog.find(model)?.taskType;
   return task === 'embedding' || task === 'rerank';

@@ -89,7 +89,7 @@ function registerReading(app: ApiApp, { guards, accounts }: OrganizationRoutesPa
   });
 }
 
-/** What is the operator's to say of an organization. */
+/** Fields of an organization that only platform administrators may change. */
 const operatorsFields = ['status', 'default_limits', 'max_active_keys', 'models'] as const;
 
 /** @throws AppError insufficient_scope for a field that the caller may not change */

@@ -1,18 +1,18 @@
 import { z } from '@hono/zod-openapi';
 
-/** Lists of the generic API: `{data, pagination}`, pages counted from 1. */
+/** Lists of the generic API: `{data, pagination}`, with pages counted from 1. */
 
 const limitDefault = 20;
-/** A larger limit counts as this one, and the answer says so. */
+/** Largest limit. A larger `limit` is reduced to this value, which the answer shows. */
 const limitMax = 100;
 
-/** Number() would take "1.5", "1e3" and " 2" as well. */
+/** Accepts digits only: Number() would also accept "1.5", "1e3" and " 2". */
 const pageNumber = z
   .string()
   .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
   .transform(Number);
 
-/** Query parameters that every page takes; spread them into the list's own `z.strictObject`. */
+/** Query parameters of every page; spread them into the list's own `z.strictObject`. */
 export const pageQuery = {
   page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1, description: 'Page, counted from 1' }),
   limit: pageNumber
@@ -28,7 +28,7 @@ export const pageQuery = {
 
 const wholeListMax = 1000;
 
-/** The `limit` of a short table that is read as a whole: all of it without one. */
+/** The `limit` of a short table, whose default is the whole table. */
 export const wholeListLimit = pageNumber
   .default(wholeListMax)
   .transform((limit) => Math.min(limit, wholeListMax))
@@ -39,7 +39,7 @@ export interface Sort<Field> {
   readonly descending: boolean;
 }
 
-/** What a list is sorted by, descending with "-" before it. */
+/** Returns the schema of a sort field; a `-` before the field sorts descending. */
 export function sortQuery<const Field extends string>(fields: readonly Field[]) {
   const names = fields.flatMap((field) => [field, `-${field}`]);
   return z
@@ -54,7 +54,7 @@ export function sortQuery<const Field extends string>(fields: readonly Field[]) 
     .openapi({ type: 'string', enum: names, default: fields[0], description: 'Sort field; `-` sorts descending' });
 }
 
-/** The schema of a page; `name` is the one in the document. */
+/** Returns the schema of a page; `name` is its name in the OpenAPI document. */
 export function pageOf<T extends z.ZodType>(item: T, name: string) {
   return z
     .object({
@@ -74,7 +74,7 @@ export interface Page<T> {
   pagination: { page: number; limit: number; total: number; pages: number };
 }
 
-/** A page as it is answered; `total` counts what all pages have. */
+/** Returns a page in the form of the API; `total` is the number of items of all pages. */
 export function toPage<T>(data: T[], { page, limit }: AskedPage, total: number): Page<T> {
   return { data, pagination: { page, limit, total, pages: Math.ceil(total / limit) } };
 }

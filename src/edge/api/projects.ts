@@ -29,7 +29,7 @@ import {
   someFields,
 } from './schemas.ts';
 
-/** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
+/** Projects in the shape of the generic API: numbered pages, ISO times, errors with details. */
 
 export interface ProjectRoutesParts {
   readonly guards: Guards;
@@ -89,7 +89,7 @@ async function refOf(guards: Guards, context: HttpContext, id: string): Promise<
   return { organizationId: await guards.organizationOf(context), projectId: requireId('proj', id) };
 }
 
-/** What is seen of an organization's projects. */
+/** Returns which projects of an organization the caller sees. */
 async function viewOf(guards: Guards, context: HttpContext): Promise<ProjectView> {
   const organizationId = await guards.organizationOf(context);
   return { organizationId, ownId: context.get('extent') === 'own' ? context.get('caller').project.id : null };
@@ -100,7 +100,7 @@ function found(project: Project | null): Project {
   return project;
 }
 
-/** The same routes at both prefixes, which the generic API has from the first day. */
+/** Registers the same routes at both prefixes, both of which the generic API has had from its beginning. */
 export function registerProjectRoutes(app: ApiApp, parts: ProjectRoutesParts): void {
   for (const prefix of ['/v1', '/api/v1'] as const) {
     registerCollection(app, parts, `${prefix}/projects`);

@@ -81,7 +81,7 @@ function decisionOf(context: HttpContext, text: string) {
 
 const common = (guards: Guards) => ({ security: bearerSecurity, middleware: [guards.may('books')] });
 
-/** Records of usage that PostgreSQL refused, for platform administrators. */
+/** Registers the routes for usage records that PostgreSQL rejected, for platform administrators. */
 export function registerQuarantineRoutes(app: ApiApp, parts: QuarantineRoutesParts): void {
   registerReading(app, parts);
   registerDecisions(app, parts);

@@ -88,7 +88,7 @@ export interface ReconcileRoutesParts {
   readonly clock: Clock;
 }
 
-/** The books against each other and against the engines; for platform administrators alone. */
+/** Registers the comparison of ledger, usage and engines, only for platform administrators. */
 export function registerReconcileRoutes(app: ApiApp, { guards, reconciler, clock }: ReconcileRoutesParts): void {
   const route = createRoute({
     method: 'get',

@@ -23,7 +23,7 @@ const resetLinkSchema = z
   })
   .openapi('ResetLink');
 
-/** The same routes at both prefixes, as those of users. */
+/** Registers the same routes at both prefixes, as for users. */
 export function registerResetLinkRoutes(app: ApiApp, { guards, accounts, letters }: ResetLinkRoutesParts): void {
   const { resetLinks } = accounts.users;
   for (const prefix of ['/v1', '/api/v1'] as const) {

@@ -4,14 +4,17 @@ import { secretCharsMin } from '#core/runs/runs.ts';
 import { fits, type InputValue, type Stack, type StackInput } from '#core/stacks/stacks.ts';
 import type { Problem } from '#edge/http/http.ts';
 
-/** Everything that is wrong with what a stack is to be applied with. */
+/** Inputs for an apply, with all problems found. */
 export interface CheckedInputs {
-  /** With the defaults of the stack's manifest. Terraform fills in those of the module by itself. */
+  /** Inputs with the defaults of the stack's manifest. Terraform fills in the module's own defaults. */
   readonly inputs: Readonly<Record<string, InputValue>>;
   readonly problems: readonly Problem[];
 }
 
-/** Any JSON: what fits is said by the input's type. An empty schema, since the document knows no recursive ones without a name. */
+/**
+ * Accepts any JSON; the input's type decides which values fit. The schema is empty, since the OpenAPI document supports
+ * recursive schemas only by name.
+ */
 const valueSchema = z
   .custom<InputValue>((value) => value !== undefined)
   .openapi({ type: ['string', 'number', 'boolean', 'null', 'array', 'object'], items: {} });
@@ -42,7 +45,7 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
 
 const tooShort = `is sensitive and has fewer than ${secretCharsMin} characters: logs cannot hide it without hiding half of what they say`;
 
-/** Nothing at all is no secret. */
+/** True if a secret is too short to hide in logs. An empty value is not a secret. */
 function isTooShort(value: InputValue): boolean {
   const text = typeof value === 'number' ? String(value) : value;
   return typeof text === 'string' && text.trim() !== '' && text.trim().length < secretCharsMin;
@@ -55,13 +58,13 @@ function valueProblems(type: StackInput['type'], value: InputValue): string[] {
 
 const lostDigits = 'has a number with more digits than JSON numbers keep: send that number as a string';
 
-/** Returns whether a value has a whole number that may not be the one that was sent. */
+/** True if a value contains a whole number that JSON parsing may have changed. */
 function hasLostDigits(value: InputValue): boolean {
   if (typeof value === 'number') return Number.isInteger(value) && !Number.isSafeInteger(value);
   return typeof value === 'object' && value !== null && Object.values(value).some(hasLostDigits);
 }
 
-/** @param node a node's name; null: the whole cluster */
+/** @param node name of a node; null is the whole cluster */
 export function checkTarget(stack: Stack, cluster: ClusterWithNodes, node: string | null): readonly Problem[] {
   const nodes = node === null ? cluster.nodes : cluster.nodes.filter(({ name }) => name === node);
   if (nodes.length === 0) {

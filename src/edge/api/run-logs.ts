@@ -41,7 +41,7 @@ export interface RunLogParts {
   readonly runs: Runs;
 }
 
-/** @param visibleRun throws not_found for what the caller may not see */
+/** @param visibleRun throws not_found for a run that the caller may not see */
 export function registerRunLogRoutes(
   app: ApiApp,
   { guards, runs }: RunLogParts,
@@ -80,7 +80,7 @@ export function registerRunLogRoutes(
     const lines = await runs.log(run.id, after, limit);
     const now = (await runs.find(run.id)) ?? run;
     const nextAfter = lines.at(-1)?.seq ?? after;
-    // A run that is over has all of its lines, or none any more.
+    // An ended run has all of its lines, or none any more.
     const expired = isFinal(now.status) && now.logLines > after && lines.length === 0;
     const complete = isFinal(now.status) && (expired || nextAfter >= now.logLines);
     return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, expired, complete }, 200);
@@ -97,8 +97,8 @@ async function lookOrRefuse(look: () => Promise<Run>): Promise<Run | AppError> {
 }
 
 /**
- * Lines as they come, and a comment now and then, which keeps proxies from closing the connection.
- * @param look reads the run; throws AppError where the reader may not see it any more
+ * Streams lines as they are written, with a regular comment, which keeps proxies from closing the connection.
+ * @param look reads the run; throws AppError if the reader may no longer see the run
  */
 function followLog(runs: Runs, look: () => Promise<Run>, after: number): ReadableStream<Uint8Array> {
   let position = after;
@@ -106,7 +106,7 @@ function followLog(runs: Runs, look: () => Promise<Run>, after: number): Readabl
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       for (let waitedMs = 0; !left; waitedMs += lookEveryMs) {
-        // Asked before the lines are read: what a run wrote before it ended is among them then.
+        // Reads the run before its lines, so that all lines of an ended run are included.
         const run = await lookOrRefuse(look);
         if (run instanceof AppError) {
           const { code, message } = run;

@@ -17,7 +17,7 @@ const openedSchema = z
   })
   .openapi('OpenedRun');
 
-/** A link to what a run has put there, for who may see the run. */
+/** Registers the route that returns a link to a run's web address, for callers who may see the run. */
 export function registerRunOpening(
   app: ApiApp,
   { guards, exposures }: { readonly guards: Guards; readonly exposures: Exposures },

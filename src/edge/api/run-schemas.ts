@@ -5,7 +5,7 @@ import { failureCodes, type LoggedLine, type Run, runAccess, runOperations, runS
 import { pageOf } from './pages.ts';
 import { idText } from './schemas.ts';
 
-/** Runs as they are shown. */
+/** Schemas of runs in the API. */
 
 const changesSchema = z
   .object({
@@ -79,7 +79,7 @@ export const logLineSchema = z
 
 const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
 
-/** @param problem why it has no address, beside what it says itself */
+/** @param problem why the run has no web address, unless the run has its own `webProblem` */
 export function toRunAnswer(
   run: Run,
   address?: ShownAddress,
@@ -115,7 +115,10 @@ export function toRunAnswer(
   };
 }
 
-/** Tries of `init` are one phase, and so is what is asked after an apply. */
+/**
+ * Returns the phase as the API shows it: every attempt of `init` is one phase, and steps after an apply belong to
+ * `apply`.
+ */
 function phaseOf(phase: string | null): 'init' | 'plan' | 'apply' | null {
   if (phase === null) return null;
   if (phase.startsWith('init')) return 'init';

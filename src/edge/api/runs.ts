@@ -26,7 +26,10 @@ import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 
-/** Stacks applied to clusters. Whoever sees a cluster sees its runs; a management key of its organization starts them. */
+/**
+ * Runs apply stacks to clusters. Everyone who sees a cluster sees its runs; a management key of its organization starts
+ * runs.
+ */
 
 export interface RunRoutesParts {
   readonly guards: Guards;
@@ -56,15 +59,16 @@ type RunAnswer = ReturnType<typeof toRunAnswer>;
 
 const shownRun = ({ id, status, web }: Run) => ({ id, isExposed: status === 'APPLIED' && web !== null });
 
-/** As outsiders see it, with its web address. */
+/** Returns a run in the form of the API, with its web address. */
 async function answerOf({ exposures }: Pick<RunRoutesParts, 'exposures'>, run: Run): Promise<RunAnswer> {
   const addresses = await exposures.shown([shownRun(run)]);
   return toRunAnswer(run, addresses.get(run.id), exposures.problemOf(run.id));
 }
 
 /**
- * Runs go with their cluster: of one that was moved they are the new owner's, and the one before has none of them.
- * @throws AppError not_found for a run that the caller may not see as for one that is not there
+ * Returns the run of a path, if the caller may see it. Runs belong to the owner of their cluster: after a move the new
+ * owner sees them, and the former owner sees none.
+ * @throws AppError not_found both for a hidden run and for a run that does not exist
  */
 async function visibleRun(
   context: HttpContext,
@@ -79,7 +83,7 @@ async function visibleRun(
   return run;
 }
 
-/** @throws AppError for everything but a run */
+/** @throws AppError for every result without a run */
 function started(result: StartResult): Run {
   switch (result.kind) {
     case 'created':
@@ -175,20 +179,23 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
   });
 }
 
-/** Administrators know of the private stacks of others, and run none of them. @throws AppError insufficient_scope */
+/** Rejects private stacks of others, which administrators may see but not run. @throws AppError insufficient_scope */
 function requireOwn({ visibility, ownerUserId }: Stack, { userId }: StackViewer): void {
   if (visibility !== 'private' || ownerUserId === userId) return;
   throw new AppError('insufficient_scope', { message: 'A private stack is applied by its owner alone.' });
 }
 
-/** A retry is an apply: it is for whom may apply the stack, to what it is for. @throws AppError, ValidationError */
+/**
+ * Checks a retry like an apply: the caller must be allowed to apply the stack, and the target must match. @throws
+ * AppError, ValidationError
+ */
 async function requireApplicable(viewer: StackViewer, parts: RunRoutesParts, run: Run): Promise<void> {
   const { stacks, clusters } = parts;
   const stack = await stacks.find(viewer, formatId('stack', run.stackId));
   if (stack === null) throw notFound('stack');
   requireOwn(stack, viewer);
   const [open, cluster] = await Promise.all([stacks.openVersion(run.stackVersionId), clusters.find(run.clusterId)]);
-  // That the version or the cluster is gone, the run says itself.
+  // The run itself reports a deleted version or cluster.
   if (open === null || cluster === null || cluster.status !== 'active') return;
   const problems = checkTarget({ ...stack, version: open.version }, cluster, run.node === '' ? null : run.node);
   if (problems.length > 0) throw new ValidationError([...problems]);
@@ -197,13 +204,13 @@ async function requireApplicable(viewer: StackViewer, parts: RunRoutesParts, run
 const hiddenProblem =
   'this installation cannot run OpenTofu or Terraform; its operator finds the reason in the log of the gateway and with headgate doctor';
 
-/** Names settings, folders and hosts of the installation to its operators only. @returns null where stacks can be applied */
+/** Returns why stacks cannot be applied; null if they can. Only operators see names of settings, folders and hosts. */
 async function readProblem(context: HttpContext, runs: Runs): Promise<string | null> {
   const problem = await runs.problem();
   return problem === null || isOperator(context.get('caller')) ? problem : hiddenProblem;
 }
 
-/** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
+/** @throws AppError runner_unavailable, so that no run is queued that cannot run here */
 async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
   const problem = await readProblem(context, runs);
   if (problem !== null)
@@ -295,7 +302,7 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
   });
 }
 
-/** What makes another run of one. */
+/** Registers the routes that create another run from a run. */
 function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
   const { guards, runs, announceAddresses } = parts;
   for (const action of ['retry', 'destroy'] as const) {
@@ -313,7 +320,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(context, runs);
       const run = started(await runs[action](id, authorOf(context)));
-      // The address of what is to go is gone when this is answered.
+      // The web address of a removed run is gone before the answer.
       await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);
       return context.json(await answerOf(parts, run), 202);

@@ -3,9 +3,9 @@ import { type IdPrefix, parseId } from '#base/id.ts';
 import { AppError } from '#base/errors.ts';
 import { exampleId } from '#edge/api/operations/operations.ts';
 
-/** Parts that the schemas of several resources are made of. */
+/** Shared parts of the schemas of several resources. */
 
-/** A name that people read: trimmed, 1 to `lengthMax` characters on one line. */
+/** Returns the schema of a name: trimmed, 1 to `lengthMax` characters on one line. */
 export function nameText(lengthMax = 200) {
   return z
     .string()
@@ -16,7 +16,7 @@ export function nameText(lengthMax = 200) {
     .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
 }
 
-/** Free text that may have several lines and may be empty. Postgres has no U+0000. */
+/** Returns the schema of free text, which may have several lines and may be empty. PostgreSQL cannot store U+0000. */
 export function longText(lengthMax: number) {
   return z
     .string()
@@ -25,16 +25,16 @@ export function longText(lengthMax: number) {
     .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
 }
 
-/** The refinement of a body of PUT, of which some fields may be left out, but not all. */
+/** Refines a body of PUT, which may leave out some fields but not all. */
 export const someFields = (body: object): boolean => Object.keys(body).length > 0;
 export const noFields = 'is empty: send the fields that are to change';
 
-/** Seconds since the Unix epoch, as all times of this API but the generic one's. */
+/** Seconds since the Unix epoch, for all times except those of the generic API. */
 export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });
 
 export const unixSecondsOrNull = unixSeconds.nullable();
 
-/** Whole seconds of a moment in milliseconds. */
+/** Converts milliseconds to whole seconds. */
 export function toUnixSeconds(momentMs: number): number {
   return Math.floor(momentMs / 1000);
 }
@@ -43,12 +43,12 @@ export function toUnixSecondsOrNull(momentMs: number | null): number | null {
   return momentMs === null ? null : toUnixSeconds(momentMs);
 }
 
-/** An id as the API shows it; `example` in the document only. */
+/** Returns the schema of an id; the example is for the OpenAPI document only. */
 export function idText(prefix: IdPrefix) {
   return z.string().openapi({ example: exampleId(prefix) });
 }
 
-/** Of routes that are about an organization's own; see `organizationOf` of the guards. */
+/** Query parameter of routes for an organization's resources; see `organizationOf` of the guards. */
 export const organizationQuery = {
   organization_id: idText('org')
     .optional()
@@ -56,8 +56,9 @@ export const organizationQuery = {
 };
 
 /**
- * The UUID of an id in a path.
- * @throws AppError not_found, as for an id of another organization: an answer must not tell the two apart
+ * Returns the UUID of an id in a path.
+ * @throws AppError not_found for an invalid id, as for an id of another organization: an answer must not tell these
+ * apart
  */
 export function requireId(prefix: IdPrefix, text: string): string {
   const id = parseId(prefix, text);
@@ -88,35 +89,35 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   batch: 'batch',
 };
 
-/** What a thing is called in sentences: "API key". */
+/** Returns the name of a resource in sentences: "API key". */
 export const nounOf = (prefix: IdPrefix): string => nouns[prefix];
 
 export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
 }
 
-/** A named schema of an answer, or null: of `nullable` the document says that it is an object and null at once. */
+/** Returns a schema or null. With `nullable`, the OpenAPI document would require an object and null at once. */
 export function orNull<T extends z.ZodType>(schema: T) {
   return z.union([schema, z.null()]);
 }
 
-/** Text of a body, or null, where the document is told the type: it would lose the null. */
+/** Returns the schema of a text or null. Without the stated type, the OpenAPI document would lose the null. */
 export function textOrNull<T extends z.ZodType>(schema: T) {
   return schema.nullable().openapi({ type: ['string', 'null'] });
 }
 
-/** A declared answer of type JSON. */
+/** Declares an answer of type JSON. */
 export function jsonAnswer<T extends z.ZodType>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
 }
 
-/** A declared body of type JSON; the route needs `guards.jsonBody` among its middleware. */
+/** Declares a body of type JSON; the route needs `guards.jsonBody` among its middleware. */
 export function jsonRequest<T extends z.ZodType>(schema: T) {
   return { required: true, content: { 'application/json': { schema } } };
 }
 
-/** Of the answer `default`, which the document gives every route by its group. */
+/** Description of the answer `default`, which the document gives every route by its group. */
 export const errorDescription = 'Error';
 
-/** For routes that need a key. */
+/** Security of routes that need a key. */
 export const bearerSecurity = [{ bearer: [] as string[] }];

@@ -19,7 +19,7 @@ import {
 import { pageOf } from './pages.ts';
 import { idText, longText, nameText } from './schemas.ts';
 
-/** Stacks as they are shown, and what may be said of one. */
+/** Schemas of stacks, and of the fields that a client may set. */
 
 const inputSchema = z
   .object({
@@ -111,7 +111,7 @@ export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 
 const iso = (ms: number): string => new Date(ms).toISOString();
 
-/** @param mirrored sources of providers that are to be had here; null: all that registries have */
+/** @param mirrored sources of providers in the mirror; null if providers come from registries */
 export function toStackAnswer(
   stack: Stack,
   viewer: StackViewer,
@@ -155,7 +155,7 @@ export function toStackAnswer(
 const category = nameText(categoryCharsMax).transform(toCategory);
 const icon = z.string().refine(isIcon, iconRule);
 
-/** What may be said beside a package; it counts more than the manifest. */
+/** Fields that a client may send with a package, which override the manifest. */
 export const stackFields = {
   name: z.string().regex(stackNamePattern, stackNameRule).optional(),
   title: nameText(titleCharsMax).optional(),

@@ -12,7 +12,7 @@ import {
 } from '#edge/http/http.ts';
 import { stackFields } from './stack-schemas.ts';
 
-/** Bodies that carry a package: a form with the zip, or JSON that says where it lies. */
+/** Bodies with a package: a form with the zip, or JSON with the URL of the zip. */
 
 const file = z
   .custom<File>((value) => value instanceof File, 'must be a file, sent as one part with a file name')
@@ -30,12 +30,12 @@ export const fetchSchema = z
   })
   .openapi('FetchStack');
 
-/** Of the form around the zip. */
+/** Most bytes of the form besides the zip. */
 const formBytesMax = 128 * 1024;
 
 const multipartBody = createMultipartBody({
   bodyBytesMax: packageBytesMax + formBytesMax,
-  // More than a form has fields.
+  // More parts than the form has fields.
   partsMax: 16,
   expected: 'a form with the zip as its part "file", or a JSON object with "url"',
 });
@@ -45,7 +45,10 @@ export interface UploadParts {
   readonly shares: BodyShares;
 }
 
-/** Reads such a body; after the key, so that who may not call sends nothing for nothing. */
+/**
+ * Returns middleware that reads a body with a package after authentication, so that no unauthorized caller uploads a
+ * package in vain.
+ */
 export function createUploadBody(parts: UploadParts): MiddlewareHandler<HttpEnv> {
   const read = createReadBody(parts, [multipartBody, jsonBody]);
   return async (context, next) => {

@@ -21,7 +21,10 @@ import { pushedStackSchema, stackPageSchema, stackPatchSchema, stackSchema, toSt
 import { viewerOf } from './stack-viewer.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
 
-/** The catalog of stacks. Reading takes any key; changing takes a management key, and what is everybody's an admin's. */
+/**
+ * The catalog of stacks. Any key may read it; changes need a management key, and changes of global stacks a platform
+ * administrator.
+ */
 
 export interface StackRoutesParts extends UploadParts {
   readonly guards: Guards;
@@ -109,7 +112,7 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
   });
 }
 
-/** An answer that lasts: a host that is slow to send its image holds up no other read of the caller. */
+/** Registers the icon route, which uses `stayOpen`: a slow image host delays no other read of the caller. */
 function registerIcon(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
   const route = createRoute({
     method: 'get',

@@ -15,7 +15,7 @@ import { csvText } from './usage-export.ts';
 export interface StatementRoutesParts {
   readonly guards: Guards;
   readonly history: Pick<History, 'statement'>;
-  /** Null: statements are not signed. */
+  /** Signs statements; null if they are not signed. */
   readonly signer: Signer | null;
   readonly clock: Clock;
 }
@@ -107,7 +107,7 @@ const keyRoute = createRoute({
   responses: { 200: jsonAnswer(keySchema, 'The key') },
 });
 
-/** Requests of a month end in the next one, and what was spooled is booked then. */
+/** Milliseconds until a month's statement is final: requests of the month end later, and spooled records arrive. */
 const settlingMs = 86_400_000;
 
 interface Month {
@@ -127,7 +127,7 @@ function readMonth(text: string, nowMs: number): Month {
   return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs + settlingMs <= nowMs } : fail('has not begun');
 }
 
-/** What of an answer is not of the books. */
+/** Fields of an answer that are not from the ledger. */
 type Told = Pick<StatementBody, 'organization_id' | 'month' | 'status' | 'signing_key'>;
 
 function toBody({ ledger, ...statement }: Statement, told: Told): StatementBody {
@@ -168,7 +168,7 @@ function toBody({ ledger, ...statement }: Statement, told: Told): StatementBody 
 
 const heading = ['line', 'date', 'id', 'model', 'requests', 'input_tokens', 'output_tokens', 'amount', 'reference'];
 
-/** The same as lines: sums first, in the order in which they come to the closing balance. */
+/** Returns the statement as CSV: sums first, in the order in which they add up to the closing balance. */
 function toCsv(body: StatementBody): string {
   const sum = (line: string, amount: string | null) => ({ line, date: body.month, id: body.organization_id, amount });
   const lines = [
@@ -196,7 +196,7 @@ function toCsv(body: StatementBody): string {
   return csvText(heading, lines);
 }
 
-/** Statements of the caller's organization, and the key that they are signed with. */
+/** Registers the routes for statements, and for the key that signs them. */
 export function registerStatementRoutes(app: ApiApp, { guards, history, signer, clock }: StatementRoutesParts): void {
   app.openapi(statementRoute(guards), async (context) => {
     const { month } = context.req.valid('param');

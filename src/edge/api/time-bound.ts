@@ -3,7 +3,7 @@ import { parseMoment } from '#base/moment.ts';
 
 const wanted = 'must be a date such as 2026-11-21 (midnight UTC) or an RFC 3339 time such as 2026-11-21T09:30:00Z';
 
-/** A query parameter that bounds a span of time, as milliseconds since the Unix epoch. */
+/** Returns the schema of a query parameter that bounds a period, in milliseconds since the Unix epoch. */
 export function timeBound(description: string) {
   return z
     .string()

@@ -4,40 +4,40 @@ import { formatId, parseId } from '#base/id.ts';
 import type { History, SummaryDimension, SummaryRow } from '#core/metering/metering.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
-/** Sums of usage in buckets of time, a page of them at once. */
+/** Sums of usage in buckets of time, in pages. */
 
 const hourSeconds = 3600;
 const widthSeconds = { '1h': hourSeconds, '1d': 24 * hourSeconds } as const;
-/** Of 100 keys with 6 models each day of a month. */
+/** Most groups of a page: enough for 100 keys with 6 models on each day of a month. */
 const groupsMax = 20_000;
 
 export type BucketWidth = keyof typeof widthSeconds;
 
 export interface BucketsAsked {
   readonly organizationId: string;
-  /** Seconds since the Unix epoch, `startTime` in, `endTime` not. */
+  /** Seconds since the Unix epoch; `startTime` is inclusive, `endTime` exclusive. */
   readonly startTime: number;
   readonly endTime: number;
   readonly width: BucketWidth;
   readonly limit: { readonly asked: number | undefined; readonly byDefault: number; readonly most: number };
-  /** `next_page` of the page before. */
+  /** `next_page` of the previous page. */
   readonly page: string | undefined;
   readonly groupBy: readonly GroupDimension[];
-  /** Whom keys act for, by UUIDs; empty where neither grouped nor picked by users. */
+  /** Users by the keys that act for them, as UUIDs; empty unless grouped or filtered by user. */
   readonly users: ReadonlyMap<string, string>;
-  /** Ids as the API shows them; absent where all are wanted. */
+  /** Ids in the form of the API; absent if all are wanted. */
   readonly only: Readonly<Partial<Record<SharedDimension, readonly string[] | undefined>>>;
-  /** Whether a model is among what is wanted; null where all are. */
+  /** Returns true if a model is included; null if all are. */
   readonly counts: ((model: string) => boolean) | null;
 }
 
 export type SharedDimension = Exclude<SummaryDimension, 'day' | 'hour'>;
-/** A user's are those of the keys that act for him. */
+/** Dimension of a group. A user's usage is that of the keys that act for the user. */
 export type GroupDimension = SharedDimension | 'user_id';
 
-/** What was admitted, of one bucket and one group. */
+/** Admitted usage of one bucket and one group. */
 export interface BucketSums {
-  /** Null for what was not grouped by. */
+  /** Null for a dimension that is not grouped by. */
   readonly group: Readonly<Record<GroupDimension, string | null>>;
   requests: number;
   inputTokens: number;
@@ -46,7 +46,7 @@ export interface BucketSums {
   costPicoUsd: bigint;
 }
 
-/** Until the end of this second where nothing else is said, as `/v1/usage/summary`. @throws ValidationError */
+/** Returns the span's end: by default the end of this second, as for `/v1/usage/summary`. @throws ValidationError */
 export function endTimeOf(
   { start_time: startTime, end_time: endTime }: { readonly start_time: number; readonly end_time?: number | undefined },
   clock: Pick<Clock, 'now'>,
@@ -71,10 +71,10 @@ export interface BucketPage<Result> {
 }
 
 /**
- * One page. The first bucket begins at `startTime` and the last ends at `endTime`, the others at whole days or hours of
- * UTC; those in which nothing happened are there too.
+ * Reads one page. The first bucket begins at `startTime` and the last ends at `endTime`; the others begin and end at
+ * whole days or hours of UTC. Buckets without usage are included.
  * @throws ValidationError
- * @throws AppError invalid_request_error where there are too many groups
+ * @throws AppError invalid_request_error if there are too many groups
  */
 export async function readBuckets<Result>(
   history: Pick<History, 'summarize'>,
@@ -118,14 +118,14 @@ function startsOf({ startTime, endTime, width: name, limit, page }: BucketsAsked
   return starts;
 }
 
-/** What is picked, as the books have it: ids as UUIDs, and nothing that no row has. */
+/** Returns the filters in the form of the usage store: ids as UUIDs, without values that no row can have. */
 function pickedOf({ only }: BucketsAsked) {
   const ids = (prefix: 'key' | 'proj', texts: readonly string[] | undefined) =>
     texts?.flatMap((text) => parseId(prefix, text) ?? []);
   return {
     key_id: ids('key', only.key_id),
     project_id: ids('proj', only.project_id),
-    // PostgreSQL takes no text with a NUL.
+    // PostgreSQL rejects texts with a NUL.
     model: only.model?.filter((name) => !name.includes('\0')),
   };
 }

@@ -60,7 +60,7 @@ async function refOf({ guards, keys }: UsageContentParts, context: HttpContext, 
   return { organizationId: await guards.organizationOf(context), keyIds: await keysSeen(keys, context), requestId };
 }
 
-/** What is whole and JSON is shown as JSON, everything else as the text that it is. */
+/** Returns complete JSON as JSON, and any other body as text. */
 function shown(text: string, isTruncated: boolean): unknown {
   if (text === '') return null;
   if (isTruncated) return text;

@@ -3,7 +3,7 @@ import { accepts } from 'hono/accepts';
 import { type CsvCell, csvRow } from '#base/csv.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
-/** What a list may be answered as beside JSON: all of it, without pages. */
+/** Formats of an export, which answers a whole list without pages. The alternative to an export is JSON in pages. */
 export type ExportFormat = 'ndjson' | 'csv';
 
 const formats: Readonly<Record<string, ExportFormat>> = {
@@ -17,15 +17,15 @@ const contentTypes: Readonly<Record<ExportFormat, string>> = {
   csv: 'text/csv; charset=utf-8; header=present',
 };
 
-/** The types of an export for the document of the API. */
+/** Content types of an export, for the OpenAPI document. */
 export const exportContent = {
   'application/x-ndjson': { schema: { type: 'string' as const } },
   'text/csv': { schema: { type: 'string' as const } },
 };
 
 /**
- * The format that `Accept` asks for; null for pages of JSON.
- * @throws ValidationError when a page of it is asked for
+ * Returns the format that `Accept` asks for; null for pages of JSON.
+ * @throws ValidationError if a page of an export is asked for
  */
 export function readExportFormat(context: Context): ExportFormat | null {
   const supports = ['application/json', ...Object.keys(formats)];
@@ -36,20 +36,20 @@ export function readExportFormat(context: Context): ExportFormat | null {
   throw new ValidationError([{ field: paging, message }]);
 }
 
-/** Fields of a line, none of them within another. */
+/** Fields of one line, without nested fields. */
 type Line = Readonly<Record<string, CsvCell>>;
 
 export interface ExportRows<Item> {
-  /** Read no further ahead than one page; what is not read any more is ended. */
+  /** Pages of items. At most one page is read ahead; the generator is ended when the reader leaves. */
   readonly pages: AsyncGenerator<readonly Item[]>;
-  /** An item as a line of CSV; its fields are those of the heading. */
+  /** Converts an item to a line of CSV, with the fields of the heading. */
   readonly toLine: (item: Item) => Line;
   readonly heading: readonly string[];
 }
 
 /**
- * The body of an export, made while it is read. The first page is read before, so that what fails at once is answered
- * as an error; later the answer breaks off.
+ * Returns an export whose body is produced while it is read. The first page is read in advance, so that an early
+ * failure returns an error; after a later failure the body breaks off.
  */
 export async function exportAnswer<Item>(rows: ExportRows<Item>, format: ExportFormat): Promise<Response> {
   const { pages, heading } = rows;
@@ -81,7 +81,7 @@ function textOf<Item>({ toLine, heading }: ExportRows<Item>, format: ExportForma
 
 const csvLine = (heading: readonly string[], line: Line): string => csvRow(heading.map((name) => line[name] ?? null));
 
-/** Lines under their heading, all at once. */
+/** Returns all lines as CSV, with their heading. */
 export function csvText(heading: readonly string[], lines: readonly Line[]): string {
   return `${heading.join(',')}\r\n${lines.map((line) => csvLine(heading, line)).join('')}`;
 }

@@ -17,7 +17,7 @@ import type { Guards } from './auth.ts';
 import { bearerSecurity, idText, jsonAnswer, organizationQuery } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
-/** Of 50 keys each day of a year. */
+/** Most groups of a summary: enough for 50 keys on each day of a year. */
 const groupsMax = 20_000;
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
@@ -80,7 +80,10 @@ const groupBy = z
 
 const repeatedMax = 100;
 
-/** A parameter that may be repeated; each item as `read` has it, or a problem where that is null. */
+/**
+ * Returns the schema of a parameter that may be repeated. `read` parses each item; if it returns null, `problem` is
+ * reported.
+ */
 function anyOf(read: (text: string) => string | null, problem: string, description: string) {
   return z
     .union([z.string(), z.array(z.string())])
@@ -138,7 +141,10 @@ export interface UsageSummaryParts {
   readonly clock: Clock;
 }
 
-/** The keys whose usage the caller may see: itself, or those of a user; null for who sees the whole organization. */
+/**
+ * Returns the keys whose usage the caller may see: its own, or those of its user; null if it sees the whole
+ * organization.
+ */
 export async function keysSeen(keys: OwnKeys, context: HttpContext): Promise<readonly string[] | null> {
   if (context.get('extent') !== 'own') return null;
   const { actor, organizationId } = context.get('caller');
@@ -147,7 +153,7 @@ export async function keysSeen(keys: OwnKeys, context: HttpContext): Promise<rea
   throw new AppError('insufficient_scope');
 }
 
-/** Sums of usage by key, model, project, day and hour. */
+/** Registers the route for sums of usage by key, model, project, day and hour. */
 export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -179,14 +185,14 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
 
 const tooMuch = (message: string): AppError => new AppError('invalid_request_error', { message, param: 'group_by' });
 
-/** Of requests that are no longer kept only the sums of whole hours are known. */
+/** Rejects a span that cuts an hour: for requests that are no longer kept, only sums of whole hours are known. */
 function cutsHour({ fromMs }: { readonly fromMs: number }, keptFromMs: number): ValidationError {
   const kept = new Date(keptFromMs).toISOString();
   const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
   return new ValidationError([{ field: fromMs % hourMs === 0 ? 'to' : 'from', message }]);
 }
 
-/** The span that was asked for. Without `to` it ends with this second, without `from` it begins with the month of its end. */
+/** Returns the requested span. By default it ends with this second, and begins with the month of its end. */
 function readSpan(query: { from?: number | undefined; to?: number | undefined }, nowMs: number) {
   const toMs = query.to ?? (Math.floor(nowMs / 1000) + 1) * 1000;
   const last = new Date(query.to === undefined ? nowMs : toMs - 1);
@@ -198,7 +204,7 @@ function readSpan(query: { from?: number | undefined; to?: number | undefined },
   ]);
 }
 
-/** Ids as they are shown. A dimension that was grouped by is a member of every group, of some with the value null. */
+/** Converts ids to the form of the API. Every group has a field for each requested dimension; some are null. */
 function toGroup(group: SummaryGroup) {
   return {
     ...(typeof group.key_id === 'string' && { key_id: formatId('key', group.key_id) }),

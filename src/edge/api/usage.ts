@@ -39,8 +39,8 @@ export interface UsageRoutesParts {
 }
 
 /**
- * Usage of the caller's organization. A key of scope `inference` sees what it did itself, a member what his keys did:
- * naming another key gives an empty list, and another key's request is not found.
+ * Registers the routes for usage of the caller's organization. An inference key sees its own requests, a member the
+ * requests of the member's keys: a filter by another key returns an empty list, and another key's request is not found.
  */
 export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
   registerRequestRoutes(app, parts);
@@ -245,7 +245,7 @@ const csvHeading = [
   'fallback_for',
 ];
 
-/** A request as a line of CSV. */
+/** Converts a request to a line of CSV. */
 function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequest) {
   return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
 }
@@ -256,7 +256,7 @@ async function* exportPages(history: History, filter: RecordFilter): AsyncGenera
 
 async function* noPages(): AsyncGenerator<UsageRequest[]> {}
 
-/** A query parameter that holds a shown id, as its UUID. */
+/** Returns the schema of a query parameter for an id, which is parsed to its UUID. */
 function idFilter(prefix: IdPrefix, what: string) {
   return z
     .string()
@@ -310,7 +310,10 @@ const noRecords: RecordPage = { records: [], more: false };
 
 type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
 
-/** Null when the caller asks for what it does not see: an empty list, as for a key that does not exist. */
+/**
+ * Returns null if the caller filters by a key that it does not see: the list is empty, as for a key that does not
+ * exist.
+ */
 function toFilter(query: ListQuery, organizationId: string, own: readonly string[] | null): RecordFilter | null {
   if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
     throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);

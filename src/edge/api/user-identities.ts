@@ -24,7 +24,7 @@ const params = z.object({ id: idText('user') });
 const named = longText(1024).min(1, 'must not be empty');
 const path = '/v1/users/{id}/identities';
 
-/** By whom of an OpenID provider a user is signed in. */
+/** Registers the routes for identities at OpenID providers with which a user signs in. */
 export function registerUserIdentityRoutes(
   app: ApiApp,
   { guards, accounts: { users } }: UserIdentityRoutesParts,

@@ -20,7 +20,7 @@ import { onceHeaders } from './once.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
 import { createSchema, putSchema, toAnswer, userPageSchema, userSchema } from './user-schemas.ts';
 
-/** Users answer in the generic API's shape: pages by number, ISO times, errors with details. */
+/** Users in the shape of the generic API: numbered pages, ISO times, errors with details. */
 
 export interface UserRoutesParts {
   readonly guards: Guards;
@@ -31,14 +31,17 @@ export interface UserRoutesParts {
 const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: idText('user') });
 
-/** An inference key sees its own user, a management key those of its organization, a platform administrator's all. */
+/**
+ * Returns the users that the caller sees: an inference key its own user, a management key all users of its
+ * organization, a platform administrator's key all users.
+ */
 async function viewOf(guards: Guards, context: HttpContext): Promise<UserView> {
   const { actor } = context.get('caller');
   const seesAll = context.get('extent') === 'any' && context.req.query('organization_id') === undefined;
   if (seesAll) return { organizationId: null, userId: null };
   const organizationId = await guards.organizationOf(context);
   if (context.get('extent') !== 'own') return { organizationId, userId: null };
-  // Whoever acts for a service account sees nobody: no user has its id.
+  // A caller for a service account sees nobody: no user has the account's id.
   const userId = userIdOf(actor) ?? serviceAccountIdOf(actor);
   if (userId === null) throw new AppError('insufficient_scope');
   return { organizationId, userId };
@@ -68,7 +71,7 @@ function found(user: User | null): User {
   return user;
 }
 
-/** The same routes at both prefixes. */
+/** Registers the same routes at both prefixes. */
 export function registerUserRoutes(app: ApiApp, parts: UserRoutesParts): void {
   for (const prefix of ['/v1', '/api/v1'] as const) {
     registerReading(app, parts, `${prefix}/users`);

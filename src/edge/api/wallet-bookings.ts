@@ -15,15 +15,15 @@ export interface WalletBookingParts {
   readonly guards: Guards;
   readonly wallet: Pick<Wallet, 'credit' | 'adjust'>;
   readonly accounts: Pick<Accounts, 'readOrganization'>;
-  /** Pico-dollars that running requests of an organization hold. */
+  /** Returns the pico-dollars that running requests of an organization hold. */
   readonly heldPicoUsd: ReadHeld;
 }
 
 const organizationId = organizationQuery.organization_id;
-/** In the body or here. */
+/** The organization may be named in the body or in the query. */
 const query = z.strictObject(organizationQuery);
 
-/** The same again books nothing. */
+/** A repeated reference adds no entry. */
 const byReference = { again: true } as const;
 
 const answers = {
@@ -81,7 +81,7 @@ const adjustmentRoute = (guards: Guards) =>
     responses: answers,
   });
 
-/** What platform administrators book on wallets. */
+/** Registers the routes with which platform administrators add credits and adjustments. */
 export function registerWalletBookingRoutes(app: ApiApp, parts: WalletBookingParts): void {
   const { guards, wallet, accounts, heldPicoUsd } = parts;
 
@@ -114,7 +114,7 @@ async function refuseClosed(accounts: WalletBookingParts['accounts'], id: string
   if (organization?.status === 'closed') throw new AppError('conflict', { message });
 }
 
-/** @throws AppError for what was not booked */
+/** @throws AppError if nothing was added */
 function entryOf(result: BookingResult): LedgerEntry {
   switch (result.kind) {
     case 'created':

@@ -13,7 +13,7 @@ export interface WalletRoutesParts {
   readonly guards: Guards;
   readonly wallet: Wallet;
   readonly history: Pick<History, 'ledgerLines'>;
-  /** Pico-dollars that running requests of an organization hold. */
+  /** Returns the pico-dollars that running requests of an organization hold. */
   readonly heldPicoUsd: ReadHeld;
 }
 
@@ -56,16 +56,17 @@ function readPosition(text: string): LedgerPosition | null {
   return isPosition ? { number: Number(number), requestId } : null;
 }
 
-/** Balance and ledger. */
+/** Registers the routes for the balance and the ledger. */
 export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): void {
   const { guards, wallet, history, heldPicoUsd } = parts;
 
   app.openapi(walletRoute(guards), async (context) => {
     const organizationId = await guards.organizationOf(context);
-    // In this order, what is held no more has been charged: nothing is shown as available that is spent.
+    // Reads holds first: an amount that is no longer held is then already charged, so that no spent amount is shown as
+    // available.
     const holds = await heldPicoUsd(organizationId);
     const balance = await wallet.balance(organizationId);
-    // Holds never exceed the balance: the surplus is of a request that was charged between the two reads.
+    // Holds never exceed the balance: a surplus is from a request that was charged between the two reads.
     const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);

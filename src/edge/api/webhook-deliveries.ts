@@ -8,7 +8,7 @@ import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import { bearerSecurity, idText, jsonAnswer, notFound, organizationQuery, requireId } from './schemas.ts';
 import { deliverySchema, toDelivery } from './webhook-schemas.ts';
 
-/** What was sent to a webhook, and what came of it. */
+/** Deliveries of a webhook with their results. */
 
 export interface WebhookDeliveryRoutesParts {
   readonly guards: Guards;

@@ -11,12 +11,12 @@ import {
   unixSecondsOrNull,
 } from './schemas.ts';
 
-/** Webhooks and what was sent to them, as they are asked for and answered. */
+/** Schemas of webhooks and their deliveries. */
 
 const urlText = z
   .string()
   .max(2048, 'must have at most 2048 characters')
-  // `URL` would pass over them; who lists webhooks, in a terminal too, reads what was written here.
+  // `URL` would ignore these characters; a list of webhooks, also in a terminal, shows the URL as it was sent.
   .refine((text) => !/[\s\p{C}]/u.test(text), 'must not have blanks or control characters in it')
   .openapi({
     example: 'https://example.com/headgate',

@@ -17,7 +17,7 @@ import {
   webhookWithSecretSchema,
 } from './webhook-schemas.ts';
 
-/** Where an organization wants to be told of what happens. */
+/** Webhooks that notify an organization of its events. */
 
 export interface WebhookRoutesParts {
   readonly guards: Guards;

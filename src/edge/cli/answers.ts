@@ -5,22 +5,22 @@ import { type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
 
-/** What commands over the API's resources have in common. Fields that a newer gateway adds to its answers are ignored. */
+/** Shared parts of commands on the API's resources. Fields that a newer gateway adds to its answers are ignored. */
 
 export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
-/** @throws FailedError where the gateway is of another version than this command */
+/** @throws FailedError if the gateway has another version than this command */
 export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
   const parsed = schema.safeParse(answer);
   if (parsed.success) return parsed.data;
   throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
 }
 
-/** The path of one thing of a collection. */
+/** Returns the path of one resource in a collection. */
 export const pathOf = (collection: string, id: string | undefined): string =>
   `${collection}/${encodeURIComponent(id ?? '')}`;
 
-/** @param name the command's own, with what the API calls it where that is another word: `cluster=cluster_id` */
+/** @param names of flags, each with the API's name if that is another word: `cluster=cluster_id` */
 export function queryOf(context: CommandContext, names: readonly string[]): URLSearchParams {
   const query = new URLSearchParams();
   for (const name of names) {
@@ -35,11 +35,11 @@ export interface ListRequest<Item> {
   readonly path: string;
   readonly item: z.ZodType<Item>;
   readonly query: URLSearchParams;
-  /** Of all pages together. */
+  /** Most items of all pages together. */
   readonly limit?: number;
 }
 
-/** All pages of a list that goes on at a cursor, as one list. */
+/** Reads all pages of a list with cursors, as one list. */
 export async function readCursorList<Item>(
   { api }: CommandContext,
   { path, item, query, limit, parameter }: CursorRequest<Item>,
@@ -61,18 +61,18 @@ export interface CursorRequest<Item> {
   readonly path: string;
   readonly item: z.ZodType<Item>;
   readonly query: Readonly<Record<string, string | null>>;
-  /** Of all pages together. */
+  /** Most items of all pages together. */
   readonly limit: number;
-  /** What the cursor is called in the query. */
+  /** Name of the cursor's query parameter. */
   readonly parameter: 'cursor' | 'after';
 }
 
 const cursorPageLimit = 500;
 
-/** The most that a page has. */
+/** Most items of one page. */
 const pageLimit = 100;
 
-/** All pages as one list. */
+/** Reads all pages of a list with page numbers, as one list. */
 export async function readList<Item>(context: CommandContext, request: ListRequest<Item>): Promise<readonly Item[]> {
   const { path, item, query, limit = Number.POSITIVE_INFINITY } = request;
   const schema = z.looseObject({ data: z.array(item), pagination: z.looseObject({ pages: z.number() }) });
@@ -89,11 +89,11 @@ export async function readList<Item>(context: CommandContext, request: ListReque
 export interface AfterRequest<Item> {
   readonly path: string;
   readonly item: z.ZodType<Item>;
-  /** Of all pages together. */
+  /** Most items of all pages together. */
   readonly limit?: number;
 }
 
-/** All pages of a list as OpenAI pages them, newest first, of the organization of `--org`. */
+/** Reads all pages of a list with OpenAI's paging, newest first, for the organization of `--org`. */
 export async function readAfterList<Item>(
   context: CommandContext,
   { path, item, limit = Number.POSITIVE_INFINITY }: AfterRequest<Item>,
@@ -120,9 +120,9 @@ export async function readAfterList<Item>(
 export interface ListText<Item> {
   readonly headings: readonly string[];
   readonly row: (item: Item) => readonly string[];
-  /** What is said of a list without any. */
+  /** Text for an empty list. */
   readonly none: string;
-  /** Headings of what a narrow terminal does not show: see `renderTable`. */
+  /** Headings that a narrow terminal does not show: see `renderTable`. */
   readonly leaveOut?: readonly string[];
 }
 
@@ -137,7 +137,7 @@ export function printList<Item>(
   return exitCodes.ok;
 }
 
-/** Prints all that is known of one thing, as YAML for people. */
+/** Prints all fields of one resource, as YAML for people. */
 export async function printOne({ api, json, out }: CommandContext, path: string, schema: z.ZodType): Promise<number> {
   const answer = await api.call('GET', path);
   parseAnswer(schema, answer);
@@ -145,7 +145,7 @@ export async function printOne({ api, json, out }: CommandContext, path: string,
   return exitCodes.ok;
 }
 
-/** Members of answers that are moments, in seconds since the Unix epoch. */
+/** Matches names of fields that are times, in seconds since the Unix epoch. */
 const moment = /(?:^|_)(?:at|since|until)$/;
 const epochMin = 1_000_000_000;
 const epochMax = 100_000_000_000;
@@ -155,14 +155,14 @@ function withTimes(name: string, value: unknown): unknown {
   return isMoment ? `${timeText(value)} UTC` : value;
 }
 
-/** `2026-11-24 08:17`, of seconds since the Unix epoch. */
+/** Formats seconds since the Unix epoch as `2026-11-24 08:17`. */
 export const minuteText = (seconds: number): string => timeText(seconds).slice(0, 16);
 
-/** `2026-11-24 08:17:00`, of seconds since the Unix epoch. */
+/** Formats seconds since the Unix epoch as `2026-11-24 08:17:00`. */
 export const timeText = (seconds: number): string =>
   new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
 
-/** Nothing is broken into lines: keys are copied from here. */
+/** Formats a value as YAML without line breaks in texts: keys are copied from this output. */
 function yamlText(value: unknown): string {
   const shown: unknown = JSON.parse(JSON.stringify(value, withTimes));
   return `${stringify(shown, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
@@ -178,7 +178,7 @@ export function readText(path: string): string {
   }
 }
 
-/** Of these members, those that are known, as a query with its `?`; empty where none is. */
+/** Returns the parameters that are not null as a query with its `?`; empty if all are null. */
 export function queryText(members: Readonly<Record<string, string | null>>): string {
   const known = Object.entries(members).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]));
   return known.length === 0 ? '' : `?${new URLSearchParams(Object.fromEntries(known)).toString()}`;

@@ -9,47 +9,47 @@ export type ApiMethod = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 export interface Asked {
   readonly body?: unknown;
-  /** Sent as multipart/form-data, in the place of a body. */
+  /** Sent as multipart/form-data, in place of a body. */
   readonly form?: FormData;
   readonly answerTimeoutMs?: number;
 }
 
-/** The gateway's HTTP API as the commands use it. */
+/** Client for the gateway's HTTP API. */
 export interface ApiClient {
   /**
    * @param path begins with /v1
-   * @param asked `body` is sent as JSON, where there is one; `answerTimeoutMs` is for what takes longer than others
-   * @returns the answer's JSON; null where it has none (204)
-   * @throws FailedError with what the gateway said, or why it could not be reached
+   * @param asked `body` is sent as JSON if there is one; `answerTimeoutMs` is for requests that take longer than usual
+   * @returns the answer's JSON; null if the answer has no body (204)
+   * @throws FailedError with the gateway's message, or the reason why the gateway is unreachable
    */
   call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
-  /** The same with the status of the answer, where that says more than its JSON. */
+  /** As `call`, with the status of the answer, for answers whose status matters. */
   ask(method: ApiMethod, path: string, asked?: Asked): Promise<{ readonly status: number; readonly answer: unknown }>;
-  /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
+  /** Yields the text of an answer as it arrives. @throws FailedError as `call` does, and if the answer breaks off */
   text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
-  /** The bytes of an answer as they come. @throws FailedError as `text` */
+  /** Yields the bytes of an answer as they arrive. @throws FailedError as `text` */
   parts(path: string): AsyncIterable<Buffer>;
-  /** An answer that is no JSON. @throws FailedError as `call` */
+  /** Returns an answer that is not JSON. @throws FailedError as `call` */
   bytes(path: string): Promise<Buffer>;
   /**
-   * Server-sent events, until the stream ends.
-   * @param after the `id` of the last one that was had
-   * @throws FailedError when it cannot begin
+   * Yields server-sent events until the stream ends.
+   * @param after the `id` of the last event received
+   * @throws FailedError if the stream cannot begin
    */
   events(path: string, after?: string): AsyncIterable<ServerEvent>;
 }
 
 export interface ServerEvent {
-  /** `message` where the stream names none. */
+  /** Type of the event; `message` if the stream names none. */
   readonly event: string;
-  /** Of this event, or of the last one that had one. */
+  /** Id of this event, or of the last event that had one. */
   readonly id: string;
   readonly data: string;
 }
 
 const usualTimeoutMs = 60_000;
 
-/** Uses Node's own HTTP: `fetch` ends a stream on which nothing comes for five minutes. */
+/** Creates a client on Node's own HTTP: `fetch` ends a stream that is silent for five minutes. */
 export function createApiClient(config: ClientConfig): ApiClient {
   const ask: ApiClient['ask'] = async (method, path, asked = {}) => {
     const response = await send(config, { method, path, ...asked });
@@ -129,13 +129,13 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   });
 }
 
-/** The lines of a followed log may take any time. */
+/** Turns the timeout off: a followed log may be silent for any time. */
 const goOnForEver = (response: IncomingMessage): void => void response.socket.setTimeout(0);
 
-/** Of what is held in memory: more than any answer of a gateway has. */
+/** Most bytes of an answer in memory: more than any gateway sends. */
 const answerBytesMax = 256 * 1024 * 1024;
 
-/** @throws FailedError for an answer that breaks off, in which nothing comes any more, or that has no end */
+/** @throws FailedError for an answer that breaks off, stalls, or exceeds the limit */
 async function readWhole(config: ClientConfig, response: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -147,14 +147,14 @@ async function readWhole(config: ClientConfig, response: IncomingMessage): Promi
       chunks.push(chunk);
     }
   } catch {
-    // A gateway that is started again answers in a moment.
+    // A gateway that restarts will answer again soon.
     throw new FailedError(`${config.url} broke off its answer`, { isPassing: true, code: 'unreachable' });
   }
   if (length > answerBytesMax) throw new FailedError(strangerText(config));
   return Buffer.concat(chunks);
 }
 
-/** @throws UsageError where there is none */
+/** @throws UsageError if there is no key */
 export function keyOf({ apiKey, url, loginProblem }: ClientConfig): string {
   if (apiKey !== null) return apiKey;
   if (loginProblem !== null) throw new UsageError(loginProblem);
@@ -169,7 +169,7 @@ interface Payload {
   readonly bytes: Buffer;
 }
 
-/** Null where nothing is sent. */
+/** Returns the body and its type; null if there is no body. */
 async function payloadOf({ body, form }: Asked): Promise<Payload | null> {
   if (form !== undefined) {
     const response = new Response(form);
@@ -205,7 +205,7 @@ function connect(
   });
 }
 
-/** Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html */
+/** Parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html */
 async function* splitEvents(response: IncomingMessage): AsyncGenerator<ServerEvent> {
   response.setEncoding('utf8');
   let rest = '';
@@ -228,7 +228,7 @@ async function* splitEvents(response: IncomingMessage): AsyncGenerator<ServerEve
   }
 }
 
-/** A connection that breaks ends the stream as the gateway's own end does: `engines logs -f` connects again. */
+/** Treats a broken connection as the end of the stream: `engines logs -f` connects again. */
 async function* untilCut(response: IncomingMessage): AsyncGenerator<string> {
   try {
     yield* response as AsyncIterable<string>;

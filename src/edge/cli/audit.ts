@@ -31,7 +31,7 @@ const row = ({ created_at: at, action, target_id: target, actor, before, after }
   changesText(before, after),
 ];
 
-/** A key and a user may be called the same. */
+/** Returns the name of an actor. A key is marked, since a key and a user may have the same name. */
 function byText({ type, id }: Entry['actor'], names: Names): string {
   if (id === null) return 'the gateway';
   const name = names.get(id) ?? id;
@@ -40,7 +40,7 @@ function byText({ type, id }: Entry['actor'], names: Names): string {
 
 const named = z.looseObject({ name: z.string(), email: z.string().optional() });
 
-/** What people call a key or a user; the id where that cannot be read, such as one of another organization. */
+/** Returns the e-mail address or name of a key or user; the id if that cannot be read, as in another organization. */
 async function readName({ api }: CommandContext, id: string, organizations: readonly (string | null)[]) {
   const collection = id.startsWith('key_') ? '/v1/keys' : '/v1/users';
   for (const organization of organizations) {
@@ -57,18 +57,18 @@ async function readName({ api }: CommandContext, id: string, organizations: read
 
 const isOfAll = (context: CommandContext): boolean => textFlag(context, 'org') === 'all';
 
-/** Those who did it, by their ids. */
+/** Returns the names of the actors, by id. */
 async function readNames(context: CommandContext, entries: readonly Entry[]): Promise<Names> {
   const ids = new Set(entries.flatMap(({ actor: { id } }) => (id === null ? [] : [id])));
   const organization = isOfAll(context) ? null : textFlag(context, 'org');
-  // An operator acts in another organization with a key of his own.
+  // An operator acts in another organization with a key of his own organization.
   const organizations = organization === null ? [null] : [organization, null];
   const names = new Map<string, string>();
   for (const id of ids) names.set(id, await readName(context, id, organizations));
   return names;
 }
 
-/** `name: a → b` for each field that is not as it was. */
+/** Formats the changed fields, each as `name: a → b`. */
 function changesText(before: Entry['before'], after: Entry['after']): string {
   const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
   return names

@@ -39,7 +39,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, found, { headings, row, none: 'no batch; "headgate batches create FILE" makes one' });
 }
 
-/** A file of this machine, or the id of one that is there. */
+/** Creates a batch from a local file, or from the id of an uploaded file. */
 async function create(context: CommandContext): Promise<number> {
   const [source = ''] = context.words;
   const isId = /^file_[0-9a-f]{32}$/.test(source);

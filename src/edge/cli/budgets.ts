@@ -48,7 +48,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAfterList(context, { path: collection, item: budget }), { headings, row, none });
 }
 
-/** @throws UsageError where none or several are named; FailedError where nothing has the name */
+/** @throws UsageError if no scope or several are named; FailedError if no key or project has the name */
 async function scopeOf(context: CommandContext): Promise<{ readonly type: string; readonly id: string | null }> {
   const [key, project, user] = ['key', 'project', 'user'].map((name) => textFlag(context, name));
   const isEach = context.flags['each-user'] === true;

@@ -8,7 +8,7 @@ import type { Content } from './chat-input.ts';
 import { FailedError } from './errors.ts';
 import { codeOf, elsewhereText, refusalText, strangerText, unreachableText } from './refusals.ts';
 
-/** One answer of a model, by the openai package, and what the gateway billed for it. */
+/** Asks a model once through the openai package, and reads the cost that the gateway billed. */
 
 export interface Message {
   readonly role: 'system' | 'user' | 'assistant';
@@ -20,13 +20,13 @@ export interface Question {
   readonly messages: readonly Message[];
   readonly maxTokens: number | null;
   readonly temperature: number | null;
-  /** USD, as it was typed. */
+  /** Most USD that the answer may cost, as typed. */
   readonly maxCost: string | null;
-  /** Another model may answer where this one cannot. */
+  /** True if another model may answer when this model cannot. */
   readonly allowsFallback: boolean;
 }
 
-/** Told as it comes. */
+/** Receives the answer as it arrives. */
 export interface Listener {
   reasoning(text: string): void;
   content(text: string): void;
@@ -38,7 +38,7 @@ export interface Answer {
   readonly content: string;
   readonly reasoning: string;
   readonly finishReason: string | null;
-  /** Whether it was ended by whoever asked. */
+  /** True if the user ended the answer. */
   readonly isStopped: boolean;
   readonly bill: Bill | null;
 }
@@ -46,7 +46,7 @@ export interface Answer {
 export interface Bill {
   readonly inputTokens: number;
   readonly outputTokens: number;
-  /** USD, an exact decimal. */
+  /** Cost in USD, as an exact decimal. */
   readonly cost: string;
 }
 
@@ -56,7 +56,7 @@ const delta = z.looseObject({
   reasoning_content: z.string().nullish(),
 });
 
-/** More than any answer costs. */
+/** Upper bound for plausible costs, in USD: more than any answer costs. */
 const costMax = 1_000_000;
 const tokens = z.int().min(0);
 const usage = z.looseObject({
@@ -77,8 +77,8 @@ export interface Asker {
 }
 
 /**
- * Asks, and tells the listener as it comes.
- * @throws FailedError with what the gateway said
+ * Asks the model, and passes the answer to the listener as it arrives.
+ * @throws FailedError with the gateway's message
  */
 export async function askModel(
   { config, api }: Asker,
@@ -96,7 +96,7 @@ export async function askModel(
       frames += 1;
       take(config, draft, chunk, listener);
     }
-    // The package ends quietly where a connection does.
+    // The package ends without an error when the connection breaks.
     if (!signal.aborted && draft.finishReason === null) {
       throw frames === 0 ? new FailedError(strangerText(config)) : brokenOff(config, requestId);
     }
@@ -110,10 +110,10 @@ export async function askModel(
 
 type Draft = { -readonly [Member in keyof Omit<Answer, 'requestId' | 'isStopped'>]: Answer[Member] };
 
-/** Headers that the package makes itself; OPENAI_CUSTOM_HEADERS may name any, and is for another server. */
+/** Matches headers that the package sets itself. Headers from OPENAI_CUSTOM_HEADERS are for another server. */
 const ofPackage = /^(?:accept|content-type|user-agent|x-stainless-[a-z-]+)$/;
 
-/** Sends what the package made, with these headers and with none from the environment. */
+/** Sends the package's requests with these headers and without headers from the environment. */
 const fetchWith =
   (headers: Readonly<Record<string, string>>) =>
   (url: string | URL | Request, init: RequestInit = {}): Promise<Response> => {
@@ -129,7 +129,8 @@ function open(config: ClientConfig, question: Question, signal: AbortSignal) {
     apiKey,
     fetch: fetchWith({ authorization: `Bearer ${apiKey}`, ...cap, ...permission }),
     baseURL: `${config.url.replace(/\/+$/, '')}/v1`,
-    // A model that starts takes longer than any limit here; Ctrl-C ends it. A refusal is shown, not waited out.
+    // A model may take longer to start than any limit here; the user can press Ctrl-C. Errors are shown at once,
+    // without retries.
     timeout: 2_147_483_647,
     maxRetries: 0,
     organization: null,
@@ -137,13 +138,13 @@ function open(config: ClientConfig, question: Question, signal: AbortSignal) {
     adminAPIKey: null,
     webhookSecret: null,
     logLevel: 'off',
-    // What is asked goes nowhere that nobody has named.
+    // The prompt is never sent to an address that nobody named.
     fetchOptions: { redirect: 'manual' },
   });
   return client.chat.completions.create(bodyOf(question), { signal }).withResponse();
 }
 
-/** @throws FailedError for what no gateway sends */
+/** @throws FailedError for a chunk that no gateway sends */
 function take(config: ClientConfig, draft: Draft, chunk: unknown, listener: Listener): void {
   const parsed = frame.safeParse(chunk);
   if (!parsed.success) throw new FailedError(strangerText(config));
@@ -166,7 +167,7 @@ function tell(draft: Draft, part: z.output<typeof delta>, listener: Listener): v
 
 const wantsCost = { usage: { include: true } };
 
-/** With the usage that the gateway adds for whoever asks for it: what it cost. */
+/** Returns the body of the request, which also asks for the cost: the gateway adds the cost to the usage on request. */
 function bodyOf({
   model,
   messages,
@@ -180,7 +181,7 @@ function bodyOf({
     ...(maxTokens !== null && { max_completion_tokens: maxTokens }),
     ...(temperature !== null && { temperature }),
   };
-  // OpenAI has no such member.
+  // OpenAI's types have no such field.
   return { ...body, ...wantsCost };
 }
 
@@ -196,7 +197,7 @@ const record = z.looseObject({ input_tokens: z.number(), output_tokens: z.number
 const lookMs = 100;
 const looksMax = 50;
 
-/** What the books say of a request that ended early; they know it a moment later. Null where they do not say. */
+/** Reads the cost of a request that ended early, which is recorded a moment later. Null if no record appears. */
 async function readBill(api: ApiClient, requestId: string): Promise<Bill | null> {
   for (let look = 0; look < looksMax; look += 1) {
     const answer = await api.call('GET', `/v1/usage/requests/${requestId}`).catch(() => null);
@@ -210,7 +211,7 @@ async function readBill(api: ApiClient, requestId: string): Promise<Bill | null>
   return null;
 }
 
-/** Of the package's errors, which say more than their types. */
+/** Fields of the package's errors that their types leave out. */
 const refusal = z.object({
   status: z.number().nullish(),
   requestID: z.string().nullish(),
@@ -222,20 +223,20 @@ const refusal = z.object({
 const brokenOff = ({ url }: ClientConfig, requestId: string | null): FailedError =>
   new FailedError(`the answer of ${url} broke off: what has come is not all of it`, { requestId });
 
-/** @param began the id of the request, once its answer had begun */
+/** @param began the id of the request, once its answer has begun */
 function failureOf(config: ClientConfig, error: unknown, began: string | null): unknown {
   if (error instanceof APIConnectionError) {
     const cause = error.cause instanceof Error ? (error.cause.cause ?? error.cause) : error.cause;
     return new FailedError(unreachableText(config, cause ?? error), { code: 'unreachable' });
   }
-  // Of the package's parser, and of the connection under it.
+  // Thrown by the package's parser, and by the connection below the package.
   if (error instanceof SyntaxError) return new FailedError(strangerText(config), { requestId: began });
   if (error instanceof TypeError && error.message === 'terminated') return brokenOff(config, began);
   const parsed = error instanceof APIError ? refusal.safeParse(error) : null;
   return parsed?.success === true ? refusedBy(config, parsed.data, began) : error;
 }
 
-/** The gateway's own sentence; the package puts the status before it. */
+/** Returns the gateway's own message: the package puts the status before the message. */
 function refusedBy(
   config: ClientConfig,
   { status, requestID, message, error: said, headers }: z.output<typeof refusal>,

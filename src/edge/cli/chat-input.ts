@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { FailedError, UsageError } from './errors.ts';
 
-/** What is sent of files: text as text, images as data, each by its content and not by its name. */
+/** Reads files for a message: text as text, images as data. The content decides, not the file's name. */
 
 export interface ImagePart {
   readonly type: 'image_url';
@@ -18,7 +18,7 @@ export type Content = string | (TextPart | ImagePart)[];
 
 const bytesMax = 20_971_520;
 
-/** How files of images begin. */
+/** First bytes of image files, by media type. */
 const magics: readonly (readonly [mediaType: string, at: number, bytes: string])[] = [
   ['image/png', 0, '\u0089PNG\r\n\u001a\n'],
   ['image/jpeg', 0, '\u00ff\u00d8\u00ff'],
@@ -43,7 +43,7 @@ function readBytes(path: string): Buffer {
   return bytes;
 }
 
-/** A file as a part of a message. @throws UsageError, FailedError */
+/** Reads a file as a part of a message. @throws UsageError, FailedError */
 export function readFilePart(path: string): TextPart | ImagePart {
   const bytes = readBytes(path);
   const mediaType = mediaTypeOf(bytes);
@@ -56,7 +56,7 @@ export function readFilePart(path: string): TextPart | ImagePart {
   }
 }
 
-/** An image by its address, or from a file. */
+/** Returns an image by its address, or from a file. */
 export function readImagePart(source: string): ImagePart {
   if (/^(https?|data):/.test(source)) return imagePart(source);
   const part = readFilePart(source);
@@ -66,7 +66,7 @@ export function readImagePart(source: string): ImagePart {
 
 const imagePart = (url: string): ImagePart => ({ type: 'image_url', image_url: { url } });
 
-/** One message of them: text alone as a string, which every template of a model understands. */
+/** Joins words and parts into one content. Text without images is a string, which every model's template accepts. */
 export function contentOf(words: string, parts: readonly (TextPart | ImagePart)[]): Content {
   const texts = parts.flatMap((part) => (part.type === 'text' ? [part.text] : []));
   const text = [...texts, ...(words === '' ? [] : [words])].join('\n\n');

@@ -8,7 +8,7 @@ import { FailedError, UsageError } from './errors.ts';
 import { type ListedModel, modelStatuses, readModels } from './models.ts';
 import { cleanText } from './table.ts';
 
-/** `headgate chat`: one answer for what is handed in, a conversation on a terminal. */
+/** `headgate chat`: prints one answer to the input, or holds a conversation on a terminal. */
 
 const chatTasks = ['chat', 'vision', 'code'];
 
@@ -50,7 +50,7 @@ function readOptions(
   };
 }
 
-/** The one that was named, else one that chats: rather one that runs than one that must start. @throws FailedError */
+/** Returns the named model, otherwise a chat model, preferably one that runs. @throws FailedError */
 async function chooseModel(context: CommandContext): Promise<string> {
   const named = textFlag(context, 'model');
   if (named !== null) return named;
@@ -79,9 +79,12 @@ function toJson({ requestId, model, content, reasoning, finishReason, isStopped,
   };
 }
 
-/** Ctrl-C ends the answer and not the program, which then says what was billed; the second one does not wait for that. */
+/**
+ * Asks the model once. Ctrl-C ends the answer and not the program, which then prints the cost; a second Ctrl-C does not
+ * wait for the cost.
+ */
 async function answerOnce(context: CommandContext, question: Question, lines?: Interface): Promise<Answer> {
-  // The package takes longer to load than most commands take to run.
+  // Imported on use: the package takes longer to load than most commands take to run.
   const { askModel } = await import('./chat-answer.ts');
   const stop = new AbortController();
   const end = (): void => stop.abort();
@@ -102,13 +105,13 @@ async function answerOnce(context: CommandContext, question: Question, lines?: I
   }
 }
 
-/** The answer on standard output; what the model thinks before it on standard error, so that it is in no pipe. */
+/** Prints the answer on standard output, and the model's reasoning on standard error, so that no pipe contains it. */
 function createPrinter(
   { out, err, json, terminal, flags }: CommandContext,
   begin: () => void,
 ): Listener & { end(): void } {
   let [where, last]: ['nowhere' | 'reasoning' | 'content', string] = ['nowhere', ''];
-  // A terminal would obey what a model writes.
+  // Text of a model may contain control characters.
   const shown = (text: string): string => (terminal.isWatched ? cleanText(text) : text);
   const goTo = (next: typeof where): void => {
     begin();
@@ -159,7 +162,10 @@ interface Conversation {
   costPicoUsd: bigint;
 }
 
-/** Until Ctrl-D, /exit, or Ctrl-C where nothing is answered and nothing typed. What failed may be said again. */
+/**
+ * Holds a conversation until Ctrl-D, /exit, or Ctrl-C while nothing is answered and nothing typed. A message that
+ * failed may be sent again.
+ */
 async function converse(
   context: CommandContext,
   question: Question,
@@ -177,7 +183,7 @@ async function converse(
   const interrupt = (): void => {
     isInterrupted = lines.line === '' && pending === '';
     if (isInterrupted) return lines.close();
-    // What was typed is thrown away, as in a shell.
+    // Discards the typed text, as shells do.
     pending = '';
     lines.write(null, { ctrl: true, name: 'e' });
     lines.write(null, { ctrl: true, name: 'u' });
@@ -235,7 +241,7 @@ async function exchange(context: CommandContext, state: Conversation, text: stri
   const answer = await answerOnce(context, { ...state.question, messages }, lines);
   state.costPicoUsd += parseDecimal(answer.bill?.cost ?? '0', PICO_DIGITS) ?? 0n;
   state.parts = [];
-  // What was said before it was stopped was said.
+  // The part of an answer before it was stopped stays in the conversation.
   state.messages = answer.content === '' ? messages : [...messages, { role: 'assistant', content: answer.content }];
 }
 

@@ -11,7 +11,7 @@ import {
 import { type CommandContext, exitCodes } from './command.ts';
 import { UsageError } from './errors.ts';
 
-/** Checks engine files without a gateway, as continuous integration does. */
+/** Checks engine files without a gateway, for continuous integration. */
 export function checkFiles({ config, words, json, out, err }: CommandContext): number {
   const named = words.length > 0 ? words : [config.enginesDir ?? 'engines'];
   const result = loadNamed(named);
@@ -23,7 +23,7 @@ export function checkFiles({ config, words, json, out, err }: CommandContext): n
   return result.ok ? exitCodes.ok : exitCodes.failed;
 }
 
-/** All words are files, or one is a folder; the hosts' file is checked with either. */
+/** Loads the named files, or one folder; checks the hosts' file in both cases. */
 function loadNamed(words: readonly string[]): EngineFilesResult {
   const [folder = ''] = words;
   if (words.every((word) => kindOf(word) === 'file')) {
@@ -45,7 +45,7 @@ function kindOf(path: string): 'file' | 'folder' {
 
 function withHosts(engines: EngineFilesResult, folders: readonly string[]): EngineFilesResult {
   const problems = folders.flatMap((folder): readonly EngineFileProblem[] => {
-    // Which Docker engine is used without the file is the gateway's to know.
+    // Only the gateway knows the Docker engine that is used without the file; any address passes here.
     const hosts = loadDockerHosts(folder, { defaultDocker: 'unix:///var/run/docker.sock' });
     return hosts.ok ? [] : hosts.problems;
   });

@@ -43,10 +43,9 @@ export { FailedError, UsageError } from './errors.ts';
 export { wrap } from './table.ts';
 
 /**
- * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
- * only what needs no gateway, checking and writing engine files, works on files; and what works on the database itself
- * is handed in by the program. A group of commands is a file that
- * exports a list of them, and one line here.
+ * The commands of `headgate`. Commands use the gateway's HTTP API, so that they can do nothing that the API cannot.
+ * Only commands that need no gateway, such as checks of engine files, work on files. The program passes in commands
+ * that work on the database itself. Each group of commands is a file that exports a list, and one line here.
  */
 export const commands: readonly Command[] = [
   ...loginCommands,
@@ -81,15 +80,18 @@ export const commands: readonly Command[] = [
 ];
 
 export interface CliRun extends CliOutput {
-  /** Without the program's own name. */
+  /** Arguments without the program's own name. */
   readonly args: readonly string[];
   /** @throws ConfigError */
   readonly readConfig: () => ClientConfig;
-  /** Further commands. */
+  /** Further commands, after those above. */
   readonly commands?: readonly Command[];
 }
 
-/** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists, or used wrongly, 130 ended by Ctrl-C */
+/**
+ * Runs one command. @returns the exit code: 0 done, 1 rejected or failed, 2 unknown command or wrong usage, 130 ended
+ * by Ctrl-C
+ */
 export async function runCli({ args, readConfig, commands: further = [], ...output }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   const terminal = createTerminal();
@@ -130,7 +132,7 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
     });
   } catch (error) {
     const { message, requestId, code, exitCode, trace } = tellingOf(error);
-    // A script that reads JSON finds the refusal where it looks for the answer.
+    // A script that reads JSON finds the error where it looks for the answer.
     if (json) out(`${JSON.stringify({ error: { message, code, request_id: requestId } })}\n`);
     const sentence = terminal.sentence(`headgate: ${message}`).slice('headgate:'.length);
     err(`${terminal.paintError('red', 'headgate:')}${sentence}\n`);
@@ -140,11 +142,11 @@ export async function runCli({ args, readConfig, commands: further = [], ...outp
   }
 }
 
-/** `--wide`: tables are as wide as they are. */
+/** Removes the limit on table width for `--wide`. */
 const wideAs = (wide: Flag | undefined, terminal: Terminal): Terminal =>
   wide === true ? { ...terminal, columns: null } : terminal;
 
-/** With what the commands begin of which help is asked for; null where it is not asked for, or for one command. */
+/** Returns the first words of the commands to list in the help; null if no help is requested, or help for one. */
 function wordsOfHelp(
   all: readonly Command[],
   args: readonly string[],
@@ -156,7 +158,10 @@ function wordsOfHelp(
   return group !== null && (typed.includes('--help') || typed.includes('-h')) ? [group] : null;
 }
 
-/** Whatever of it came from a server or a file: a terminal obeys none of it. A pipe or a file gets it as it is. */
+/**
+ * Returns the outputs without control characters, since a text may come from a server or a file. A pipe or a file gets
+ * standard output unchanged.
+ */
 function saidTo({ out, err }: CliOutput, { isWatched }: Terminal): CliOutput {
   return {
     out: isWatched ? (text) => out(forTerminal(text)) : out,
@@ -164,7 +169,7 @@ function saidTo({ out, err }: CliOutput, { isWatched }: Terminal): CliOutput {
   };
 }
 
-/** What stands behind `--` is for another program. */
+/** True if the user asked for JSON. Words behind `--` are for another program. */
 function wantsJson(args: readonly string[]): boolean {
   const end = args.indexOf('--');
   return args.slice(0, end === -1 ? args.length : end).includes('--json');
@@ -175,11 +180,11 @@ interface Telling {
   readonly requestId: string | null;
   readonly code: string;
   readonly exitCode: number;
-  /** Where it was thrown, for who mends it; null for what a command ends with on purpose. */
+  /** Stack trace of an unexpected error, for developers; null for an error that a command throws on purpose. */
   readonly trace: string | null;
 }
 
-/** What is to be said of an error. */
+/** Returns the texts and the exit code for an error. */
 function tellingOf(error: unknown): Telling {
   if (error instanceof FailedError) {
     const { message, requestId, code, isInterrupted } = error;
@@ -190,7 +195,7 @@ function tellingOf(error: unknown): Telling {
     const code = error instanceof UsageError ? 'usage' : 'configuration';
     return { message: error.message, requestId: null, code, exitCode: exitCodes.usage, trace: null };
   }
-  // Such as an answer that no gateway gives, whose words are in the message.
+  // For example an answer that no gateway gives, whose text is in the message.
   const what = error instanceof Error ? error : new Error(String(error));
   const message = cleanText(`this was not expected, in an answer or in the command itself: ${what.message}`);
   const trace = cleanText(

@@ -44,7 +44,7 @@ async function show(context: CommandContext): Promise<number> {
   return printOne(context, clusterPath(await findClusterId(context, context.words[0] ?? '')), cluster);
 }
 
-/** A list of nodes in the words of the API, as YAML or JSON. */
+/** Reads a list of nodes from YAML or JSON, with the fields of the API. */
 function readNodes(path: string): unknown {
   const text = readText(path);
   try {
@@ -57,7 +57,7 @@ function readNodes(path: string): unknown {
   throw new UsageError(`${path} must hold a list of nodes, each with name, address and hardware_profile`);
 }
 
-/** An id, from the id or the name of one that is active. @throws FailedError */
+/** Returns the id of the cluster with this id, or with this name if it is active. @throws FailedError */
 export async function findClusterId(context: CommandContext, text: string): Promise<string> {
   if (text.startsWith('cluster_')) return text;
   const query = new URLSearchParams();
@@ -70,12 +70,12 @@ export async function findClusterId(context: CommandContext, text: string): Prom
   throw new FailedError(`several clusters have the name ${text}: say which of ${ids.join(', ')}`);
 }
 
-/** Clusters that one sentence names. */
+/** Most clusters that one sentence names. */
 const namedMax = 5;
 
 /**
- * Why nothing counts, where active clusters have nodes without an allocation: a sentence; null where none has.
- * @param query as of the list of clusters
+ * Returns a sentence that explains empty costs by active clusters whose nodes are not allocated; null if all nodes are.
+ * @param query as for the list of clusters
  */
 export async function sayUnallocated(context: CommandContext, query: URLSearchParams): Promise<string | null> {
   const all = await readList(context, { path: clustersPath, item: summary, query });
@@ -92,14 +92,14 @@ export async function sayUnallocated(context: CommandContext, query: URLSearchPa
   );
 }
 
-/** Names by ids, of archived ones too. */
+/** Returns names of clusters by id, archived clusters included. */
 export async function readClusterNames(context: CommandContext): Promise<ReadonlyMap<string, string>> {
   const query = new URLSearchParams({ status: 'all' });
   const all = await readList(context, { path: clustersPath, item: summary, query });
   return new Map(all.map(({ id, name }) => [id, name]));
 }
 
-/** What people call it; its id where it cannot be read. */
+/** Returns the name of a cluster; its id if the name cannot be read. */
 export async function readClusterName({ api }: CommandContext, id: string): Promise<string> {
   try {
     return parseAnswer(summary, await api.call('GET', clusterPath(id))).name;
@@ -151,7 +151,7 @@ const eventResult = z.looseObject({
   node: z.looseObject({ name: z.string(), status: z.string() }),
 });
 
-/** Begins or ends the hours of a node. */
+/** Starts or stops metering a node. */
 function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promise<number> {
   return async (context) => {
     const { api, json, out, words } = context;

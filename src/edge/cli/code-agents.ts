@@ -19,22 +19,22 @@ import { processIdentity } from '#base/process-identity.ts';
 import type { CommandContext } from './command.ts';
 import { FailedError } from './errors.ts';
 
-/** Coding agents on this machine: where they lie, and how pi gets there. */
+/** Finds and installs coding agents on this machine. */
 
-/** https://github.com/earendil-works/pi; later ones name a dependency that not every registry has. */
+/** Package of pi (https://github.com/earendil-works/pi). Later versions name a dependency that some registries lack. */
 export const pi = { name: '@earendil-works/pi-coding-agent', version: '0.87.1' } as const;
 
 export interface AgentHome {
   readonly dir: string;
   /**
-   * The agent's own settings and sessions for this gateway's models, apart from those of the user's own pi and of other
-   * gateways: an agent that runs reads them again, and would send this gateway's key where another one is.
+   * Folder of the agent's settings and sessions for this gateway's models, separate from the user's own pi and from
+   * other gateways: a running agent reads its settings again, and would send this gateway's key to another gateway.
    */
   readonly settingsDir: string;
   writeModels(models: object): void;
 }
 
-/** @throws FailedError for a user without a home */
+/** @throws FailedError for a user without a home folder */
 export function createAgentHome({ programsDir, url }: ClientConfig): AgentHome {
   if (programsDir === null) throw new FailedError('there is no home folder to install an agent in: set XDG_DATA_HOME');
   const settingsDir = join(programsDir, 'pi-settings', folderOf(url));
@@ -54,14 +54,14 @@ export function createAgentHome({ programsDir, url }: ClientConfig): AgentHome {
   };
 }
 
-/** `127.0.0.1-8080-1f3a9c0b`: of one gateway alone. */
+/** Returns the folder name of one gateway: `127.0.0.1-8080-1f3a9c0b`. */
 function folderOf(url: string): string {
   const name = normalUrl(url);
   const host = (URL.parse(name)?.host ?? '').replaceAll(/[^A-Za-z0-9.-]+/g, '-').slice(0, 60);
   return `${host}-${createHash('sha256').update(name).digest('hex').slice(0, 8)}`;
 }
 
-/** A program of that name on the PATH. */
+/** Returns the path of a program on the PATH; null if there is none. */
 export function findProgram({ PATH = '' }: ClientConfig['environment'], name: string): string | null {
   const paths = PATH.split(':').flatMap((folder) => (folder.startsWith('/') ? [join(folder, name)] : []));
   return paths.find((path) => isProgram(path)) ?? null;
@@ -76,10 +76,10 @@ function isProgram(path: string): boolean {
   }
 }
 
-/** `pi-coding-agent-0.87.1.4711`: what the process 4711 installs. */
+/** Matches the draft folder of an installation: `pi-coding-agent-0.87.1.4711` is of process 4711. */
 const draftName = /^pi-coding-agent-\d+\.\d+\.\d+\.(\d+)$/;
 
-/** What was left by an installation that was killed: no process has its number any more. */
+/** Removes drafts of killed installations, whose process no longer runs. */
 function removeOldDrafts(dir: string): void {
   if (!existsSync(dir)) return;
   for (const name of readdirSync(dir)) {
@@ -91,9 +91,9 @@ function removeOldDrafts(dir: string): void {
 }
 
 /**
- * Installs pi with npm, as npm is set up, unless it is there: all of it or nothing, also where it is broken off.
- * @returns its program, for Node
- * @throws FailedError saying why it cannot be had
+ * Installs pi with the user's npm settings, unless pi is there already: completely or not at all, even if interrupted.
+ * @returns pi's program, for Node
+ * @throws FailedError saying why pi cannot be installed
  */
 export async function installPi(context: CommandContext, { dir }: AgentHome): Promise<string> {
   const folder = join(dir, `pi-coding-agent-${pi.version}`);
@@ -101,7 +101,7 @@ export async function installPi(context: CommandContext, { dir }: AgentHome): Pr
   try {
     removeOldDrafts(dir);
   } catch {
-    // They take room and nothing else.
+    // Old drafts only take disk space.
   }
   if (existsSync(program)) return program;
   const npm = findProgram(context.config.environment, 'npm');
@@ -114,7 +114,7 @@ export async function installPi(context: CommandContext, { dir }: AgentHome): Pr
     mkdirSync(draft, { recursive: true });
     writeFileSync(join(draft, 'package.json'), '{"private":true}\n');
     await runNpm(context, npm, draft);
-    // Another one of us may have been quicker.
+    // Another process may have installed pi meanwhile.
     if (!existsSync(program)) {
       rmSync(folder, { recursive: true, force: true });
       renameSync(draft, folder);
@@ -129,7 +129,7 @@ export async function installPi(context: CommandContext, { dir }: AgentHome): Pr
   }
 }
 
-/** No install script runs: pi needs none. A registry that is away is said soon. */
+/** Flags for npm. No install script runs: pi needs none. Short timeouts report an unreachable registry soon. */
 const npmFlags = [
   '--ignore-scripts',
   '--no-audit',
@@ -142,10 +142,13 @@ const npmFlags = [
 
 const endSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** Told to end, it ends npm first: what that still wrote would stay. The second time it does not wait for npm's consent. */
+/**
+ * Runs npm. On a signal, ends npm first: files that npm writes after this process ended would stay. A second signal
+ * kills npm without waiting.
+ */
 async function runNpm({ config }: CommandContext, npm: string, folder: string): Promise<void> {
   const args = ['install', '--prefix', folder, ...npmFlags, `${pi.name}@${pi.version}`];
-  // The key is none of npm's business.
+  // npm does not get the key.
   const environment = { ...config.environment, HEADGATE_API_KEY: undefined };
   let signals = 0;
   let isInterrupted = false;
@@ -154,7 +157,7 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
     isInterrupted ||= signal === 'SIGINT';
     child.kill(signals === 1 ? 'SIGTERM' : 'SIGKILL');
   };
-  // Before npm begins: a signal that comes once it runs must not find nobody.
+  // The handlers must exist before npm starts: a signal could otherwise end this process and leave npm running.
   for (const signal of endSignals) process.on(signal, end);
   const child = spawn(npm, args, { cwd: folder, env: environment, stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = new Promise<number | null>((resolve, reject) => {

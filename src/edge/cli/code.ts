@@ -6,7 +6,7 @@ import { type Command, type CommandContext, exitCodes, textFlag } from './comman
 import { FailedError, UsageError } from './errors.ts';
 import { type ListedModel, readModels } from './models.ts';
 
-/** `headgate code`: a coding agent on a model of the gateway, in the folder that it is called in. */
+/** `headgate code`: runs a coding agent on a model of the gateway, in the current folder. */
 
 async function code(context: CommandContext): Promise<number> {
   const { config, words } = context;
@@ -15,7 +15,7 @@ async function code(context: CommandContext): Promise<number> {
   const models = (await readModels(context.api)).filter(({ task_type: task }) => codeTasks.includes(task));
   const model = chooseModel(context, models);
   const setup = { url: `${config.url.replace(/\/+$/, '')}/v1`, models, model };
-  // The key goes by the environment: no file of an agent holds it.
+  // The key is passed in the environment: no file of an agent holds the key.
   const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
   if (isOpenCode(context)) {
     const program = findOpenCode(config.environment);
@@ -33,7 +33,7 @@ async function code(context: CommandContext): Promise<number> {
   home.writeModels(piModels(setup));
   const settings = {
     PI_CODING_AGENT_DIR: home.settingsDir,
-    // It asks nobody but the gateway.
+    // Stops pi from calling any server except the gateway.
     PI_OFFLINE: '1',
     PI_SKIP_VERSION_CHECK: '1',
     PI_TELEMETRY: '0',
@@ -49,7 +49,7 @@ const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
 
 const isOpenCode = (context: CommandContext): boolean => textFlag(context, 'with') === 'opencode';
 
-/** @throws FailedError saying how to install it */
+/** @throws FailedError with how to install opencode */
 function findOpenCode(environment: CommandContext['config']['environment']): string {
   const program = findProgram(environment, 'opencode');
   if (program !== null) return program;
@@ -59,14 +59,20 @@ function findOpenCode(environment: CommandContext['config']['environment']): str
   );
 }
 
-/** Words of its own are a folder or a command: what it is asked is an option unless it is told to run it and end. */
+/**
+ * Returns the arguments for opencode, which reads plain words as a folder or a command. The prompt is therefore an
+ * option, except with `run`, which answers and ends.
+ */
 function openCodeArguments({ words, behindDashes, flags, json }: CommandContext): readonly string[] {
   if (flags['print'] === true) return ['run', ...(json ? ['--format', 'json'] : []), ...words];
   const asked = words.slice(0, words.length - behindDashes.length);
   return [...(asked.length === 0 ? [] : [`--prompt=${asked.join(' ')}`]), ...behindDashes];
 }
 
-/** What an agent shows on a terminal is no JSON; both have a mode for scripts. @throws UsageError */
+/**
+ * Rejects --json without --print: an agent's terminal output is not JSON. Both agents have a mode for scripts. @throws
+ * UsageError
+ */
 function checkFlags(context: CommandContext): void {
   const { json, flags } = context;
   const installsOnly = flags['install-only'] === true;
@@ -83,7 +89,10 @@ function checkFlags(context: CommandContext): void {
 
 const codeTasks = ['code', 'chat', 'vision'];
 
-/** The one that was named, else one for code, rather than any that chats. @throws UsageError, FailedError */
+/**
+ * Returns the named model, otherwise the best for code: a code model before any chat model. @throws UsageError,
+ * FailedError
+ */
 function chooseModel(context: CommandContext, models: readonly ListedModel[]): ListedModel {
   const named = textFlag(context, 'model');
   if (named === null) {
@@ -99,7 +108,7 @@ function chooseModel(context: CommandContext, models: readonly ListedModel[]): L
 }
 
 interface Setup {
-  /** With /v1. */
+  /** Base URL, with /v1. */
   readonly url: string;
   readonly models: readonly ListedModel[];
   readonly model: ListedModel;
@@ -107,7 +116,7 @@ interface Setup {
 
 const outputMax = 16_384;
 
-/** An answer may take a quarter of what the model reads. */
+/** Returns the longest answer in tokens: a quarter of the model's context. */
 const answerTokens = ({ context_length: length }: ListedModel): number => Math.min(outputMax, Math.floor(length / 4));
 
 const perMillion = (perToken: string | undefined): number => Number(perToken ?? 0) * 1_000_000;
@@ -115,7 +124,10 @@ const perMillion = (perToken: string | undefined): number => Number(perToken ?? 
 const inputsOf = ({ task_type: task }: ListedModel): readonly string[] =>
   task === 'vision' ? ['text', 'image'] : ['text'];
 
-/** https://github.com/earendil-works/pi, docs/models.md: prices in USD per million tokens, for its own sums. */
+/**
+ * Models in pi's format (https://github.com/earendil-works/pi, docs/models.md). Prices in USD per million tokens, for
+ * pi's own sums.
+ */
 function piModels({ url, models }: Setup): object {
   return {
     providers: {
@@ -135,7 +147,7 @@ function piModels({ url, models }: Setup): object {
             cacheRead: perMillion(one.pricing?.input_cache_read),
             cacheWrite: perMillion(one.pricing?.prompt),
           },
-          // What vLLM does not know: OpenAI's own fields and roles.
+          // Fields and roles of OpenAI's that vLLM does not know.
           compat: { supportsStore: false, supportsDeveloperRole: false, supportsReasoningEffort: false },
         })),
       },
@@ -143,20 +155,23 @@ function piModels({ url, models }: Setup): object {
   };
 }
 
-/** It asks no model but the gateway's, and nobody else for news. */
+/** Environment that limits opencode to the gateway's models, without checks for updates. */
 const openCodeSettings = (setup: Setup): Readonly<Record<string, string>> => ({
-  // Read after its files, whose other settings stay.
+  // opencode reads this after its files, whose other settings stay.
   OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)),
   OPENCODE_DISABLE_AUTOUPDATE: '1',
   OPENCODE_DISABLE_MODELS_FETCH: '1',
 });
 
-/** https://opencode.ai/docs/config: prices in USD per million tokens, for its own sums. */
+/**
+ * Configuration in opencode's format (https://opencode.ai/docs/config). Prices in USD per million tokens, for
+ * opencode's own sums.
+ */
 function openCodeConfig({ url, models, model }: Setup): object {
   const name = `headgate/${model.id}`;
   return {
     model: name,
-    // What it asks beside the work, such as a title, would go to another provider's model.
+    // Small requests beside the work, such as for a title, would otherwise go to another provider's model.
     small_model: name,
     enabled_providers: ['headgate'],
     share: 'disabled',
@@ -184,13 +199,16 @@ const openCodeModel = (one: ListedModel): object => ({
   },
 });
 
-/** Programs that catch a Ctrl-C end with the number that shells give to those that it kills. */
+/**
+ * Returns the exit code for an agent. Programs that catch Ctrl-C exit with the number that shells give to programs
+ * killed by SIGINT.
+ */
 function exitCodeOf(status: number | null, signal: NodeJS.Signals | null): number {
   if (status === 0) return exitCodes.ok;
   return signal === 'SIGINT' || status === exitCodes.interrupted ? exitCodes.interrupted : exitCodes.failed;
 }
 
-/** Until it ends. A terminal sends its Ctrl-C to both: the agent decides what it means. */
+/** Waits until the agent ends. A terminal sends Ctrl-C to both processes: the agent decides what Ctrl-C means. */
 function follow(child: ChildProcess): Promise<number> {
   const ignore = (): void => {};
   const end = (): void => void child.kill('SIGTERM');

@@ -3,12 +3,12 @@ import { type Command, type Flag, globalOptions } from './command.ts';
 import { UsageError } from './errors.ts';
 import { didYouMean } from './suggest.ts';
 
-/** What was typed, held against the commands that there are. */
+/** Parses the typed words against the known commands. */
 
 const nameWordsMax = 2;
 const globalWords = new Set(['--json', '--wide', '--help', '-h']);
 
-/** Options that every command has may stand before its name and within it: they go behind it. */
+/** Moves options that every command has behind the command's name, where they may stand before or within the name. */
 export function nameFirst(args: readonly string[]): readonly string[] {
   let words = 0;
   const next = args.findIndex((word) => {
@@ -22,14 +22,14 @@ export function nameFirst(args: readonly string[]): readonly string[] {
   return [...head.filter((word) => !isGlobal(word)), ...head.filter(isGlobal), ...rest];
 }
 
-/** A group of commands that is typed without one of them; null for anything else. @param args as `nameFirst` orders them */
+/** Returns the group that is typed without a command; null otherwise. @param args as `nameFirst` orders them */
 export function bareGroup(all: readonly Command[], args: readonly string[]): string | null {
   const [group = '', ...rest] = args;
   if (!rest.every((word) => globalWords.has(word)) || all.some(({ name }) => name === group)) return null;
   return all.some(({ name }) => name.startsWith(`${group} `)) ? group : null;
 }
 
-/** The longest name wins: `wallet ledger` before `wallet`. @throws UsageError */
+/** Finds the command. The longest name wins: `wallet ledger` before `wallet`. @throws UsageError */
 export function findCommand(
   all: readonly Command[],
   args: readonly string[],
@@ -37,7 +37,7 @@ export function findCommand(
   const matching = all.filter(({ name }) => name.split(' ').every((word, index) => args[index] === word));
   const [command] = matching.toSorted((a, b) => b.name.length - a.name.length);
   const [group = '', name] = args;
-  // What is one list alone is listed by its own name.
+  // Accepts `ls` after a command that takes no words: `models ls` lists the models.
   const alone = all.find((one) => one.name === group && one.words.max === 0);
   if (alone !== undefined && name === 'ls') return { command: alone, rest: args.slice(2) };
   if (command !== undefined) return { command, rest: args.slice(command.name.split(' ').length) };
@@ -56,7 +56,7 @@ export function findCommand(
 export interface ParsedWords {
   readonly values: Readonly<Record<string, Flag | undefined>>;
   readonly positionals: readonly string[];
-  /** The last of them: those behind `--`. */
+  /** The last positionals: those behind `--`. */
   readonly behindDashes: readonly string[];
 }
 
@@ -91,12 +91,12 @@ export function parseWords(command: Command, args: readonly string[]): ParsedWor
   return { values, positionals, behindDashes };
 }
 
-/** What no argument of a process can begin with. */
+/** A character that no argument of a process can contain. */
 const amountMark = '\0';
 
 /**
- * `-2.50` is an amount and no option: none begins with a digit. It is marked for the parser, so that it stays where it was
- * typed: "what is -3 + 5" is a sentence.
+ * Marks amounts for the parser: `-2.50` is an amount and not an option, since no option begins with a digit. The mark
+ * keeps an amount where it was typed: "what is -3 + 5" is a sentence.
  */
 function markAmounts(args: readonly string[]): string[] {
   const end = args.indexOf('--');

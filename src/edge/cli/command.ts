@@ -2,7 +2,7 @@ import type { ClientConfig } from '#base/config.ts';
 import type { ApiClient } from './api-client.ts';
 import type { Terminal } from './terminal.ts';
 
-/** What a command gets to work with, and how it says that something went wrong. */
+/** Output streams of a command. */
 
 export interface CliOutput {
   readonly out: (text: string) => void;
@@ -15,51 +15,51 @@ export interface CommandContext extends CliOutput {
   readonly terminal: Terminal;
   /** Words after the command's name. */
   readonly words: readonly string[];
-  /** The last of them: those behind `--`. */
+  /** The last words: those behind `--`. */
   readonly behindDashes: readonly string[];
   readonly flags: Readonly<Record<string, Flag | undefined>>;
-  /** Print JSON for scripts instead of words for people. */
+  /** True to print JSON for scripts instead of text for people. */
   readonly json: boolean;
-  /** All that `headgate` can do, for commands that are about that. */
+  /** All commands of `headgate`, for commands that list them. */
   readonly commands: readonly Command[];
 }
 
-/** What a shell asks the gateway for, while somebody types. */
+/** Kinds of names that a shell completes by asking the gateway. */
 export const namedThings = ['models', 'engines', 'clusters', 'stacks', 'runs', 'keys'] as const;
 export type NamedThing = (typeof namedThings)[number];
 
 /** A list where the option may be given several times. */
 export type Flag = string | boolean | (string | boolean)[];
 
-/** An option as parseArgs of node:util takes it, and what else is known of it. */
+/** An option for parseArgs of node:util, with its texts and completions. */
 export interface CommandOption {
   readonly type: 'string' | 'boolean';
   readonly short?: string;
   readonly multiple?: boolean;
-  /** What it may be; anything where absent. */
+  /** Allowed values; any value if absent. */
   readonly choices?: readonly string[];
-  /** What it does, or may be, in a few words. */
+  /** Short description of the option or its value. */
   readonly about: string;
-  /** Names of the gateway's that a shell may offer for it. */
+  /** Kind of the gateway's names that a shell may offer for the value. */
   readonly names?: NamedThing;
 }
 
 export interface Command {
   /** `engines logs`: group and name, or one word. */
   readonly name: string;
-  /** What follows the name: `ID [--tail N]`. */
+  /** Words and options after the name: `ID [--tail N]`. */
   readonly usage: string;
   readonly summary: string;
-  /** How many words it takes. */
+  /** Fewest and most words. */
   readonly words: { readonly min: number; readonly max: number };
   readonly options: Readonly<Record<string, CommandOption>>;
-  /** Options that it does not have, and what to do in their place. */
+  /** Options that the command does not have, with what to do instead. */
   readonly refused?: Readonly<Record<string, string>>;
-  /** What the first word may be; anything where absent. */
+  /** Allowed values of the first word; any value if absent. */
   readonly choices?: readonly string[];
-  /** Names of the gateway's that a shell may offer for the first word. */
+  /** Kind of the gateway's names that a shell may offer for the first word. */
   readonly names?: NamedThing;
-  /** @returns the exit code: 0, or 1 where what was asked about is not as it should be, 130 where Ctrl-C ended it */
+  /** @returns the exit code: 0, or 1 if the answer is negative, 130 if Ctrl-C ended the command */
   run(context: CommandContext): Promise<number>;
 }
 
@@ -70,22 +70,22 @@ export const globalOptions = {
   help: { type: 'boolean', short: 'h', about: 'how it is used' },
 } as const satisfies Record<string, CommandOption>;
 
-/** `interrupted`: by Ctrl-C, as shells have it of what SIGINT ended. */
+/** `interrupted`: ended by Ctrl-C; the exit code of shells for a program that SIGINT ended. */
 export const exitCodes = { ok: 0, failed: 1, usage: 2, interrupted: 130 } as const;
 
-/** What a flag that may be repeated was given. */
+/** Returns the values of a flag that may be repeated. */
 export function listFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {
   const value = flags[name];
   return Array.isArray(value) ? (value as readonly string[]) : [];
 }
 
-/** A flag's text; null where it was not given. */
+/** Returns a flag's text; null if the flag is absent. */
 export function textFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): string | null {
   const value = flags[name];
   return typeof value === 'string' ? value : null;
 }
 
-/** The texts of an option that may be given several times. */
+/** Returns the texts of an option that may be repeated. */
 export function textFlags({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {
   const value = flags[name];
   return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : [];

@@ -2,20 +2,20 @@ import { jsonText } from './answers.ts';
 import { type Command, type CommandOption, exitCodes, globalOptions, type NamedThing } from './command.ts';
 import { briefly } from './help.ts';
 
-/** `headgate completion`: a script for a shell, out of the commands that there are. */
+/** `headgate completion`: prints a completion script for a shell, generated from the list of commands. */
 
 interface Completed {
-  /** One word, or group and name. */
+  /** Name of the command: one word, or group and name. */
   readonly name: string;
   readonly summary: string;
   readonly options: readonly (readonly [name: string, option: CommandOption])[];
   readonly choices: readonly string[];
-  /** What the gateway is asked for, in the place of choices. */
+  /** Kind of names to read from the gateway, in place of choices. */
   readonly names: NamedThing | null;
 }
 
 function tableOf(commands: readonly Command[]): readonly Completed[] {
-  // A shell takes the first that fits: longer names before those that they begin with.
+  // A shell uses the first pattern that matches: longer names must precede their prefixes.
   const longerFirst = commands.toSorted((a, b) => b.name.split(' ').length - a.name.split(' ').length);
   return longerFirst.map(({ name, summary, options, choices = [], names = null }) => ({
     name,
@@ -37,10 +37,10 @@ function secondWords(table: readonly Completed[], first: string): readonly Compl
     .map((command) => ({ ...command, name: command.name.slice(first.length + 1) }));
 }
 
-/** Asked while somebody types: a gateway that does not answer offers nothing. */
+/** Returns the shell code that reads names while somebody types; an unreachable gateway offers none. */
 const namesOf = (thing: NamedThing): string => `$(headgate names ${thing} 2>/dev/null)`;
 
-/** Commands and options are of letters, digits and hyphens; what else stands in a script is quoted. */
+/** Quotes a text for a shell. Commands and options need no quotes: they consist of letters, digits and hyphens. */
 const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 function bash(table: readonly Completed[]): string {
@@ -56,10 +56,10 @@ function bash(table: readonly Completed[]): string {
     const values = options.flatMap(([option, about]) => bashValue(option, about));
     const flags = options.map(([option]) => `--${option}`).join(' ');
     const branches = values.length === 0 ? '' : `case $prev in ${values.join(' ')} esac; `;
-    // What is asked for takes a moment: not for an option.
+    // Names take a moment to read, so options are completed without them.
     const words =
       names === null ? `words=${quoted(choices.join(' '))}` : `[[ $cur == -* ]] || words="${namesOf(names)}"`;
-    // A second word may be a command's own, or the first of what it is about.
+    // After a name of one word, the second word may be an argument.
     const pattern = name.includes(' ') ? quoted(name) : `${quoted(`${name} `)}*`;
     return `    ${pattern}) ${branches}flags=${quoted(flags)}; ${words} ;;`;
   });
@@ -84,7 +84,7 @@ complete -o default -F _headgate headgate
 `;
 }
 
-/** What follows an option that takes a value: one of its choices, else a file. */
+/** Returns the completion of an option's value: one of its choices, otherwise a file. */
 function bashValue(name: string, { type, short, choices, names }: CommandOption): readonly string[] {
   if (type === 'boolean') return [];
   const pattern = short === undefined ? `--${name}` : `--${name} | -${short}`;
@@ -95,7 +95,7 @@ function bashValue(name: string, { type, short, choices, names }: CommandOption)
   return [`${pattern}) COMPREPLY=($(compgen -W ${quoted(choices.join(' '))} -- "$cur")); return ;;`];
 }
 
-/** `name:what it does`, as _describe takes it. */
+/** Formats a completion for _describe: `name:what it does`. */
 const described = (name: string, about: string): string => quoted(`${name.replaceAll(':', '\\:')}:${about}`);
 
 function zsh(table: readonly Completed[]): string {
@@ -146,7 +146,7 @@ if [[ $funcstack[1] == _headgate ]]; then _headgate "$@"; else compdef _headgate
 `;
 }
 
-/** An action that begins with a blank is called as it is. */
+/** Returns the action for names. zsh calls an action that begins with a space unchanged. */
 const zshNames = (thing: NamedThing): string => ` _headgate_names ${thing}`;
 
 function zshOption(name: string, { type, short, choices, names: thing, about }: CommandOption): readonly string[] {

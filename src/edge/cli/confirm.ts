@@ -2,25 +2,25 @@ import type { CommandContext, CommandOption } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine } from './table.ts';
 
-/** The one way in which commands ask before something ends that does not come back. */
+/** Option that skips the confirmation before something is ended permanently. */
 
 export const yesOption: Readonly<Record<'yes', CommandOption>> = {
   yes: { type: 'boolean', short: 'y', about: 'without asking, as scripts need it' },
 };
 
-/** What is to end, and what ends with it. */
+/** Texts of a confirmation: what ends, and with which consequence. */
 export interface Ending {
-  /** `Revoke the key "laptop" (key_…)?` */
+  /** Question such as `Revoke the key "laptop" (key_…)?` */
   readonly question: string;
-  /** A sentence. */
+  /** Consequence, as a sentence. */
   readonly consequence: string;
-  /** After `nothing was`: `revoked`. */
+  /** Participle that follows `nothing was`: `revoked`. */
   readonly done: string;
 }
 
 /**
- * Returns where it may go on. A script says --yes: nobody is there to be asked.
- * @throws UsageError where nobody can be asked, FailedError where the answer is no
+ * Asks for confirmation, and returns if the command may go on. A script passes --yes, since nobody can answer.
+ * @throws UsageError if nobody can be asked, FailedError if the answer is no
  */
 export async function confirm({ flags, terminal }: CommandContext, ending: Ending): Promise<void> {
   if (flags['yes'] === true) return;

@@ -44,7 +44,7 @@ const report = z.looseObject({
 
 type Report = z.output<typeof report>;
 
-/** Node and GPU-hours of a year are summed in seconds where the database is busy. */
+/** Milliseconds to wait for a report: on a busy database the sum of a year's node-hours and GPU-hours takes seconds. */
 const answerTimeoutMs = 300_000;
 
 async function costs(context: CommandContext): Promise<number> {
@@ -62,7 +62,7 @@ async function costs(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-/** Of what was not used nothing else says why. A hint that cannot be had is none. */
+/** Returns a hint why a report is empty, since nothing else explains that. A hint that cannot be read is left out. */
 async function hintOf(context: CommandContext, { organizations }: Report): Promise<string> {
   if (organizations.length > 0) return '';
   try {
@@ -76,7 +76,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
 
 function readQuery(context: CommandContext): URLSearchParams {
   const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org']);
-  // The running month, by the clock of the zone that was asked for.
+  // The current month, by the clock of the requested zone.
   if (!query.has('month') && !query.has('from') && !query.has('to')) query.set('month', thisMonth(query.get('tz')));
   return query;
 }
@@ -117,7 +117,7 @@ function textOf(
   return `${head}${table}${total}${warnings.map(warningText).join('')}`;
 }
 
-/** `2026-11-01 00:00`, in the zone of the report. */
+/** Formats a time as `2026-11-01 00:00`, in the zone of the report. */
 const minuteText = (time: string, tz: string): string =>
   new Date(time).toLocaleString('sv-SE', { timeZone: tz, dateStyle: 'short', timeStyle: 'short' });
 
@@ -129,7 +129,7 @@ function remark({ rated, estimated }: z.output<typeof line>, running: boolean): 
   return words.filter((word) => word !== '').join(', ');
 }
 
-/** What a report does not count, and who mends it. */
+/** Returns a warning about hours that a report leaves out, and who can fix that. */
 function warningText({ code, from, to, hardware_profile: profile }: z.output<typeof warning>): string {
   return cleanLine(`warning: ${warningSentence(code, { from, to, profile })}`) + '\n';
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { pathOf } from './answers.ts';
 
-/** An engine as the gateway answers with it, and what is to be said of it. Fields that a newer gateway adds are ignored. */
+/** An engine as the gateway returns it, and texts about it. Fields that a newer gateway adds are ignored. */
 
 const replica = z.looseObject({
   id: z.string(),
@@ -36,7 +36,7 @@ export const enginesPath = '/v1/admin/engines';
 
 export const enginePath = (id: string | undefined): string => pathOf(enginesPath, id);
 
-/** What is wrong with an engine or under way, and the command that mends it where there is one. */
+/** Describes a problem or progress of an engine, with the command that fixes the problem if there is one. */
 export function remark(one: Engine): string {
   const { id, state, driver, file, last_failure: failure, rollout, replicas } = one;
   if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
@@ -46,7 +46,7 @@ export function remark(one: Engine): string {
   }
   if (failure !== null && failure !== undefined) {
     const text = sentences(failure.message, shortened(failure.detail ?? ''), retryText(state, failure));
-    // Whether it answers is not for Headgate to mend, and is looked at all the time.
+    // Headgate cannot fix an external engine, and probes it all the time.
     const isGivenUp = state === 'failed' && driver !== 'external' && (failure.retry_at ?? null) === null;
     return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
   }
@@ -64,7 +64,7 @@ function sentences(...parts: readonly string[]): string {
 
 type Failure = NonNullable<Engine['last_failure']>;
 
-/** "try 3 of 5 not before 12:01:30 UTC"; empty where it is not tried again. */
+/** Returns "try 3 of 5 not before 12:01:30 UTC"; empty if there is no retry. */
 function retryText(state: string, { retry_at: retryAt, failures }: Failure): string {
   if (state !== 'retrying' || retryAt === null || retryAt === undefined) return '';
   const count = failures === null || failures === undefined ? 'tried again' : `try ${failures + 1} of 5`;
@@ -73,18 +73,18 @@ function retryText(state: string, { retry_at: retryAt, failures }: Failure): str
 
 const detailCharsMax = 160;
 
-/** `engines show` has all of it. */
+/** Shortens a detail, which `engines show` prints in full. */
 function shortened(text: string): string {
   return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1).trimEnd()}…`;
 }
 
-/** As a shell takes it. */
+/** Returns the command as typed in a shell. */
 export function commandText(command: string, id: string | null = null): string {
   const word = id === null || /^[\w./:-]+$/.test(id) ? (id ?? '') : `'${id}'`;
   return `headgate engines ${command} ${word}`.trim();
 }
 
-/** Replicas that answer requests. */
+/** Counts replicas that answer requests. */
 export function readyCount({ replicas }: Engine): number {
   return replicas.filter(({ state, healthy }) => state === 'ready' && healthy !== false).length;
 }

@@ -5,16 +5,16 @@ import { commandText, type Engine, engine, enginePath, readyCount, remark } from
 import { confirm, yesOption } from './confirm.ts';
 import { UsageError } from './errors.ts';
 
-/** Orders to engines, each followed until it is known what came of it. */
+/** Orders to engines; each command waits for the result of its order. */
 
 type Order = 'start' | 'stop' | 'restart' | 'reset';
 
-/** `done` and `failed` end the wait; `on` is under way. */
+/** `done` and `failed` end the wait; `on` means that the order is in progress. */
 type Verdict = 'done' | 'failed' | 'on';
 
 const timeoutSecondsDefault = 900;
 const askEveryMs = 500;
-/** What changes all the time, as the share of an image that is pulled, is told so often. */
+/** Milliseconds between reports of values that change all the time, such as the progress of an image pull. */
 const tellEveryMs = 5000;
 
 export function operatorCommand(kind: Order, summary: string): Command {
@@ -60,7 +60,10 @@ async function operate(context: CommandContext, kind: Order): Promise<number> {
   return verdict === 'done' ? exitCodes.ok : exitCodes.failed;
 }
 
-/** An engine that nobody uses is stopped without a question: the next start brings it back. */
+/**
+ * Asks before an engine with requests is stopped. An idle engine is stopped without a question: the next start brings
+ * it back.
+ */
 async function confirmStop(context: CommandContext, { id, queue: { running, waiting } }: Engine): Promise<void> {
   if (running + waiting === 0) return;
   await confirm(context, {
@@ -78,7 +81,7 @@ function readTimeoutMs(context: CommandContext): number {
 
 const replicaIds = ({ replicas }: Engine): ReadonlySet<string> => new Set(replicas.map(({ id }) => id));
 
-/** @param before ids of the replicas that a restart is to replace */
+/** @param before ids of the replicas that a restart replaces */
 function createJudge(kind: Order, before: ReadonlySet<string>): (now: Engine) => Verdict {
   let wasStarting = false;
   return (now) => {
@@ -90,7 +93,7 @@ function createJudge(kind: Order, before: ReadonlySet<string>): (now: Engine) =>
         if (now.driver === 'external') return judgeEnd(now, wasStarting, 'done');
         return hasFailed(now.state) || now.state === 'held' ? 'on' : 'done';
       case 'restart':
-        // What was there serves on.
+        // The old replicas still serve.
         if (now.rollout?.state === 'refused') return 'failed';
         return now.replicas.some(({ id, state }) => before.has(id) && state !== 'asleep')
           ? judgeEnd(now, wasStarting, 'on')
@@ -106,27 +109,27 @@ function judgeStop({ state, replicas, driver }: Engine): Verdict {
   return driver === 'external' || replicas.every((one) => one.state === 'asleep') ? 'done' : 'on';
 }
 
-/** Gateways of older versions say `failed` of both. */
+/** True if starts failed. Gateways of older versions report `failed` for both states. */
 const hasFailed = (state: string): boolean => state === 'failed' || state === 'retrying';
 
-/** @param ready what is to be said of an engine that is ready */
+/** @param ready the verdict for an engine that is ready */
 function judgeEnd({ state, driver, replicas }: Engine, wasStarting: boolean, ready: Verdict): Verdict {
-  // What somebody else runs is ready when a probe was answered.
+  // An external engine is ready once it has answered a probe.
   const isKnown = driver !== 'external' || replicas.some(({ healthy }) => healthy === true);
   if (state === 'ready') return isKnown ? ready : 'on';
   if (hasFailed(state) || state === 'disabled') return 'failed';
-  // Somebody else stopped it, or it has been idle for as long as its file says.
+  // Another command stopped the engine, or the engine has been idle for as long as its file allows.
   return wasStarting && (state === 'held' || state === 'stopped') ? 'failed' : 'on';
 }
 
-/** Says on standard error what goes on: standard output is for what came of it. */
+/** Creates a function that prints progress on standard error: standard output is for the result. */
 function createTeller({ err, json }: CommandContext): (now: Engine) => void {
   let told = '';
   let kind = '';
   let atMs = -Infinity;
   return (now) => {
     const text = lineOf(now);
-    // The share of what is pulled is no news by itself.
+    // A change of only the percentage of a pull is not reported at once.
     const kindNow = text.replaceAll(/\d+/g, '');
     const isDue = kindNow !== kind || performance.now() - atMs >= tellEveryMs;
     if (json || text === told || !isDue) return;
@@ -159,7 +162,7 @@ function lastLine(now: Engine, verdict: Verdict, timeoutMs: number): string {
     return `${lineOf(now)}; not known after ${seconds} seconds what comes of it, see: ${commandText('show', now.id)}`;
   }
   if (now.state === 'held') return `${now.id}: held, ${remark(now)}`;
-  // It is tried again by itself, and why it failed is in what it has printed.
+  // A retry is due, and the engine's output shows why the start failed.
   const isTried = hasFailed(now.state) && (now.last_failure?.retry_at ?? null) !== null;
   return isTried ? `${lineOf(now)}; what it printed: ${commandText('logs', now.id)}` : lineOf(now);
 }

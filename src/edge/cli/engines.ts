@@ -100,7 +100,7 @@ function logsPath(context: CommandContext, follow: boolean, tail: number): strin
   return `${enginePath(context.words[0])}/logs?${query.toString()}`;
 }
 
-/** A replica's name stands before its lines once a second one has spoken. */
+/** Creates a printer of log lines. A replica's name stands before its lines once a second replica has printed lines. */
 function createLogPrinter({ json, out }: CommandContext): (line: z.output<typeof logLine>) => void {
   const seen = new Set<string | null>();
   return (line) => {
@@ -136,7 +136,7 @@ async function logs(context: CommandContext): Promise<number> {
     return exitCodes.ok;
   }
   let tail = Number(tailText);
-  // The gateway ends the stream when it stops, or when the replica is gone: the next one's lines follow.
+  // The gateway ends the stream when it stops, or when the replica is gone: then the lines of the next replica follow.
   for (;;) {
     let received = 0;
     for await (const { data } of context.api.events(logsPath(context, true, tail))) {
@@ -166,7 +166,7 @@ const hostList = z.object({
 
 type Host = z.output<typeof hostList>['data'][number];
 
-/** Free and all, GiB, of what processes may take together. */
+/** Formats free and total memory, in GiB, that processes may use together. */
 function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
   if (bytes === undefined || bytes === null) return '-';
   const taken = replicas.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);

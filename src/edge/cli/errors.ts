@@ -1,6 +1,6 @@
 import { cleanText } from './table.ts';
 
-/** What is said of them holds no control characters: servers and files have a part in it. */
+/** Details of a failure. The errors remove control characters from texts, which may come from servers and files. */
 
 interface FailureFacts {
   readonly isPassing?: boolean;
@@ -9,15 +9,15 @@ interface FailureFacts {
   readonly isInterrupted?: boolean;
 }
 
-/** Ends the command with exit code 1, or 130 where Ctrl-C did it, and this sentence. */
+/** Ends the command with this message and exit code 1, or 130 if Ctrl-C ended it. */
 export class FailedError extends Error {
-  /** The gateway was not there, or not well: the same may work in a moment. */
+  /** True if the gateway was unreachable or failing: a retry may succeed. */
   readonly isPassing: boolean;
-  /** Under which the gateway logged what it refused; null where it did not get that far. */
+  /** Id under which the gateway logged the rejected request; null if no request reached the gateway. */
   readonly requestId: string | null;
-  /** The gateway's own word for what went wrong, such as `not_found`; `failed` where it said none. */
+  /** The gateway's error code, such as `not_found`; `failed` if there is none. */
   readonly code: string;
-  /** Whether whoever typed the command ended it. */
+  /** True if the user ended the command. */
   readonly isInterrupted: boolean;
 
   constructor(
@@ -33,7 +33,7 @@ export class FailedError extends Error {
   }
 }
 
-/** Ends the command with exit code 2 and this sentence. */
+/** Ends the command with this message and exit code 2. */
 export class UsageError extends Error {
   constructor(message: string) {
     super(cleanText(message));

@@ -22,12 +22,12 @@ type StoredFile = z.output<typeof file>;
 
 const filesPath = '/v1/files';
 const uploadTimeoutMs = 600_000;
-/** The gateway takes no more. */
+/** Most bytes of an upload: the gateway's limit. */
 const fileBytesMax = 104_857_600;
 
 export const orgQuery = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
-/** Of `--limit`. @throws UsageError */
+/** Returns the value of `--limit`. @throws UsageError */
 export function limitOf(context: CommandContext): number {
   const text = textFlag(context, 'limit') ?? '100';
   if (/^[1-9]\d{0,5}$/.test(text)) return Number(text);
@@ -48,7 +48,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, found, { headings, row, none: 'no file; "headgate files upload" sends one' });
 }
 
-/** Sends a file for a batch. @throws UsageError, FailedError */
+/** Uploads a file for a batch. @throws UsageError, FailedError */
 export async function uploadFile({ api }: CommandContext, path: string): Promise<StoredFile> {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined || !stats.isFile()) throw new UsageError(`there is no file ${path}`);
@@ -82,7 +82,7 @@ async function get(context: CommandContext): Promise<number> {
   return writeContent(context, context.words[0] ?? '');
 }
 
-/** The bytes of a file on standard output, or in the file of `--out`, which is not overwritten. */
+/** Writes the bytes of a file to standard output, or to the file of `--out`, which is never overwritten. */
 export async function writeContent(context: CommandContext, id: string): Promise<number> {
   const parts = context.api.parts(`${pathOf(filesPath, id)}/content${queryText(orgQuery(context))}`);
   const out = textFlag(context, 'out');

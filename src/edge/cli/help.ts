@@ -1,14 +1,14 @@
 import { type Command, type CommandOption, globalOptions } from './command.ts';
 import { wrap } from './table.ts';
 
-/** What `headgate help` says, out of the commands that there are. */
+/** Writes the text of `headgate help` from the list of commands. */
 
-/** Longer lines are hard to read. */
+/** Longest line, in columns: longer lines are hard to read. */
 const columnsMax = 100;
 const columnsMin = 40;
 const optionColumns = 32;
 
-/** Where no terminal reads it, a sentence is a line, so that it can be searched. */
+/** Returns the width of the text. Without a terminal each sentence is one line, so that it can be searched. */
 const widthOf = (columns: number | null): number =>
   columns === null ? Infinity : Math.max(columnsMin, Math.min(columns, columnsMax));
 
@@ -19,7 +19,10 @@ function indented(text: string, indent: number, columns: number): string {
     .join('');
 }
 
-/** What a command does and which options it has, then the commands that begin as it does: `wallet ledger` of `wallet`. */
+/**
+ * Returns a command's summary and options, then the commands whose names begin with its name: `wallet ledger` for
+ * `wallet`.
+ */
 export function commandHelp(
   { name, usage, summary, options }: Command,
   all: readonly Command[],
@@ -43,11 +46,11 @@ function optionLines(name: string, { type, short, choices, about }: CommandOptio
   const value = type === 'boolean' ? '' : ` ${(choices ?? ['VALUE']).join('|')}`;
   const words = `  ${short === undefined ? '    ' : `-${short}, `}--${name}${value}`;
   const below = indented(about, optionColumns, columns);
-  // What is as long as that stands on a line of its own.
+  // An option that fills its column gets a line of its own.
   return words.length + 1 > optionColumns ? `${words}\n${below}` : `${words.padEnd(optionColumns)}${below.trimStart()}`;
 }
 
-/** A summary's first sentence, or the part of it that says what the command is for. */
+/** Returns a summary's first sentence, or the part of the sentence that says what the command is for. */
 export const briefly = ({ summary }: Pick<Command, 'summary'>): string => summary.split(/[:;.] |\.$/)[0] ?? '';
 
 const sections: readonly (readonly [title: string, groups: readonly string[]])[] = [
@@ -62,7 +65,7 @@ const sections: readonly (readonly [title: string, groups: readonly string[]])[]
 
 const groupOf = ({ name }: Command): string => name.split(' ')[0] ?? '';
 
-/** All commands, a line each; or those that begin with these words, with how they are used. */
+/** Lists all commands, one per line; or the commands that begin with these words, with their usage. */
 export function overview(all: readonly Command[], words: readonly string[], columns: number | null): string {
   const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
   const width = widthOf(columns);
@@ -112,7 +115,7 @@ const closing = (columns: number): string =>
     columns,
   );
 
-/** The same for programs. */
+/** Returns the list of commands as JSON, for programs. */
 export function commandList(all: readonly Command[], words: readonly string[]): object {
   const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
   const data = (shown.length === 0 ? all : shown).map(({ name, usage, summary, options }) => ({

@@ -61,7 +61,7 @@ async function list(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-/** `60/min, 4 at once, chat`, or none. */
+/** Formats limits as `60/min, 4 at once, chat`, or `none`. */
 export function limitsText(one: Limits): string {
   const limits: [number | null, string][] = [
     [one.requests_per_minute, '/min'],
@@ -73,14 +73,14 @@ export function limitsText(one: Limits): string {
   return [...words, ...(one.models ?? [])].join(', ') || 'none';
 }
 
-/** Limits, and whether the key is confined where its own setting says so. */
+/** Formats limits, and whether the key is confined if its own setting says so. */
 function boundsText(one: Key): string {
   const { confined } = one;
   if (confined === null || confined === undefined) return limitsText(one);
   return `${limitsText(one)}; ${confined ? 'confined' : 'not confined'}`;
 }
 
-/** By flag, what the API calls it. */
+/** API fields by flag. */
 const limitFlags = {
   'requests-per-minute': 'requests_per_minute',
   'max-concurrency': 'max_concurrency',
@@ -90,7 +90,7 @@ const limitFlags = {
 
 const toggleFlags = { 'store-requests': 'store_requests', 'cache-responses': 'cache_responses' } as const;
 
-/** What flags say of a key; what they do not say is not sent. @throws UsageError */
+/** Returns the settings that flags name; other settings are not sent. @throws UsageError */
 function settingsOf(context: CommandContext): Record<string, unknown> {
   const said: Record<string, unknown> = limitsOf(context);
   for (const [flag, field] of Object.entries(toggleFlags)) {
@@ -103,7 +103,7 @@ function settingsOf(context: CommandContext): Record<string, unknown> {
   return models === undefined ? said : { ...said, models };
 }
 
-/** The limits that flags name, in the words of the API. @throws UsageError */
+/** Returns the limits that flags name, by their API fields. @throws UsageError */
 export function limitsOf(context: CommandContext): Record<string, number | null> {
   const said: Record<string, number | null> = {};
   for (const [flag, field] of Object.entries(limitFlags)) {
@@ -113,7 +113,7 @@ export function limitsOf(context: CommandContext): Record<string, number | null>
   return said;
 }
 
-/** Undefined where the flag was not given, null for `none`. @throws UsageError */
+/** Returns undefined if the flag is absent, null for `none`. @throws UsageError */
 export function numberOrNone(context: CommandContext, flag: string): number | null | undefined {
   const value = textFlag(context, flag);
   if (value === null) return undefined;
@@ -121,7 +121,7 @@ export function numberOrNone(context: CommandContext, flag: string): number | nu
   return value === 'none' ? null : Number(value);
 }
 
-/** Undefined where they were not named, null for all of them. */
+/** Returns undefined if the flag is absent, null for all models. */
 export function modelsOf(context: CommandContext): readonly string[] | null | undefined {
   const models = textFlag(context, 'models');
   if (models === null) return undefined;
@@ -154,7 +154,7 @@ async function create(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-/** By its id, or by its name where one active key has it. @throws FailedError */
+/** Finds a key by its id, or by its name if exactly one active key has it. @throws FailedError */
 async function find(context: CommandContext): Promise<Key> {
   const [word = ''] = context.words;
   if (word.startsWith('key_')) {
@@ -163,7 +163,7 @@ async function find(context: CommandContext): Promise<Key> {
   return namedOne(word, await readKeys(context, 'active'), 'active key');
 }
 
-/** @throws FailedError where none has the name, or several have */
+/** @throws FailedError if no key has the name, or several have */
 function namedOne(name: string, keys: readonly Key[], what: string): Key {
   const [first, ...others] = keys.filter((one) => one.name === name);
   if (first === undefined) {
@@ -175,8 +175,8 @@ function namedOne(name: string, keys: readonly Key[], what: string): Key {
 }
 
 /**
- * The id of a key that may have ended: what it was used for is asked for all the same. Of several with a name the active
- * one is meant.
+ * Returns the id of a key, which may have ended: its past usage can still be listed. Among several keys with the name,
+ * the active key is meant.
  * @throws FailedError
  */
 export async function findKeyId(context: CommandContext, text: string): Promise<string> {
@@ -242,7 +242,7 @@ async function rotate(context: CommandContext): Promise<number> {
 const toggle = (what: string): CommandOption => ({ type: 'string', choices: ['on', 'off'], about: what });
 const limit = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none` });
 
-/** What new keys are limited to, in the words of the API. */
+/** Options for the limits of new keys. */
 export const limitOptions: Readonly<Record<keyof typeof limitFlags, CommandOption>> = {
   'requests-per-minute': limit('requests a minute'),
   'max-concurrency': limit('requests at once'),

@@ -6,7 +6,7 @@ import { type Command, type CommandContext, exitCodes, textFlag } from './comman
 import { FailedError, UsageError } from './errors.ts';
 import { cleanText } from './table.ts';
 
-/** `headgate login` keeps a gateway and a key for it, once that gateway has taken it. */
+/** `headgate login`: stores a gateway and its key, once the gateway has accepted the key. */
 
 async function login(context: CommandContext): Promise<number> {
   const { config, terminal, json, out, err } = context;
@@ -43,7 +43,7 @@ async function readKey({ terminal }: CommandContext): Promise<string> {
   return words;
 }
 
-/** Whether the gateway takes the key, and what it answers with. @throws FailedError */
+/** Checks the key by listing the models. @throws FailedError */
 async function look(config: CommandContext['config']): Promise<{ readonly models: number }> {
   const answer = await createApiClient(config).call('GET', '/v1/models');
   const data = typeof answer === 'object' && answer !== null && 'data' in answer ? answer.data : null;
@@ -82,7 +82,7 @@ function logout(context: CommandContext): Promise<number> {
 
 const urlOption = { url: { type: 'string', about: 'of the gateway, without /v1' } } as const;
 
-/** The words of a command are seen by everybody on the machine, and kept by shells. */
+/** Hint against keys on the command line, which everybody on the machine can see and shells record. */
 const keyHint =
   'a key among the words of a command is seen by others; it is asked for, or read from standard input: ' +
   'headgate login URL < FILE';

@@ -42,7 +42,7 @@ async function list({ api, json, out, terminal, ...context }: CommandContext): P
 
 const headings = ['MODEL', 'TASK', 'STATUS', 'CONTEXT', '$/M INPUT', '$/M CACHED', '$/M OUTPUT', 'NAME'];
 
-/** A name says what the id says: on a narrow terminal prices are worth more. */
+/** Renders the table, without names on a narrow terminal: a name repeats the id, and prices are worth more. */
 function tableOf(rows: readonly (readonly string[])[], columns: number | null): string {
   const whole = renderTable(headings, rows);
   if (columns === null || fits(whole, columns)) return whole;
@@ -56,7 +56,7 @@ function row({ id, task_type: task, status, context_length: length, pricing, nam
   return [id, task, statusText(status, terminal), String(length), ...cells, name ?? ''];
 }
 
-/** USD per token, as USD per million of them; exact. */
+/** Converts USD per token to USD per million tokens, exactly. */
 function perMillion(perToken: string): string {
   const scale = PICO_DIGITS + MICRO_DIGITS;
   const value = parseDecimal(perToken, scale);
@@ -64,8 +64,8 @@ function perMillion(perToken: string): string {
 }
 
 /**
- * What the API says of a model, best first. `cold`: none of its engines runs, and a request starts one; the engine itself
- * is then `stopped` in `headgate engines ls`. `failed`: none can be started, or was stopped by a command (`held`).
+ * Statuses of a model in the API, best first. `cold`: no engine of the model runs, and a request starts one; `headgate
+ * engines ls` shows this engine as `stopped`. `failed`: no engine can be started, or a command stopped it (`held`).
  */
 export const modelStatuses = ['ready', 'starting', 'cold', 'failed'] as const;
 

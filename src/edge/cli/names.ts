@@ -2,13 +2,13 @@ import { z } from 'zod';
 import { jsonText, parseAnswer } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, type NamedThing, namedThings } from './command.ts';
 
-/** `headgate names`: what a shell offers while somebody types. */
+/** `headgate names`: prints the names that a shell offers as completions. */
 
 const things = z.looseObject({
   data: z.array(z.looseObject({ id: z.string().optional(), name: z.string().nullish() })),
 });
 
-/** Where they are, and by what people call them. */
+/** Path of each list, and the field with the name that people use. */
 const places: Readonly<Record<NamedThing, readonly [path: string, field: 'id' | 'name']>> = {
   models: ['/v1/models', 'id'],
   engines: ['/v1/admin/engines', 'id'],
@@ -18,10 +18,10 @@ const places: Readonly<Record<NamedThing, readonly [path: string, field: 'id' | 
   keys: ['/v1/keys?limit=100&status=active', 'name'],
 };
 
-/** Who presses Tab does not wait for longer. */
+/** Milliseconds after which completion gives up: longer than that nobody waits after pressing Tab. */
 const answerTimeoutMs = 2000;
 
-/** A shell would take other characters for its own: such a name is typed. */
+/** Matches names that a shell passes unchanged. A name with other characters must be typed. */
 const plain = /^[\w.@/][\w.@/:+-]*$/;
 
 async function list({ api, words, json, out }: CommandContext): Promise<number> {

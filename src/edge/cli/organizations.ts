@@ -60,7 +60,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, found, { headings, row, none: 'no organization', leaveOut });
 }
 
-/** By its id, or by the name of one that is not closed. @throws FailedError */
+/** Returns the path of the organization with this id, or with this name if it is not closed. @throws FailedError */
 async function pathOfNamed(context: CommandContext): Promise<string> {
   const [word = ''] = context.words;
   if (word.startsWith('org_')) return pathOf(collection, word);
@@ -117,7 +117,7 @@ function tell({ json, out }: CommandContext, answer: unknown): number {
   return exitCodes.ok;
 }
 
-/** @throws as confirm does */
+/** @throws the errors of confirm */
 async function ask(context: CommandContext, path: string, { verb, ...ending }: OrganizationEnding): Promise<void> {
   const { id, name } = parseAnswer(organization, await context.api.call('GET', path));
   await confirm(context, { question: `${verb} the organization "${name}" (${id})?`, ...ending });

@@ -51,7 +51,7 @@ async function pathOfNamed(context: CommandContext): Promise<string> {
   return pathOf(collection, await projectIdOf(context, word)) + queryOfOrg(context);
 }
 
-/** By the id or the name, which is of one project of an organization. @throws FailedError */
+/** Returns the id of the project with this id or name; names are unique in an organization. @throws FailedError */
 export async function projectIdOf(context: CommandContext, word: string): Promise<string> {
   if (word.startsWith('proj_')) return word;
   const found = (await readAll(context)).find(({ name }) => name === word);
@@ -59,7 +59,7 @@ export async function projectIdOf(context: CommandContext, word: string): Promis
   throw new FailedError(`no project is named ${JSON.stringify(word)}; "headgate projects ls" lists the projects`);
 }
 
-/** The one that the organization began with. @throws FailedError */
+/** Returns the id of the organization's first project. @throws FailedError */
 export async function firstProjectId(context: CommandContext): Promise<string> {
   const query = queryText({ organization_id: textFlag(context, 'org'), sort: 'created_at', limit: '1' });
   const [first] = parseAnswer(firstPage, await context.api.call('GET', collection + query)).data;

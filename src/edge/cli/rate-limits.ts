@@ -5,7 +5,7 @@ import { UsageError } from './errors.ts';
 import { numberOrNone } from './keys.ts';
 import { projectIdOf } from './projects.ts';
 
-/** The command over the limits that a project has for models. Fields that a newer gateway adds are ignored. */
+/** The command for the limits of a project per model. Fields that a newer gateway adds are ignored. */
 
 const limits = {
   'requests-per-minute': 'max_requests_per_1_minute',
@@ -27,7 +27,7 @@ const shown = (limit: number | null): string => (limit === null ? '-' : String(l
 const row = (one: RateLimit): string[] => [one.model, ...Object.values(limits).map((field) => shown(one[field]))];
 const none = 'the project may use no model; "headgate models" lists those that there are';
 
-/** What is to be set; null where nothing is. @throws UsageError */
+/** Returns the limits to set; null if there are none. @throws UsageError */
 function changesOf(context: CommandContext): Readonly<Record<string, number | null>> | null {
   const said: Record<string, number | null> = {};
   for (const [flag, field] of Object.entries(limits)) {

@@ -49,13 +49,13 @@ const reconciliation = z.looseObject({
 
 type Reconciliation = z.output<typeof reconciliation>;
 
-/** A month of many records is read for minutes. */
+/** Milliseconds to wait for an answer: a month with many records takes minutes to read. */
 const answerTimeoutMs = 900_000;
 const differencesShownMax = 20;
 
 /**
- * A gateway that cannot be reached, or refuses, has said nothing of the books.
- * @throws UsageError with its sentence, so that it ends with another code than a difference does
+ * Asks the gateway. An unreachable gateway, or an error, says nothing about the books.
+ * @throws UsageError with the gateway's message, so that the exit code is not that of a difference
  */
 async function ask({ api }: CommandContext, path: string): Promise<unknown> {
   try {
@@ -113,7 +113,7 @@ function row(one: Line): string[] {
   ];
 }
 
-/** What the engines counted, and how much more than they should have. */
+/** Formats the tokens that engines counted, and by how many they differ from the expected tokens. */
 function tokensCell(counted: number | null, expected: number, more: number): string {
   if (more !== 0) return `${counted ?? 0} (${signed(String(more))})`;
   return counted === null ? `- of ${expected}` : String(counted);

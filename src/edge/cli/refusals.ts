@@ -1,23 +1,29 @@
 import { z } from 'zod';
 import type { ClientConfig } from '#base/config.ts';
 
-/** What went wrong between a command and the gateway, and how whoever typed the command mends it. */
+/** Describes errors between a command and the gateway, and how the user can fix them. */
 
-/** Why nobody answers, and what to do. @param error as Node's sockets and the openai package throw it */
+/**
+ * Describes why the gateway is unreachable, and what to do. @param error as Node's sockets and the openai package throw
+ * it
+ */
 export function unreachableText({ url, keySource, environment }: ClientConfig, error: unknown): string {
   const code = codeOfSocket(error);
   const named =
     (environment['HEADGATE_URL'] ?? '') === '' ? 'HEADGATE_URL or "headgate login" names it' : 'HEADGATE_URL names it';
-  // What was typed a moment ago is in no variable.
+  // A URL that was just typed is in no variable.
   const where = keySource === 'typed' ? 'nothing was kept' : named;
   return `${url} cannot be reached (${code}): ${causeOf(url, code)} ${where}`;
 }
 
-/** An answer that no gateway gives. */
+/** Describes an answer that no gateway gives. */
 export const strangerText = ({ url }: ClientConfig): string =>
   `${url} did not answer as Headgate does; HEADGATE_URL names the gateway`;
 
-/** A redirect, which nothing is sent after: neither the key nor what is asked goes where nobody has named. */
+/**
+ * Describes a redirect. The client never follows one: neither the key nor the request goes to an address that nobody
+ * named.
+ */
 export function elsewhereText({ url }: ClientConfig, location: string | null | undefined): string {
   const found = URL.parse(location ?? '', url);
   const where = found === null ? 'elsewhere' : `to ${found.origin}`;
@@ -53,7 +59,7 @@ function causeOf(url: string, code: string): string {
   return 'is the gateway running?';
 }
 
-/** Where the names of what is not there can be had. */
+/** Hints at the command that lists valid names, by path. */
 const lists: readonly (readonly [path: string, hint: string])[] = [
   ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
@@ -77,7 +83,7 @@ export interface Refusal {
   readonly body: string;
 }
 
-/** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
+/** Returns the gateway's own message, with a hint at the fix if the user can fix the error. */
 export function refusalText(config: ClientConfig, refusal: Refusal): string {
   const message = readError(refusal.body)?.text ?? `the gateway answered with status ${refusal.status}`;
   const hint = hintOf(config, refusal, message);
@@ -111,7 +117,7 @@ function invalidKeyHint({ keySource, url }: ClientConfig): string {
     : 'HEADGATE_API_KEY must hold a key that is valid';
 }
 
-/** A budget's own sentence says when it begins anew. */
+/** Returns a hint for an empty wallet only: the message about a budget says when the budget resets. */
 function creditHint(message: string): string | null {
   if (!message.startsWith('The balance')) return null;
   const more = '"headgate wallet credit USD --reference TEXT"';
@@ -119,8 +125,8 @@ function creditHint(message: string): string | null {
 }
 
 /**
- * Which key it takes, as the gateway's sentence says, and how to get it. Other refusals, such as that of a suspended
- * organization, are not mended by another key.
+ * Returns which key the request needs, by the gateway's message, and how to get one. Another key does not help with
+ * other errors, such as a suspended organization.
  */
 function neededKeyHint({ keySource, url }: ClientConfig, message: string): string | null {
   const has = keySource === 'login' ? `your login at ${url} has` : 'HEADGATE_API_KEY holds';
@@ -139,7 +145,7 @@ function neededKeyHint({ keySource, url }: ClientConfig, message: string): strin
 }
 
 function listHint(path: string, message: string): string | null {
-  // What is missing may be another thing than the path is of.
+  // The missing resource may be of another kind than the path.
   const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
   const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
   return found?.[1] ?? null;
@@ -152,7 +158,7 @@ function inputHint(path: string, message: string): string | null {
 
 const goesOn = ['PENDING', 'PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
 
-/** What may be done with a run that is not as an order needs it. */
+/** Returns what can be done with a run whose status does not allow an order. */
 function runHint(path: string, message: string): string | null {
   const [, id = '', order = ''] = /^\/v1\/runs\/([^/]+)\/(\w+)$/.exec(path) ?? [];
   const [, status = ''] = /^The run is ([A-Z]+)\.$/.exec(message) ?? [];
@@ -176,7 +182,7 @@ const refusalBody = z.looseObject({
   }),
 });
 
-/** The gateway's word for what it refused; null where it said none. */
+/** Returns the gateway's error code; null if the answer has none. */
 export const codeOf = (body: string): string | null => readError(body)?.code ?? null;
 
 function readError(body: string): { readonly text: string; readonly code: string | null } | null {
@@ -184,7 +190,7 @@ function readError(body: string): { readonly text: string; readonly code: string
     const parsed = refusalBody.safeParse(JSON.parse(body));
     if (!parsed.success) return null;
     const { message, code = null, details } = parsed.data.error;
-    // The message names the first few.
+    // The message lists only the first few details.
     const text = details.length < 2 ? message : details.map((one) => `${one.field}: ${one.message}`).join('; ');
     return { text, code };
   } catch {

@@ -5,7 +5,7 @@ import type { CommandContext } from './command.ts';
 import { FailedError } from './errors.ts';
 import { cleanLine } from './table.ts';
 
-/** Runs, followed until they end: the gateway may be started again meanwhile, and nothing is told twice. */
+/** Follows runs until they end. The gateway may restart meanwhile, and no line is printed twice. */
 
 export const run = z.looseObject({
   id: z.string(),
@@ -46,7 +46,7 @@ export const runPath = (id: string | undefined): string => pathOf(runsPath, id);
 const againMs = 1000;
 const pageLines = 10_000;
 
-/** What a run of this operation ends as when all went well. */
+/** Statuses of a successful run, by operation. */
 const success: Readonly<Record<string, readonly string[]>> = {
   apply: ['APPLIED', 'SUPERSEDED'],
   destroy: ['DESTROYED'],
@@ -71,7 +71,7 @@ function printLine({ json, out }: CommandContext, line: LogLine): void {
   out(`${cleanLine(head)}${level}${first}\n${rest.join('')}`);
 }
 
-/** All lines behind the one numbered `after`. */
+/** Prints all lines after the line numbered `after`. */
 export async function printLog(context: CommandContext, id: string, after: number): Promise<void> {
   for (let position = after; ;) {
     const path = `${runPath(id)}/logs?after=${position}&limit=${pageLines}`;
@@ -82,7 +82,10 @@ export async function printLog(context: CommandContext, id: string, after: numbe
   }
 }
 
-/** Lines behind the one numbered `after`, as they come. @returns when the run has ended and all of them are printed */
+/**
+ * Prints lines after the line numbered `after` as they arrive. @returns when the run has ended and all lines are
+ * printed
+ */
 export async function followLog(context: CommandContext, id: string, after: number): Promise<void> {
   const position = { last: String(after), isEnd: false };
   const patience = createPatience(context);
@@ -100,7 +103,7 @@ export async function followLog(context: CommandContext, id: string, after: numb
   }
 }
 
-/** Of one connection; the position goes with it. */
+/** Yields the lines of one connection, and moves the position with them. */
 async function* linesOf({ api }: CommandContext, id: string, position: { last: string; isEnd: boolean }) {
   for await (const event of api.events(`${runPath(id)}/logs`, position.last)) {
     position.isEnd = event.event === 'status';
@@ -119,12 +122,15 @@ function parseLine(data: string): LogLine {
   }
 }
 
-/** The run goes on without its gateway: who waits for one waits for the other. */
+/**
+ * Reports a lost connection once and lets the caller retry: the run goes on without its gateway, and so the command
+ * waits for both.
+ */
 function createPatience({ err }: CommandContext) {
   let isLost = false;
   return {
     arrived: (): void => void (isLost = false),
-    /** @throws what does not pass */
+    /** @throws the error if a retry cannot help */
     lost(error: unknown): void {
       if (!(error instanceof FailedError && error.isPassing)) throw error;
       if (!isLost) err(`headgate: ${error.message}; asking again until it answers\n`);
@@ -133,7 +139,7 @@ function createPatience({ err }: CommandContext) {
   };
 }
 
-/** Prints what becomes of a run until it ends. @returns how it stands then */
+/** Prints the progress of a run until the run ends. @returns the run at its end */
 export async function waitForEnd(context: CommandContext, started: Run): Promise<Run> {
   const { json, err } = context;
   const patience = createPatience(context);
@@ -153,13 +159,13 @@ export async function waitForEnd(context: CommandContext, started: Run): Promise
   }
 }
 
-/** What was done; a plan that was not carried out has done nothing. */
+/** Describes the changes; empty for a plan that was not applied, which changed nothing. */
 function changesText({ changes, ended_at: ended }: Run): string {
   if (changes === null || ended === null || changes.operation === 'plan') return '';
   return `; ${changes.add} added, ${changes.change} changed, ${changes.remove} removed`;
 }
 
-/** What is said of an address that nothing answers at. */
+/** Remarks on a web address that does not answer. */
 const addressRemarks: Readonly<Record<string, string>> = {
   pending: ' (nothing answers there yet)',
   unreachable: ' (nothing answers there)',
@@ -172,7 +178,7 @@ function addressText({ id, access, url, url_status: state, url_problem: problem 
   return `web address: ${cleanLine(url ?? '')}${addressRemarks[state ?? ''] ?? ''}${link}\n`;
 }
 
-/** What is to be said of a run in a line, and behind it its outputs and its web address, where it has some. */
+/** Describes a run in one line, followed by its outputs and its web address, if there are any. */
 export function runText(one: Run): string {
   const { id, status, failure_code: code, failure_message: message } = one;
   const failure = code === null ? '' : `; ${code}: ${cleanLine(message ?? '')}`;

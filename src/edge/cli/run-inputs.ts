@@ -4,13 +4,13 @@ import { type CommandContext, listFlag, textFlag } from './command.ts';
 import { UsageError } from './errors.ts';
 import { stackPath } from './stacks.ts';
 
-/** What a stack is to be applied with, from the words of a command. */
+/** Reads the inputs of a stack from the words of a command. */
 
 const declared = z.looseObject({
   inputs: z.array(z.looseObject({ name: z.string(), type: z.string(), sensitive: z.boolean().default(false) })),
 });
 
-/** Of a file, and of single inputs, which have the last word. @throws UsageError, FailedError */
+/** Reads inputs from a file and from single options, which override the file. @throws UsageError, FailedError */
 export async function readInputs(context: CommandContext, stack: string): Promise<Record<string, unknown>> {
   const file = textFlag(context, 'inputs');
   const single = listFlag(context, 'input').map(split);
@@ -37,12 +37,15 @@ function readFile(path: string): Record<string, unknown> {
   }
 }
 
-/** A text where the input is one, and where the stack has no such input, which the gateway says. @throws UsageError */
+/**
+ * Parses an input's value. The value stays text if the input is a string, or unknown to the stack, which the gateway
+ * reports. @throws UsageError
+ */
 function readValue(name: string, text: string, type: string | undefined): unknown {
   if (type === undefined || type === 'string') return text;
   try {
     const value: unknown = JSON.parse(text);
-    // The digits of a long number are in its text only; the gateway takes numbers as texts.
+    // The text of a long number keeps all digits; the gateway accepts numbers as texts.
     return Number.isInteger(value) && !Number.isSafeInteger(value) ? text : value;
   } catch {
     const examples: Readonly<Record<string, string>> = { bool: 'true', list: '["a"]', map: '{"a": 1}' };

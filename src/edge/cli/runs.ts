@@ -21,7 +21,7 @@ import { readInputs } from './run-inputs.ts';
 import { stackPath } from './stacks.ts';
 import { cleanLine } from './table.ts';
 
-/** Commands over /v1/runs, and what makes one of a stack. */
+/** Commands over /v1/runs, and the commands that apply a stack. */
 
 const headings = ['RUN', 'STACK', 'CLUSTER', 'NODE', 'OPERATION', 'STATUS', 'CREATED (UTC)', ''];
 
@@ -82,7 +82,7 @@ async function apply(context: CommandContext): Promise<number> {
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
 }
 
-/** Says what became of a run, at once or when it has ended. @param isDone whether it ended as it was to */
+/** Prints a run, at once or at its end. @param isDone returns true if the run ended as intended */
 async function tell(context: CommandContext, answer: unknown, isDone = hasSucceeded): Promise<number> {
   const { json, out, flags } = context;
   const started = parseAnswer(run, answer);
@@ -99,7 +99,7 @@ type Order = 'cancel' | 'retry' | 'destroy' | 'forget';
 
 const isCanceled = ({ status }: Run): boolean => status === 'CANCELED';
 
-/** What goes with the orders that end something for good. */
+/** Confirmations of the orders that end something permanently. */
 const endings: Readonly<Partial<Record<Order, (run: Run, cluster: string) => Ending>>> = {
   destroy: ({ id, stack, node }, cluster) => ({
     question: `Destroy what ${id} has made?`,
@@ -131,7 +131,7 @@ function order(kind: Order): (context: CommandContext) => Promise<number> {
 
 const opened = z.looseObject({ url: z.string(), expires_at: z.string().nullable() });
 
-/** Prints the link, or hands it to a browser: what is opened is used up. */
+/** Prints the link, or opens it in a browser, which uses the link up. */
 async function open(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', `${runPath(context.words[0])}/open`);
   const { url, expires_at: expires } = parseAnswer(opened, answer);
@@ -141,10 +141,10 @@ async function open(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-/** @throws FailedError where this machine has no browser */
+/** @throws FailedError if this machine has no browser */
 function openBrowser(url: string): Promise<void> {
   const program = process.platform === 'darwin' ? 'open' : 'xdg-open';
-  // Never a shell, and never what a program could take for an option or a file.
+  // Uses no shell, and passes only web addresses, which no program could mistake for an option or a file.
   if (!/^https?:\/\//.test(url)) throw new FailedError('the gateway answered with an address that is none of the web');
   return new Promise((resolve, reject) => {
     const child = spawn(program, [url], { stdio: 'ignore', detached: true });

@@ -65,7 +65,7 @@ function createdText({ id, name, api_key: key }: z.output<typeof createdAccount>
   return `${made} with the key ${key.id}${until}; it is shown this once, so keep it:\n\n  ${key.value}\n\n`;
 }
 
-/** By the id, or else the name, which is of one of a project. @throws FailedError */
+/** Finds a service account by its id, otherwise by its name, which is unique in a project. @throws FailedError */
 function find(word: string, accounts: readonly Account[]): Account {
   const found = accounts.find(({ id }) => id === word) ?? accounts.find(({ name }) => name === word);
   if (found !== undefined) return found;

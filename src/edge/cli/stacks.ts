@@ -17,7 +17,7 @@ const stack = z.looseObject({
   category: z.string().nullable(),
   visibility: z.string(),
   version: z.looseObject({ number: z.number() }),
-  /** Of what was just uploaded. */
+  /** Result of the upload; only in its answer. */
   outcome: z.string().optional(),
   warnings: z.array(z.string()).default([]),
 });
@@ -56,7 +56,7 @@ async function show(context: CommandContext): Promise<number> {
   }
 }
 
-/** Titles are what people see of a stack; two may have the same. */
+/** Finds a stack by its title, which people see. Two stacks may have the same title. */
 async function showTitled(context: CommandContext, word: string, error: FailedError): Promise<number> {
   const all = await readList(context, { path: stacksPath, item: stack, query: new URLSearchParams() });
   const titled = all.filter(({ title }) => title.toLowerCase() === word.toLowerCase());
@@ -77,7 +77,7 @@ async function showTitled(context: CommandContext, word: string, error: FailedEr
   throw new FailedError(`there is no stack ${JSON.stringify(word)}; did you mean ${hint}?`, error);
 }
 
-/** What is never part of a stack, so that a folder in use need not be cleaned before it is packed. */
+/** Matches files that never belong to a stack, so that a folder in use need not be cleaned before it is packed. */
 const leftOut = /^(\.terraform|\.git|node_modules)$|\.tfstate(\.|$)|\.tfplan$/;
 const filesMax = 2000;
 
@@ -92,7 +92,7 @@ function readFolder(root: string, below = ''): ZippedFile[] {
   });
 }
 
-/** A zip as it is, or a folder that is packed. @throws UsageError, FailedError */
+/** Reads a zip file as it is, or packs a folder. @throws UsageError, FailedError */
 async function readPackage(path: string): Promise<{ bytes: Buffer; fileName: string }> {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined) throw new UsageError(`there is no ${path}`);
@@ -103,7 +103,10 @@ async function readPackage(path: string): Promise<{ bytes: Buffer; fileName: str
 }
 
 const fieldFlags = ['name', 'title', 'description', 'category', 'icon'] as const;
-/** A download by the gateway takes up to half a minute, and others may be before it. */
+/**
+ * Milliseconds for an upload: a download by the gateway takes up to half a minute, and other downloads may be queued
+ * before.
+ */
 const pushTimeoutMs = 180_000;
 
 async function push(context: CommandContext): Promise<number> {
@@ -153,7 +156,7 @@ async function download(context: CommandContext): Promise<number> {
   const target = textFlag(context, 'output') ?? `${name}.zip`;
   const bytes = await context.api.bytes(`${stackPath(name)}/download`);
   try {
-    // What is there already is somebody's.
+    // Never overwrites an existing file.
     writeFileSync(target, bytes, { flag: 'wx' });
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';

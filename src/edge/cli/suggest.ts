@@ -1,6 +1,6 @@
 import { nearest } from '#base/nearest.ts';
 
-/** ` (did you mean "x"?)`, or nothing. */
+/** Returns ` (did you mean "x"?)`; empty if no candidate is near. */
 export function didYouMean(word: string, candidates: readonly string[], before = ''): string {
   const meant = nearest(word, candidates);
   return meant === null ? '' : ` (did you mean "${before}${meant}"?)`;

@@ -1,25 +1,25 @@
-/** Text for terminals. */
+/** Formats text for terminals. */
 
-// Control characters of what engines and files say could otherwise move the cursor or retitle the window.
+// Control characters in the texts of engines and files could otherwise move the cursor or retitle the window.
 /* oxlint-disable no-control-regex */
 const colours = /\u001b\[[0-9;]*m/g;
 const controls = /[\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f]|\u001b(?!\[[0-9;]*m)/g;
 /* oxlint-enable no-control-regex */
 
-/** Text on its way to a terminal: lines, tabs and colours stay, and nothing else that it would obey. */
+/** Removes control characters from text for a terminal, except line ends, tabs and colors. */
 export const forTerminal = (text: string): string => text.replace(controls, '');
 
-/** One line of somebody else's text: colours stay, other control characters go. */
+/** Cleans one line of external text: colors stay, and other control characters are removed. */
 export function cleanLine(text: string): string {
   const clean = forTerminal(text);
   return clean.includes('\u001b[') ? `${clean}\u001b[0m` : clean;
 }
 
-/** Somebody else's text of any number of lines, without anything that a terminal would obey. */
+/** Cleans external text of any number of lines: removes everything that a terminal would interpret. */
 export const cleanText = (text: string): string =>
   text.replace(colours, '').replace(controls, '').replaceAll('\u001b', '');
 
-/** Of the last column, where the others leave less, lines would be of a word or two. */
+/** Narrowest last column: lines in a narrower one would have only a word or two. */
 const lastColumnMin = 24;
 const gap = 2;
 
@@ -32,13 +32,13 @@ interface Column {
 const widthBefore = (columns: readonly Column[]): number =>
   columns.slice(0, -1).reduce((sum, one) => sum + one.width + gap, 0);
 
-/** Whether these stand beside each other, the last of them in lines below where the terminal ends. */
+/** True if these columns fit side by side, with the last column wrapped at the terminal's edge. */
 function fitBeside(columns: readonly Column[], terminal: number): boolean {
   const last = columns.at(-1)?.width ?? 0;
   return widthBefore(columns) + Math.min(last, lastColumnMin) <= terminal;
 }
 
-/** As many as fit: those of least importance go first, and come back where there is room without a larger one. */
+/** Returns the columns that fit. The least important go first, and return if a larger column left enough room. */
 function fitting(all: readonly Column[], leaveOut: readonly string[], terminal: number): readonly Column[] {
   const out = new Set<string>();
   const kept = (): readonly Column[] => all.filter(({ heading }) => !out.has(heading));
@@ -51,11 +51,11 @@ function fitting(all: readonly Column[], leaveOut: readonly string[], terminal: 
 }
 
 /**
- * Columns of equal width; a last column is not padded. Cells are one line each, but for those of the last column, which
- * go on below where the terminal ends. What still is too wide stands line by line: a line that a terminal breaks
- * anywhere is no table any more, and what is cut off cannot be copied.
- * @param columns of the terminal; null where there is none, and a table may be as wide as it is
- * @param leaveOut headings of what a narrow terminal does not show, the first to go first; the table says that they are gone
+ * Renders columns of equal width; the last column is not padded. Cells are one line each, except in the last column,
+ * which wraps at the terminal's edge. A table that is still too wide is printed field by field: a line that the
+ * terminal breaks anywhere is not readable as a table, and text that is cut off cannot be copied.
+ * @param columns width of the terminal; null without a terminal, which allows any width
+ * @param leaveOut headings that a narrow terminal does not show, the first to drop first; the table lists them below
  */
 export function renderTable(
   headings: readonly string[],
@@ -90,7 +90,7 @@ function beside(shown: readonly Column[], columns: number | null): string {
   return `${text.join('\n')}\n`;
 }
 
-/** A block for each row: its first cell, and below it the others behind their headings. */
+/** Renders a block for each row: its first cell, and below it the other cells behind their headings. */
 function renderRecords(
   headings: readonly string[],
   rows: readonly (readonly string[])[],
@@ -111,7 +111,7 @@ function renderRecords(
     .join('');
 }
 
-/** Lines of at most so many columns, broken between words; a word that is longer stays whole. */
+/** Wraps text between words into lines of at most this many columns; a longer word stays whole. */
 export function wrap(text: string, columns: number): readonly string[] {
   const lines: string[] = [];
   let line = '';
@@ -127,7 +127,7 @@ export function wrap(text: string, columns: number): readonly string[] {
   return [...lines, line];
 }
 
-/** Whether no line of it is broken by a terminal of so many columns. */
+/** True if every line of a text fits in a terminal of this many columns. */
 export const fits = (text: string, columns: number): boolean =>
   text.split('\n').every((line) => width(line) <= columns);
 

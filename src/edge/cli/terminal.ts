@@ -7,36 +7,36 @@ import { wrap } from './table.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Where people type and read. Colours are for terminals alone, and for none under NO_COLOR. */
+/** Standard input, output and error. Colors are used on terminals only, and never under NO_COLOR. */
 export interface Terminal {
-  /** Whether somebody can be asked. */
+  /** True if the user can be asked. */
   readonly isInteractive: boolean;
-  /** Whether standard output is read by somebody as it comes. */
+  /** True if standard output is a terminal. */
   readonly isWatched: boolean;
-  /** The lines of a sentence for standard error, broken between words where somebody reads them. */
+  /** Wraps a sentence for standard error between words, if standard error is a terminal. */
   sentence(text: string): string;
-  /** How wide standard output is, in columns; null where nobody reads it as it comes. */
+  /** Width of standard output in columns; null if standard output is not a terminal. */
   readonly columns: number | null;
-  /** The same of standard error. */
+  /** Width of standard error in columns; null if standard error is not a terminal. */
   readonly errorColumns: number | null;
-  /** Colours for standard output. */
+  /** Colors text for standard output. */
   paint(style: Style, text: string): string;
-  /** Colours for standard error. */
+  /** Colors text for standard error. */
   paintError(style: Style, text: string): string;
-  /** A line that is typed. @throws FailedError where it is broken off by Ctrl-C or Ctrl-D */
+  /** Asks for a line. @throws FailedError if the user presses Ctrl-C or Ctrl-D */
   ask(prompt: string): Promise<string>;
-  /** The same without showing what is typed. */
+  /** Asks for a line without showing what is typed. */
   askSecret(prompt: string): Promise<string>;
-  /** All of standard input. */
+  /** Reads all of standard input. */
   readInput(): Promise<string>;
-  /** Shows that something takes its time, on a terminal; nothing elsewhere. */
+  /** Shows progress of slow work, only on a terminal. */
   progress(words: string): Progress;
 }
 
 /** One line on standard error that changes. */
 export interface Progress {
   say(words: string): void;
-  /** Removes it; may be called again. */
+  /** Removes the line; may be called again. */
   end(): void;
 }
 
@@ -59,7 +59,7 @@ export function createTerminal(): Terminal {
     ask: (prompt) => askLine(prompt, stderr),
     async askSecret(prompt) {
       stderr.write(prompt);
-      // What the line editor would show goes nowhere.
+      // Discards the line editor's output.
       const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
       try {
         return await askLine('', nowhere);
@@ -99,7 +99,7 @@ const beatMs = 120;
 const shownAfterMs = 400;
 const pictures = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/** Quick work shows nothing. */
+/** Shows progress after a short delay, so that quick work shows nothing. */
 function showProgress(first: string): Progress {
   const startedMs = performance.now();
   let words = first;

@@ -10,7 +10,7 @@ import { countFlag } from './wallet.ts';
 
 const sums = {
   num_model_requests: z.number(),
-  /** By error code. */
+  /** Counts by error code. */
   refusals: z.record(z.string(), z.number()).default({}),
   input_tokens: z.number(),
   input_cached_tokens: z.number(),
@@ -19,7 +19,7 @@ const sums = {
 };
 
 const dimensions = ['model', 'key', 'project', 'day', 'hour'] as const;
-/** Members of a group, by what people call them. */
+/** API fields of a group, by dimension. */
 const fields = { model: 'model', key: 'key_id', project: 'project_id', day: 'day', hour: 'hour' } as const;
 
 const group = z.looseObject(sums);

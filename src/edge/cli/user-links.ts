@@ -6,7 +6,7 @@ import { FailedError } from './errors.ts';
 import { cleanLine } from './table.ts';
 import { one, org, orgOption, pathOfNamed, roleOption } from './users.ts';
 
-/** Links by which people get in: invitations, and new passwords. */
+/** Links for people: invitations, and links to set a new password. */
 
 const invitation = z.looseObject({
   id: z.string(),
@@ -28,7 +28,7 @@ const minuteOf = (at: number | string): string =>
 
 interface MadeLink {
   readonly email: string;
-  /** A path where the gateway was not told its own address; null where the link went out by mail. */
+  /** A path if the gateway does not know its own address; null if the link was sent by mail. */
   readonly link: string | null;
   readonly expiresAt: number | string;
 }

@@ -38,7 +38,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), { headings, row, none: 'no user', leaveOut });
 }
 
-/** By the id or the address, with the organization that was named. @throws FailedError */
+/** Returns the path of the user with this id or address, with the organization that was named. @throws FailedError */
 export async function pathOfNamed(context: CommandContext): Promise<string> {
   const [word = ''] = context.words;
   const query = queryText(org(context));
@@ -52,7 +52,10 @@ async function show(context: CommandContext): Promise<number> {
   return printOne(context, await pathOfNamed(context), user);
 }
 
-/** A password is never a word of the command line, which others of the machine can see. @throws UsageError */
+/**
+ * Reads passwords from the terminal or standard input, never from the command line, which other users of the machine
+ * can see. @throws UsageError
+ */
 async function readPasswords(context: CommandContext, names: readonly string[]): Promise<readonly string[]> {
   const { terminal } = context;
   if (terminal.isInteractive) {

@@ -6,6 +6,6 @@ export const validateCommand: Command = {
   summary: 'Check engine files without a gateway: HEADGATE_ENGINES_DIR or ./engines if none is named.',
   words: { min: 0, max: 10_000 },
   options: {},
-  // The reader of engine files takes longer to load than most commands take to run.
+  // Imported on use: the reader of engine files takes longer to load than most commands take to run.
   run: async (context) => (await import('./check-files.ts')).checkFiles(context),
 };

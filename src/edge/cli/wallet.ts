@@ -30,7 +30,7 @@ async function show(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-/** The number of a flag. @throws UsageError */
+/** Returns the number in a flag. @throws UsageError */
 export function countFlag(
   context: CommandContext,
   name: string,
@@ -41,7 +41,7 @@ export function countFlag(
   throw new UsageError(`--${name} must be a number from 1 to ${max}`);
 }
 
-/** A moment in seconds since the Unix epoch, as people read it. */
+/** Prints the entries of the ledger. */
 async function ledger(context: CommandContext): Promise<number> {
   const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
   const query = { type: textFlag(context, 'type'), ...organizationOf(context) };
@@ -88,10 +88,13 @@ function referenceOf(context: CommandContext, usage: string): string {
   );
 }
 
-/** What the gateway answers with where it has booked the same before. */
+/** Status of the answer for a reference that was applied before. */
 const repeatedStatus = 200;
 
-/** Says what is booked, and what the balance is now: that of the entry is the one after it, which may be long ago. */
+/**
+ * Applies a credit or an adjustment, and prints the current balance. The entry has only the balance right after it,
+ * which may be old.
+ */
 async function book(context: CommandContext, path: string, body: object): Promise<number> {
   const organization = textFlag(context, 'org');
   const { status, answer } = await context.api.ask('POST', path, {

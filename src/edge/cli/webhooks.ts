@@ -57,7 +57,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), { headings: ['WEBHOOK', 'ADDRESS', 'EVENTS', 'STATE'], row, none });
 }
 
-/** Undefined where nothing was said; null is all. */
+/** Returns the named events; undefined if none is named, null for all events. */
 function eventsOf(context: CommandContext): readonly string[] | null | undefined {
   const named = textFlags(context, 'event');
   if (named.length === 0) return undefined;
@@ -80,7 +80,7 @@ async function create(context: CommandContext): Promise<number> {
   return tellSecret(context, await context.api.call('POST', collection + queryText(org(context)), { body }));
 }
 
-/** By the id, or the address where one alone has it. @throws FailedError */
+/** Finds a webhook by its id, or by its address if exactly one webhook has it. @throws FailedError */
 async function find(context: CommandContext): Promise<Webhook> {
   const [word = ''] = context.words;
   const found = (await readAll(context)).filter(({ id, url }) => id === word || url === word);

@@ -1,8 +1,8 @@
-/** Counts of what runs at once, by name. A name with nothing running takes no memory. */
+/** Counts running operations by name. A name without running operations takes no memory. */
 export class AtOnce {
   readonly #counts = new Map<string, number>();
 
-  /** @returns false, and counts nothing, where there are `max` already */
+  /** @returns false, and counts nothing, if there are `max` already */
   enter(name: string, max: number): boolean {
     const count = this.#counts.get(name) ?? 0;
     if (count >= max) return false;

@@ -10,18 +10,18 @@ import { headerValues, type RawRequest } from './raw-request.ts';
 
 export interface Authenticator<C extends Caller = Caller> {
   /**
-   * Who calls. Answers at once when key and project are known, which is what the request path lives on.
-   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project that
-   *   the key's person sees; insufficient_scope when the key is confined to another one; database_unavailable when the
-   *   key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
-   *   key from an address that tried many
+   * Returns the caller. Returns without a promise if key and project are known, which keeps the request path fast.
+   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project
+   * that the key's person sees; insufficient_scope when the key is confined to another project; database_unavailable
+   * when the key is not known yet and PostgreSQL is unavailable; rate_limit_exceeded for another wrong key from an
+   * address that tried many
    */
   authenticate(request: RawRequest): C | Promise<C>;
 }
 
 export interface InferenceAuthenticator extends Authenticator<InferenceCaller> {
   /**
-   * The key of a request that was authenticated, as it is known now: something was awaited since.
+   * Returns the key of an authenticated request in its present state, after something was awaited.
    * @throws AppError unauthorized, organization_suspended
    */
   keyNow(request: RawRequest, caller: InferenceCaller): ApiKey;
@@ -38,7 +38,7 @@ const notInApiKey =
   'Send the API key as "Authorization: Bearer <key>", not as x-api-key: Anthropic\'s SDKs send authToken so, and Claude Code ANTHROPIC_AUTH_TOKEN.';
 
 /**
- * The secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.
+ * Returns the secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.
  * @throws AppError unauthorized
  */
 function readBearer(request: RawRequest): string {
@@ -64,7 +64,7 @@ function unknownProject(): AppError {
   });
 }
 
-/** Holds a key to its project: by its own setting, else for as long as its project has a hard budget. */
+/** Rejects a key that is confined to its project: by its own setting, otherwise while its project has a hard budget. */
 function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBook']): void {
   if (!(key.confined ?? budgetBook.boundsProject(key.organizationId, key.projectId))) return;
   throw new AppError('insufficient_scope', {
@@ -88,8 +88,8 @@ interface WrongKeys {
 }
 
 /**
- * A secret that never was a key's counts against the address that it came from. It is counted after the look-up, so
- * that a valid key is not slowed by what else comes from its address. Revoked and expired keys do not count.
+ * Rejects an unknown key, and counts the attempt against its address. The attempt is counted after the look-up, so that
+ * a valid key is not slowed down by other requests from its address. Revoked and expired keys do not count.
  */
 async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: WrongKeys): Promise<never> {
   const { allowed, resetMs } = await throttle.hit(addressOf(request));
@@ -109,7 +109,7 @@ export function requireActive({ organizationStatus }: ApiKey): void {
 const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
-/** Reads who calls from a request's API key. */
+/** Creates an authenticator that reads the caller from a request's API key. */
 export function createAuthenticator({
   keys,
   accounts,
@@ -124,7 +124,7 @@ export function createAuthenticator({
     keys.touch(key.id);
     return keyPrincipal(key, project);
   };
-  /** The key as it is known now: it may have been revoked, or its organization suspended, while something was awaited. */
+  /** Returns the key in its present state: it may have been revoked, or its organization suspended, during an await. */
   const stillValid = (secret: string, key: ApiKey): ApiKey => {
     const known = keys.verify(secret);
     if (known instanceof Promise) return key;
@@ -144,7 +144,7 @@ export function createAuthenticator({
     requireActive(key);
     const projectId = readProjectId(request) ?? key.projectId;
     if (projectId !== key.projectId) {
-      // A service account is of one project: there are no others for it.
+      // A service account belongs to one project, so no other project exists for its keys.
       if (key.serviceAccountId !== null) throw unknownProject();
       requireUnconfined(key, budgetBook);
     }
@@ -168,7 +168,7 @@ export function createAuthenticator({
 }
 
 /**
- * An archived project takes no new requests. Inference checks this; the JSON API goes on serving its keys.
+ * Rejects requests for an archived project. Only inference checks this; the JSON API still serves keys of the project.
  * @throws AppError invalid_request_error
  */
 export function requireOpenProject({ project }: Caller): void {

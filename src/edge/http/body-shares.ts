@@ -1,30 +1,33 @@
 import { AppError } from '#base/errors.ts';
 
 /**
- * The memory that bodies may take in this process: those of requests until they are answered, and answers that their
- * clients have not read yet. All of them together have a bound, and so have those of one caller, so that nobody can
- * take the place of all others. Callers are named as by `callerId`.
+ * Memory that bodies may take in this process: bodies of requests until they are answered, and answers that their
+ * clients have not read yet. One bound applies to all bodies together and another to the bodies of each caller, so that
+ * no caller can take all memory. Callers are named as by `callerId`.
  */
 export interface BodyShares {
   hold(callerId: string): BodyHold;
-  /** @throws AppError concurrency_limit_exceeded where answers that are not read fill the share of a caller */
+  /** @throws AppError concurrency_limit_exceeded if unread answers fill the share of the caller */
   requireShare(callerId: string): void;
 }
 
-/** What one request holds. */
+/** Memory that one request uses. */
 export interface BodyHold {
-  /** @throws AppError concurrency_limit_exceeded beyond the share of the caller, overloaded beyond the bound of all */
+  /**
+   * @throws AppError concurrency_limit_exceeded beyond the share of the caller, overloaded beyond the bound of all
+   * bodies
+   */
   grow(bytes: number): void;
-  /** Counts bytes that are there already and cannot be refused. */
+  /** Counts bytes that are in memory already and cannot be rejected. */
   add(bytes: number): void;
-  /** Later calls change nothing. */
+  /** Frees the memory. Later calls change nothing. */
   release(): void;
 }
 
 export interface BodySharesOptions {
-  /** Bytes of all bodies. */
+  /** Most bytes of all bodies together. */
   readonly bytesMax: number;
-  /** Bytes of the bodies of one caller. */
+  /** Most bytes of the bodies of one caller. */
   readonly callerBytesMax: number;
 }
 
@@ -53,7 +56,6 @@ class Shares implements BodyShares {
     if (this.#byCaller.size > 0 && this.#of(callerId) > this.#callerBytesMax) throw this.#shareIsSpent();
   }
 
-  /** @throws AppError */
   require(callerId: string, bytes: number): void {
     if (this.#of(callerId) + bytes > this.#callerBytesMax) throw this.#shareIsSpent();
     if (this.#bytes + bytes > this.#bytesMax) throw this.#allAreSpent();

@@ -2,14 +2,14 @@ import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
 /**
- * Where a request comes from; `local` where it came over no network. X-Forwarded-For counts only where the connection
- * comes from a proxy that the operator named.
+ * Returns the address that a request comes from; `local` if the connection uses no network. X-Forwarded-For is read
+ * only if the connection comes from a proxy that the operator named.
  */
 export type ClientAddress = (request: RawRequest) => string;
 
 /**
- * The address that a request is counted by: an IPv4 address, or the /64 of an IPv6 one, which a single host has for
- * itself.
+ * Creates a function that returns the address to count a request by: an IPv4 address, or the /64 network of an IPv6
+ * address, since a single host has a whole /64 for itself.
  * @param trustedProxies addresses, or networks such as 10.0.0.0/8
  */
 export function createClientAddress(trustedProxies: readonly string[]): ClientAddress {
@@ -17,14 +17,17 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
   return (request) => network(wholeAddressOf(request));
 }
 
-/** The address itself, for who is told where a request comes from. @param trustedProxies as above */
+/**
+ * Creates a function that returns the full address, for reports of where a request comes from. @param trustedProxies as
+ * above
+ */
 export function createWholeAddress(trustedProxies: readonly string[]): ClientAddress {
   const isTrusted = createIsTrusted(trustedProxies);
   return (request) => {
     const socketAddress = plain(request.socket?.remoteAddress ?? '');
     if (isIP(socketAddress) === 0) return 'local';
     if (trustedProxies.length === 0 || !isTrusted(socketAddress)) return socketAddress;
-    // Each proxy appends the address that it was asked from: the last one that is no trusted proxy is the client's.
+    // Each proxy appends the address that called it: the last address that is not a trusted proxy is the client's.
     const hops = headerValues(request, 'x-forwarded-for').flatMap((value) => value.split(','));
     for (const hop of hops.toReversed().map((text) => plain(text.trim()))) {
       if (isIP(hop) === 0) break;
@@ -34,7 +37,7 @@ export function createWholeAddress(trustedProxies: readonly string[]): ClientAdd
   };
 }
 
-/** Whether an address is one of the proxies. */
+/** Creates a function that returns true if an address is one of the proxies. */
 export function createIsTrusted(trustedProxies: readonly string[]): (address: string) => boolean {
   const trusted = new BlockList();
   for (const proxy of trustedProxies) {
@@ -46,7 +49,7 @@ export function createIsTrusted(trustedProxies: readonly string[]): (address: st
   return (address) => trusted.check(address, isIPv4(address) ? 'ipv4' : 'ipv6');
 }
 
-/** An IPv4 address stays one when it came over a socket of both families, and the zone of an IPv6 one says nothing here. */
+/** Returns an IPv4-mapped IPv6 address as IPv4, and an IPv6 address without its zone, which has no meaning here. */
 export function plain(address: string): string {
   return /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/i.exec(address)?.[1] ?? address.replace(/%.*$/, '');
 }

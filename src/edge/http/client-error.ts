@@ -23,14 +23,14 @@ const statusTexts: Readonly<Record<number, string>> = {
   431: 'Request Header Fields Too Large',
 };
 
-/** How long a connection is kept after a refusal, so that its client gets to read it; then it goes, read or not. */
+/** Milliseconds for which a connection stays open after a rejection, so that its client can read the answer. */
 const lingerMs = 1000;
 const refusedSockets = new WeakSet<Duplex>();
 
 /**
- * Answers what Node's parser refuses, in the one envelope, and closes: nothing more can be understood after it.
- * Answers that are under way on the connection come first. Headers that have come whole and are not read yet are not
- * late: their request is served.
+ * Answers bytes that Node's parser rejects, in OpenAI's envelope, and closes the connection, since nothing after these
+ * bytes can be understood. Pending answers on the connection are sent first. Headers that arrived completely and are
+ * not read yet are not late: their request is served.
  */
 export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
   if (error.code === lateHead) connections.unlessAsked(socket, () => refuseClient(error, socket, connections));
@@ -38,7 +38,7 @@ export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, 
 }
 
 function refuseClient(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
-  // Node reports what was read together with the refused bytes part by part; one answer is enough.
+  // Node reports the bytes read together with the rejected bytes part by part; one answer is enough.
   if (refusedSockets.has(socket)) return;
   if (!socket.writable || error.code === 'ECONNRESET') {
     socket.destroy();
@@ -52,7 +52,10 @@ function refuseClient(error: NodeJS.ErrnoException, socket: Duplex, connections:
   });
 }
 
-/** Ending closes our side of a connection only: a client that never closes its own would keep the descriptor. */
+/**
+ * Sends the error and closes the connection. Ending a socket closes only our side: a client that never closes its own
+ * side would keep the descriptor.
+ */
 function endWith(socket: Duplex, refusal: AppError): void {
   const body = JSON.stringify(errorEnvelope(refusal));
   socket.end(
@@ -66,8 +69,8 @@ function endWith(socket: Duplex, refusal: AppError): void {
 }
 
 /**
- * Whether a request says for which host it is as HTTP wants it: once, and only HTTP/1.0 may leave it out (RFC 9112,
- * section 3.2). Node can refuse the missing one itself, without a body, and drops a second one.
+ * True if a request names its host as HTTP requires: once, and only HTTP/1.0 may leave the host out (RFC 9112, section
+ * 3.2). Node can reject a missing host itself, but without a body, and drops a second one.
  */
 export function isAddressed({ rawHeaders, httpVersionMinor }: IncomingMessage): boolean {
   let hosts = 0;
@@ -78,19 +81,19 @@ export function isAddressed({ rawHeaders, httpVersionMinor }: IncomingMessage): 
   return hosts === 1 || (hosts === 0 && httpVersionMinor === 0);
 }
 
-/** Answers a request that does not say for which host it is. */
+/** Rejects a request that does not name its host. */
 export function refuseUnaddressed(incoming: IncomingMessage, outgoing: ServerResponse): void {
   const message = 'An HTTP/1.1 request has exactly one Host header.';
   refuse(incoming, outgoing, new AppError('invalid_request_error', { message }));
 }
 
-/** Answers a request with an `Expect` that is not `100-continue` (RFC 9110, section 10.1.1). */
+/** Rejects a request with an `Expect` other than `100-continue` (RFC 9110, section 10.1.1). */
 export function refuseExpectation(incoming: IncomingMessage, outgoing: ServerResponse): void {
   const message = 'Of the header Expect only the value "100-continue" is known.';
   refuse(incoming, outgoing, new AppError('invalid_request_error', { status: 417, message }));
 }
 
-/** Answers one request more than a connection may have unfinished; the connection closes with it. */
+/** Rejects a request beyond the unfinished requests that a connection may have, and closes the connection. */
 export function refuseSurplus(outgoing: ServerResponse): void {
   const message = `At most ${unfinishedMax} requests of one connection are served at once: read their answers first.`;
   outgoing.setHeader('connection', 'close');

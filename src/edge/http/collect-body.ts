@@ -4,13 +4,13 @@ import { decoderOf, requireRatio, undecodable } from './content-coding.ts';
 
 export interface BodyLimits {
   readonly bodyBytesMax: number;
-  /** No byte for this long ends the request. */
+  /** Milliseconds without a byte after which the request ends. */
   readonly bodyStallTimeoutMs: number;
-  /** Once that time is over, a body must have come at this rate on average. */
+  /** Average bytes per second that a body needs once `bodyStallTimeoutMs` have passed. */
   readonly bodyBytesPerSecondMin: number;
 }
 
-/** The client went away while its request was still coming in: nobody is left to answer. */
+/** Reports that the client closed the connection before its request was complete: nobody is left to answer. */
 export class ClientGoneError extends Error {
   constructor() {
     super('the client closed the connection before its request was complete');
@@ -24,11 +24,14 @@ export const tooLarge = ({ bodyBytesMax }: Pick<BodyLimits, 'bodyBytesMax'>): Ap
     reason: 'HEADGATE_MAX_BODY_BYTES',
   });
 
-/** Parts that are smaller are put together: a part of one byte takes a hundred. */
+/**
+ * Smallest part that is kept as a buffer of its own. Smaller parts are merged: a buffer of one byte takes about a
+ * hundred.
+ */
 const partBytesMin = 4096;
 const blockBytes = 65_536;
 
-/** The parts of a body, in memory of about its length. */
+/** Collects the parts of a body in memory of about the body's length. */
 class Parts {
   readonly list: Buffer[] = [];
   #block = Buffer.alloc(0);
@@ -62,11 +65,12 @@ class Parts {
 }
 
 /**
- * Reads a body to its end, and decodes it where it has a content coding: then all bounds but that of its pace are those
- * of the decoded bytes.
- * @returns its parts, none of them small but the last of a row
- * @param onPart called with the length of each part; what it throws refuses the body
- * @throws AppError request_too_large, request_timeout, unsupported_media_type, invalid_request_error; ClientGoneError when the connection closes first
+ * Reads a body to its end, and decodes a body with a content coding. All bounds except the pace apply to the decoded
+ * bytes.
+ * @returns the parts of the body; small parts are merged, so that only the last part of a row is small
+ * @param onPart called with the length of each part; an error that it throws rejects the body
+ * @throws AppError request_too_large, request_timeout, unsupported_media_type, invalid_request_error; ClientGoneError
+ * when the connection closes first
  */
 export function collectBody(
   incoming: IncomingMessage,
@@ -121,7 +125,7 @@ export function collectBody(
     };
     const onBroken = (): void => refuse(undecodable());
     const onClose = (): void => {
-      // What has come whole is still being decoded.
+      // A body that arrived completely is still being decoded.
       if (decoder === null || !incoming.complete) refuse(new ClientGoneError());
     };
     incoming.on('data', onReceived).on('close', onClose).on('error', onClose);

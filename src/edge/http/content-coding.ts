@@ -3,7 +3,7 @@ import type { Transform } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib';
 import { AppError } from '#base/errors.ts';
 
-/** Content codings of request bodies that are decoded. */
+/** Decoders by the content coding of a request body. */
 const decoders: Readonly<Record<string, () => Transform>> = {
   gzip: createGunzip,
   'x-gzip': createGunzip,
@@ -13,13 +13,16 @@ const decoders: Readonly<Record<string, () => Transform>> = {
 };
 const codings = 'gzip, deflate, br, zstd';
 
-/** A body may decode to so many times its bytes, beyond a first part that any may have. Text has at most about 20. */
+/**
+ * Largest ratio of decoded bytes to received bytes, beyond `freeBytes` that every body may have. Text has at most about
+ * 20.
+ */
 const ratioMax = 200;
 const freeBytes = 1_048_576;
 
 /**
- * Returns the name of a body's content coding, null for none.
- * @throws AppError unsupported_media_type for one that is not decoded, or for several
+ * Returns the name of a body's content coding; null if there is none.
+ * @throws AppError unsupported_media_type for an unknown content coding, or for several
  */
 export function codingOf({ headers }: IncomingMessage): string | null {
   const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
@@ -29,7 +32,7 @@ export function codingOf({ headers }: IncomingMessage): string | null {
   throw new AppError('unsupported_media_type', { message, headers: { 'accept-encoding': codings } });
 }
 
-/** A stream that decodes what is written to it; null without a coding. @throws AppError unsupported_media_type */
+/** Returns a stream that decodes the body; null without a coding. @throws AppError unsupported_media_type */
 export function decoderOf(incoming: IncomingMessage): Transform | null {
   const coding = codingOf(incoming);
   return coding === null ? null : (decoders[coding]?.() ?? null);

@@ -4,19 +4,21 @@ import { groupOf } from './routes.ts';
 /** Lets pages of other origins call the API with a key (https://fetch.spec.whatwg.org/#http-cors-protocol). */
 export interface Cors {
   /**
-   * Adds what a browser needs to the answer of a request for the API.
-   * @returns true where the request was a preflight, which is answered with that
+   * Adds the headers that a browser needs to the answer of an API request.
+   * @returns true if the request was a preflight, which is then answered
    */
   answers(incoming: IncomingMessage, outgoing: ServerResponse): boolean;
 }
 
 const methods = 'GET, HEAD, POST, PUT, PATCH, DELETE';
-/** Browsers keep a preflight for this long at most; Chromium for two hours. */
+/** Longest time for which browsers cache a preflight; two hours in Chromium. */
 const preflightSeconds = 7200;
 
 /**
- * Cookies are never let through: whoever calls needs a key of its own, so any header may come and any may be read.
- * @param origins as browsers send them, `https://app.example.org`; `*` is any; empty is none, and nothing is changed
+ * Creates the CORS headers. Cookies are never allowed: each caller needs a key of its own, so any header may be sent
+ * and any may be read.
+ * @param origins as browsers send them, `https://app.example.org`; `*` is any origin; with an empty list nothing
+ * changes
  */
 export function createCors(origins: readonly string[]): Cors {
   const allowed = new Set(origins);
@@ -26,7 +28,7 @@ export function createCors(origins: readonly string[]): Cors {
     answers(incoming, outgoing) {
       if (!isApi(incoming)) return false;
       const { origin } = incoming.headers;
-      // What caches keep for one origin must not answer another one.
+      // An answer that caches keep for one origin must not be used for another origin.
       if (!isAny) outgoing.setHeader('vary', 'Origin');
       if (origin === undefined || !(isAny || allowed.has(origin))) return false;
       outgoing.setHeader('access-control-allow-origin', isAny ? '*' : origin);
@@ -45,7 +47,7 @@ const isPreflight = ({ method, headers }: IncomingMessage): boolean =>
 
 function answerPreflight({ headers }: IncomingMessage, outgoing: ServerResponse): void {
   const asked = headers['access-control-request-headers'];
-  // A wildcard would leave out Authorization.
+  // A wildcard would exclude Authorization.
   if (asked !== undefined) outgoing.setHeader('access-control-allow-headers', asked);
   outgoing.setHeader('access-control-allow-methods', methods);
   outgoing.setHeader('access-control-max-age', preflightSeconds);

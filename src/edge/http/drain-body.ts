@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http';
 
-/** How long the rest of a refused body is read; then the connection is closed. */
+/** Milliseconds for which the rest of a rejected body is read, before the connection closes. */
 const drainMs = 10_000;
 
-/** Reads the rest of a refused body: a client that is cut off while it sends never reads the answer. */
+/** Reads the rest of a rejected body: a client that is cut off while it sends never reads the answer. */
 export function drainBody(incoming: IncomingMessage): void {
   if (incoming.complete || incoming.destroyed) return;
   const { socket } = incoming;

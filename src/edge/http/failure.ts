@@ -14,10 +14,13 @@ export interface Problem {
   readonly message: string;
 }
 
-/** Problems beyond this number are left out of the message. */
+/** Most problems that the message lists. */
 const problemsShownMax = 5;
 
-/** A request that does not fit its schema. The OpenAI envelope names the first field, the generic one lists all. */
+/**
+ * Reports that a request does not match its schema. The OpenAI envelope names the first field, the generic one lists
+ * all.
+ */
 export class ValidationError extends AppError {
   readonly problems: readonly Problem[];
 
@@ -30,7 +33,7 @@ export class ValidationError extends AppError {
   }
 }
 
-/** A body that cannot be read as JSON at all, which the generic API tells apart. */
+/** Reports that a body is not JSON at all, for which the generic API has its own code. */
 export class InvalidJsonError extends ValidationError {
   constructor(message: string) {
     super([{ field: 'body', message }]);
@@ -38,7 +41,7 @@ export class InvalidJsonError extends ValidationError {
   }
 }
 
-/** What any thrown value means to the outside. Texts of unknown errors stay inside, as the cause. */
+/** Maps any thrown value to the error that clients see. Texts of unknown errors stay inside, as the cause. */
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (error instanceof HTTPException && error.status === 415) return new AppError('unsupported_media_type');
@@ -57,7 +60,7 @@ export function toAppError(error: unknown): AppError {
   return new AppError('internal_error', { cause: error });
 }
 
-/** Codes of the generic API that say more than their status. */
+/** Codes of the generic API that are more specific than their status. */
 const genericCodesOfTheirOwn: Readonly<Partial<Record<ErrorCode, string>>> = {
   package_too_large: 'PACKAGE_TOO_LARGE',
   package_invalid: 'PACKAGE_INVALID',
@@ -81,7 +84,7 @@ const genericCodes: Readonly<Record<number, string>> = {
   503: 'UNAVAILABLE',
 };
 
-/** The body of an error in the generic API's shape. */
+/** Returns the body of an error in the shape of the generic API. */
 export function genericEnvelope(error: AppError): {
   error: { code: string; message: string; details: readonly Problem[] };
 } {
@@ -95,21 +98,21 @@ function problemsOf(error: AppError): readonly Problem[] {
   return error.param === null ? [] : [{ field: error.param, message: error.message }];
 }
 
-/** The body of an error, by the shape that a group of paths has. */
+/** Functions that return the body of an error, by the error shape of a group of paths. */
 const envelopes: Readonly<Record<ErrorShape, (error: AppError) => object>> = {
   openai: errorEnvelope,
   anthropic: anthropicEnvelope,
   generic: genericEnvelope,
 };
 
-/** The one translation of errors into answers; what is our fault is logged with the request's id. */
+/** Creates the handler that turns all errors into answers. Faults of the gateway are logged with the request's id. */
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
     const failure = inRequest(toAppError(error), context);
     context.set('failureCode', failure.code);
     context.set('failureParam', failure.param);
     context.set('failureReason', failure.reason);
-    // 501 says that something is not built yet, which is no fault.
+    // 501 means that something is not built yet, which is not a fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
       log.error({ ...fields, err: failure.cause ?? failure }, 'a request was answered with 5xx; err is its cause');
@@ -120,7 +123,7 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
   };
 }
 
-/** Takes back what the failure of a request has left on its context, for another answer in its place. */
+/** Removes from a context what the failure of its request has set, so that another answer can replace the failure. */
 export function dropFailure(context: HttpContext): void {
   if (context.error === undefined) return;
   for (const name of Object.keys(toAppError(context.error).headers)) context.header(name, undefined);
@@ -131,8 +134,8 @@ export function dropFailure(context: HttpContext): void {
 }
 
 /**
- * An error as it is for this request: what fails after something was committed is no failure of all of it. SDKs repeat
- * what is 503, which would make a second one of what may be there: only where an Idempotency-Key keeps a receipt.
+ * Returns the error to show for this request. A failure after a commit does not mean that all of the request failed.
+ * SDKs retry a 503, which would create a duplicate, unless an Idempotency-Key keeps a receipt.
  */
 function inRequest(failure: AppError, context: HttpContext): AppError {
   const change = context.get('change') as Change | undefined;
@@ -142,7 +145,7 @@ function inRequest(failure: AppError, context: HttpContext): AppError {
   return new AppError('outcome_unknown', { lasting, cause: failure.cause });
 }
 
-/** Every status of the error table allows a body, which Hono's types want to know. */
+/** Narrows the status for Hono's types: every status of the error table allows a body. */
 function statusOf(error: AppError): ContentfulStatusCode {
   return error.status as ContentfulStatusCode;
 }

@@ -17,14 +17,14 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
     context.header('x-request-id', id);
   }
   const { incoming, outgoing } = context.env;
-  // A request that is refused before its body is read must not keep its connection for as long as it likes.
+  // Without this bound, a request that is rejected before its body is read could keep its connection indefinitely.
   if (!incoming.complete) outgoing.once('finish', () => drainBody(incoming));
   await next();
 };
 
 /**
- * Puts the routes that carry the load in front of an app that has them too: they are found in a table, without a walk
- * through the middlewares of all others. Every other request goes on to the app.
+ * Puts the busiest routes in front of an app that also has them: a table finds them, without a walk through the
+ * middlewares of all other routes. Every other request goes on to the app.
  */
 export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
   const front = new Hono<HttpEnv>();
@@ -36,9 +36,10 @@ export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): H
 }
 
 /**
- * Answers what no route of an app answers: 405 with `Allow` where the path is known for other methods, else 404; and
- * turns every thrown error into its envelope. To be called on the outermost app; routes may be added before and after.
- * @param absentOf what is said of a path that is known and not served; null of others
+ * Answers requests that no route of an app answers: 405 with `Allow` if the path is known for other methods, otherwise
+ * 404. Turns every thrown error into its envelope. Call this on the outermost app; routes may be added before and
+ * after.
+ * @param absentOf returns the error for a path that is known and not served; null for other paths
  */
 export function installFallbacks(
   app: Hono<HttpEnv>,
@@ -66,7 +67,7 @@ interface Instead {
   readonly message: string;
 }
 
-/** What clients may do instead of what OpenAI or Anthropic have at a path; the first that fits. */
+/** Alternatives to paths that OpenAI or Anthropic serve and this gateway does not. The first match applies. */
 const instead: readonly Instead[] = [
   {
     path: /^\/v1\/responses\/compact$/,
@@ -85,7 +86,7 @@ const instead: readonly Instead[] = [
     message: "There is nothing at this path: POST /v1/batches takes batches, in OpenAI's form.",
   },
   {
-    // None can be read, canceled or deleted by its id.
+    // Responses cannot be read, canceled or deleted by id.
     path: /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/,
     code: 'not_found',
     message: 'Responses are not stored here: send the conversation in "input" of the next request.',
@@ -97,10 +98,13 @@ const instead: readonly Instead[] = [
   },
 ];
 
-/** Behind a base URL that says too much: `/v1` of clients that add it, or a whole route. */
+/**
+ * Matches a path that repeats a known end, because the client's base URL is too long: `/v1` that the client adds
+ * itself, or a whole route.
+ */
 const knownEnd = /^\/.+?(\/(?:chat\/completions|completions|responses|embeddings|messages|models))$/;
 
-/** Clients whose base URL lacks `/v1` ask for `/chat/completions`, others put a slash behind every path. */
+/** Returns the 404 of a path, with a hint for common mistakes: a base URL without `/v1`, or a slash after each path. */
 function nothingAt(asked: string, routes: Routes): AppError {
   const path = asked.replace(/(?<=.)\/+$/, '');
   if (path !== asked && routes.methodsAt(path).length > 0) {

@@ -6,21 +6,21 @@ import type { InferenceCaller } from './http-context.ts';
 import type { RawRequest } from './raw-request.ts';
 
 /**
- * The way to models for pages: a request that the gateway itself knows the key of. Who asks is known by the request
- * object, which no client can make: there is no header and no cookie for it.
+ * Access to models for pages: requests whose key the gateway itself knows. The request object identifies the key, and
+ * no client can create one: there is no header and no cookie for this.
  */
 export interface HeldKeys {
-  /** From now on this request is one of that key. */
+  /** Makes this request act with the key from now on. */
   hold(request: RawRequest, held: HeldKey, use?: HeldUse): void;
-  /** Knows these requests, and asks the other authenticator for all that carry a secret. */
+  /** Authenticates these requests itself, and passes all requests with a secret to the other authenticator. */
   authenticator(wire: InferenceAuthenticator): InferenceAuthenticator;
 }
 
-/** What a request is made of a key for. */
+/** Purpose of a request with a held key. */
 export interface HeldUse {
-  /** Another project than the key's own. */
+  /** A project other than the key's own. */
   readonly projectId?: string;
-  /** What is said once the key has ended. */
+  /** Message of the error once the key has ended. */
   readonly ended: string;
 }
 
@@ -46,7 +46,7 @@ function requireUsable(key: ApiKey | null, use: HeldUse): ApiKey {
 
 export function createHeldKeys({ keys, accounts }: HeldKeysParts): HeldKeys {
   const known = new WeakMap<RawRequest, Known>();
-  /** It may have been revoked while something was awaited. */
+  /** Returns the key in its present state: it may have been revoked during an await. */
   const stillValid = ({ held, use }: Known, before: ApiKey): ApiKey => {
     const key = keys.verifyHeld(held);
     return key instanceof Promise ? before : requireUsable(key, use);

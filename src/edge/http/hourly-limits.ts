@@ -11,14 +11,14 @@ import { toAppError } from './failure.ts';
 export interface HourlyLimitsParts {
   readonly authenticator: Authenticator;
   readonly addressOf: ClientAddress;
-  /** By user. */
+  /** Counts requests, by user or service account. */
   readonly callers: Throttle;
-  /** What the scope of a caller does not allow, by user. */
+  /** Counts requests that the scope of a caller does not allow, by user or service account. */
   readonly scopeRefusals: Throttle;
   readonly addresses: Throttle;
 }
 
-/** Of whom the caller acts for: more keys are not more requests. */
+/** Returns the user or service account that the caller acts for, so that more keys do not allow more requests. */
 const nameOf = ({ actor }: Caller): string => userIdOf(actor) ?? serviceAccountIdOf(actor) ?? actor.kind;
 
 async function identify(authenticator: Authenticator, request: RawRequest): Promise<Identity> {
@@ -49,10 +49,10 @@ function requireAllowed(count: ThrottleCount): void {
 }
 
 /**
- * Stands before every route of the generic API, and before what it does not have: every answer, refusals included,
- * shows where the hour stands. Each user, and each service account, has one, over all keys that act for him and his pages, and another one for what
- * the scope of a key does not allow: a program that asks with the wrong key takes nothing from the right one. Who calls
- * is found out here once; guards take it from the context.
+ * Creates the middleware before every route of the generic API, and before its unknown paths. Every answer, rejections
+ * included, shows the state of the hourly limit. Each user and each service account has one limit for all its keys and
+ * pages, and another limit for requests outside a key's scope: a program with the wrong key takes nothing from the
+ * right key. The middleware identifies the caller once; guards read the result from the context.
  */
 export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<HttpEnv> {
   const { callers, scopeRefusals, addresses } = parts;
@@ -74,8 +74,9 @@ export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<
 }
 
 /**
- * Counts what a page asks for its user in his hour, and refuses nothing: the key that has spent the hour is revoked on
- * a page. What a page asks by itself is not counted: one that is left open would spend the hour of his programs.
+ * Creates a function that counts a page's requests in the hour of its user, and rejects nothing: a user must be able to
+ * revoke, on a page, the key that has used up the hour. Requests that a page sends by itself are not counted: an open
+ * page would use up the hour of the user's programs.
  */
 export function createPageCount(callers: Throttle): (caller: Caller) => Promise<void> {
   return async (caller) => void (await callers.hit(nameOf(caller)));

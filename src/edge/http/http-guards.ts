@@ -6,7 +6,7 @@ import { createClientAddress, createWholeAddress, type ClientAddress } from './c
 import type { Caller, HttpEnv } from './http-context.ts';
 import { createHourlyLimits, createPageCount } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API (`/api/v1/…`): of one user, and of one address whose caller is not known. */
+/** Requests per hour of the generic API (`/api/v1/…`), per user, and per address whose caller is not known. */
 const userRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
@@ -14,36 +14,36 @@ const hourSeconds = 3600;
 
 export interface HttpGuardsOptions
   extends Omit<AuthenticatorParts, 'wrongKeys'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
-  /** Wrong keys of one address in a minute that are answered with 401; the next ones get 429. */
+  /** Wrong keys per minute and address that are answered with 401. Further wrong keys get 429. */
   readonly wrongKeysPerMinute: number;
-  /** Addresses and networks whose X-Forwarded-For is believed. */
+  /** Addresses and networks whose X-Forwarded-For is trusted. */
   readonly trustedProxies: readonly string[];
-  /** Bytes of one request body. */
+  /** Most bytes of one request body. */
   readonly bodyBytesMax: number;
-  /** Bytes of all request bodies that are there at once. */
+  /** Most bytes of all request bodies in memory at the same time. */
   readonly bodiesBytesMax: number;
 }
 
 export interface HttpGuards {
   readonly authenticator: InferenceAuthenticator;
-  /** Stands before the generic API. */
+  /** Middleware that counts requests of the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
-  /** In its place where a page asks. */
+  /** Counts the requests of pages, in place of `hourlyLimits`. */
   readonly countPage: (caller: Caller) => Promise<void>;
-  /** The memory of bodies, of whatever route. */
+  /** Memory of the bodies of all routes. */
   readonly shares: BodyShares;
-  /** What requests are counted by. */
+  /** Returns the address that requests are counted by. */
   readonly addressOf: ClientAddress;
-  /** Cookies and links of web addresses that are none, by address. */
+  /** Counts invalid cookies and links of web addresses, by address. */
   readonly wrongEntrances: Throttle;
-  /** What is told of where a request comes from. */
+  /** Returns the full address of a client, for reports of where a request comes from. */
   readonly wholeAddressOf: ClientAddress;
 }
 
-/** One caller may have a quarter of the memory for bodies. */
+/** Fraction of the memory for bodies that one caller may use: a quarter. */
 const callersPerBudget = 4;
 
-/** What stands before every HTTP surface: who calls, how often, and how much memory bodies may take. */
+/** Creates the guards before every HTTP surface: who calls, how often, and how much memory bodies may take. */
 export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
   const { keys, accounts, budgetBook, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>

@@ -1,6 +1,4 @@
-/**
- * What every HTTP surface of the gateway shares: who calls, the request's id, bodies, and how errors are answered.
- */
+/** The shared parts of every HTTP surface of the gateway: callers, request ids, bodies, and answers to errors. */
 export { type Authenticator, type InferenceAuthenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
 export { createHttpGuards, type HttpGuards } from './http-guards.ts';

@@ -2,8 +2,8 @@ import { createIsTrusted, plain } from './client-address.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
 /**
- * Whether a browser has asked over TLS: a proxy that the operator named says so in X-Forwarded-Proto. The gateway's own
- * port speaks plain HTTP.
+ * True if a browser's request came over TLS, which a proxy that the operator named reports in X-Forwarded-Proto. The
+ * gateway's own port speaks plain HTTP.
  */
 export type IsSecure = (request: RawRequest) => boolean;
 
@@ -12,7 +12,7 @@ export function createIsSecure(trustedProxies: readonly string[]): IsSecure {
   const isTrusted = createIsTrusted(trustedProxies);
   return (request) => {
     if (trustedProxies.length === 0 || !isTrusted(plain(request.socket?.remoteAddress ?? ''))) return false;
-    // The nearest proxy has written the last one.
+    // The last value is from the nearest proxy.
     const protocols = headerValues(request, 'x-forwarded-proto').flatMap((value) => value.split(','));
     return protocols.at(-1)?.trim().toLowerCase() === 'https';
   };

@@ -2,12 +2,12 @@ import { scanDocument, type ScanBounds } from '#base/json-scan.ts';
 import { InvalidJsonError, ValidationError } from './failure.ts';
 import { type BodyReader, wrongBody } from './read-body.ts';
 
-/** More than any of these APIs knows. */
+/** Bounds of a JSON body, larger than any of these APIs needs. */
 const bodyBounds: ScanBounds = { membersMax: 100, membersInAllMax: 1000, depthMax: 16 };
 
 /**
- * Bodies of the JSON APIs: at most 1 MiB, application/json, UTF-8, one JSON object without a member twice (readers
- * disagree on which of the two counts).
+ * Reads bodies of the JSON APIs: at most 1 MiB, application/json, UTF-8, one JSON object without repeated members
+ * (readers disagree on which of the two applies).
  */
 export const jsonBody: BodyReader = {
   mediaType: 'application/json',
@@ -20,7 +20,7 @@ export const jsonBody: BodyReader = {
   },
 };
 
-/** Of the generic API: at most 100 KiB. */
+/** Reads bodies of the generic API: at most 100 KiB. */
 export const smallJsonBody: BodyReader = { ...jsonBody, bodyBytesMax: 102_400 };
 
 function decode(bytes: Buffer): string {

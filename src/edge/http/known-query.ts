@@ -5,8 +5,8 @@ import type { HttpEnv } from './http-context.ts';
 const shownMax = 128;
 
 /**
- * Refuses query parameters that a route does not know: one that is mistyped would otherwise be ignored in silence.
- * @param problemsOf what else is wrong with those that it does know, so that all of it is told at once
+ * Rejects query parameters that a route does not know: a mistyped parameter would otherwise be ignored silently.
+ * @param problemsOf returns other problems of the known parameters, so that one answer reports all problems
  */
 export function knownQuery(
   names: readonly string[],

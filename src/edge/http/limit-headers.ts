@@ -3,7 +3,7 @@ import type { Admission } from '#core/admission/admission.ts';
 import type { LimitsView, LimitView } from '#core/limits/limits.ts';
 import type { Caller } from './http-context.ts';
 
-/** A wait as OpenAI writes it: "6m0s", "1s", "250ms". */
+/** Formats a wait as OpenAI writes it: "6m0s", "1s", "250ms". */
 function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.max(0, Math.ceil(ms))}ms`;
   const seconds = Math.ceil(ms / 1000);
@@ -12,9 +12,10 @@ function formatDuration(ms: number): string {
 }
 
 /**
- * The headers of a key's limits: X-RateLimit-* (reset in Unix seconds) of the limit that refused, else of requests per
- * minute, and OpenAI's own for requests and tokens. A limit that there is not has no header.
- * @param nowMs by the clock that the limits are shown by: that of the machine may be wrong
+ * Returns the headers of a key's limits: X-RateLimit-* (reset in Unix seconds) of the limit that rejected the request,
+ * otherwise of requests per minute, and OpenAI's own headers for requests and tokens. A limit that is not set has no
+ * header.
+ * @param nowMs by the clock that the limits use: the clock of the machine may be wrong
  */
 export function limitHeaders(
   { requests, tokens }: LimitsView,
@@ -41,10 +42,10 @@ export function limitHeaders(
   return headers;
 }
 
-/** Headers that every authenticated answer carries, whatever it is about; none for callers without a key. */
+/** Returns the headers that every authenticated answer carries; none for callers without a key. */
 export type ShowLimits = (caller: Caller) => Record<string, string> | Promise<Record<string, string>>;
 
-/** @param admission says how the limits of a key stand, without counting anything */
+/** @param admission returns the state of a key's limits without counting anything */
 export function createShowLimits(admission: Pick<Admission, 'view'>, clock: Pick<Clock, 'now'>): ShowLimits {
   return ({ actor }) => {
     if (actor.kind !== 'key') return {};

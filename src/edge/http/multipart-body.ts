@@ -3,13 +3,16 @@ import { type BodyReader, wrongBody } from './read-body.ts';
 
 export interface MultipartBounds {
   readonly bodyBytesMax: number;
-  /** Of fields and files together. */
+  /** Most parts, fields and files together. */
   readonly partsMax: number;
-  /** What is to be sent, as a sentence goes on. */
+  /** The expected content, as the end of a sentence. */
   readonly expected: string;
 }
 
-/** Reads forms with files: what parses them sees few parts, and a boundary of the characters that RFC 2046 has for it. */
+/**
+ * Creates a reader of forms with files. The form parser sees few parts, and a boundary with characters of RFC 2046
+ * only.
+ */
 export function createMultipartBody({ bodyBytesMax, partsMax, expected }: MultipartBounds): BodyReader {
   return {
     mediaType: 'multipart/form-data',

@@ -1,13 +1,13 @@
 import { wrongBody } from './read-body.ts';
 
-/** What stands before the bytes of a part of a form. */
+/** Headers of one part of a form. */
 export interface PartHead {
   readonly name: string;
-  /** Null for a field that is no file. */
+  /** Null for a field that is not a file. */
   readonly filename: string | null;
 }
 
-/** Takes the bytes of one part in, as they come. */
+/** Receives the bytes of one part as they arrive. */
 export interface PartSink {
   add(bytes: Buffer): Promise<void> | void;
   end(): Promise<void> | void;
@@ -20,11 +20,14 @@ export interface MultipartStreamOptions {
 
 const headBytesMax = 8192;
 const preambleBytesMax = 1024;
-/** What may follow the form, and is passed over: a body without a length could go on for ever. */
+/** Most bytes after the end of the form, which are ignored: a body without a length could go on indefinitely. */
 const epilogueBytesMax = 65_536;
 const dash = 0x2d;
 
-/** @throws ValidationError where the content type names no boundary of the characters that RFC 2046 has for it */
+/**
+ * @throws ValidationError if the content type names no boundary, or a boundary with characters that RFC 2046 does not
+ * allow
+ */
 export function boundaryOf(contentType: string): string {
   const found = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
   const text = found?.[1] ?? found?.[2];
@@ -35,9 +38,9 @@ export function boundaryOf(contentType: string): string {
 }
 
 /**
- * Reads a form (RFC 7578) while it comes: what is in memory is the part of the body that came last, and a head. A file
- * may be as long as its sink takes it.
- * @throws ValidationError for what is no such form; what the sinks throw
+ * Reads a form (RFC 7578) as it arrives. Only the last received part of the body, and a part's headers, are in memory.
+ * A file may be as long as its sink accepts.
+ * @throws ValidationError if the body is not a form of this kind; errors that the sinks throw
  */
 export async function readMultipart(
   body: AsyncIterable<Buffer>,
@@ -53,7 +56,7 @@ class Form {
   readonly #delimiter: Buffer;
   readonly #partsMax: number;
   readonly #open: (head: PartHead) => PartSink;
-  /** As if a line had ended before the first delimiter, as one does before all others. */
+  /** Starts with the end of a line, so that the first delimiter looks as all others do. */
   #rest: Buffer = Buffer.from('\r\n');
   #sink: PartSink | null = null;
   #state: 'preamble' | 'delimiter' | 'head' | 'body' | 'end' = 'preamble';
@@ -80,7 +83,7 @@ class Form {
     if (this.#state !== 'end') throw wrongBody('ends before the end of its form');
   }
 
-  /** @returns false where more bytes are needed */
+  /** @returns false if more bytes are needed */
   #step(): Promise<boolean> | boolean {
     switch (this.#state) {
       case 'preamble':
@@ -122,7 +125,7 @@ class Form {
     if (!/^[ \t]*$/.test(this.#rest.subarray(0, line).toString('latin1'))) {
       throw wrongBody('has a boundary that goes on');
     }
-    // The line's end stays: the head ends with two of them, also where it has no line.
+    // The line end stays in the rest: a head ends with two line ends, even if the head is empty.
     this.#rest = this.#rest.subarray(line);
     this.#state = 'head';
     return true;
@@ -145,7 +148,7 @@ class Form {
   async #body(): Promise<boolean> {
     const at = this.#rest.indexOf(this.#delimiter);
     if (at === -1) {
-      // What may be the beginning of a delimiter waits for the rest of it.
+      // Keeps bytes that may be the beginning of a delimiter until the following bytes arrive.
       const sure = this.#rest.length - this.#delimiter.length + 1;
       if (sure <= 0) return false;
       const bytes = this.#rest.subarray(0, sure);
@@ -163,7 +166,10 @@ class Form {
   }
 }
 
-/** Browsers and undici write quotes and line ends of names as `%22`, `%0D` and `%0A`; others escape quotes. */
+/**
+ * Returns a parameter of a part's Content-Disposition. Browsers and undici write quotes and line ends of names as
+ * `%22`, `%0D` and `%0A`; other clients escape quotes.
+ */
 function parameterOf(disposition: string, parameter: string): string | null {
   const found = new RegExp(`;\\s*${parameter}=(?:"((?:[^"\\\\]|\\\\.)*)"|([^;\\s]+))`, 'i').exec(disposition);
   if (found === null) return null;

@@ -8,56 +8,56 @@ import { installFallbacks } from './fallbacks.ts';
 import type { Caller, HttpEnv } from './http-context.ts';
 import type { RawRequest } from './raw-request.ts';
 
-/** What is asked of the JSON API for somebody whom the gateway knows already, such as a user who is signed in. */
+/** A request to the JSON API for a caller that the gateway knows already, such as a signed-in user. */
 export interface OwnRequest {
   readonly method: string;
-  /** With its query: `/v1/keys?limit=50`. */
+  /** Path with the query: `/v1/keys?limit=50`. */
   readonly path: string;
-  /** Sent as JSON; a form as `multipart/form-data`. */
+  /** Sent as JSON; a form is sent as `multipart/form-data`. */
   readonly body?: object | undefined;
-  /** Such as `accept`, in lower case. */
+  /** Headers such as `accept`, in lower case. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** Of the request that it is asked for. */
+  /** Id of the request that this request is made for. */
   readonly requestId: string;
-  /** Of the client's connection. */
+  /** Address of the client's connection. */
   readonly remoteAddress: string | undefined;
-  /** Whether a page asks that is left open, and nobody at it. */
+  /** True if an open page sends the request by itself, without a user's action. */
   readonly isByItself?: boolean;
 }
 
 export interface OwnAnswer {
   readonly status: number;
   readonly headers: Headers;
-  /** Null where the answer has none. */
+  /** Null if the answer has no body. */
   readonly body: unknown;
 }
 
-/** Asks the JSON API in this process: what it refuses to somebody, it refuses here. */
+/** Sends a request to the JSON API in this process. The API rejects the same requests as over the network. */
 export type AskApi = (caller: Caller, request: OwnRequest) => Promise<OwnAnswer>;
 
 /**
- * The same for what is no JSON, or lasts: the answer is passed on as it comes.
- * @param caller asked each time that the API asks who calls, since answers that last outlive sessions; throws AppError
- * for who may not any more
+ * As `AskApi`, for answers that are not JSON or that last: the answer is passed on as it arrives.
+ * @param caller called each time that the API authenticates, since answers that last outlive sessions; throws AppError
+ * for a caller who has lost access
  */
 export type OpenApi = (caller: () => Promise<Caller>, request: OwnRequest) => Promise<Response>;
 
 /**
- * The way into the JSON API for pages. Who asks is known by the request object, which no client can make: there is no
- * header and no cookie for it.
+ * Access to the JSON API for pages. The request object identifies the caller, and no client can create one: there is no
+ * header and no cookie for this.
  */
 export interface OnBehalf {
-  /** Knows these requests, and asks the other authenticator for all that came over the wire. */
+  /** Authenticates these requests itself, and passes all requests from the network to the other authenticator. */
   authenticator(wire: Authenticator): Authenticator;
   /**
-   * The middleware, for requests that came over the wire alone; `ofPage` is told of every other one before it is
-   * answered, but for what a page asks by itself.
+   * Returns the middleware, applied only to requests from the network. `ofPage` is called before every other request is
+   * answered, except for requests that a page sends by itself.
    */
   forWireAlone(
     middleware: MiddlewareHandler<HttpEnv>,
     ofPage: (caller: Caller) => Promise<void>,
   ): MiddlewareHandler<HttpEnv>;
-  /** @param api with all its guards */
+  /** @param api the API with all its guards */
   asking(api: Hono<HttpEnv>, log: Log): { readonly ask: AskApi; readonly open: OpenApi };
 }
 
@@ -130,7 +130,7 @@ export function createOnBehalf(): OnBehalf {
 
 interface Sent {
   readonly response: Response;
-  /** To be called when the answer has been read, or is not wanted any more. */
+  /** Call this when the answer has been read, or is no longer wanted. */
   readonly end: () => void;
 }
 
@@ -144,7 +144,7 @@ async function contentOf({ body, headers = {} }: Pick<OwnRequest, 'body' | 'head
   return { bytes: Buffer.from(await form.arrayBuffer()), headers: { ...headers, 'content-type': type } };
 }
 
-/** The same bytes; says when the last one was read, and when nobody reads on. */
+/** Returns a stream of the same bytes that calls `end` when the last byte was read, or when the reader stops. */
 function endingWith(body: ReadableStream<Uint8Array>, end: () => void): ReadableStream<Uint8Array> {
   const reader = body.getReader();
   return new ReadableStream<Uint8Array>({
@@ -169,7 +169,10 @@ function endingWith(body: ReadableStream<Uint8Array>, end: () => void): Readable
   });
 }
 
-/** What the guards read of a connection: the body, headers, the address; and when the answer has been read. */
+/**
+ * Creates the parts of a connection that the guards read: the body, headers and address; and an event when the answer
+ * has been read.
+ */
 function exchangeOf(bytes: Buffer | null, remoteAddress: string | undefined) {
   const body = Readable.from(bytes === null ? [] : [bytes]);
   const headers = bytes === null ? {} : { 'content-length': String(bytes.length) };

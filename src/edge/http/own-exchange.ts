@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable, Writable } from 'node:stream';
 
-/** What a request that the gateway itself makes was answered. */
+/** Answer to a request that the gateway itself makes. */
 export interface ExchangeAnswer {
   readonly status: number;
   /** Names in lower case. */
@@ -10,19 +10,20 @@ export interface ExchangeAnswer {
   readonly body: Buffer;
 }
 
-/** A request of Node's and the response to it, with no connection between them. */
+/** A request of Node's and its response, with no connection between them. */
 export interface OwnExchange {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   /**
-   * What was answered, once all of it is there: a large answer is still being written when its request is over. Null
-   * where it was cut. To be asked when the request is over.
+   * Resolves with the answer once all of it is there, or with null if the answer was cut. Call this when the request is
+   * over: a large answer is still being written then.
    */
   answer(): Promise<ExchangeAnswer | null>;
 }
 
 /**
- * An exchange for what serves requests of the wire: the body is there from the beginning, the answer is kept.
+ * Creates an exchange for code that serves requests from the network: the body is there from the beginning, and the
+ * answer is kept.
  * @param headers in lower case
  */
 export function createOwnExchange(body: Buffer, headers: Readonly<Record<string, string>>): OwnExchange {
@@ -39,7 +40,7 @@ export function createOwnExchange(body: Buffer, headers: Readonly<Record<string,
   };
 }
 
-/** What is used of a `ServerResponse`, without a socket. */
+/** The used parts of a `ServerResponse`, without a socket. */
 class KeptResponse extends Writable {
   headersSent = false;
   readonly socket = null;
@@ -63,7 +64,7 @@ class KeptResponse extends Writable {
   }
 
   async answer(): Promise<ExchangeAnswer | null> {
-    // Nothing more comes where nothing has begun.
+    // An answer that has not begun gets no more bytes.
     if (this.headersSent && !this.writableEnded && !this.destroyed) await once(this, 'close');
     if (!this.writableEnded || !this.headersSent) return null;
     return { status: this.#status, headers: this.#headers, body: Buffer.concat(this.#parts) };

@@ -1,10 +1,10 @@
-/** The headers of a request as they came over the wire: Node's list of alternating names and values. */
+/** The headers of a request as they arrived: Node's list of alternating names and values. */
 export interface RawRequest {
   readonly rawHeaders: readonly string[];
   readonly socket?: { readonly remoteAddress?: string | undefined };
 }
 
-/** All values of a header: Node's own `headers` keep one of several or join them. */
+/** Returns all values of a header. Node's own `headers` keep only one of several values, or join them. */
 export function headerValues(request: RawRequest, lowerName: string): string[] {
   const values: string[] = [];
   const { rawHeaders } = request;

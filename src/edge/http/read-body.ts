@@ -6,17 +6,17 @@ import { type BodyLimits, ClientGoneError, collectBody } from './collect-body.ts
 import { type Caller, callerId, type HttpContext, type HttpEnv } from './http-context.ts';
 import { ValidationError } from './failure.ts';
 
-/** How bodies of one content type are read, before the schema of a route sees them. */
+/** Reads bodies of one content type, before the schema of a route checks them. */
 export interface BodyReader {
   /** In lower case, without parameters: `application/json`. */
   readonly mediaType: string;
   readonly bodyBytesMax: number;
-  /** What is to be sent, as a sentence goes on: `a JSON object`. */
+  /** The expected content, as the end of a sentence: `a JSON object`. */
   readonly expected: string;
   /**
-   * @param contentType the header as it came, with its parameters
-   * @returns what the validators of the route read in place of what came
-   * @throws AppError for a body that is not of its type, or not one that is taken here
+   * @param contentType the header as received, with its parameters
+   * @returns the input of the route's validators, in place of the received body
+   * @throws AppError for a body that is not of its type, or that is not accepted here
    */
   read(bytes: Buffer, contentType: string): BodyRead;
 }
@@ -31,12 +31,12 @@ export interface ReadBodyParts {
   readonly shares: BodyShares;
 }
 
-/** Under which the bodies of those are counted who need not say who they are. */
+/** Name under which the bodies of unauthenticated callers are counted. */
 const anonymous = 'anonymous';
 
 /**
- * Reads the body of a request, whose memory is held until it is answered. What is read of a body that no reader is
- * for is bounded by the first of them, then refused with 415.
+ * Reads the body of a request, and counts its memory until the request is answered. A body of a content type without a
+ * reader is read up to the bound of the first reader, then rejected with 415.
  */
 export function createReadBody(
   { limits, shares }: ReadBodyParts,
@@ -63,7 +63,7 @@ export function createReadBody(
   };
 }
 
-/** Those that are of the body as it came are not of what was read of it. */
+/** Returns the headers without those that describe the body as received, since the body was decoded. */
 function headersOf({ req }: HttpContext, contentType: string): Headers {
   const headers = new Headers(req.raw.headers);
   for (const name of ['content-length', 'content-encoding', 'transfer-encoding']) headers.delete(name);

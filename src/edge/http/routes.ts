@@ -7,32 +7,33 @@ import type { HttpEnv } from './http-context.ts';
  */
 export type ErrorShape = 'openai' | 'anthropic' | 'generic';
 
-/** What is the same for all paths below one, those that no route answers too. */
+/** Settings of all paths below a prefix, including paths without a route. */
 export interface RouteGroup {
-  /** The group has this path and all below it; `*` is one segment of it, whatever it says. */
+  /** The group has this path and all paths below. `*` matches any one segment. */
   readonly prefix: string;
   readonly errorShape: ErrorShape;
-  /** Requests count against the hour of their key, or of their address. */
+  /** True if requests count against the hourly limit of their user, or of their address. */
   readonly hourlyLimit: boolean;
-  /** Its routes stand in the OpenAPI document. */
+  /** True if the routes are in the OpenAPI document. */
   readonly documented: boolean;
 }
 
 const generic = { errorShape: 'generic', hourlyLimit: true, documented: true } as const;
-/** The platform's: the generic API's shapes without its hour. */
+/** Settings of the platform's routes: the generic API's shapes without its hourly limit. */
 const platform = { ...generic, hourlyLimit: false } as const;
 const openai = { errorShape: 'openai', hourlyLimit: false } as const;
 
-/** What is in none of the others: health, the document and its page. */
+/** Group of the remaining paths: health, the OpenAPI document and its page. */
 const remaining: RouteGroup = { prefix: '', ...openai, documented: false };
 
 /**
- * All groups; a path belongs to the first one that has it. `test/edge/api/docs.test.ts` holds them against the routes:
- * all routes of one tag have one error shape.
+ * All groups; a path belongs to the first group that matches. `test/edge/api/docs.test.ts` compares the groups with the
+ * routes: all routes of one tag have one error shape.
  */
 export const routeGroups: readonly RouteGroup[] = [
   { prefix: '/api/v1', ...generic },
-  // OpenAI has the roles of a project beside its organization API; the hour is that of the paths around them.
+  // OpenAI puts the roles of a project beside its organization API; these paths have the limit of the paths around
+  // them.
   { prefix: '/v1/projects/*/groups', ...openai, documented: true },
   { prefix: '/v1/projects/*/roles', ...openai, documented: true },
   { prefix: '/v1/projects/*/users', ...openai, documented: true },
@@ -49,7 +50,7 @@ export const routeGroups: readonly RouteGroup[] = [
   remaining,
 ];
 
-/** @param path of a request, or of a route in whatever notation */
+/** @param path of a request, or of a route in any notation */
 export function groupOf(path: string): RouteGroup {
   return patterns.find(({ pattern }) => pattern.test(path))?.group ?? remaining;
 }
@@ -65,10 +66,10 @@ export interface Route {
   readonly group: RouteGroup;
 }
 
-/** What stands before routes is kept under this name of a method, and so is what answers to every method. */
+/** Hono's name for middlewares, and for handlers of every method. */
 const everyMethod = 'ALL';
 
-/** The routes of an app, and which of them answer at a path: asked of the router that requests are dispatched by. */
+/** Lists the routes of an app, and the methods at a path, by the router that dispatches requests. */
 export class Routes {
   readonly #app: Hono<HttpEnv>;
 
@@ -82,11 +83,11 @@ export class Routes {
       .map(({ method, path }) => ({ method, path, group: groupOf(path) }));
   }
 
-  /** Methods that are answered at a path, in the order of their names; empty where no route is. */
+  /** Returns the methods that are answered at a path, in alphabetical order; empty if there is no route. */
   methodsAt(path: string): readonly string[] {
     const known = new Set(this.#app.routes.map(({ method }) => method));
     const found = [...known].flatMap((method) => this.#app.router.match(method, path)[0].map(([[, route]]) => route));
-    // What answers to every method at exactly this path keeps requests from routes that have it by a parameter.
+    // A handler of every method at exactly this path hides routes that match the path by a parameter.
     const isClosed = found.some((route) => route.method === everyMethod && route.path === path);
     const reached = isClosed ? found.filter((route) => route.path === path) : found;
     const methods = new Set(reached.map(({ method }) => method).filter((method) => method !== everyMethod));

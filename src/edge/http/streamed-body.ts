@@ -3,8 +3,8 @@ import { AppError } from '#base/errors.ts';
 import { type BodyLimits, tooSlow } from './collect-body.ts';
 
 /**
- * The body of a request, as it comes: what is not asked for yet stays with the client. Waiting for the client has the
- * bounds that every body has; what is done with its parts has not.
+ * Yields the body of a request as its parts arrive: bytes that are not read yet stay with the client. Only the waiting
+ * for the client is bounded, as for every body; the work on the parts is not.
  * @throws AppError request_timeout; invalid_request_error when the connection closes first
  */
 export async function* streamedBody(

@@ -4,7 +4,7 @@ import type { IdPrefix } from '#base/id.ts';
 
 export const exampleId = (prefix: IdPrefix): string => `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071`;
 
-/** Id of a request, as `x-request-id` has it. */
+/** Id of a request, in the form of `x-request-id`. */
 export const requestId = '019ab1c2-d3e4-7f00-8a1b-2c3d4e5f6071';
 
 /** Unix seconds. */
@@ -19,12 +19,12 @@ export const cursorList = (...data: readonly unknown[]) => {
   return { object: 'list', data, has_more: false, next_cursor: null };
 };
 
-/** A page of lists in OpenAI's shape, which continue behind `last_id`. */
+/** A page of a list in OpenAI's shape, which continues after `last_id`. */
 export const openaiList = (item: { readonly id: string }) => {
   return { object: 'list', data: [item], first_id: item.id, last_id: item.id, has_more: false };
 };
 
-/** A page of lists that are paged by number. */
+/** A page of a list with numbered pages. */
 export const numberedPage = (...data: readonly unknown[]) => {
   return { data, pagination: { page: 1, limit: 20, total: data.length, pages: 1 } };
 };

@@ -149,5 +149,5 @@ const serviceAccounts: Operations = {
   },
 };
 
-/** Keys and those that they act for. */
+/** Operations on API keys and service accounts. */
 export const openaiKeyOperations: Operations = { ...projectKeys, ...adminKeys, ...serviceAccounts };

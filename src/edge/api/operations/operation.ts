@@ -1,10 +1,10 @@
-/** What the OpenAPI document says about one route, beside its schemas. */
+/** Texts and examples of one route in the OpenAPI document, besides its schemas. */
 export interface Operation {
   /** A verb and a noun in camelCase; a route of OpenAI's API has the id of OpenAI's published document. */
   readonly operationId: string;
   /** Imperative, at most eight words. */
   readonly summary: string;
-  /** Who may call it, what it changes, units and limits. */
+  /** Permissions, effects, units and limits of the route. */
   readonly description: string;
   /** A body that the route accepts. */
   readonly request?: unknown;
@@ -14,7 +14,7 @@ export interface Operation {
   readonly error?: unknown;
 }
 
-/** When a revoked key ends everywhere. */
+/** Explains when a revoked key ends everywhere. */
 export const streamsEnd =
   'Its running streams end within one second, or within 2.2 seconds while Redis is unavailable. A gateway that cannot ' +
   'reach PostgreSQL ends them once it can, and may accept the key for up to `HEADGATE_AUTH_STALE_SECONDS`.';
@@ -30,8 +30,8 @@ export interface Tag {
 }
 
 /**
- * Routes that answer at `/v1` and at `/api/v1`. Their ids end in the prefix, so that they differ from each other and
- * from OpenAI's ids: "listProjectsV1" and "listProjectsApiV1".
+ * Returns the operations of routes that are served at `/v1` and at `/api/v1`. Their ids end in the prefix, so that they
+ * differ from each other and from OpenAI's ids: "listProjectsV1" and "listProjectsApiV1".
  * @param operations by method and path without prefix, such as "GET /projects"
  */
 export function atBothPrefixes(operations: Operations): Operations {

@@ -23,7 +23,7 @@ import { webhooks } from './webhooks.ts';
 export type { Operation } from './operation.ts';
 export { exampleId } from './examples.ts';
 
-/** The sections of the document, in the order in which it shows them. */
+/** The sections of the document, in their order. */
 const sections: readonly Tag[] = [
   inference,
   files,

@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { readYaml, type YamlOptions } from '#core/catalog/catalog.ts';
 import { FailedError } from '#edge/cli/errors.ts';
 
-/** The text of another program's configuration as values. @throws FailedError */
+/** Parses the text of another program's configuration. @throws FailedError */
 export function readConfiguration(text: string, prepare?: YamlOptions['prepare']): unknown {
   const read = readYaml(text, { merge: true, ...(prepare !== undefined && { prepare }) });
   if (read.ok) return read.source.value;
@@ -10,7 +10,7 @@ export function readConfiguration(text: string, prepare?: YamlOptions['prepare']
   throw new FailedError((first?.message ?? 'not valid YAML').replace(': ', `: line ${first?.line ?? 1}: `));
 }
 
-/** Says of the first field that is not as the other program has it what is wrong with it. */
+/** Describes the first field that does not match the other program's format. */
 export function noConfiguration(program: string, { issues }: z.ZodError): FailedError {
   const [issue] = issues;
   const path = issue?.path.join('.') ?? '';

@@ -1,18 +1,18 @@
-/** Decimals as other programs write them, without floating point. */
+/** Reads decimals of other programs' files, without floating point. */
 
 const decimalPattern = /^\+?(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,3}))?$/;
 
 /**
- * A price per token as USD per million tokens, exact where 6 decimals hold it, else rounded up.
- * @param text as it stands in a file, such as `0.00000015` or `1.5e-07`
- * @returns null where it is no decimal of 0 or more
+ * Converts a price per token to USD per million tokens: exactly if 6 decimals suffice, otherwise rounded up.
+ * @param text as written in a file, such as `0.00000015` or `1.5e-07`
+ * @returns null if the text is not a decimal of 0 or more
  */
 export function perMillion(text: string): { value: string; exact: boolean } | null {
   const match = decimalPattern.exec(text.trim());
   if (match === null) return null;
   const [, whole = '', fraction = '', exponent = '0'] = match;
   if (whole === '' && fraction === '') return null;
-  // In millionths of a dollar per million tokens: twelve places to the left.
+  // The result is in millionths of a dollar per million tokens: twelve places to the left.
   const shift = 12 - fraction.length + Number(exponent);
   const digits = BigInt(whole + fraction);
   if (shift > 100) return null;

@@ -4,25 +4,25 @@ import { readVariable } from './draft-variables.ts';
 import type { Notes } from './draft.ts';
 import { hasOption, modelFirst, optionValue, withoutGiven } from './program-words.ts';
 
-/** `docker run` as the fields of an engine file. */
+/** Turns `docker run` into fields of an engine file. */
 
 export interface ContainerOptions {
   readonly model: string;
   readonly notes: Notes;
-  /** Variables of the configuration beside those of the command. */
+  /** Variables from the configuration, in addition to those in the command. */
   readonly env: readonly string[];
 }
 
-/** The version that stands in for a tag that moves; what these examples and tests were made with. */
+/** The version that replaces a moving tag; these examples and tests were made with it. */
 const vllmVersion = 'v0.29.0';
 
-/** Options that are of no matter here, since Headgate names, connects, restarts and removes containers itself. */
+/** Options without effect here, since Headgate names, connects, restarts and removes containers itself. */
 const doneItself = new Set(
   'name rm init detach interactive tty network net ipc restart pull log-driver log-opt label'.split(' '),
 );
 const read = new Set('gpus env env-file volume shm-size memory entrypoint publish runtime'.split(' '));
 
-/** @returns null where there is nothing that could run */
+/** @returns null if the image names no fixed version */
 export function draftContainer(run: DockerRun, options: ContainerOptions): Record<string, unknown> | null {
   const image = pinnedImage(run.image, options);
   if (image === null) return null;
@@ -85,7 +85,7 @@ const parallelOptions = [
   ['--data-parallel-size', '-dp'],
 ] as const;
 
-/** The number of devices: what vLLM's options say, else what the container gets. */
+/** Returns the number of devices: by vLLM's options, otherwise the number that the container gets. */
 function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): number {
   const given = givenDevices(run, env);
   if (given === null) return 0;
@@ -102,7 +102,7 @@ function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): numb
   return 1;
 }
 
-/** The names of the devices, their number, `all`, or null for none. */
+/** Returns the names of the devices, their number, `all`, or null if there are none. */
 function givenDevices({ options }: DockerRun, env: readonly string[]): readonly string[] | number | 'all' | null {
   const flag = options.get('gpus')?.[0]?.replaceAll('"', '') ?? '';
   const list = /(?:^|,)device=(.+)$/.exec(flag)?.[1] ?? visibleDevices([...(options.get('env') ?? []), ...env]);
@@ -128,7 +128,7 @@ function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerO
   return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
 }
 
-/** Docker's own units: a number alone is bytes. */
+/** Reads a size in Docker's units: a number without a unit is bytes. */
 function sizeOf(field: string, text: string | undefined, { model, notes }: ContainerOptions): Record<string, string> {
   if (text === undefined) return {};
   const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text);
@@ -160,7 +160,7 @@ function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
   return volumes.length === 0 ? {} : { volumes };
 }
 
-/** The port inside of the container: of `-p HOST:CONTAINER`, else of the server's `--port`. */
+/** Returns the port inside the container: from `-p HOST:CONTAINER`, otherwise from the server's `--port`. */
 function portOf({ args, options }: DockerRun): number {
   const published = options.get('publish')?.[0]?.split('/', 1)[0]?.split(':').at(-1);
   const given = optionValue(args, '--port');

@@ -2,7 +2,7 @@ import { looksSecret, namesSecret } from '#core/catalog/catalog.ts';
 import type { Notes } from './draft.ts';
 import { environmentMacro } from './llama-swap-config.ts';
 
-/** Environment variables of other programs' configurations, of which secrets never reach a file. */
+/** Environment variables of other programs' configurations. Secrets in them are never written to a file. */
 
 export interface VariableNotes {
   readonly model: string;
@@ -10,8 +10,8 @@ export interface VariableNotes {
 }
 
 /**
- * Reads `NAME=value`, or `NAME` alone for one that is passed on.
- * @returns the value as an engine file has it, with references for secrets; null where there is no name
+ * Reads `NAME=value`, or only `NAME` for a variable that is passed on.
+ * @returns the value for the engine file, with references for secrets; null if the entry has no valid name
  */
 export function readVariable(entry: string, { model, notes }: VariableNotes): { name: string; value: string } | null {
   const equals = entry.indexOf('=');

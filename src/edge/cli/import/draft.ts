@@ -1,16 +1,16 @@
 import { Document, isMap, isSeq } from 'yaml';
 import { looksSecret } from '#core/catalog/catalog.ts';
 
-/** What an import makes of one model of another program's configuration, before it is an engine file. */
+/** The import of one model from another program's configuration, before it is written as an engine file. */
 
 export interface EngineDraft {
-  /** What the other program calls it; notes are about this. */
+  /** The model's name in the other program, to which notes refer. */
   readonly source: string;
-  /** Fields of the engine file in the order in which they are written. */
+  /** Fields of the engine file, in the order in which they are written. */
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** Something that could not be carried over, or that somebody has to check. */
+/** A setting that could not be carried over, or that the user has to check. */
 export interface ImportNote {
   /** null: about the configuration as a whole. */
   readonly model: string | null;
@@ -22,7 +22,7 @@ export interface ImportResult {
   readonly notes: readonly ImportNote[];
 }
 
-/** Collects notes; the same words about the same model are kept once. */
+/** Collects notes; repeated notes about the same model are kept once. */
 export interface Notes {
   readonly list: readonly ImportNote[];
   add(model: string | null, text: string): void;
@@ -39,18 +39,18 @@ export function createNotes(): Notes {
   };
 }
 
-/** A command that is not what its writer meant has its secrets anywhere. */
+/** Masks words that look like secrets: a malformed command may contain secrets anywhere. */
 function withoutSecrets(text: string): string {
   return text.replace(/\S+/g, (word) => (looksSecret(word) ? '…' : word));
 }
 
-/** Ids, names and repositories are one name space over all engines: what is taken cannot be given twice. */
+/** Assigns ids, names and repositories, which share one name space over all engines, so that none is given twice. */
 export interface Names {
-  /** The id for a model: its own name where that can be one. */
+  /** Returns an unused id for a model: its own name if that is a valid id. */
   takeId(wanted: string): string;
-  /** The first of these that is free for the engine of this id. */
+  /** Returns the first of these names that is free for the engine with this id. */
   takeName(id: string, wanted: readonly string[]): string;
-  /** Those of these that are free for the engine of this id, and are not its id or name. */
+  /** Returns the names that are free for the engine with this id, and are not its id or name. */
   takeAliases(id: string, wanted: readonly string[]): readonly string[];
 }
 
@@ -85,12 +85,12 @@ function toId(text: string): string {
   return id.slice(0, 100) || 'model';
 }
 
-/** `org/Model:q4` → `org-model-q4.yaml` */
+/** Returns the file name for an id: `org/Model:q4` → `org-model-q4.yaml` */
 export function fileNameOf(id: string): string {
   return `${id.toLowerCase().replace(/[^a-z0-9._-]+/g, '-')}.yaml`;
 }
 
-/** `my-model` → `MY_MODEL_API_KEY` */
+/** Returns the name of the variable for a key: `my-model` → `MY_MODEL_API_KEY` */
 export function keyVariable(name: string): string {
   const stem = name
     .toUpperCase()
@@ -99,12 +99,12 @@ export function keyVariable(name: string): string {
   return `${/^\d/.test(stem) ? 'MODEL_' : ''}${stem}_API_KEY`;
 }
 
-/** The text of an engine file. */
+/** Returns the text of an engine file. */
 export function renderDraft({ fields }: EngineDraft, comments: readonly string[], schemaPath: string | null): string {
   const document = new Document(fields);
   const { contents } = document;
   for (const pair of isMap(contents) ? contents.items : []) {
-    // Lists of objects read better one below the other, lists of words in one line where they are short.
+    // Writes empty lists on one line; other lists have one item per line.
     if (isSeq(pair.value) && pair.value.items.length === 0) pair.value.flow = true;
   }
   const head = [
@@ -127,7 +127,7 @@ function wrap(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** Requests to a model without prices are refused. */
+/** Prices of a model without known prices: requests to a model without a price are rejected. */
 export const freePricing = { input_per_million: '0', cached_input_per_million: '0', output_per_million: '0' };
 
 export const freeNote = 'no price is known: it is free until you set pricing in its file';

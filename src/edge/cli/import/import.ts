@@ -10,7 +10,7 @@ function importCommand(program: 'llama-swap' | 'litellm', summary: string): Comm
       out: { type: 'string', about: 'the folder for the engine files' },
       force: { type: 'boolean', about: 'overwrite what is there' },
     },
-    // The reader of engine files takes longer to load than most commands take to run.
+    // Imported on use: the reader of engine files takes longer to load than most commands take to run.
     run: async (context) => (await import('./write-files.ts')).writeFiles(context, program),
   };
 }

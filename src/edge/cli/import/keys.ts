@@ -1,14 +1,13 @@
-/** Keys of another program's configuration: each one is carried over, or named with the reason why it is not. */
+/** Handles keys of another program's configuration: each key is carried over, or listed with the reason why not. */
 
-/** By key: null where it is carried over or looked at elsewhere, else why it is not. */
+/** By key: null if the key is carried over or handled elsewhere, otherwise the reason why it is not. */
 export type KeyTable = Readonly<Record<string, string | null>>;
 
 const namesMax = 30;
 
 /**
- * Names every key that is not carried over, those that no table knows as well. Values are never repeated: they may be
- * secrets.
- * @param value what the configuration has there; anything but a map has no keys
+ * Lists every key that is not carried over, unknown keys included. Values are never repeated: they may be secrets.
+ * @param value the configuration's value; anything but a map has no keys
  */
 export function noteKeys(value: unknown, table: KeyTable, add: (text: string) => void): void {
   const unknown: string[] = [];
@@ -24,12 +23,15 @@ function members(value: unknown): readonly [string, unknown][] {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.entries(value) : [];
 }
 
-/** Without a blank behind its colon, a field and its value are one key. */
+/**
+ * Returns the name of a key without its value: without a space after the colon, YAML reads a field and its value as one
+ * key.
+ */
 function keyName(key: string): string {
   return key.replace(/[:=\p{Cc}].*$/su, '…');
 }
 
-/** ` (a, b)`: what a map holds, or what the maps of a list are called. */
+/** Returns ` (a, b)`: the keys of a map, or the names of the maps in a list. */
 function namesIn(value: unknown): string {
   const names = Array.isArray(value) ? value.flatMap(nameOf) : members(value).map(([key]) => keyName(key));
   if (names.length === 0) return '';
@@ -37,7 +39,10 @@ function namesIn(value: unknown): string {
   return ` (${shown}${names.length > namesMax ? `, and ${names.length - namesMax} more` : ''})`;
 }
 
-/** `guardrail_name: a`, `credential_name: b`, `name: c`; else the first key, as of `[{model: [other]}]`. */
+/**
+ * Returns the name of a map, as in `guardrail_name: a`, `credential_name: b`, `name: c`; otherwise its first key, as
+ * for `[{model: [other]}]`.
+ */
 function nameOf(item: unknown): string[] {
   const all = members(item);
   const named = all.find(([key, text]) => /(?:^|_)(?:name|id)$/.test(key) && typeof text === 'string');

@@ -3,8 +3,8 @@ import { answersFor, type TaskType } from '#core/catalog/catalog.ts';
 import type { EngineDraft, Notes } from './draft.ts';
 
 /**
- * litellm's fallbacks, https://docs.litellm.ai/docs/proxy/reliability: by the name of a model, or `*` for those that have
- * none of their own.
+ * litellm's fallbacks, https://docs.litellm.ai/docs/proxy/reliability: by the name of a model, or `*` for models
+ * without fallbacks of their own.
  */
 
 const target = z.union([z.string(), z.looseObject({ model: z.string() }).transform(({ model }) => model)]);
@@ -13,11 +13,11 @@ const settings = z.looseObject({
   default_fallbacks: z.array(target).nullish(),
 });
 
-/** Of an engine file. */
+/** Most fallbacks of an engine file. */
 const fallbacksMax = 8;
 const everyModel = '*';
 
-/** Gives every engine the fallbacks of its model. @param given settings that may have some, the first before the others */
+/** Gives every engine the fallbacks of its model. @param given settings that may have some; earlier settings win */
 export function withFallbacks(
   drafts: readonly EngineDraft[],
   given: readonly unknown[],
@@ -41,7 +41,7 @@ export function withFallbacks(
   });
 }
 
-/** By model; its own list says all, whatever holds for every model. */
+/** Returns the wanted fallbacks by model. A model's own list replaces the list for all models. */
 function readWanted(given: readonly unknown[], notes: Notes): ReadonlyMap<string, readonly string[]> {
   const wanted = new Map<string, readonly string[]>();
   const want = (model: string, fallbacks: readonly string[]): void => {
@@ -62,7 +62,7 @@ interface Among {
   readonly notes: Notes;
 }
 
-/** Ids of the engines of these models, as far as they can answer for one. */
+/** Returns ids of the engines of these models that can answer in place of the engine. */
 function idsOf(models: readonly string[], { source, fields }: EngineDraft, { drafts, notes }: Among): string[] {
   const ids = models.flatMap((model) => {
     const found = drafts.filter((draft) => draft.source === model);
@@ -78,7 +78,7 @@ function idsOf(models: readonly string[], { source, fields }: EngineDraft, { dra
 
 const taskOf = (fields: EngineDraft['fields']): TaskType => fields['task_type'] as TaskType;
 
-/** After its prices, where engine files have them. */
+/** Inserts the fallbacks after the prices, their place in engine files. */
 function insert(fields: EngineDraft['fields'], fallbacks: readonly string[]): EngineDraft['fields'] {
   return Object.fromEntries(
     Object.entries(fields).flatMap((field) => (field[0] === 'pricing' ? [field, ['fallbacks', fallbacks]] : [field])),

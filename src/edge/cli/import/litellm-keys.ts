@@ -2,7 +2,8 @@ import type { KeyTable } from './keys.ts';
 
 /**
  * Keys of litellm's configuration: https://docs.litellm.ai/docs/proxy/config_settings and
- * https://github.com/BerriAI/litellm/blob/main/litellm/types/router.py. Its parameters take any further name as well.
+ * https://github.com/BerriAI/litellm/blob/main/litellm/types/router.py. litellm's parameters also accept any other
+ * name.
  */
 
 const perKey = 'limits are set for each key';

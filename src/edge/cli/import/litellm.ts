@@ -58,7 +58,7 @@ const config = z.looseObject({
 });
 type LitellmConfig = z.output<typeof config>;
 
-/** Providers that speak OpenAI's API: their address where the file names none, and where their key is looked for. */
+/** Providers that speak OpenAI's API: their address if the file names none, and the variable that holds their key. */
 const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
   openai: { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
   'text-completion-openai': { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
@@ -76,7 +76,10 @@ const providers: Readonly<Record<string, { readonly url: string | null; readonly
   mistral: { url: 'https://api.mistral.ai', keyVariable: 'MISTRAL_API_KEY' },
 };
 
-/** Makes engine files of litellm's configuration. @param source the text of its YAML, of which prices are taken exactly */
+/**
+ * Creates engine files from litellm's configuration. @param source the text of its YAML, from which prices are read
+ * exactly
+ */
 export function importLitellm(source: string): ImportResult {
   const parsed = config.safeParse(readConfiguration(source, keepDecimals));
   if (!parsed.success) throw noConfiguration('litellm', parsed.error);
@@ -89,12 +92,12 @@ export function importLitellm(source: string): ImportResult {
   noteKeys(parsed.data.router_settings, routerKeys, (text) => notes.add(null, `router_settings: ${text}`));
   noteKeys(parsed.data.litellm_settings, settingsKeys, (text) => notes.add(null, `litellm_settings: ${text}`));
   const named = withAliases(drafts, parsed.data, { notes, names });
-  // The router's own settings are the later word.
+  // The router's own settings override litellm_settings.
   const settings = [parsed.data.router_settings, parsed.data.litellm_settings];
   return { drafts: withFallbacks(named, settings, notes), notes: notes.list };
 }
 
-/** Gives aliases to the first engine of the model that they stand for. */
+/** Adds aliases to the first engine of the model that they stand for. */
 function withAliases(
   drafts: readonly EngineDraft[],
   { router_settings: settings }: LitellmConfig,
@@ -121,7 +124,7 @@ function withAliases(
   });
 }
 
-/** Costs as the text that the file has: a parsed number may be rounded. */
+/** Keeps costs as text: a parsed number may be rounded. */
 function keepDecimals(document: Document): void {
   visit(document, {
     Pair(_, { key, value }) {
@@ -131,7 +134,7 @@ function keepDecimals(document: Document): void {
   });
 }
 
-/** Entries of one model that are alike but for their addresses, the first of them before the others. */
+/** Entries of one model that differ only in their addresses, in the order of the file. */
 type Deployment = readonly [Entry, ...Entry[]];
 
 function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
@@ -150,7 +153,7 @@ function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
   return found;
 }
 
-/** What only the first of them says holds for both. */
+/** True if two entries can share an engine. A setting that only the first entry has applies to both. */
 function isAlike(first: Entry, other: Entry): boolean {
   const [a, b] = [providerOf(first), providerOf(other)];
   const [ownParams, params] = [first.litellm_params, other.litellm_params];
@@ -201,7 +204,10 @@ function draftEntry(entries: Deployment, notes: Notes, names: Names): EngineDraf
   };
 }
 
-/** What stands before the first slash, unless the entry says it by itself; then the whole is the model. */
+/**
+ * Returns the provider and the model: the text before the first slash is the provider, unless the entry names its
+ * provider; then the whole text is the model.
+ */
 function providerOf({ litellm_params: { model, custom_llm_provider: named } }: Entry) {
   if (typeof named === 'string' && !model.startsWith(`${named}/`)) return { provider: named, upstream: model };
   const slash = model.indexOf('/');
@@ -231,7 +237,7 @@ function taskOf({ model_info: info }: Entry, provider: string): string | null {
   return ['completion', 'embedding', 'rerank'].includes(mode) ? mode : null;
 }
 
-/** What people write where a server wants no key. */
+/** Placeholders for keys of servers that need no key. */
 const noKey = /^(none|null|empty|dummy|fake.*|no[-_ ]?key.*|not[-_ ]?needed|anything|x+|n\/?a)$/i;
 
 function keyOf({ model_name: name, litellm_params: params }: Entry, provider: string, id: string, notes: Notes) {
@@ -280,7 +286,7 @@ function noteTheRest(model: Entry, notes: Notes): void {
   noteKeys(params, parameterKeys, (text) => notes.add(name, text));
   const isSet = (value: unknown): boolean => value !== undefined && value !== null;
   if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: its api_base is used');
-  // Where both are there this one is how much it answers.
+  // With max_input_tokens, max_tokens is the longest answer and not the context.
   const isLength = !isSet(info?.max_input_tokens);
   noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>
     notes.add(name, `model_info: ${text}`),

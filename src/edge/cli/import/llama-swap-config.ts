@@ -57,9 +57,9 @@ type Scalars = Readonly<Record<string, unknown>>;
 type Members = Readonly<Record<string, unknown>>;
 
 /**
- * Puts macros in place of `${name}` in every value, as llama-swap does: those of a model in that model alone. What is
- * none (`${PORT}`, `${env.NAME}`) stays as it is.
- * @param value the parsed YAML; what has another shape is returned as it is
+ * Replaces `${name}` by macros in every value, as llama-swap does; macros of a model apply in that model only. Other
+ * placeholders (`${PORT}`, `${env.NAME}`) stay.
+ * @param value the parsed YAML; a value of another shape is returned unchanged
  * @throws FailedError for macros that never end
  */
 export function resolveMacros(value: unknown): unknown {
@@ -76,7 +76,7 @@ function resolveModels(models: unknown, known: Scalars): unknown {
     Object.entries(models).map(([id, model]) => {
       if (!isMap(model)) return [id, model];
       const { macros, cmd, ...rest } = model;
-      // A macro in a comment would end it where it has several lines.
+      // A macro of several lines would end a comment that contains the macro.
       const command = typeof cmd === 'string' ? { cmd: withoutComments(cmd) } : cmd === undefined ? {} : { cmd };
       return [id, expand({ ...command, ...rest }, { ...known, ...scalarsOf(macros), MODEL_ID: id })];
     }),
@@ -93,7 +93,7 @@ function scalarsOf(value: unknown): Scalars {
 }
 
 const depthMax = 10;
-/** Macros of macros grow fast. */
+/** Longest expanded text, in characters: nested macros grow fast. */
 const textCharsMax = 1_048_576;
 
 function expand(value: unknown, known: Scalars): unknown {
@@ -103,7 +103,7 @@ function expand(value: unknown, known: Scalars): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, expand(member, known)]));
 }
 
-/** A value that is one macro alone has that macro's type. */
+/** Expands macros in a text. A text that is exactly one macro gets that macro's type. */
 function expandText(text: string, known: Scalars): unknown {
   let expanded = text;
   for (let depth = 0; depth < depthMax; depth += 1) {
@@ -122,7 +122,7 @@ function expandText(text: string, known: Scalars): unknown {
   return expanded;
 }
 
-/** A command of several lines without its comments. */
+/** Removes comments from a command of several lines. */
 function withoutComments(command: string): string {
   return command
     .split('\n')
@@ -130,5 +130,5 @@ function withoutComments(command: string): string {
     .join('\n');
 }
 
-/** `${env.NAME}`, which stands for a variable of the environment. */
+/** Matches `${env.NAME}`, a reference to an environment variable. */
 export const environmentMacro = /\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}/g;

@@ -1,7 +1,7 @@
 import type { KeyTable } from './keys.ts';
 
 /**
- * Every key of llama-swap's configuration, as its config-schema.json and the structs that it is read into have them:
+ * Every key of llama-swap's configuration, from its config-schema.json and the structs that the file is read into:
  * https://github.com/mostlygeek/llama-swap/tree/main/internal/config
  */
 
@@ -47,7 +47,7 @@ export const topKeys: KeyTable = {
 export const hookKeys: KeyTable = { on_startup: null };
 export const startupKeys: KeyTable = { preload: null };
 
-/** Of one group, beside what is said of all. */
+/** Keys of one group. */
 export const groupKeys: KeyTable = { persistent: null, members: null, swap: null, exclusive: null };
 
 export const routingKeys: KeyTable = {

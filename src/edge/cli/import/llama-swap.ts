@@ -39,7 +39,7 @@ import {
 } from './llama-swap-keys.ts';
 import { modelFirst, optionValue, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
 
-/** Makes engine files of llama-swap's configuration. @param source the text of its YAML @throws FailedError */
+/** Creates engine files from llama-swap's configuration. @param source the text of its YAML @throws FailedError */
 export function importLlamaSwap(source: string): ImportResult {
   const parsed = llamaSwapConfig.safeParse(resolveMacros(readConfiguration(source)));
   if (!parsed.success) throw noConfiguration('llama-swap', parsed.error);
@@ -54,7 +54,7 @@ export function importLlamaSwap(source: string): ImportResult {
   return { drafts, notes: notes.list };
 }
 
-/** What the configuration says beside its models and peers. */
+/** Notes settings outside models and peers. */
 function noteWhole(config: LlamaSwapConfig, notes: Notes): void {
   const at =
     (...path: readonly string[]) =>
@@ -84,10 +84,13 @@ function noteGroups(config: LlamaSwapConfig, notes: Notes): void {
   notes.add(null, `${count} models are in no group: as llama-swap does, one of them runs at a time; ${hint}`);
 }
 
-/** What llama-swap calls the group of the models that are in no other. */
+/** llama-swap's name for the group of models that are in no other group. */
 const restGroup = '(default)';
 
-/** Those of the configuration, and the one that llama-swap makes of the rest where no matrix says who runs beside whom. */
+/**
+ * Returns the groups of the configuration, and the group that llama-swap forms of the remaining models if there is no
+ * matrix.
+ */
 function groupsOf(config: LlamaSwapConfig): Readonly<Record<string, LlamaSwapGroup>> {
   const { groups, routing, models } = config;
   const own = { ...groups, ...routing?.router?.settings?.groups };
@@ -120,11 +123,11 @@ function draftModel(job: ModelJob): EngineDraft[] {
 }
 
 interface Runs {
-  /** Driver and what it runs. */
+  /** Driver, and the command or container that it runs. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** The server's own words: model and options. */
+  /** Words of the server's command: model and options. */
   readonly words: readonly string[];
-  /** The model, as the server's command names it. */
+  /** The model that the server's command names. */
   readonly served: string | null;
 }
 
@@ -138,7 +141,7 @@ function runContainer({ id, model, notes }: ModelJob, words: readonly string[]):
   return fields === null ? null : { fields, words: run.args, served: servedModel(run.args) };
 }
 
-/** The model that the commands of vLLM and llama.cpp name. */
+/** Returns the model that a command of vLLM or llama.cpp names. */
 function servedModel(words: readonly string[]): string | null {
   const named = optionValue(words, '--model', '-m', '--hf-repo', '-hf', '-hfr');
   const [first = null] = words;
@@ -167,7 +170,10 @@ function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
   return { fields, words, served: isModule ? optionValue(words, '--model') : served };
 }
 
-/** On its private socket, so without the port; `vllm serve X` is what 0.29 wants instead of its old module. */
+/**
+ * Returns vLLM's command without the port, since Headgate uses a private socket. vLLM 0.29 wants `vllm serve X` in
+ * place of its old module.
+ */
 function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }: ModelJob): string[] {
   const start = isModule ? words.indexOf('vllm.entrypoints.openai.api_server') + 1 : words[1] === 'serve' ? 2 : 1;
   if (isModule) notes.add(id, 'its command is now "vllm serve": the program vllm must be on the PATH of the gateway');
@@ -175,7 +181,7 @@ function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }:
   return [program, 'serve', ...modelFirst(withoutGiven(words.slice(start), id, notes))];
 }
 
-/** Another server: the port in its command becomes one that Headgate chooses. */
+/** Returns the command of another server, with its port replaced by a port that Headgate chooses. */
 function otherCommand(words: readonly string[], { id, model, notes }: ModelJob): string[] | null {
   const filled = words.map((word) => word.replaceAll('${PORT}', '{port}'));
   if (filled.some((word) => word.includes('{port}'))) return filled;
@@ -237,7 +243,7 @@ function howLong(job: ModelJob, isContainer: boolean) {
   const ttl = model.ttl < 0 ? config.globalTTL : model.ttl;
   const found = findGroup(job);
   return {
-    // llama-swap stops nothing by itself where no time is set: a year is as long as it gets here.
+    // llama-swap never stops a model without a ttl; a year is the longest time here.
     idle_seconds: ttl > 0 ? Math.ceil(ttl) : neverSeconds,
     start_timeout_seconds: Math.max(15, Math.ceil(config.healthCheckTimeout)),
     ...(isKept(job, found) && { replicas: { min: 1, max: 1 } }),
@@ -258,7 +264,10 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
   return { ...group, name };
 }
 
-/** What llama-swap starts at once is kept running here, which would keep all others of its group out for good. */
+/**
+ * True if the model is kept running, as llama-swap preloads it. In a group, a model that always runs would keep out all
+ * others permanently.
+ */
 function isKept({ config, id, notes }: ModelJob, group: FoundGroup | null): boolean {
   if (config.hooks?.on_startup?.preload.includes(id) !== true) return false;
   if (group === null || !group.swap || group.members.length < 2) return true;
@@ -278,7 +287,7 @@ function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
   return group.persistent ? { pinned: true } : {};
 }
 
-/** What the model's entry says beyond what an engine file can. */
+/** Notes settings of the model's entry that an engine file cannot hold. */
 function noteTheRest({ id, model, notes }: ModelJob): void {
   const { checkEndpoint, useModelName, proxy, capabilities } = model;
   noteKeys(model, modelKeys, (text) => notes.add(id, text));
@@ -297,12 +306,12 @@ function noteTheRest({ id, model, notes }: ModelJob): void {
   }
 }
 
-/** Without what may be a secret. */
+/** Returns an address without the parts that may contain a secret. */
 function cleanUrl(url: URL | null): string {
   return url === null ? '' : `${url.protocol}//${url.hostname}${url.pathname}`;
 }
 
-/** Servers that somebody else runs: one engine for each of their models. */
+/** Creates engines for external servers, one for each of their models. */
 function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): EngineDraft[] {
   return Object.entries(peers).flatMap(([peer, settings]) => {
     const { proxy, apiKey, models } = settings;

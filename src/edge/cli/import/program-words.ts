@@ -1,8 +1,8 @@
 import type { Notes } from './draft.ts';
 
-/** What the words of a command say about the model that it serves. */
+/** Reads the words of a command for the model that the command serves. */
 
-/** Options of vLLM that Headgate gives itself. */
+/** Options of vLLM that Headgate sets itself. */
 const givenByHeadgate = new Set([
   '--host',
   '--port',
@@ -17,7 +17,7 @@ const switches = new Set(['--enable-force-include-usage', '--enable-prompt-token
 
 const nameOf = (word: string): string => (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
 
-/** The value of the first of these options, written `--a 1` or `--a=1`; null where none is there. */
+/** Returns the value of the first of these options, written `--a 1` or `--a=1`; null if none is present. */
 export function optionValue(words: readonly string[], ...names: readonly string[]): string | null {
   for (const [index, word] of words.entries()) {
     if (!names.includes(nameOf(word))) continue;
@@ -31,7 +31,7 @@ export function hasOption(words: readonly string[], ...names: readonly string[])
   return words.some((word) => names.includes(nameOf(word)));
 }
 
-/** vLLM's options without those that Headgate gives itself, of which is said that they went. */
+/** Returns vLLM's options without those that Headgate sets itself, which are noted. */
 export function withoutGiven(words: readonly string[], model: string, notes: Notes): string[] {
   const kept: string[] = [];
   const given = new Set<string>();
@@ -45,7 +45,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
     if (name === '--api-key') notes.add(model, '--api-key was left out: Headgate alone reaches the engine');
     else given.add(name);
     if (switches.has(name) || word.includes('=')) continue;
-    // --served-model-name and --api-key take any number of values.
+    // --served-model-name and --api-key accept any number of values.
     const many = name === '--served-model-name' || name === '--api-key';
     do index += 1;
     while (many && index + 1 < words.length && !(words[index + 1] ?? '').startsWith('-'));
@@ -54,7 +54,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
   return kept;
 }
 
-/** The model stands first: `--model X` was the way before `vllm serve X`. */
+/** Moves the model to the front: `--model X` is the older form of `vllm serve X`. */
 export function modelFirst(words: readonly string[]): string[] {
   const index = words.findIndex((word) => nameOf(word) === '--model');
   if (index === -1) return [...words];
@@ -64,7 +64,7 @@ export function modelFirst(words: readonly string[]): string[] {
   return [model, ...words.slice(0, index), ...words.slice(index + (equals === -1 ? 2 : 1))];
 }
 
-/** What a server is for, by its options; null where they say nothing. */
+/** Returns the task of a server by its options; null if no option determines it. */
 export function taskOf(words: readonly string[]): 'embedding' | 'rerank' | null {
   const task = optionValue(words, '--task', '--convert');
   if (hasOption(words, '--reranking', '--rerank') || task === 'score' || task === 'classify') return 'rerank';
@@ -72,7 +72,7 @@ export function taskOf(words: readonly string[]): 'embedding' | 'rerank' | null 
   return optionValue(words, '--runner') === 'pooling' ? 'embedding' : null;
 }
 
-/** The repository on Hugging Face that the words name; null for a path or none. */
+/** Returns the name if it is a repository on Hugging Face; null for a path or none. */
 export function repositoryOf(model: string | null): string | null {
   return model !== null && /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/.test(model) ? model : null;
 }

@@ -8,7 +8,7 @@ import { fileNameOf, type ImportNote, type ImportResult, renderDraft } from './d
 import { importLitellm } from './litellm.ts';
 import { importLlamaSwap } from './llama-swap.ts';
 
-/** Writes engine files from the configurations of other programs, and says what could not be carried over. */
+/** Writes engine files from configurations of other programs, and reports settings that could not be carried over. */
 
 interface NewFile {
   readonly path: string;
@@ -27,7 +27,7 @@ function readSource(path: string): string {
   }
 }
 
-/** The texts of the files that pass the gateway's own check; what does not is said and left out. */
+/** Returns the files that pass the gateway's own check; files that fail are noted and left out. */
 function render({ drafts, notes }: ImportResult, folder: string): { files: NewFile[]; notes: ImportNote[] } {
   const schemaPath = existsSync(join(folder, 'engine.schema.json')) ? './engine.schema.json' : null;
   const allNotes = [...notes];
@@ -45,7 +45,7 @@ function render({ drafts, notes }: ImportResult, folder: string): { files: NewFi
   return { files, notes: allNotes };
 }
 
-/** Nothing is written where one file would have to be overwritten. */
+/** Writes the files. Without --force, nothing is written if any file already exists. */
 function write(files: readonly NewFile[], folder: string, force: boolean): void {
   const present = files.filter(({ path }) => existsSync(path)).map(({ path }) => path);
   if (present.length > 0 && !force) {
@@ -59,7 +59,7 @@ function write(files: readonly NewFile[], folder: string, force: boolean): void 
   }
 }
 
-/** What the new files say together with those that were there. */
+/** Returns problems of the folder after the import, with its other files included. */
 function checkFolder(folder: string): readonly string[] {
   const result = loadEngineFiles(folder);
   return result.ok ? [] : result.problems.map(formatEngineFileProblem);
