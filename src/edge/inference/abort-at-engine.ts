@@ -2,14 +2,16 @@ import type { Replica } from '#core/fleet/fleet.ts';
 import type { Aborter, AbortOutcome } from '#core/proxy/proxy.ts';
 import { engineRequestIds, type EngineRequestName } from './engine-request-ids.ts';
 
-/** How an engine is told to end a request: by its id, so that its answer ends with the count of what it has made. */
+/**
+ * Aborts of requests at engines. An abort names the request's id, so that the answer ends with the count of its tokens.
+ */
 
-/** How long an engine may take to answer an abort; then its connection is closed. */
+/** Milliseconds that an engine may take to answer an abort; after that, its connection is closed. */
 const abortWaitMs = 900;
-/** Aborts are repeated until the answer ends: for about a second, longer only where each is slow. */
+/** Tries until the answer ends: about a second in all, longer only if each try is slow. */
 const abortTries = 6;
 const abortRepeatMs = 150;
-/** Where the client has left no one waits, and a busy engine has the final count some seconds later. */
+/** Limits after the client has left: nobody waits, and a busy engine has the final count some seconds later. */
 const patientWaitMs = 7000;
 const patientTries = 12;
 
@@ -23,11 +25,13 @@ export interface AbortOptions {
   readonly isOver: () => boolean;
   /** Nobody waits for the end. */
   readonly isPatient: boolean;
-  /** All of the answer is made: its end is waited for before anything is aborted. */
+  /** The whole answer is computed: its end is awaited before any abort. */
   readonly isMade: boolean;
 }
 
-/** Resolves when the answer has ended, or when an engine has not ended it for so long, or does not take the abort. */
+/**
+ * Resolves when the answer has ended, when the engine did not end it within the tries, or when it rejects the abort.
+ */
 export async function abortAtEngine(aborter: Aborter, request: AbortedRequest, options: AbortOptions): Promise<void> {
   const { over, isOver, isPatient, isMade } = options;
   if (isMade) await Promise.race([over, wait(patientWaitMs)]);
@@ -39,7 +43,10 @@ export async function abortAtEngine(aborter: Aborter, request: AbortedRequest, o
   }
 }
 
-/** Aborts id by id; the outcome is that of the last, or of the first that the engine did not take. */
+/**
+ * Aborts the groups of ids in turn. Returns the outcome of the last one, or of the first that the engine did not
+ * accept.
+ */
 async function abort(
   aborter: Aborter,
   request: AbortedRequest,
@@ -55,7 +62,7 @@ async function abort(
   return outcome;
 }
 
-/** So long the final count of a complete answer is waited for. */
+/** Waits as long as the final count of a complete answer may take. */
 export const waitForCount = (): Promise<unknown> => wait(abortWaitMs);
 
 function wait(ms: number): Promise<'late'> {

@@ -4,8 +4,8 @@ import type { Call } from './call.ts';
 import type { PathParts } from './path-parts.ts';
 
 /**
- * Counts a request among the running ones of its key, which can end it from now on.
- * @throws AppError overloaded; what refuses an archived project
+ * Counts a request among the running ones of its key, whose revocation ends it from now on.
+ * @throws AppError overloaded; the errors for an archived project and for too many unread answers
  */
 export function acceptCaller(parts: PathParts, call: Call, caller: InferenceCaller): void {
   call.held.leave = parts.running.add(caller.key, call.stop);
@@ -14,7 +14,7 @@ export function acceptCaller(parts: PathParts, call: Call, caller: InferenceCall
   requireOpenProject(caller);
 }
 
-/** The last quarter of the places is for organizations that hold less than a quarter of them. */
+/** Reserves the last quarter of the places for organizations that use at most a quarter of all places. */
 function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: InferenceCaller): void {
   const quarter = Math.floor(inFlightMax / 4);
   if (running.size <= inFlightMax - quarter) return;

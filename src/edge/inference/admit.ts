@@ -19,16 +19,19 @@ import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from './show-limit
 import type { PathParts } from './path-parts.ts';
 import { capError } from './spending.ts';
 
-/** What of a request decides its cost. @param overheadTokens what its model is known to add to each prompt of its route */
+/**
+ * Collects the facts that decide a request's cost.
+ * @param overheadTokens tokens that the model is known to add to each prompt of this route
+ */
 function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: number): RequestSize {
   const { fields, model, turns } = request;
   const isFree = endpoint.isFree === true;
   return {
-    // What is free uses up no tokens.
+    // Free endpoints use no tokens.
     bodyBytes: isFree ? 0 : fields.text.length,
     unreadBytes: isFree ? 0 : fields.unreadBytes,
     tokenIds: isFree ? 0 : fields.tokenIds,
-    // What tools of the engine find is in no body.
+    // Results of the engine's tools are not in the body.
     isBoundByBytes: turns === 1 && !fields.media.present && !fields.members.has('previous_response_id'),
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,
@@ -43,7 +46,10 @@ function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: n
   };
 }
 
-/** An explicit null is no default: vLLM then fills the rest of the context, as other engines do in any case. */
+/**
+ * Output limit if the request has none. An explicit null is no default: vLLM, like other engines, then fills the
+ * context.
+ */
 function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { engine }: Model): number | null {
   if (!endpoint.generates) return 0;
   const isAbsent = !endpoint.limitKeys.some((key) => members.has(key));
@@ -70,9 +76,9 @@ export function demandOf(
 }
 
 /**
- * Takes a hold for a request, and counts it among those of its key.
- * @throws AppError insufficient_funds, budget_exceeded, billing_unavailable, the codes of the limits; invalid_value for a cap that
- *   does not pay for the prompt
+ * Takes a hold for a request, and counts the request against its key's limits.
+ * @throws AppError insufficient_funds, budget_exceeded, billing_unavailable, the codes of the limits; invalid_value for
+ * a cap that does not pay for the prompt
  */
 export function admit(parts: AdmitParts, call: Call, request: InferenceRequest): Grant | Promise<Grant> {
   const taken = takeHold(parts.admission, demandOf(parts, call, request));
@@ -97,7 +103,7 @@ function keepGrant({ budgets, clock }: AdmitParts, { answer, found, terms }: Cal
 
 export const outputLimitHeader = 'x-headgate-max-tokens';
 
-/** Says to how much money has cut the output, where it has. */
+/** Sets the header with the output limit, if the available money lowered it. */
 export function showOutputLimit(answer: Answer, { outputTokensMax }: Grant): void {
   if (outputTokensMax !== null) answer.setHeader(outputLimitHeader, String(outputTokensMax));
 }

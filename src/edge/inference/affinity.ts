@@ -6,7 +6,7 @@ import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import type { Outcome } from './outcome.ts';
 
-/** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
+/** Members that engines put before a prompt or build it with. Requests that differ in one of these share no prefix. */
 const contextKeys = [
   'tools',
   'instructions',
@@ -18,19 +18,19 @@ const contextKeys = [
   'cache_salt',
 ] as const;
 
-/** Members by which a client says which requests belong together; OpenAI's order of precedence. */
+/** Members with which a client marks requests that belong together, in OpenAI's order of precedence. */
 const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
-/** Parts of one request are to be spread, whatever it says of itself. */
+/** Spreads the parts of one request over replicas, whatever the request contains. */
 const anywhere: Affinity = { prompt: () => null, stickyKey: () => null };
 
-/** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
+/** Returns what decides the preferred replica of a request, by offsets: nothing is parsed or copied. */
 export function affinityOf({ endpoint, part }: RoutedCall, { caller, fields, model }: RoutedRequest): Affinity {
   if (part !== null) return anywhere;
   const { organizationId } = caller.key;
   return {
-    // What an engine has cached of a prompt for one adapter serves no other.
+    // A prompt that an engine has cached for one adapter serves no other adapter.
     prompt: () => promptOf(fields, endpoint, `${keepsApart(model) ? organizationId : ''}${model.adapter?.id ?? ''}`),
     stickyKey: () => stickyKeyOf(fields, organizationId),
   };
@@ -39,10 +39,11 @@ export function affinityOf({ endpoint, part }: RoutedCall, { caller, fields, mod
 type RoutedCall = Pick<Call, 'endpoint' | 'part'>;
 type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
-/** What an outcome says of the replica: not every failed request is the replica's fault. */
+/** Returns what an outcome shows about the replica: not every failed request is the replica's fault. */
 export function replicaOutcome({ kind, error, unreachable, isDoubtful }: Outcome): ReplicaOutcome {
   if (unreachable) return 'unreachable';
-  // Who repeats a request that fails anywhere would take replicas from all others. One that is broken also fails others.
+  // A caller who repeats a request that fails everywhere would take replicas from all others. A broken replica also
+  // fails other requests.
   if (isDoubtful) return 'unknown';
   if (kind === 'completed') return 'answered';
   if (kind !== 'failed') return 'unknown';
@@ -59,11 +60,11 @@ function promptOf({ text, members }: RequestFields, { promptKey }: Endpoint, sco
   return { text, scope, context, prompt: { start: member.valueStart, end: member.valueEnd } };
 }
 
-/** The value as it was sent, quotes and escapes included: that a key is the same is all that counts. */
+/** Returns the value as sent, with quotes and escapes: only equality of keys matters. */
 function stickyKeyOf({ text, members }: RequestFields, organizationId: string): string | null {
   for (const key of stickyKeys) {
     const member = members.get(key);
-    // What is no string, or an empty one, names nothing.
+    // A value that is no string, or an empty one, names nothing.
     if (
       member === undefined ||
       text.slice(member.valueStart, member.valueStart + 1) !== '"' ||

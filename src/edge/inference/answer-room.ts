@@ -1,38 +1,41 @@
 import { FairQueue } from '#base/fair-queue.ts';
 
 /**
- * The memory for large JSON answers, which are kept until they are whole and booked. One that grows large waits for
- * its turn, and its engine with it: of an organization one is collected at a time, and none while it has more than its
- * share unread; of all organizations a few, in an order that is fair by bytes. What waits is small, and what has a turn
- * waits for nobody but its engine: so each turn ends, and one can always be had.
+ * Memory for large JSON answers, which are kept until they are complete and recorded. An answer that grows large waits
+ * for its turn, and its engine waits with it. One answer per organization is collected at a time, and none while the
+ * organization's unread answers exceed its share. Over all organizations a few are collected, in an order that is fair
+ * by bytes. Waiting answers are small, and an answer with a turn waits only for its engine: so every turn ends, and the
+ * next one can always begin.
  */
 export interface AnswerRoom {
   /**
-   * @param bytes that are kept already
-   * @param onTurn called when its turn comes, which may be at once
+   * @param bytes bytes that are already kept
+   * @param onTurn called when the answer's turn comes, which may be at once
    */
   enter(organizationId: string, bytes: number, onTurn: () => void): AnswerPlace;
 }
 
-/** What one answer has of the room. */
+/** The place of one answer in the room. */
 export interface AnswerPlace {
-  /** The turn is still to come, and the answer may not grow. */
+  /** The turn is pending, and the answer may not grow. */
   readonly waits: boolean;
-  /** Counts what has come since. */
+  /** Counts bytes that have arrived since. */
   add(bytes: number): void;
-  /** All of it is here: its turn is over, its bytes are still kept. */
+  /** The answer is complete: its turn ends, and its bytes are still kept. */
   collected(): void;
-  /** Nothing of it is kept any more, or it does not wait any longer. Later calls do nothing. */
+  /** The answer is no longer kept, or no longer waits. Later calls do nothing. */
   end(): void;
 }
 
 export interface AnswerRoomOptions {
-  /** Bytes of all bodies. Where answers have half of them, only one is collected at a time. */
+  /** Bytes of all bodies. While answers have half of them, only one answer is collected at a time. */
   readonly bytesMax: number;
 }
 
 const collectingMax = 4;
-/** An organization with a quarter of the bytes unread has no turn: the share that a key has of bodies. */
+/**
+ * An organization whose unread answers exceed a quarter of the bytes gets no turn: the share that a key has of bodies.
+ */
 const organizationsPerBudget = 4;
 
 export function createAnswerRoom(options: AnswerRoomOptions): AnswerRoom {
@@ -42,10 +45,10 @@ export function createAnswerRoom(options: AnswerRoomOptions): AnswerRoom {
 /** The answers of one organization. */
 interface Line {
   readonly waiting: Place[];
-  /** The first of those that wait, while it stands in the order of all organizations. */
+  /** The first waiting answer, while it is in the order of all organizations. */
   offered: Place | null;
   collecting: boolean;
-  /** Bytes of those that are collected and not read. */
+  /** Bytes of collected answers that are not read yet. */
   unread: number;
 }
 
@@ -76,7 +79,7 @@ class Room implements AnswerRoom {
     this.#bytes += bytes;
   }
 
-  /** Ends a turn; the bytes are unread from now on. */
+  /** Ends a turn. The answer's bytes count as unread from now on. */
   collected({ organizationId, bytes, expected }: Place): void {
     const line = this.#lineOf(organizationId);
     line.collecting = false;
@@ -110,7 +113,7 @@ class Room implements AnswerRoom {
     return line;
   }
 
-  /** After every change: puts the next answer of an organization into the order, and gives the turns that are free. */
+  /** Adds the organization's next answer to the order, and grants free turns. Called after every change. */
   #settle(organizationId: string, line: Line): void {
     const [first] = line.waiting;
     const mayCollect = !line.collecting && line.unread <= this.#unreadMax;
@@ -149,7 +152,7 @@ interface PlaceParts {
 
 class Place implements AnswerPlace {
   readonly organizationId: string;
-  /** Bytes at the time when it came. */
+  /** Bytes when the answer entered the room. */
   readonly expected: number;
   bytes: number;
   readonly #room: Room;
@@ -180,7 +183,7 @@ class Place implements AnswerPlace {
 
   collected(): void {
     if (this.#state === 'waiting') {
-      // The last of it came with the bytes that made it wait.
+      // The answer ended with the bytes that made it wait.
       this.end();
     } else if (this.#state === 'collecting') {
       this.#state = 'collected';

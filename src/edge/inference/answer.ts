@@ -6,47 +6,47 @@ import type { AnswerFormat } from './openai-answers.ts';
 import type { Transcript } from './transcript.ts';
 
 /**
- * The client's side of one request. A stream keeps its status open until the first frame: a failure before that is an
- * ordinary error answer. While a client waits longer, comments keep its connection alive through every proxy between.
+ * The client's side of one request. A stream keeps its status open until the first frame: an earlier failure is an
+ * ordinary error answer. If a client waits longer, comments keep its connection alive through all proxies.
  */
 export interface Answer {
   /** The client left before the answer was complete. */
   readonly gone: boolean;
-  /** Status and headers are out. */
+  /** Status and headers are sent. */
   readonly headSent: boolean;
-  /** A frame, not only a comment, is out. */
+  /** A frame is sent, not only a comment. */
   readonly frameSent: boolean;
-  /** Headers of the answer, to be set before the head is out; later ones are dropped. */
+  /** Sets a header of the answer. Has no effect after the head is sent. */
   setHeader(name: string, value: string): void;
   dropHeader(name: string): void;
   /** Sends comments after 5 s, and every 10 s, until the first frame. */
   keepAlive(): void;
-  /** A comment before the first frame, where it is too late for a header then; '' for none. */
+  /** Sets a comment to send before the first frame if it is too late for a header by then; '' for none. */
   setRemark(text: string): void;
-  /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
+  /** Sends frames as latin1. Returns false if the client reads more slowly than they come; then `onDrain` follows. */
   frames(text: string): boolean;
-  /** Copies all frames but the last ones into a transcript, also those that come after the client left. */
+  /** Copies all frames except the last ones into a transcript, including frames after the client left. */
   record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
-  /** A whole JSON answer; one in blocks leaves one after the other, as fast as the client takes them. */
+  /** Sends a whole JSON answer. Blocks are sent one after the other, as fast as the client reads them. */
   json(status: number, text: AnswerText): void;
-  /** A refusal: a JSON answer, or an error frame and the end in a stream that has begun. */
+  /** Sends an error: a JSON answer, or an error frame and the end in a stream that has begun. */
   error(error: AppError): void;
-  /** Closes the connection where nothing more can be sent. */
+  /** Closes the connection, if nothing more can be sent. */
   cut(): void;
-  /** Bytes that the client has not taken yet. */
+  /** Bytes that the client has not read yet. */
   readonly unreadBytes: number;
-  /** Calls when an answer that is over was taken, or its client has left. */
+  /** Calls the listener when a finished answer was read, or its client has left. */
   onTaken(listener: () => void): void;
-  /** Sets the one listener; it is called at once when the client is gone already. */
+  /** Sets the only listener. Calls it at once if the client has already left. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
 }
 
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
-/** One line break: some SDKs (openai-go 3.42) take every empty line for an event, and find none before it. */
+/** One line break: some SDKs (openai-go 3.42) read every empty line as an event, and find none before it. */
 const comment = ': waiting for the model\n';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -68,7 +68,7 @@ class ResponseAnswer implements Answer {
   #remark = '';
   #goneListener: (() => void) | null = null;
   #drainListener: (() => void) | null = null;
-  /** Frames after the first are written here, once nothing else waits before them on the connection. */
+  /** Frames after the first are written to this socket, once no other response is ahead on the connection. */
   #socket: Socket | null = null;
   #transcript: Transcript | null = null;
   /** Blocks of a JSON answer that are not written yet. */
@@ -107,7 +107,7 @@ class ResponseAnswer implements Answer {
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
-    // The client is gone, and the answer may still be wanted: there is nothing to wait for.
+    // The client has left, and the answer may still be needed: there is nothing to wait for.
     if (this.gone) return true;
     this.#beginFrames();
     const flows = outgoing.write(text, 'latin1');
@@ -178,7 +178,7 @@ class ResponseAnswer implements Answer {
     this.#blocks = null;
     this.#blockBytes = 0;
     this.#goneListener?.();
-    // Who waited for the client to take more waits no longer.
+    // Ends the wait for a client that reads slowly.
     this.#drained();
   }
 
@@ -186,7 +186,7 @@ class ResponseAnswer implements Answer {
     this.#drainListener?.();
   }
 
-  /** One block in a turn of the event loop: a fast client would have all of them in one. */
+  /** Writes one block per turn of the event loop. A fast client would otherwise get all of them in one turn. */
   #writeBlock(): void {
     const block = this.#blocks?.shift();
     if (block === undefined) {

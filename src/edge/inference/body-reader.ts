@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { forEachElement, type JsonMember } from '#base/json-scan.ts';
 import { parseMember, valueText } from './member.ts';
 
-/** A body with the offsets of its members, of which single ones are read. */
+/** A body with the offsets of its members; single members are read on demand. */
 export interface BodyReader {
   /** As latin1. */
   readonly text: string;
@@ -15,11 +15,11 @@ export const invalidValue = (param: string, message: string): AppError =>
 const OPEN_BRACKET = 0x5b;
 const OPEN_BRACE = 0x7b;
 
-/** A string without escapes and beyond-ASCII characters, as nearly all are that must be known: it need not be parsed. */
+/** Matches strings without escapes and non-ASCII characters, as nearly all needed values are: they need no parsing. */
 const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
 const plainBytesMax = 1024;
 
-/** A member that is there and not null. */
+/** Returns a member that exists and is not null. */
 export function present(reader: BodyReader, key: string): JsonMember | null {
   const member = reader.members.get(key);
   return member === undefined || valueText(reader.text, member) === 'null' ? null : member;
@@ -55,13 +55,13 @@ export function readInteger(reader: BodyReader, key: string, min: number): numbe
   return number;
 }
 
-/** A longer number is none that counts something. */
+/** Longest JSON number, in characters, that can be a count. */
 const numberCharsMax = 32;
 const integerMax = 1e15;
 
 /**
- * The integer that a JSON number says: `4`, and as JSON Schema and vLLM read them `4.0` and `4e0` as well.
- * @returns null for what is no number, has a fraction, or is 10^15 or more
+ * Reads an integer from a JSON number: `4`, and also `4.0` and `4e0`, as JSON Schema and vLLM read them.
+ * @returns null if it is not a number, has a fraction, or is 10^15 or more
  */
 export function integerOf(json: string): number | null {
   if (json.length > numberCharsMax || !/^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$/.test(json)) return null;
@@ -69,14 +69,14 @@ export function integerOf(json: string): number | null {
   return Number.isInteger(number) && Math.abs(number) < integerMax ? number : null;
 }
 
-/** The members of an option object; what is not an object is left for the engine to refuse. */
+/** Reads the members of an option object. Returns {} for any other value, which the engine may reject. */
 export function readOptions(reader: BodyReader, key: string): Readonly<Record<string, unknown>> {
   const member = present(reader, key);
   if (member === null || reader.text.charCodeAt(member.valueStart) !== OPEN_BRACE) return {};
   return parseMember(reader.text, member) as Record<string, unknown>;
 }
 
-/** As `readOptions`, but for options that must be an object. */
+/** Reads options as `readOptions` does, but rejects a value that is not an object. */
 export function requireOptions(reader: BodyReader, key: string): Readonly<Record<string, unknown>> {
   const member = present(reader, key);
   if (member !== null && reader.text.charCodeAt(member.valueStart) !== OPEN_BRACE) {
@@ -92,9 +92,9 @@ export const invalidJson = (key: string): AppError =>
   new AppError('invalid_request_error', { message: `The value of "${key}" is not valid JSON.`, param: key });
 
 /**
- * The prompts in a member: one, or as many as its list has; a list of numbers is one prompt of token ids.
- * @param max counting ends above it
- * @throws AppError invalid_request_error for a list that is no JSON
+ * Counts the prompts in a member: one, or one per element of its list. A list of numbers is one prompt of token ids.
+ * @param max counting stops above this number
+ * @throws AppError invalid_request_error for a list that is not valid JSON
  */
 export function countList(reader: BodyReader, key: string, max: number): number {
   const member = present(reader, key);

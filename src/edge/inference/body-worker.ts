@@ -6,11 +6,11 @@ import { readRequest, type ReadJob } from './read-request.ts';
 /** A thread that reads large bodies, one at a time; see large-bodies.ts. */
 
 export interface BodyTask extends ReadJob {
-  /** The body in the parts in which it came. */
+  /** The body in the chunks in which it arrived. */
   readonly parts: readonly ArrayBuffer[];
 }
 
-/** A body that was refused. */
+/** A body that was rejected. */
 export interface BodyRefusal {
   readonly code: ErrorCode;
   readonly message: string;
@@ -18,9 +18,9 @@ export interface BodyRefusal {
 }
 
 export interface BodyResult {
-  /** The body in one piece; null where it was refused. */
+  /** The body in one piece; null if it was rejected. */
   readonly bytes: ArrayBuffer | null;
-  /** The fields without their text, which is the bytes; null where the body was refused. */
+  /** The fields without their text, which is in `bytes`; null if the body was rejected. */
   readonly fields: RequestFields | null;
   readonly refusal: BodyRefusal | null;
 }

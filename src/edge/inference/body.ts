@@ -7,7 +7,7 @@ const json = 'application/json';
 /** @throws AppError unsupported_media_type, request_too_large */
 export function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): void {
   const contentType = incoming.headers['content-type'] ?? '';
-  // Nearly all write it like this; the others are parsed.
+  // Nearly all clients write it like this; other values are parsed.
   if (contentType !== json && contentType.split(';', 1)[0]?.trim().toLowerCase() !== json) {
     throw new AppError('unsupported_media_type');
   }
@@ -15,16 +15,15 @@ export function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): voi
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bodyBytesMax) throw tooLarge(limits);
 }
 
-/** Node says so itself only a moment after the last byte. */
+/** True if the whole body is here. Node's own flag follows only a moment after the last byte. */
 function isWhole(incoming: IncomingMessage): boolean {
   const { complete, readableLength, headers } = incoming;
   return complete || (readableLength > 0 && readableLength === Number(headers['content-length']));
 }
 
 /**
- * The body, when all of it came with its head and without a content coding, as small ones do: nothing has to be waited
- * for then. A head is handed on
- * before the bytes that came with it are read: after any wait they are there.
+ * Returns the body if all of it came with its head and without a content coding, as small ones do: there is nothing to
+ * wait for then. Node delivers a head before it reads the bytes that came with it: after any wait they are there.
  * @throws AppError request_too_large
  */
 export function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null {

@@ -9,14 +9,14 @@ const owners: Readonly<Record<HardBudget['spending']['type'], string>> = {
   user: 'this end user',
 };
 
-/** Which budget it is, and when its next period begins. */
+/** Describes the budget, and when its next period begins. */
 function nameOf({ spending, amountMicroUsd }: HardBudget): { readonly name: string; readonly resets: string } {
   const { type, period, toMs } = spending;
   const name = `The ${period} budget of ${owners[type]}, ${formatUsd(amountMicroUsd * PICO_PER_MICRO)} USD,`;
   return { name, resets: `it resets at ${utcText(toMs)}` };
 }
 
-/** SDKs obey any wait, and one until the next period would hang the call: they are told not to repeat it by themselves. */
+/** Tells SDKs not to retry by themselves. They obey any wait, and a wait until the next period would hang the call. */
 function headersOf({ spending }: HardBudget, nowMs: number): Record<string, string> {
   const seconds = Math.max(1, Math.ceil((spending.toMs - nowMs) / 1000));
   return { 'retry-after': String(seconds), 'x-should-retry': 'false' };
@@ -33,7 +33,7 @@ export function budgetError({ budget, ...amounts }: Exceeded, nowMs: number): Ap
   return new AppError('budget_exceeded', { message, headers: headersOf(budget, nowMs), reason: 'budget' });
 }
 
-/** Of a stream that has grown up to it. */
+/** Returns the error for a stream whose cost has reached the budget. */
 export function budgetUsedUp(budget: HardBudget): AppError {
   const { name, resets } = nameOf(budget);
   const message = `${name} is used up; the answer ends here; ${resets}.`;

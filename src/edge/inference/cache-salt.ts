@@ -3,12 +3,12 @@ import type { CacheSalts } from '#core/routing/routing.ts';
 import type { InferenceRequest } from './call.ts';
 import { parseMember } from './member.ts';
 
-/** Whether organizations have nothing in common in the model's engine but its time. Only vLLM can keep them apart. */
+/** True if organizations share nothing in the model's engine except its time. Only vLLM can keep them apart. */
 export function keepsApart({ engine }: Model): boolean {
   return engine.kind === 'vllm' && !engine.shareCache;
 }
 
-/** The `cache_salt` that the engine gets; null leaves what the client sent. */
+/** Returns the `cache_salt` for the engine; null leaves the client's own. */
 export function cacheSaltOf(salts: CacheSalts, { caller, fields, model }: InferenceRequest): string | null {
   if (!keepsApart(model)) return null;
   const member = fields.members.get('cache_salt');

@@ -14,27 +14,27 @@ import type { RequestSummary } from './observer.ts';
 import type { Outcome } from './outcome.ts';
 
 /**
- * The end of a request in two forms: a record for the books, a summary for the log, the metrics and the trace. Both say
- * the same, but for what only one of them needs.
+ * The end of a request in two forms: a record for the database, and a summary for the log, the metrics and the trace.
+ * Both have the same facts, except for facts that only one of them needs.
  */
 
-/** Status that is shown for a client that left before it had one. */
+/** Status shown for a client that left before it got one. */
 const clientClosedStatus = 499;
 
-/** What the client got, or gets now. */
+/** Returns the status that the client got, or gets now. */
 export function statusOf({ answer }: Call, { error, kind }: Outcome): number {
   if (answer.headSent) return 200;
   if (error !== null) return error.status;
   return kind === 'aborted' ? clientClosedStatus : 200;
 }
 
-/** The end of a request by two clocks, in milliseconds. */
+/** Time of a request's end on two clocks, in milliseconds. */
 export interface EndMoment {
   readonly monotonicMs: number;
   readonly sinceEpochMs: number;
 }
 
-/** What a request is charged, as far as its hold pays for it by now. */
+/** Computes what a request is charged, as far as its hold pays for it by now. */
 export function billOfCall(call: Call, request: InferenceRequest, outcome: Outcome): Bill {
   const { answer, endpoint, found, terms } = call;
   return billOf({
@@ -51,7 +51,7 @@ export function billOfCall(call: Call, request: InferenceRequest, outcome: Outco
   });
 }
 
-/** The record of a request for the books. */
+/** Builds the record of a request. */
 export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
   const { requestId, endpoint, clientRequestId, found, timings } = call;
   const { reuse } = found;
@@ -90,7 +90,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
   };
 }
 
-/** An engine had it, and has not said its last count. */
+/** True if an engine had the request and has not reported its final count. */
 function isUncounted({ endpoint, timings }: Call, source: UsageSource): boolean {
   return endpoint.isFree !== true && source !== 'engine' && timings.engineMs !== null;
 }
@@ -134,16 +134,16 @@ function whoOf({ found: { caller } }: Call): Who {
   return { keyId: caller.key.id, organizationId: caller.key.organizationId, projectId: caller.project.id };
 }
 
-/** What is only known at the end of a request. */
+/** Facts that are known only at the end of a request. */
 export interface CallEnd {
   /** The outcome that the client gets. */
   readonly reported: Outcome;
   readonly status: number;
-  /** Null where the books have none. */
+  /** Null if the request has no record. */
   readonly record: UsageRecord | null;
 }
 
-/** The summary for observers. `nowMs` is of the monotonic clock. */
+/** Builds the summary for observers. `nowMs` is on the monotonic clock. */
 export function summaryOf(call: Call, { reported, status, record }: CallEnd, nowMs: number): RequestSummary {
   const { requestId, clientRequestId, endpoint, found, held, timings } = call;
   const { lease } = held;
@@ -187,7 +187,7 @@ function cacheOf({ found: { reuse } }: Call): RequestSummary['cache'] {
 }
 
 function addedMs({ engineMs, bodyMs, queuedMs, waitedForOther }: CallTimings, totalMs: number): number | null {
-  // How long another request took is not known here.
+  // The duration of another request is unknown here.
   if (engineMs === null || waitedForOther) return null;
   return Math.max(0, totalMs - engineMs - bodyMs - queuedMs);
 }

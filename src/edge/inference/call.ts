@@ -18,7 +18,7 @@ import type { InputPart } from './split-input.ts';
 import { StopControl } from './stop.ts';
 import type { Transcript } from './transcript.ts';
 
-/** One inference request on its way. */
+/** One inference request while it runs. */
 export interface Call {
   readonly requestId: string;
   readonly endpoint: Endpoint;
@@ -30,113 +30,116 @@ export interface Call {
   readonly found: CallFindings;
   readonly held: CallHoldings;
   readonly timings: CallTimings;
-  /** What it sends of a request's texts; null for all of them. */
+  /** The texts of the request that this call sends; null for all of them. */
   readonly part: CallPart | null;
   readonly terms: CallTerms;
 }
 
-/** What a request may have that the gateway itself makes, and none that came by a connection. */
+/** Terms that only requests made by the gateway itself may change. Requests from a connection have `commonTerms`. */
 export interface CallTerms {
-  /** A complete answer alone is charged, and the one that is charged is given: nobody is handed a part of one. */
+  /** Only a complete answer is charged, and a charged answer is always delivered: no client gets a part of one. */
   readonly isWholeOrFree: boolean;
-  /** The answer shows each limit that bounds it, not only those of which least is left: half of each is left to others. */
+  /** The answer shows every limit that bounds it, not only the tightest: batches leave half of each limit to others. */
   readonly showsEachLimit: boolean;
-  /** Bytes of its body that nobody has sent, and that count against no limit on what is. */
+  /** Bytes of the body that the gateway added and no client sent. The limit on body sizes does not count them. */
   readonly addedBytes: number;
 }
 
 export const commonTerms: CallTerms = { isWholeOrFree: false, showsEachLimit: false, addedBytes: 0 };
 
-/** One of the calls that a request with many texts becomes. */
+/** One of the calls into which a request with many texts is divided. */
 export interface CallPart {
   readonly input: InputPart;
-  /** Takes in the answer to one try. */
+  /** Creates the collector for the answer to one try. */
   collect(): AnswerCollector;
 }
 
-/** A request that is understood, and may be served. */
+/** A request whose body was read and accepted. */
 export interface InferenceRequest {
   readonly caller: InferenceCaller;
   readonly fields: RequestFields;
   readonly model: Model;
   readonly price: PriceVersion;
-  /** What its caller pays at most, in pico-dollars; null without a cap. */
+  /** Most that the caller pays, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
-  /** The end user, where his spending is counted. */
+  /** The end user; null if spending per end user is not counted for this request. */
   readonly endUser: string | null;
-  /** Turns that its engine may take: kept, since the tools that say so are let go with the body. */
+  /** Turns that the engine may take. Kept here, because the tools that decide it are released with the body. */
   readonly turns: number;
 }
 
 /**
- * What the steps have found out, each written once, but for what a fallback puts in the place of what was asked for. The
- * end of a request reads what is there, however early.
+ * Results of the steps. Each is written once, except that a fallback replaces the requested model. The end of a request
+ * reads the results that exist, however early it comes.
  */
 export interface CallFindings {
   caller: InferenceCaller | null;
   model: Model | null;
-  /** Id of the model that was asked for, where `model` answers in its place. */
+  /** Id of the requested model if the fallback in `model` answers; else null. */
   fallbackFor: string | null;
-  /** Null also for one that only asks what would happen. */
+  /** Also null for a dry run. */
   request: InferenceRequest | null;
-  /** Null where no other request has to do with this one's answer. */
+  /** Null if the answer is neither taken from, kept for nor shared with other requests. */
   reuse: CallReuse | null;
   grant: Grant | null;
 }
 
-/** What a request has of what others want as well, to be given back at its end. */
+/** Shared resources that a request has, to be released at its end. */
 export interface CallHoldings {
-  /** The memory of its body; null for a small one. */
+  /** Memory of the body; null for a small body. */
   body: BodyHold | null;
-  /** The place of a large JSON answer, until the client has read it. */
+  /** Place of a large JSON answer, until the client has read the answer. */
   answerPlace: AnswerPlace | null;
-  /** The right to ask a replica; another one after a retry. */
+  /** Right to use a replica; a retry replaces it. */
   lease: Lease | null;
-  /** What a request of the tier `flex` has beside its lease. */
+  /** Flex lease of a request of the tier `flex`, beside its lease. */
   flexLease: FlexLease | null;
-  /** What engines may count of it, by the ids of those that it was sent to; until its record is durable. */
+  /**
+   * Most tokens that engines may count for the request, with the ids of engines it was sent to; until its record is
+   * durable.
+   */
   readonly underWay: [engineId: string, most: CountedMost][];
-  /** Takes the request out of the list of running ones. */
+  /** Removes the request from the list of running requests. */
   leave: (() => void) | null;
 }
 
-/** How long a request took for what, in milliseconds. */
+/** Durations of the parts of a request, in milliseconds. */
 export interface CallTimings {
-  /** On the monotonic clock. */
+  /** Start, on the monotonic clock. */
   readonly startedMs: number;
-  /** How long the body was waited for. */
+  /** Wait for the body. */
   bodyMs: number;
-  /** Until it was admitted, counted from the start; null where it was not, or needed not be. */
+  /** From the start to admission; null if the request was not admitted, or needed no admission. */
   admittedMs: number | null;
-  /** How long replicas were waited for. */
+  /** Wait for replicas. */
   queuedMs: number;
-  /** How long of that for engines to start. */
+  /** The part of `queuedMs` that was spent waiting for engines to start. */
   coldMs: number;
-  /** How long engines had the request, all tries together; null when none had it. */
+  /** Time that engines had the request, all tries together; null if no engine had it. */
   engineMs: number | null;
-  /** Replicas that it was sent to after the first. */
+  /** Replicas that the request was sent to after the first. */
   retries: number;
-  /** The first byte of the engine's answer, counted from the start; null where none has come. */
+  /** From the start to the first byte of the engine's answer; null if none has arrived. */
   firstByteMs: number | null;
-  /** The answer of another request was waited for; how long is not measured. */
+  /** The request waited for another request's answer; that wait is not measured. */
   waitedForOther: boolean;
 }
 
-/** What a request that is reused keeps until its end. */
+/** State of a request whose answer is reused, until its end. */
 export interface CallReuse {
   readonly transcript: Transcript;
-  /** Its entry in the response cache, which others may wait for: ended with the answer. */
+  /** Entry in the response cache, which other requests may wait for; ended with the answer. */
   cacheEntry: InFlightEntry | null;
   /** The answer came from the response cache. */
   cacheHit: boolean;
   idempotentTurn: IdempotentTurn | null;
-  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key, and up to a bound. */
+  /** The whole answer as it was sent, once complete; only with an Idempotency-Key, and up to `replayBytesMax`. */
   answer: string | null;
-  /** The same, compressed, as it is kept; of a batch also where it is too large to be given to others from memory. */
+  /** The whole answer, compressed for storage; for a batch also if the answer is too large to be shared from memory. */
   packed: Buffer | null;
-  /** It is kept before the settlement, which does not carry it. */
+  /** The answer was stored before the settlement, which does not carry it. */
   keptAhead: boolean;
-  /** Where its record is, once that is known. Rejects when the books will never have it. */
+  /** Resolves with the place of the record once it is durable. Rejects if the record will never be stored. */
   durable: Promise<Durable> | null;
 }
 
@@ -152,14 +155,14 @@ export interface CallOrigin {
 
 const noteBytesMax = 200;
 
-/** A client's own id is only a note on the record: printable ASCII, cut to 200 characters. */
+/** Returns the client's own id, which is only a note in the record: printable ASCII, cut to 200 characters. */
 function clientRequestId(incoming: IncomingMessage): string | null {
   const given = incoming.headers['x-client-request-id'] ?? incoming.headers['x-request-id'];
   if (typeof given !== 'string' || !/^[\x20-\x7e]+$/.test(given)) return null;
   return given.slice(0, noteBytesMax);
 }
 
-/** @param startedMs of the monotonic clock */
+/** @param startedMs time on the monotonic clock */
 export function timingsFrom(startedMs: number): CallTimings {
   return {
     startedMs,
@@ -196,7 +199,7 @@ export function createCall(origin: CallOrigin): Call {
   };
 }
 
-/** Whether the books have a record of the request: it was admitted, or answered from the response cache. */
+/** True if the request has a record: it was admitted, or answered from the response cache. */
 export function isBooked({ grant, reuse }: CallFindings): boolean {
   return grant !== null || reuse?.cacheHit === true;
 }

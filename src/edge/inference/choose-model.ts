@@ -4,7 +4,7 @@ import { type Endpoint, type EndpointPath, endpoints } from './endpoints.ts';
 
 const namedMax = 10;
 
-/** Ids of the models that a key may use; null: all. */
+/** Ids of the models that a key may use; null for all. */
 type Usable = ReadonlySet<string> | null;
 
 export const mayUse = (usable: Usable, { id, enabled }: Model): boolean => enabled && (usable?.has(id) ?? true);
@@ -20,9 +20,9 @@ function suggest(catalog: Catalog, { taskTypes }: Endpoint, usable: Usable): str
 const shownName = (name: string): string => JSON.stringify(name.slice(0, 128));
 
 /**
- * The model that a request names. One that the key may not use is refused as if there were none, so that nobody learns
- * of it.
- * @throws AppError model_not_found for an unknown, disabled or unfitting one, naming those that would do
+ * Returns the model that a request names. A model that the key may not use gets the same error as an unknown one, so
+ * that nobody learns of it.
+ * @throws AppError model_not_found for an unknown, disabled or unsuitable model, with suitable ones in the message
  */
 export function chooseModel(catalog: Catalog, name: string, endpoint: Endpoint, usable: Usable): Model {
   const model = catalog.find(name);
@@ -44,7 +44,7 @@ export interface WantedModel {
   readonly tier: ServiceTier;
 }
 
-/** Why an endpoint would refuse a model, before it is asked; null where it would not. */
+/** Returns why an endpoint would reject a model, before any request; null if it would not. */
 export function refuseModel(catalog: Catalog, { endpoint, model, usable, tier }: WantedModel): string | null {
   const row = endpoints.find(({ path }) => path === endpoint);
   if (row === undefined) return `${endpoint} is not served here.`;

@@ -3,7 +3,7 @@ import { type Call, isBooked } from './call.ts';
 import { beginningOf } from './large-answer.ts';
 import type { Outcome } from './outcome.ts';
 
-/** Stores what was asked and answered, for a request with a record whose key wants it stored. */
+/** Stores the request and its answer, for a request with a record whose key stores requests. */
 export function keepContent(contents: Contents, call: Call, reported: Outcome): void {
   const { found, requestId } = call;
   const { request, reuse } = found;
@@ -14,13 +14,16 @@ export function keepContent(contents: Contents, call: Call, reported: Outcome): 
     organizationId: caller.key.organizationId,
     keyId: caller.key.id,
     request: fields.text,
-    // One byte more than is kept shows that there was more.
+    // One byte beyond the bound shows that there was more.
     response: (reuse?.transcript.text ?? '') + lastOf(call, reported, contents.bodyBytesMax + 1),
     responseTruncated: reuse?.transcript.whole === false,
   });
 }
 
-/** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
+/**
+ * Returns the bytes that were sent at the end: the last frames, a JSON answer, an error in one of two forms, or
+ * nothing.
+ */
 function lastOf({ answer, endpoint, found }: Call, { error, last }: Outcome, bytesMax: number): string {
   if (error === null) return beginningOf(last, bytesMax);
   return answer.frameSent && found.reuse !== null

@@ -9,8 +9,8 @@ import type { PathParts } from './path-parts.ts';
 type CoverParts = Pick<PathParts, 'overheads' | 'countFaults' | 'log'>;
 
 /**
- * Extends the hold of an admitted request to what its answer costs, as far as wallet, budgets and the caller's cap pay
- * for that, and writes the charge into the answer where the client asked for it: client and record have one number.
+ * Extends the hold of an admitted request to the cost of its answer, as far as wallet, budgets and the caller's cap pay
+ * for it. Writes the charge into the answer if the client asked for it: client and record have the same number.
  */
 export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outcome | Promise<Outcome> {
   const { request, grant } = call.found;
@@ -38,7 +38,7 @@ function learnOverhead(
   overheads.learn({ model: request.model.id, route: endpoint.path }, grant.size, usage.inputTokens);
 }
 
-/** Whoever runs the engine is notified once, until the gateway restarts: all of its answers are alike. */
+/** Logs a fault once per engine until the gateway restarts: all answers of an engine are alike. */
 function reportFault(
   { countFaults, log }: CoverParts,
   { endpoint, requestId }: Call,

@@ -10,8 +10,8 @@ import { setEachLimit } from './show-limits.ts';
 import { capError } from './spending.ts';
 
 /**
- * Answers a request that only asks what would happen: no engine sees it, nothing is counted, held or written. Where it
- * lets other models answer, that is also told of those that could.
+ * Answers a request that only asks what would happen: no engine sees it, and nothing is counted, held or written. If
+ * the request allows fallbacks, the answer has forecasts for them too.
  * @throws AppError billing_unavailable; invalid_value for a cap that does not pay for the prompt
  */
 export async function dryRun(
@@ -43,14 +43,14 @@ function costsOf({ estimatedPicoUsd, worstPicoUsd, refusal }: Forecast) {
   };
 }
 
-/** What the models would cost that may answer in the place of the one that is asked for, and any of them at most. */
+/** Returns the costs of the fallbacks that may answer, and the most that any model would cost. */
 async function withFallbacks(parts: PathParts, call: Call, asked: InferenceRequest, forecast: Forecast) {
   const fallbacks: ({ readonly model: string } & ReturnType<typeof costsOf>)[] = [];
   let mostPicoUsd = forecast.worstPicoUsd;
   for (const id of asked.model.fallbacks) {
     const request = requestTo(parts, call, asked, id);
     const other = request === null ? null : await forecastHold(parts.admission, demandOf(parts, call, request));
-    // One that the cap does not pay for is passed over, as one that is not for the request.
+    // A fallback that the cap does not pay for is skipped, like one that does not serve the request.
     if (other?.ok !== true) continue;
     fallbacks.push({ model: id, ...costsOf(other) });
     if (other.worstPicoUsd > mostPicoUsd) mostPicoUsd = other.worstPicoUsd;

@@ -3,7 +3,7 @@ import type { InferenceCaller } from '#edge/http/http.ts';
 import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
 
-/** Whose spending is counted by end user. */
+/** Decides for which organizations and end users spending is counted. */
 export interface CountedUsers {
   countsUsers(organizationId: string): boolean;
   countsUser(organizationId: string, user: string): boolean;
@@ -14,9 +14,9 @@ const userKeys = ['safety_identifier', 'user'] as const;
 const nameLengthMax = 256;
 
 /**
- * The end user of a request, where his spending is counted; nothing of the body is read where nobody counts that. What is
- * too long for a name, or no text that PostgreSQL can keep, goes by its hash.
- * @throws AppError invalid_request_error for a member that is no JSON
+ * Returns the end user of a request if spending is counted for that user. Reads nothing of the body if nobody counts
+ * it. A text that is too long for a name, or that PostgreSQL cannot store, is replaced by its hash.
+ * @throws AppError invalid_request_error for a member that is not valid JSON
  */
 export function endUserOf(budgets: CountedUsers, { key }: InferenceCaller, fields: RequestFields): string | null {
   if (!budgets.countsUsers(key.organizationId)) return null;
@@ -28,7 +28,7 @@ export function endUserOf(budgets: CountedUsers, { key }: InferenceCaller, field
 
 const isName = (text: string): boolean => text.length <= nameLengthMax && text.isWellFormed() && !text.includes('\0');
 
-/** Other than a text that is not empty names nobody. */
+/** Returns the name in a value. Only a string that is not empty names anybody. */
 const nameIn = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
 
 function readName({ text, members }: RequestFields): string | null {

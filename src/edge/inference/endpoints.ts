@@ -8,49 +8,51 @@ import { responsesAnswers } from './responses-answers.ts';
 import { type FieldDecisions, requestFields } from './vllm-fields.ts';
 
 /**
- * All that one inference endpoint has otherwise than another. The steps of a request ask its row and never for its
+ * Everything in which one inference endpoint differs from others. The steps of a request read this row and never its
  * path, so that a new endpoint is a new row.
  */
 export interface Endpoint extends RequestForm {
   readonly path: `/v1/${string}`;
-  /** Where engines have it, where that is elsewhere. */
+  /** Path on engines, if it is a different one. */
   readonly enginePath?: string;
-  /** It is counted as a request and costs nothing: no model runs. */
+  /** Counted as a request, and free: no model runs. */
   readonly isFree?: boolean;
-  /** It is asked in ids of tokens, or answers in them. */
+  /** The request or its answer consists of token ids. */
   readonly isOfTokenIds?: boolean;
-  /** Members that its protocol has and vLLM passes over, though the answer would be another one. */
+  /** Fields of the protocol that vLLM ignores, although they would change the answer. */
   readonly lackingFields?: readonly string[];
   /** `gen_ai.operation.name` of its traces. */
   readonly operation: string;
-  /** The models that serve it. */
+  /** Tasks of the models that serve the endpoint. */
   readonly taskTypes: readonly TaskType[];
-  /** What becomes of each field that vLLM has in its requests. */
+  /** Decision for each field of vLLM's requests. */
   readonly fields: FieldDecisions;
-  /** The member with the prompt, whose beginning engines keep for the next request; null where they keep nothing. */
+  /** Member with the prompt, whose beginning engines cache for the next request; null if nothing is cached. */
   readonly promptKey: string | null;
-  /** Output tokens per choice of vLLM where the body has no member that limits them; null for what the context holds. */
+  /** vLLM's output tokens per choice if the body has no limit; null for the rest of the context. */
   readonly outputTokensDefault: number | null;
   /**
-   * The id by which vLLM aborts a request that came with an X-Request-Id, `{id}` here; one for each prompt where it has
-   * `{prompt}`, one for each turn where it has `{turn}`. Null where an engine's work is not worth being ended.
+   * Id by which vLLM aborts a request with the X-Request-Id `{id}`: one id per prompt with `{prompt}`, one per turn
+   * with `{turn}`. Null if the engine's work is not worth aborting.
    */
   readonly engineRequestId: string | null;
-  /** The member by which vLLM takes its id from the body, with the value; null where it takes X-Request-Id. */
+  /** Member from which vLLM takes the id, with its value; null if vLLM takes X-Request-Id. */
   readonly idMember: { readonly key: string; readonly value: string } | null;
-  /** The member by which an engine is told to keep the answer, which it does unless told otherwise; null without one. */
+  /** Member that decides if the engine stores the answer, which it does by default; null without one. */
   readonly storeKey: string | null;
-  /** Members whose null an engine takes and then fails at when it has made the answer, with what stands for it. */
+  /**
+   * Members whose null an engine accepts and then fails at after it made the answer, with the value that replaces null.
+   */
   readonly nullMembers: Readonly<Record<string, string>>;
-  /** Engines that are otherwise well do not have it. */
+  /** Healthy engines may lack this endpoint. */
   readonly mayBeUnserved: boolean;
-  /** Members that say nothing of what is answered: requests that differ in them alone have one answer in the cache. */
+  /** Members that do not change the answer: requests that differ only in these share one answer in the cache. */
   readonly formFields: readonly string[];
-  /** An engine without continuous counts may say its final one on the chunk that ends the only choice. */
+  /** An engine without continuous counts may put its final count on the chunk that ends the only choice. */
   readonly mayCountOnFinish: boolean;
-  /** When the echo of a prompt has the log probabilities of all its tokens, which take megabytes. */
+  /** When the echo of a prompt includes the log probabilities of all its tokens, which take megabytes. */
   readonly echoHasLogprobs: 'always' | 'when_asked';
-  /** Whether a function among the tools is an object of its own in its tool, or the tool itself, or one of Anthropic's. */
+  /** Form of a function among the tools: an object inside its tool, the tool itself, or Anthropic's form. */
   readonly toolForm: 'wrapped' | 'flat' | 'anthropic';
   readonly answers: AnswerFormat;
 }
@@ -58,10 +60,13 @@ export interface Endpoint extends RequestForm {
 /** Servers and sandboxes that Anthropic would use for the answer. */
 const messagesLack = ['mcp_servers', 'container'] as const;
 
-/** What OpenAI would read before the input. */
+/** Conversation that OpenAI would read before the input. */
 const responsesLack = ['conversation'] as const;
 
-/** Chat templates belong to the model: one for plain completion has none, the others answer both routes. */
+/**
+ * Tasks with a chat template, which belongs to the model: models for plain completion have none, all others answer both
+ * routes.
+ */
 const chatTasks = ['chat', 'vision', 'code'] as const;
 
 const generating = {
@@ -78,7 +83,7 @@ const generating = {
   answers: openaiAnswers,
 } as const;
 
-/** What an input is read for: vectors and scores. Nothing of it is kept, and nothing is ended. */
+/** Endpoints that only read an input, for vectors and scores. Nothing is cached, and nothing is aborted. */
 const reading = {
   generates: false,
   choicesKey: null,
@@ -99,7 +104,7 @@ const reading = {
   answers: openaiAnswers,
 } as const;
 
-/** What the tokenizer of a model answers. Models that read no prompt token by token have one as well. */
+/** Endpoints that a model's tokenizer answers. Models that read no prompt token by token have a tokenizer as well. */
 const tokenizing = {
   ...reading,
   isFree: true,
@@ -159,7 +164,7 @@ export const endpoints = [
     storeKey: 'store',
     nullMembers: { background: 'false', truncation: '"disabled"' },
     mayBeUnserved: true,
-    // An answer repeats the metadata and the user of its request.
+    // The answer repeats the metadata and the user of its request.
     formFields: ['model', 'stream', 'stream_options', 'usage'],
     mayCountOnFinish: false,
     echoHasLogprobs: 'always',
@@ -229,7 +234,7 @@ export const endpoints = [
       joinedFormats: ['float', 'base64'],
     },
   },
-  // The conventions of OpenTelemetry have no names for the operations of these yet, and allow others.
+  // OpenTelemetry's conventions have no names for these operations yet, and allow other names.
   { ...comparing, path: '/v1/rerank', operation: 'rerank', fields: requestFields.rerank },
   { ...comparing, path: '/v1/score', operation: 'score', fields: requestFields.score },
 ] as const satisfies readonly Endpoint[];

@@ -19,7 +19,7 @@ function setMember(fields: RequestFields, key: string, json: string): Splice {
   return { start: first.keyStart, end: first.keyStart, text: `"${key}":${json},` };
 }
 
-/** Usage while the stream runs must be asked for where the engine was not started so that it always sends it. */
+/** Asks for usage during the stream. An engine sends it unasked only if it was started that way. */
 function askForUsage(fields: RequestFields, key: string): Splice {
   const member = fields.members.get(key);
   const given = member === undefined ? {} : parseMember(fields.text, member);
@@ -28,7 +28,8 @@ function askForUsage(fields: RequestFields, key: string): Splice {
 }
 
 /**
- * Sets the member that wins, and the others where they stand: an engine may not know which of them does. None is raised.
+ * Lowers the output limit. Sets the member that takes precedence, and the others if they are present: an engine may not
+ * know the precedence. Raises none of them.
  */
 function limitOutput(fields: RequestFields, { limitKeys }: Endpoint, tokens: number): Splice[] {
   const winner = limitKeys.at(-1);
@@ -50,17 +51,17 @@ export interface EngineBodyOptions {
   readonly requestId: string;
   readonly engine: EngineDefinition;
   readonly replica: Replica;
-  /** What the engine calls the model. */
+  /** Name of the model at the engine. */
   readonly upstreamModel: string;
-  /** Output tokens per choice that the wallet pays for, where that is less than what was asked. */
+  /** Output tokens per choice that the wallet pays for, if fewer than requested; else null. */
   readonly outputTokensMax: number | null;
-  /** The salt of the prompt's cache; null leaves the client's own, or none. */
+  /** Salt of the prompt cache; null leaves the client's own, or none. */
   readonly cacheSalt: string | null;
-  /** The part of its texts that is sent; null for all of them. */
+  /** Part of the texts to send; null for all of them. */
   readonly part: InputPart | null;
 }
 
-/** The body that the engine gets, a string as latin1: the client's own bytes but for what must be different. */
+/** Builds the body for the engine, a string as latin1: the client's bytes, except for the required changes. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
   const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt, part } = options;
   const splices: Splice[] = [];
@@ -70,7 +71,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
     splices.push(askForUsage(fields, streamOptionsKey));
   }
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
-  // Absent, it is true for engines: only who asks for it by name has been let through.
+  // Engines default to true, and only requests that name true explicitly were accepted.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
   splices.push(...setNulls(fields, nullMembers));
   if (idMember !== null && engine.kind === 'vllm') {
@@ -82,7 +83,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   return replace(fields.text, mergeInsertions(splices));
 }
 
-/** Cuts all texts but those of a part out of their list. */
+/** Cuts all texts out of their list, except those of a part. */
 function cutOthers({ split }: RequestFields, part: InputPart): Splice[] {
   if (split === null) throw new Error('a part is sent of a request that is not split');
   const cuts = [
@@ -110,7 +111,7 @@ function replace(text: BodyText, splices: readonly Splice[]): EngineBody {
   throw new Error('the body for an engine was let go before it was sent');
 }
 
-/** The parts of a large body between the replacements, as they lie in memory. */
+/** Returns the slices of a large body between the replacements, without copying them. */
 function spliceBytes(bytes: Buffer, splices: readonly Splice[]): Buffer[] {
   const parts: Buffer[] = [];
   let from = 0;
@@ -121,7 +122,7 @@ function spliceBytes(bytes: Buffer, splices: readonly Splice[]): Buffer[] {
   return [...parts, bytes.subarray(from)];
 }
 
-/** Insertions at one place become one splice, since splices must not overlap. */
+/** Merges insertions at one offset into one splice, because splices must not overlap. */
 function mergeInsertions(splices: readonly Splice[]): Splice[] {
   const insertions = splices.filter(({ start, end }) => start === end);
   const first = insertions[0];

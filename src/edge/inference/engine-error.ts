@@ -4,49 +4,52 @@ import type { SentRequest } from './sent-request.ts';
 
 export interface EngineAnswerVerdict {
   readonly error: AppError;
-  /** The fault may be this replica's alone. */
+  /** Another replica may succeed: the fault may be only this replica's. */
   readonly retry: boolean;
-  /** What answered is not the replica. */
+  /** The answer did not come from the replica. */
   readonly unreachable: boolean;
-  /** The engine's status where the request is not at fault and the engine not just busy; else null. */
+  /** The engine's status if the request is not at fault and the engine is not just busy; else null. */
   readonly refusedWith: number | null;
-  /** It says nothing of how well the replica is. */
+  /** The answer does not show how healthy the replica is. */
   readonly isDoubtful?: boolean;
 }
 
-/** What vLLM says of a path that it does not know; of a model that it does not know it says more. */
+/** vLLM's answer for an unknown path; for an unknown model its answer has more text. */
 const unknownRoute = /^\s*\{"detail": ?"Not Found"\}\s*$/;
 
-/** What vLLM says of an adapter that it was not started with. */
+/** vLLM's answer for an adapter that it was not started with. */
 const unknownModel = /\bmodel\b.{0,300}does not exist/s;
 
 const busyRetryAfterSeconds = 5;
-/** Whoever names a longer time does not mean one request. */
+/** A longer Retry-After is not about one request. */
 const retryAfterSecondsMax = 86_400;
 
-/** Of engines, and of proxies and load balancers before them; those of Cloudflare (522, 524) and Anthropic (529) too. */
+/**
+ * Statuses of engines, and of proxies and load balancers before them; also of Cloudflare (522, 524) and Anthropic
+ * (529).
+ */
 const busyStatuses: ReadonlySet<number> = new Set([425, 429, 503, 529]);
 const lateStatuses: ReadonlySet<number> = new Set([408, 504, 522, 524]);
-/** The request did nothing, and another replica may take it. */
+/** The request had no effect, and another replica may accept it. */
 const passingStatuses: ReadonlySet<number> = new Set([408, 421, 425, 429]);
 
-/** A page is a proxy's own: engines refuse in JSON or in plain text. */
+/** True for an HTML page, which comes from a proxy: engines reject in JSON or in plain text. */
 const isPage = (text: string): boolean => /^\s*</.test(text);
 const isJsonText = (text: string): boolean => /^\s*\{/.test(text);
 
 interface EngineAnswer {
-  /** Not 200. */
+  /** Any status except 200. */
   readonly status: number;
-  /** Its body as latin1. */
+  /** Body as latin1. */
   readonly text: string;
-  /** Its Retry-After header. */
+  /** Retry-After header. */
   readonly retryAfter: string | undefined;
 }
 
 /**
- * What an engine's answer with an error status means for the client that sent this request. The status is the error's
- * reason, for logs; nothing of the text is kept.
- * @param isOurs Headgate started the engine
+ * Converts an engine's answer with an error status into the error for the client that sent this request. The status is
+ * the error's reason, for logs; nothing of the text is kept.
+ * @param isOurs true if Headgate started the engine
  */
 export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict {
   const { status, text, retryAfter } = answer;
@@ -62,14 +65,14 @@ export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boo
   const isLate = lateStatuses.has(status);
   const late = { status: 504, message: 'The model did not answer in time.' };
   const error = new AppError('upstream_error', { ...(isLate ? late : { status: 502 }), reason });
-  // Each replica has a key of its own: this is another one, started at the address of one that is gone. Whoever else
-  // runs an engine may have changed its key, and not everywhere.
+  // Each replica has its own key: a replica that rejects the key is another one, started at the address of a lost
+  // replica. The operator of an external engine may have changed its key, and not on all replicas.
   if (status === 401) return { error, retry: true, unreachable: isOurs, refusedWith: status };
   const retry = status >= 500 || passingStatuses.has(status);
   return { error, retry, unreachable: false, refusedWith: status };
 }
 
-/** What is the client's own fault; null for what is not. */
+/** Returns the error for a fault of the client; null for any other fault. */
 function refusalOf(status: number, text: string, sent: SentRequest): AppError | null {
   if (status === 413 && !isJsonText(text)) {
     const message = 'The request is larger than the server of this model accepts. Send less.';
@@ -79,14 +82,14 @@ function refusalOf(status: number, text: string, sent: SentRequest): AppError | 
   return isRefusal ? engineRefusal(text, sent) : null;
 }
 
-/** Seconds, at least one: of a header with a number or a date, else the default. */
+/** Returns the seconds of a header with a number or a date, at least 1; else the default. */
 function readRetryAfter(header = ''): number {
   const isNumber = /^\d{1,5}$/.test(header);
   const seconds = isNumber ? Number(header) : Math.ceil((Date.parse(header) - Date.now()) / 1000);
   return seconds <= retryAfterSecondsMax ? Math.max(1, seconds) : busyRetryAfterSeconds;
 }
 
-/** What an engine does not have, of what it might have; null where 404 means something else. */
+/** Returns the verdict for a missing adapter or route; null if 404 means something else. */
 function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict | null {
   if (sent.isForAdapter && unknownModel.test(text)) return lacksAdapter(isOurs);
   if (!sent.mayBeUnserved || !unknownRoute.test(text)) return null;
@@ -95,7 +98,10 @@ function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnsw
   return { error, retry: false, unreachable: false, refusedWith: 404 };
 }
 
-/** A replica from before the adapter was in the file, or another server than the one that has loaded it. */
+/**
+ * Returns the verdict of a replica that is older than the adapter in the file, or of a server that has not loaded the
+ * adapter.
+ */
 function lacksAdapter(isOurs: boolean): EngineAnswerVerdict {
   const told = { retry: true, unreachable: false, isDoubtful: true };
   if (isOurs) {
@@ -106,7 +112,7 @@ function lacksAdapter(isOurs: boolean): EngineAnswerVerdict {
   return { ...told, error: new AppError('upstream_error', { message, reason: 'engine_404' }), refusedWith: 404 };
 }
 
-/** The engine takes nothing at the moment. */
+/** Returns the error for an engine that accepts nothing at the moment. */
 export function upstreamBusy(retryAfterSeconds: number, message?: string, reason?: string): AppError {
   return new AppError('upstream_error', {
     status: 503,

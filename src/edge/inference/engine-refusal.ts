@@ -4,8 +4,8 @@ import { halfPair } from './surrogates.ts';
 import { validationProblem } from './validation-errors.ts';
 
 /**
- * An engine's refusal in our own words. Only numbers and the name of the request's field are taken over; the engine's
- * text quotes prompts, names its modules and paths, and changes from version to version.
+ * Rewrites an engine's error in Headgate's own words. Only numbers and the name of the request's field are kept: the
+ * engine's text quotes prompts, names its modules and paths, and changes from version to version.
  */
 
 interface Refusal {
@@ -23,7 +23,7 @@ const unsupported = (message: string, param: string): Refusal => ({ code: 'unsup
 
 const wrong = (message: string, param: string | null): Refusal => ({ code: 'invalid_value', message, param });
 
-/** The first that matches says it. */
+/** The first pattern that matches is used. */
 const patterns: readonly Pattern[] = [
   {
     matches:
@@ -35,7 +35,7 @@ const patterns: readonly Pattern[] = [
       return {
         param: name ?? sent.inputKey,
         code: 'context_length_exceeded',
-        // An embedding asks for none.
+        // An embedding asks for no output tokens.
         message:
           output === '0'
             ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
@@ -99,7 +99,7 @@ const patterns: readonly Pattern[] = [
       wrong('The schema or grammar of the answer is not valid.', sent.grammarKey ?? 'response_format'),
   },
   {
-    // Its offset is one of the body that the engine got.
+    // The offset is in the body that the engine got.
     matches: /'type': 'json_invalid', 'loc': \('body', \d+\)/,
     say: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
   },
@@ -291,7 +291,7 @@ const constraintNames = 'json, regex, choice, grammar, json_object and structura
 const nameOf = (param: string | null): string => (param === null ? 'A value' : `"${param}"`);
 
 const safeParam = /^[A-Za-z_][A-Za-z0-9_]{0,63}(?:[.[][A-Za-z0-9_\]]{1,64}){0,8}$/;
-/** Names of ours that an engine puts before a field's, or in the place of one. */
+/** Internal names that an engine puts before a field's name, or in its place. */
 const innerParam = /^(?:body|input_tokens|function|value_error)\b/;
 
 interface EngineErrorBody {
@@ -303,7 +303,7 @@ function stringOf(value: unknown): string | null {
   return typeof value === 'string' ? value : null;
 }
 
-/** vLLM's envelope, and the other shapes in which it and its web server refuse. */
+/** Reads vLLM's error envelope. Other shapes, such as those of its web server, give an empty message. */
 function readErrorBody(text: string): EngineErrorBody {
   try {
     const body: unknown = JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));
@@ -324,18 +324,21 @@ function fieldName(param: string | null): string | null {
   return safeParam.test(name) && !innerParam.test(name) ? name : null;
 }
 
-/** vLLM's checks of sampling parameters begin with the name, and most of them say it nowhere else. */
+/**
+ * Returns the parameter at the beginning of the message. Most of vLLM's checks of sampling parameters name it only
+ * there.
+ */
 function leadingParam(message: string): string | null {
   return /^([a-z][a-z_]{0,63}) (?:must|cannot)\b/.exec(message)?.[1] ?? null;
 }
 
-/** vLLM knows one limit of the output, and clients send it by another name. */
+/** Returns the client's name for the output limit, which vLLM knows by one name only. */
 function asSent(param: string | null, sent: SentRequest): string | null {
   return param === 'max_tokens' ? (sent.limitKey ?? param) : param;
 }
 
 /**
- * The refusal of a request that an engine found wrong, with the field in `param`.
+ * Converts an engine's rejection of an invalid request, with the field in `param`.
  * @param text body of the engine's answer, as latin1
  */
 export function engineRefusal(text: string, sent: SentRequest): AppError {
@@ -363,7 +366,7 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
   return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);
 }
 
-/** The mistake for which a body is no JSON, by its place in what the client sent; null where there is none. */
+/** Returns the syntax error of a body, with its offset in the client's body; null if there is none. */
 function brokenJson(sent: SentRequest): Refusal | null {
   const mistake = sent.findMistake();
   if (mistake === null) return null;

@@ -32,9 +32,9 @@ import { clientLeft, outOfFunds, type Stop } from './stop.ts';
 export interface RelayParts {
   readonly client: EngineClient;
   readonly aborter: Aborter;
-  /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
+  /** Milliseconds for which a client may read nothing of a stream; after that, it counts as having left. */
   readonly answerStallTimeoutMs: number;
-  /** Takes what an engine says of a request that it refuses; null where nobody wants that. */
+  /** Receives the engine's text about a request that it rejects; null if nobody wants the text. */
   readonly onEngineText: ((refusal: EngineRefusalText) => void) | null;
 }
 
@@ -43,48 +43,50 @@ export interface RelayJob {
   readonly endpoint: Endpoint;
   readonly prompts: number;
   readonly turns: number;
-  /** Empty once the client was sent a part of a stream. */
+  /** Request as sent; empty once the client has got a part of a stream. */
   readonly sent: SentRequest;
   readonly replica: Replica;
-  /** Emptied once it is handed to the proxy, so that a long stream does not keep it. */
+  /** Emptied once the proxy has it, so that a long stream does not keep it in memory. */
   body: EngineBody;
   readonly headerLines: string;
   readonly answer: Answer;
-  /** A client that leaves, or takes nothing, does not end the request. */
+  /** The request continues if its client leaves or reads nothing. */
   readonly outlivesClient: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
-  /** What takes in a part of a JSON answer, whatever its size; null for a whole answer. */
+  /** Creates the collector for a part of a JSON answer, whatever its size; null for a whole answer. */
   readonly collect: (() => AnswerCollector) | null;
   readonly hold: RequestHold;
   readonly countTerms: CountTerms;
   /** The client asked for `usage.cost`. */
   readonly wantsCost: boolean;
-  /** Headgate started the engine. */
+  /** True if Headgate started the engine. */
   readonly isOurs: boolean;
-  /** The catalog id where the engine calls the model otherwise. */
+  /** The catalog id, if the engine uses another name for the model; else null. */
   readonly rename: string | null;
   /** Called when the first byte of an answer's body is here. */
   readonly onFirstByte: () => void;
-  /** Called when the client was sent a part of a stream: no other replica will be asked. */
+  /** Called when the client has got a part of a stream: no other replica is tried after that. */
   readonly onCommitted: () => void;
-  /** Called with the bytes of a JSON answer that are kept until it is whole, where they are many. */
+  /** Called with bytes of a JSON answer that are kept until the answer is complete, if they are many. */
   readonly onKept: (bytes: number) => void;
-  /** Called when a JSON answer has grown to so many bytes that there must be room for more. */
+  /** Called when a JSON answer is so large that it needs room to grow further. */
   readonly enterRoom: (bytes: number, onTurn: () => void) => AnswerPlace;
 }
 
 export interface ProxiedCall {
-  /** Ends the engine's request by its id and bills what it counted; the first call counts. */
+  /** Ends the engine's request by its id and bills the tokens it counted. Calls after the first do nothing. */
   stop(stop: Stop): void;
-  /** The client left: that is an abort, unless it has all it waited for. */
+  /** Handles a client that left: aborts the request, unless the client has everything it waited for. */
   clientGone(): void;
 }
 
 const keptBytesMin = 65_536;
-/** A larger JSON answer is metered while it comes, a smaller one in one piece, in milliseconds. No error is larger. */
+/**
+ * A larger JSON answer is metered as it arrives; metering a smaller one at once takes milliseconds. No error is larger.
+ */
 const largeBytesMin = 1_048_576;
-/** A larger JSON answer waits for room; so much may be kept of every one that runs. */
+/** A larger JSON answer waits for room. Every running answer may keep this many bytes. */
 const roomBytesMin = 8_388_608;
 
 const upstreamFailed = (status = 502, reason = 'engine_answer'): AppError =>
@@ -105,7 +107,7 @@ export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome
 
 type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 
-/** The state of one request at one replica; it receives the answer as the sink of the call. */
+/** State of one request at one replica. Receives the engine's answer as the sink of the call. */
 class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
   readonly #job: RelayJob;
@@ -118,15 +120,15 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #stopped: Stop | null = null;
   #status = 0;
   #retryAfter: string | undefined;
-  /** The body of a JSON answer or of an error, so far. */
+  /** Body of a JSON answer or of an error, as far as it has arrived. */
   #collected = '';
-  /** Has a JSON answer that has become large, in the place of `#collected`. */
+  /** Collects a JSON answer that has become large, in place of `#collected`. */
   #large: AnswerCollector | null = null;
   #place: AnswerPlace | null = null;
-  /** Of a JSON answer. */
+  /** Counts in a JSON answer. */
   #seen: Seen = nothingSeen;
   #firstByteSeen = false;
-  /** Nothing has come of a body. */
+  /** True until the first byte of a body arrives. */
   #isEmpty = true;
   readonly #reader: SlowReader;
 
@@ -152,7 +154,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#concluded || this.#stopped !== null) return;
     this.#stopped = reason;
     this.#job.meter?.expectAbort();
-    // Of a large answer only the count is still wanted, which needs no room.
+    // Only the count of a large answer is still needed, and it takes no room.
     this.#large?.drop();
     this.#place?.end();
     this.#call.resume();
@@ -164,7 +166,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.stop(clientLeft);
       return;
     }
-    // The client had the end of every choice: the answer is complete, and only the final count is to come.
+    // The client has the end of every choice: the answer is complete, and only the final count is pending.
     this.#call.resume();
     void waitForCount().then(() => {
       if (this.#concluded) return;
@@ -214,18 +216,18 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#status !== 200) this.#refused();
     else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
-    // A stream that ends without [DONE] was cut.
+    // A stream that ends without [DONE] was cut off.
     else this.#fail(upstreamFailed(), { unanswered: this.#isEmpty || !this.hasBegun() });
   }
 
   onFault(fault: EngineFault): void {
     if (this.#concluded) return;
-    // The status says whose fault it is, however much has come of the words.
+    // The status shows whose fault it is, even if the error's text is cut off.
     if (this.#status !== 0 && this.#status !== 200) {
       this.#refused();
       return;
     }
-    // Of a part nothing leaves before all parts are here.
+    // Nothing of a part is sent before all parts are complete.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
     this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
@@ -239,7 +241,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#fail(error, { ...verdict, unanswered: error.code === 'upstream_error' });
   }
 
-  /** An engine may say at once that it has taken a request, which then waits for its turn. */
+  /** True once the answer has begun. An engine may open the stream of a request that still waits in its queue. */
   hasBegun(): boolean {
     return this.#job.meter?.isOpening !== true;
   }
@@ -273,7 +275,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#finish({ ...more, kind: ending.kind, error: ending.error, ...again });
   }
 
-  /** The answer is no good: nothing more of it is wanted. */
+  /** Ends the call and fails the request: the answer is unusable. */
   #giveUp(more: Partial<Outcome> = {}): void {
     this.#call.destroy();
     this.#fail(upstreamFailed(), more);
@@ -285,7 +287,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#job.onFirstByte();
   }
 
-  /** Frames that are held back say nothing yet of how long the engine took. */
+  /** Notes the first byte once a frame is out. Frames that are held back do not show how long the engine took. */
   #noteFirstFrame(out: string, { done, failure }: StreamMeter): void {
     if (out !== '' || done || failure !== null) this.#noteFirstByte();
   }
@@ -295,7 +297,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const wasSent = answer.frameSent;
     const out = meter.feed(text);
     this.#noteFirstFrame(out, meter);
-    // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
+    // The hold follows every count, including the last: output that comes with the end, or after a stop, is paid for
+    // too.
     const isPaid = hold.covers(meter);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
@@ -315,7 +318,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#reader.waits();
   }
 
-  /** What the engine makes while nothing of it is read is paid for beforehand, or is not made. */
+  /** Pays beforehand for all output that the engine may generate while nothing is read, or stops the request. */
   async #coverUnread(): Promise<void> {
     const { hold, meter } = this.#job;
     if ((await hold.coverTurn(meter?.likelyTokens ?? 0)) || meter?.finished === true) return;
@@ -353,7 +356,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.#place.add(text.length);
     } else if (large.bytes > roomBytesMin) {
       this.#place = this.#job.enterRoom(large.bytes, () => this.#call.resume());
-      // A call that is paused runs into no time limit.
+      // A paused call has no time limit.
       if (this.#place.waits) this.#call.pause();
     }
   }
@@ -375,13 +378,15 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     else this.#complete(metered.write);
   }
 
-  /** Whatever the engine has still to say of its count comes first, as long as that is waited for. */
+  /**
+   * Ends the request at the engine. First waits, for a limited time, for what the engine still reports of its count.
+   */
   async #endAtEngine(): Promise<void> {
     const over = new Promise<void>((resolve) => {
       this.#onOver = resolve;
     });
     const isPatient = this.#stopped === clientLeft;
-    // An answer of which nothing can be ended any more: all of it was computed, and its end says how much that was.
+    // Nothing of this part can be saved any more: all of it was computed, and the answer's end has the count.
     const isMade = isPatient && this.#job.collect !== null && this.#firstByteSeen;
     await abortAtEngine(this.#aborter, this.#job, { over, isOver: () => this.#concluded, isPatient, isMade });
     if (this.#concluded) return;

@@ -1,18 +1,18 @@
 import type { Endpoint } from './endpoints.ts';
 
-/** Ids in one abort: a request may have thousands of prompts. */
+/** Ids per abort: a request may have thousands of prompts. */
 const abortIdsMax = 256;
 
-/** What the ids follow from. */
+/** Facts from which the ids follow. */
 export interface EngineRequestName {
   readonly endpoint: Pick<Endpoint, 'engineRequestId'>;
   readonly requestId: string;
   readonly prompts: number;
-  /** The engine may be in any of them, and knows that one alone. */
+  /** The engine may be in any turn, and knows only that turn's id. */
   readonly turns: number;
 }
 
-/** The ids by which vLLM knows a request of ours, some at a time. */
+/** Yields the ids by which vLLM knows a request of the gateway, in groups. */
 export function* engineRequestIds({
   endpoint,
   requestId,

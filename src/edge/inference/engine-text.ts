@@ -5,15 +5,15 @@ export interface EngineRefusalText {
   readonly requestId: string;
   readonly replicaId: string;
   readonly status: number;
-  /** Its body as latin1. */
+  /** Body as latin1. */
   readonly text: string;
 }
 
 const charsMax = 300;
 
 /**
- * Logs what engines said of requests that they refused, for operators who chose that: such a text often quotes the
- * prompt, and clients never get it. Cut, and on one line.
+ * Logs the engine's text about rejected requests, for operators who chose that: the text often quotes the prompt, and
+ * clients never get it. The text is shortened, and on one line.
  */
 export function createEngineTextLog(log: Log): (refusal: EngineRefusalText) => void {
   return ({ requestId, replicaId, status, text }) => {
@@ -25,7 +25,7 @@ export function createEngineTextLog(log: Log): (refusal: EngineRefusalText) => v
 }
 
 function shortened(latin1: string): string {
-  // A character of UTF-8 has four bytes at most.
+  // A UTF-8 character has at most four bytes.
   const text = Buffer.from(latin1.slice(0, 4 * charsMax), 'latin1').toString('utf8');
   const chars = Array.from(text.replaceAll(/[\s\p{C}]+/gu, ' ').trim());
   return chars.length <= charsMax ? chars.join('') : `${chars.slice(0, charsMax - 1).join('')}…`;

@@ -5,24 +5,27 @@ import { maxCostHeader } from './spending.ts';
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** More than any context holds: not worth looking through. */
+/** More bytes than any context holds: a longer list is rejected without a search. */
 export const toolsBytesMax = 1_048_576;
 
-/** Tools that the client runs itself. All others are the engine's own: it would run them, without a bill. */
+/** Tools that the client runs itself. The engine would run all others itself, unbilled. */
 const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
 
-/** Of Anthropic's all others have names that its own models alone know, and vLLM has none of them. */
+/**
+ * Anthropic's tools that a client runs. All others have names that only Anthropic's models know, and vLLM has none of
+ * them.
+ */
 const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
 
 const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The tools of a list, and those of the namespaces in it, at any depth. */
+/** Returns the tools of a list, and of the namespaces in it, at any depth. */
 export function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
   return unfold(parseMember(fields.text, member, toolsBytesMax));
 }
 
-/** A body is bounded in its depth. */
+/** Unfolds namespaces. The recursion ends, because the depth of a body is bounded. */
 function unfold(tools: unknown): readonly unknown[] {
   if (!Array.isArray(tools)) return [];
   return (tools as unknown[]).flatMap((tool) => {
@@ -31,7 +34,7 @@ function unfold(tools: unknown): readonly unknown[] {
   });
 }
 
-/** The first of the tools that the engine runs itself. */
+/** Returns the first tool that the engine would run itself. */
 function engineToolOf({ fields, endpoint }: Omit<RuleRequest, 'engine'>, member: JsonMember): Members | undefined {
   const ofClient = endpoint.toolForm === 'anthropic' ? anthropicTools : clientTools;
   return toolsOf(fields, member).find((tool): tool is Members => isObject(tool) && !ofClient.has(tool['type']));
@@ -40,7 +43,7 @@ function engineToolOf({ fields, endpoint }: Omit<RuleRequest, 'engine'>, member:
 const isAllowed = ({ endpoint, engine }: Omit<RuleRequest, 'fields'>): boolean =>
   endpoint.toolForm === 'flat' && engine.allow.includes('builtin_tools');
 
-/** @throws AppError unsupported_parameter, where the operator does not allow such tools */
+/** @throws AppError unsupported_parameter if the operator does not allow tools that the engine runs */
 export function refuseEngineTools(request: RuleRequest, member: JsonMember): void {
   if (isAllowed(request)) return;
   const tool = engineToolOf(request, member);
@@ -50,13 +53,13 @@ export function refuseEngineTools(request: RuleRequest, member: JsonMember): voi
   throw refuse(member.key, message);
 }
 
-/** Turns that are believed of one request. vLLM has no limit of its own. */
+/** Most turns assumed for one request. vLLM has no limit of its own. */
 const turnsMax = 128;
 
 /**
- * Turns that the engine may take for a request: after each tool that it runs itself vLLM sends the whole conversation to
- * the model again, adds the tokens of all turns up, and keeps to the output limit in the first turn alone. The tools say
- * so and not the model: one that does not allow them refuses the request.
+ * Returns the turns that the engine may take for a request. After each tool that it runs itself, vLLM sends the whole
+ * conversation to the model again, sums the tokens of all turns, and obeys the output limit only in the first turn. The
+ * tools decide and not the model: a model that does not allow them rejects the request.
  */
 export function turnsOf(request: RuleRequest): number {
   const member = request.fields.members.get('tools');
@@ -65,8 +68,9 @@ export function turnsOf(request: RuleRequest): number {
 }
 
 /**
- * Refuses such tools in a line of a batch: it waits until all of its output is paid for, and nobody can pay for so many turns.
- * @throws AppError unsupported_parameter, where the engine may take more than one turn
+ * Rejects tools of the engine in a line of a batch. The line would wait until all of its output is paid for, and no
+ * wallet can pay for so many turns.
+ * @throws AppError unsupported_parameter if the engine may take more than one turn
  */
 export function refuseTurns(turns: number): void {
   if (turns === 1) return;

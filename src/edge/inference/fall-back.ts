@@ -18,11 +18,11 @@ import { shareVocabulary, usesTokenIds } from './token-ids.ts';
 import { enterUnderWay } from './under-way.ts';
 import { noteRetried } from './unbilled.ts';
 
-/** How a model did with a request. */
+/** Result of one model for a request. */
 interface Attempt {
-  /** As this model got it, at its price. */
+  /** The request as this model got it, at its price. */
   readonly request: InferenceRequest;
-  /** What the request holds; of the last attempt, what it holds now. */
+  /** The request's grant; the last attempt has the current one. */
   readonly grant: Grant;
   /** Milliseconds since the Unix epoch. */
   readonly startedMs: number;
@@ -30,15 +30,15 @@ interface Attempt {
 }
 
 /**
- * Serves a request whose caller lets another model answer. The model that was asked for comes first, with all its waits
- * and its second try. Where it gives nothing, by no fault of the request, the models that its file names are asked one
- * after the other, as long as the client is there and has no byte of an answer. The request keeps its one hold, which is
- * raised to a dearer price beforehand, and the limits of its key have counted it once; those that its project has for a
- * model count it for the one that answers.
+ * Serves a request whose caller allows another model to answer. The requested model comes first, with all its waits and
+ * its retry. If it gives no answer, by no fault of the request, the fallbacks in its file are asked in order, as long
+ * as the client is connected and has no byte of an answer. The request keeps its one hold, which is first raised if a
+ * fallback is more expensive. The key's limits count the request once; the project's limits per model count it for the
+ * model that answers.
  *
- * A model is passed over where the key may not use it, where the request is not for it or has token ids of another
- * vocabulary, where wallet or cap do not pay for it, and where the project's limits for it are used up. Where none
- * answers, the refusal of the one that was asked for stands.
+ * A fallback is skipped if the key may not use it, if it does not serve such requests or has another vocabulary than
+ * the request's token ids, if wallet or cap do not pay for it, or if the project's limits for it are used up. If no
+ * model answers, the client gets the error of the requested model.
  */
 export async function serveWithFallbacks(
   parts: PathParts,
@@ -49,7 +49,7 @@ export async function serveWithFallbacks(
   const first = await ask(parts, call, asked, grant);
   const { lease } = call.held;
   let last = first;
-  // What a further model fails at as well is the request's fault, or that of what they have in common.
+  // If further models fail as well, the cause is the request, or something that the models share.
   let isSuspect = false;
   let isLeft = false;
   let raisedTo = 0n;
@@ -70,7 +70,7 @@ export async function serveWithFallbacks(
       isLeft = false;
     }
   } catch (error) {
-    // It was ended before another model had it: none has answered.
+    // The request ended before another model got it: no model has answered.
     if (isLeft) giveBack(call);
     else leave(parts, call, last);
     await putBack(parts, call, first);
@@ -80,11 +80,11 @@ export async function serveWithFallbacks(
   leave(parts, call, last);
   await putBack(parts, call, first);
   call.held.lease = lease;
-  // What its engine may have counted is noted already.
+  // `leave` has already noted what the engine may have counted.
   return { ...first.outcome, usage: noUsage };
 }
 
-/** The same, where no replica is told to have failed: one caller could take replicas of many models from all others. */
+/** Returns parts that report no replica as failed: one caller could take replicas of many models from all others. */
 function withoutFailures(parts: PathParts): PathParts {
   const { routing } = parts;
   const report: Routing['report'] = (lease, said) => routing.report(lease, said === 'failed' ? 'unknown' : said);
@@ -109,19 +109,22 @@ async function outcomeOfModel(parts: PathParts, call: Call, request: InferenceRe
   }
 }
 
-/** There is no replica: none can be started, reached or waited for. */
+/** True if the error means that no replica can be started, reached or waited for. */
 function isOfModel(error: unknown): error is AppError {
   if (!(error instanceof AppError)) return false;
   return error.code === 'upstream_error' ? error.reason !== 'shutting_down' : error.reason === flexQueueFull;
 }
 
-/** What a fallback refuses the model that was asked for might have taken: a longer prompt, another field. */
+/**
+ * True if a further model may be asked. A fallback may reject what the requested model would have accepted: a longer
+ * prompt, another field.
+ */
 function isUnserved({ request, outcome: { unanswered, error } }: Attempt, asked: InferenceRequest): boolean {
   if (unanswered) return true;
   return request !== asked && (error?.type === 'invalid_request_error' || error?.code === 'not_implemented');
 }
 
-/** The request as a fallback gets it; null where that cannot or must not serve it. */
+/** Returns the request for a fallback, or null if the fallback cannot or must not serve it. */
 export function requestTo(
   parts: Pick<PathParts, 'authenticator' | 'catalog' | 'limits'>,
   call: Call,
@@ -131,13 +134,13 @@ export function requestTo(
   const { endpoint, incoming } = call;
   const { fields, caller } = asked;
   const model = parts.catalog.find(id);
-  // What a key may use may have been changed while the other model was waited for.
+  // The key's allowed models may have changed during the wait for the other model.
   const { usableModels } = parts.authenticator.keyNow(incoming, caller);
   if (model === undefined || !mayUse(usableModels, model)) return null;
   const serves: readonly string[] = endpoint.taskTypes;
   if (!serves.includes(model.taskType)) return null;
   if (!shareVocabulary(asked.model.engine, model.engine) && usesTokenIds(fields, endpoint)) return null;
-  // A prompt has one token at least.
+  // A prompt has at least one token.
   if (fields.outputTokensMax !== null && fields.outputTokensMax >= model.contextLength) return null;
   const price = priceOf(parts.catalog, model, endpoint, fields);
   if (price === null) return null;
@@ -150,7 +153,7 @@ export function requestTo(
   return { ...asked, model, price };
 }
 
-/** Gives back what a model had of a request, and notes what its engine may have counted of it. */
+/** Releases what the request had of a model, and notes what its engine may have counted. */
 function leave(parts: PathParts, call: Call, { request, outcome, startedMs }: Attempt): void {
   noteRetried(parts, call, request, { outcome, startedMs });
   giveBack(call);
@@ -178,7 +181,7 @@ async function putBack(parts: PathParts, call: Call, served: Served): Promise<vo
   await moveBack(parts.admission, demandOf(parts, call, served.request));
 }
 
-/** From now on it is this model's request, in the books as well. */
+/** Assigns the request to this model, also in the record. */
 function serveAs({ answer, found }: Call, { request, grant }: Served): void {
   found.model = request.model;
   found.request = request;

@@ -2,9 +2,9 @@ import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
 import type { Answer } from './answer.ts';
 
-/** By which a request says that another model may answer it. */
+/** Header with which a request allows another model to answer. */
 export const allowFallbackHeader = 'x-headgate-allow-fallback';
-/** Names the model that has, where it is not the one that was asked for. */
+/** Header that names the answering model, if it is not the requested one. */
 const fallbackHeader = 'x-headgate-fallback';
 
 /** @throws AppError invalid_value, the header in `param` */
@@ -16,13 +16,13 @@ export function readAllowsFallback({ headers }: IncomingMessage): boolean {
   throw new AppError('invalid_value', { message, param: allowFallbackHeader });
 }
 
-/** Says which model answers. In a stream whose head is out already a comment does. */
+/** Names the answering model. If the head of a stream is already sent, a comment does. */
 export function nameFallback(answer: Answer, modelId: string): void {
   answer.setHeader(fallbackHeader, modelId);
   answer.setRemark(`${fallbackHeader}: ${modelId}`);
 }
 
-/** None answers in the place of another. */
+/** Removes the name: no model answers in place of another. */
 export function nameNoFallback(answer: Answer): void {
   answer.dropHeader(fallbackHeader);
   answer.setRemark('');

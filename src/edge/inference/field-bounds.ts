@@ -7,20 +7,23 @@ import { isNull, parseMember, valueText } from './member.ts';
 import { halfPair } from './surrogates.ts';
 
 /**
- * Bounds of single fields, each with what vLLM 0.29 does beyond it. Three of them end the whole engine on a GPU: its
- * model runner refuses them only where nothing catches it (v1/worker/gpu/sample).
+ * Bounds of single fields, each with what vLLM 0.29 does beyond it. Beyond three of them the whole engine ends on a
+ * GPU: its model runner rejects the value only where nothing catches the error (v1/worker/gpu/sample).
  */
 
 const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
 
-/** Refused where the engine file does not name it. */
+/** Rejects a field, unless the engine file allows it. */
 export function unlessAllowed(what: AllowableField): FieldRule {
   return ({ engine }, { key }) => {
     if (!engine.allow.includes(what)) throw notSupported(key);
   };
 }
 
-/** As `unlessAllowed`, but a value that asks for nothing passes: some programs send every field that they know. */
+/**
+ * Rejects a field as `unlessAllowed` does, except for a value that asks for nothing: some programs send every field
+ * that they know.
+ */
 export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   const rule = unlessAllowed(what);
   return (request, member) => {
@@ -28,12 +31,12 @@ export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   };
 }
 
-/** `1.0` asks for what `1` asks for. */
+/** True if both values are the same: `1.0` asks for what `1` asks for. */
 function isSame(value: string, idle: string): boolean {
   return value === idle || (integerOf(idle) !== null && integerOf(value) === integerOf(idle));
 }
 
-/** None of the fields here is as long; a longer one is refused without being parsed. */
+/** Longest value of a field here. A longer one is rejected without being parsed. */
 const shortBytesMax = 65_536;
 
 function isLong({ valueStart, valueEnd }: JsonMember): boolean {
@@ -45,7 +48,7 @@ function parseShort({ fields }: RuleRequest, member: JsonMember): unknown {
   throw refuse(member.key, `"${member.key}" may be at most ${shortBytesMax} bytes long.`);
 }
 
-/** A list, or an object, with at most so many members. */
+/** Accepts a list or an object with at most `membersMax` members. */
 export function atMost(membersMax: number): FieldRule {
   return (request, member) => {
     const value = isLong(member) ? null : parseShort(request, member);
@@ -55,7 +58,7 @@ export function atMost(membersMax: number): FieldRule {
   };
 }
 
-/** JSON can name the halves of a surrogate pair apart. vLLM answers 500 to one, as if that were its own fault. */
+/** Rejects half of a surrogate pair, which JSON can write. vLLM answers 500 to it, as for a fault of its own. */
 function refuseHalves({ key }: JsonMember, texts: readonly unknown[]): void {
   if (texts.every((text) => typeof text !== 'string' || text.isWellFormed())) return;
   throw invalid(key, `"${key}" ${halfPair}`);
@@ -63,7 +66,7 @@ function refuseHalves({ key }: JsonMember, texts: readonly unknown[]): void {
 
 const stopCharsMax = 256;
 
-/** Text is held back for as long as it may become a stop string: with it the counts by which a stream is billed. */
+/** Bounds stop strings. Text that may become one is held back, and with it the counts by which a stream is billed. */
 export const checkStop: FieldRule = (request, member) => {
   const value = isLong(member) ? null : parseShort(request, member);
   const texts: readonly unknown[] = Array.isArray(value) ? value : [value];
@@ -74,8 +77,8 @@ export const checkStop: FieldRule = (request, member) => {
 };
 
 /**
- * Each word counts twice, with and without a blank before it, and no token is shorter than a byte: so vLLM's own bounds
- * (128 words, 1,024 tokens) hold, the second of which ends the engine on a GPU.
+ * Bytes of all words together. Each word counts twice, with and without a blank before it, and no token is shorter than
+ * a byte. So vLLM's own bounds are kept: 128 words, and 1,024 tokens, beyond which the engine ends on a GPU.
  */
 const badWordsBytesMax = 448;
 const badWordsMax = 64;
@@ -94,7 +97,8 @@ export const checkBadWords: FieldRule = (request, member) => {
 const notInteger = (param: string): AppError => invalid(param, `"${param}" must be an integer.`);
 
 /**
- * vLLM reads "16_000" as 16000, so that only what is written as a number can be held against a bound.
+ * Reads a value that is written as a number. vLLM reads "16_000" as 16000, and only a number can be compared with a
+ * bound.
  * @throws AppError invalid_value
  */
 function readInteger(request: RuleRequest, member: JsonMember): number {
@@ -103,19 +107,24 @@ function readInteger(request: RuleRequest, member: JsonMember): number {
   return Number(value);
 }
 
-/** A number of 32 bits, in which the model runner keeps it. */
+/** Requires a number of 32 bits, in which the model runner keeps it. */
 export const checkInt32: FieldRule = (request, member) => {
   if (Math.abs(readInteger(request, member)) > 2_147_483_647)
     throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
 };
 
-/** A number of 64 bits is what vLLM can hand to its engine: 500 answers a larger one, of one replica after the other. */
+/**
+ * Requires a number of 64 bits. vLLM cannot hand a larger one to its engine and answers 500, on one replica after the
+ * other.
+ */
 export const checkInt64: FieldRule = (request, member) => {
   const value = parseShort(request, member);
   if (Math.abs(Number(value)) >= 2 ** 63) throw invalid(member.key, `"${member.key}" must be less than 2^63.`);
 };
 
-/** The scheduler compares by every length of a pattern, after every token, while all others wait. */
+/**
+ * Largest values of each member. The scheduler compares every pattern length after every token, while all others wait.
+ */
 const repetitionBounds: Readonly<Record<string, number>> = {
   max_pattern_size: 64,
   min_pattern_size: 64,
@@ -132,10 +141,10 @@ export const checkRepetitionDetection: FieldRule = (request, member) => {
   }
 };
 
-/** The name, plain or with a letter of it as an escape. */
+/** Matches the name, plain or with one of its letters as an escape. */
 const templateSign = /chat_template|\\u00[5-7]/;
 
-/** A template is a program, and here it could hide. */
+/** Rejects a template among the arguments: a template is a program. */
 export const checkTemplateArguments: FieldRule = (request, member) => {
   if (request.engine.allow.includes('chat_template')) return;
   if (!isLong(member) && !templateSign.test(valueText(request.fields.text, member))) return;
@@ -145,7 +154,7 @@ export const checkTemplateArguments: FieldRule = (request, member) => {
   if (template !== null) throw notSupported(`${member.key}.chat_template`);
 };
 
-/** An echo with the log probabilities of all tokens of a prompt takes megabytes, written while all others wait. */
+/** Rejects an echo with log probabilities of all prompt tokens. They take megabytes, written while all others wait. */
 export const checkEcho: FieldRule = (request, member) => {
   const { fields, endpoint, engine } = request;
   if (engine.allow.includes('prompt_logprobs') || valueText(fields.text, member) === 'false') return;
@@ -157,7 +166,7 @@ export const checkEcho: FieldRule = (request, member) => {
   throw refuse('echo', `"echo"${beside} is not supported for this model.`);
 };
 
-/** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
+/** Rejects formats that cannot be billed: `bytes` hides the usage in a header, and `bytes_only` has none at all. */
 export const checkEncodingFormat: FieldRule = (request, member) => {
   if (request.engine.allow.includes('encoding_format')) return;
   const value = parseShort(request, member);
@@ -168,7 +177,7 @@ export const checkEncodingFormat: FieldRule = (request, member) => {
 
 const saltCharsMax = 1024;
 
-/** The salt's form is vLLM's. It is checked here because vLLM only gets it mixed with another. */
+/** Checks the form that vLLM requires of a salt. vLLM itself only gets the salt mixed with another. */
 export const checkCacheSalt: FieldRule = (request, member) => {
   if (request.engine.kind !== 'vllm') return;
   const value = isLong(member) ? null : parseShort(request, member);
@@ -182,20 +191,20 @@ export const checkCacheSalt: FieldRule = (request, member) => {
   throw invalid('cache_salt', `"cache_salt" must be a string of 1 to ${saltCharsMax} characters.`);
 };
 
-/** Bytes of text that a request may have which cuts its prompts, whatever is left of them. */
+/** Bytes of text that a request may always have if it cuts its prompts, whatever is left of them. */
 const cutFreeBytes = 131_072;
-/** Far more than any text has; real ones have 3 to 5. */
+/** More bytes than any token of a text has; real texts have 3 to 5. */
 const bytesPerTokenMax = 64;
 
 /**
- * All of a text is tokenized before it is cut, with others waiting, and only what is left is billed: 30 MB took 55
- * seconds for 16 tokens.
+ * Bounds the text of a request that cuts its prompts. All of a text is tokenized before it is cut, while others wait,
+ * and only the rest is billed: 30 MB took 55 seconds for 16 tokens.
  */
 export const checkCut: FieldRule = (request, member) => refuseLongCut(request, member, readInteger(request, member));
 
 /**
- * vLLM answers most of the odd items with an error of its own: 500, which would be told as its failure. Texts and lists
- * of token ids together it refuses, and would not where they come in parts.
+ * Rejects odd items. vLLM answers most of them with 500, which would be reported as its failure. vLLM rejects a list of
+ * both texts and token ids, and would accept it in parts.
  */
 export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) => {
   if (engine.kind !== 'vllm') return;
@@ -207,14 +216,14 @@ export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) =>
   throw new AppError('invalid_value', { message, param: 'input' });
 };
 
-/** What responses call it: `auto` cuts to what the context holds. */
+/** Checks the field of /v1/responses for cutting: `auto` cuts to the context. */
 export const checkTruncation: FieldRule = (request, member) => {
   if (parseShort(request, member) !== 'disabled') refuseLongCut(request, member, request.engine.contextLength);
 };
 
 function refuseLongCut({ fields, engine }: RuleRequest, member: JsonMember, given: number): void {
   const bytes = fields.text.length - fields.media.bytes;
-  // 0 cuts nothing of queries and documents.
+  // 0 does not cut queries and documents.
   if (bytes <= cutFreeBytes || (given === 0 && member.key !== 'truncate_prompt_tokens')) return;
   const cutsAll = member.key !== 'max_tokens_per_query' && given > 0;
   const tokens = cutsAll ? Math.min(given, engine.contextLength) : engine.contextLength;
@@ -225,10 +234,12 @@ function refuseLongCut({ fields, engine }: RuleRequest, member: JsonMember, give
   throw new AppError('context_length_exceeded', { message, param: member.key });
 }
 
-/** What is longer than any prompt of the model, with room for texts of few bytes a token; real ones have 3 to 5. */
+/**
+ * Bytes per token of the context beyond which a text is longer than any prompt of the model; real texts have 3 to 5.
+ */
 const freeBytesPerToken = 8;
 
-/** Tokenizing takes time from others, and here nothing of it is billed. */
+/** Bounds the text of a free request: tokenizing takes time from others, and is not billed here. */
 export function checkFree({ fields, engine, endpoint }: RuleRequest): void {
   const bytesMax = cutFreeBytes + engine.contextLength * freeBytesPerToken;
   if (fields.text.length - fields.media.bytes <= bytesMax) return;

@@ -4,7 +4,7 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 
-/** What a rule about a field of a request gets to see. */
+/** Facts that a rule about a field can see. */
 export interface RuleRequest {
   readonly fields: RequestFields;
   readonly endpoint: Endpoint;
@@ -12,8 +12,8 @@ export interface RuleRequest {
 }
 
 /**
- * Refuses a field, or lets it pass; called for a field that stands in the body and is not null.
- * @throws AppError unsupported_parameter, invalid_value, invalid_request_error, the field in `param`
+ * Rejects a field, or lets it pass. Called for a field that is in the body and not null.
+ * @throws AppError unsupported_parameter, invalid_value, invalid_request_error, with the field in `param`
  */
 export type FieldRule = (request: RuleRequest, member: JsonMember) => void;
 

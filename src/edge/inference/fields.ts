@@ -22,41 +22,44 @@ import type { SplitInput } from './split-input.ts';
 import { readUnread, type Unread } from './unread-bytes.ts';
 
 /**
- * What the gateway needs to know of a request, with the offsets at which it stands. Everything else stays bytes.
- * Fields that decide about money or about the form of the answer must have their JSON type: engines coerce "true" and
- * "16", and what they would then do is not what was reserved.
+ * Fields of a request that the gateway needs, with their offsets. Everything else stays bytes. Fields that decide cost
+ * or the form of the answer must have their JSON type: engines coerce "true" and "16", and would then do something
+ * other than what was reserved.
  */
 export interface RequestFields extends Unread {
   text: BodyText;
   members: ReadonlyMap<string, JsonMember>;
-  /** As the client calls it. */
+  /** Name of the model as the client sent it. */
   model: string;
   readonly stream: boolean;
   readonly serviceTier: ServiceTier;
-  /** Final usage chunk asked for, by OpenAI's or OpenRouter's option. */
+  /** The client asked for a final usage chunk, by OpenAI's or OpenRouter's option. */
   readonly wantsUsage: boolean;
   readonly wantsRunningUsage: boolean;
-  /** OpenRouter's `usage: {include: true}`: the answer's usage also says what it cost. */
+  /** OpenRouter's `usage: {include: true}`: the answer's usage also contains the cost. */
   readonly wantsCost: boolean;
   readonly choices: number;
   readonly prompts: number;
-  /** What engines read each for itself, and cut so. */
+  /** Texts that engines read and truncate one by one. */
   readonly texts: number;
-  /** How its texts are sent in parts; null where they are sent all at once. */
+  /** Division of the texts into parts; null if all are sent at once. */
   readonly split: SplitInput | null;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
   /**
-   * Whether engines of any make keep to that limit: not where it is 0, which some take for none, nor where it has the
-   * newer of two names alone, which some pass over, nor where another name has another one.
+   * True if engines of every kind obey `outputTokensMax`. False for 0, which some read as no limit; for the newer of
+   * two names without the older one, which some ignore; and if a field by another name sets another limit.
    */
   readonly isLimitCommon: boolean;
-  /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
+  /** A stream whose frames, with the counts on them, come long after its tokens: the gateway cannot end it in time. */
   readonly countLags: boolean;
   readonly media: Media;
-  /** Of /v1/responses, in words: the first item of the input that vLLM would fail on; null without one. */
+  /** Describes the first input item of /v1/responses that vLLM would fail on; null without one. */
   readonly oddItem: string | null;
-  /** What it asks for, hexadecimal; null where the response cache is not asked, and for a body that is no JSON. */
+  /**
+   * Digest of the request's meaning, hexadecimal; null if the response cache is off for the key, or the body is not
+   * JSON.
+   */
   meaning: string | null;
   /** SHA-256 of route and body, hexadecimal; null without an Idempotency-Key. */
   hash: string | null;
@@ -65,8 +68,8 @@ export interface RequestFields extends Unread {
 const noMembers: ReadonlyMap<string, JsonMember> = new Map();
 
 /**
- * Lets the body go. A stream outlives its body by minutes, and prompts with pictures have megabytes; what was cut out
- * of the body, the model's name and those of the members, would keep the whole of it in memory.
+ * Releases the body. A stream outlives its body by minutes, and prompts with pictures have megabytes. The model's name
+ * and the member names were cut out of the body and would keep all of it in memory.
  */
 export function releaseBody(fields: RequestFields): void {
   fields.text = '';
@@ -74,7 +77,7 @@ export function releaseBody(fields: RequestFields): void {
   fields.model = '';
 }
 
-/** Values of `service_tier` that are not "flex" are the engine's to understand. */
+/** Returns 'flex' or 'default'; the engine interprets any other value. */
 function readServiceTier(reader: BodyReader): ServiceTier {
   const member = present(reader, 'service_tier');
   return member !== null && parseMember(reader.text, member) === 'flex' ? 'flex' : 'default';
@@ -87,7 +90,10 @@ interface UsageOptions {
 
 const noUsageOptions: UsageOptions = { includesUsage: false, isContinuous: false };
 
-/** Engines take 1 and "true" for true, and would send what is then cut as not asked for. */
+/**
+ * Reads options that must be true or false. Engines also accept 1 and "true", and would send usage that the gateway
+ * then cuts as not requested.
+ */
 function readUsageOptions(reader: BodyReader, key: string | null): UsageOptions {
   if (key === null || !reader.members.has(key)) return noUsageOptions;
   const options = requireOptions(reader, key);
@@ -107,7 +113,7 @@ function readOutputLimit(reader: BodyReader, { limitKeys }: RequestForm): number
   return limit;
 }
 
-/** Limits of the output by other names than OpenAI's: llama.cpp goes by `n_predict` whatever else is said. */
+/** Output limits by other names than OpenAI's. llama.cpp obeys `n_predict` over all others. */
 const otherLimitKeys = ['n_predict', 'num_predict', 'max_new_tokens', 'max_length'] as const;
 
 function readIsLimitCommon(reader: BodyReader, { limitKeys: [oldest] }: RequestForm, limit: number | null): boolean {
@@ -115,10 +121,12 @@ function readIsLimitCommon(reader: BodyReader, { limitKeys: [oldest] }: RequestF
   return oldest !== undefined && readInteger(reader, oldest, 0) === limit;
 }
 
-/** Tokens per frame up to which a stream still shows in time what it makes. */
+/** Most tokens per frame with which a stream still shows in time what it generates. */
 const streamIntervalMax = 64;
 
-/** vLLM's `stream_interval` gathers tokens into one frame; hidden reasoning has no frames at all. */
+/**
+ * True if frames come late: vLLM's `stream_interval` gathers tokens into one frame, and hidden reasoning has no frames.
+ */
 function readCountLags(reader: BodyReader): boolean {
   const reasoning = present(reader, 'include_reasoning');
   if (reasoning !== null && valueText(reader.text, reasoning) !== 'true') return true;
@@ -128,7 +136,7 @@ function readCountLags(reader: BodyReader): boolean {
   return tokens === null || tokens < 0 || tokens > streamIntervalMax;
 }
 
-/** More than any engine knows, in all messages and tools together more than any context holds, and deeper than any. */
+/** More members than any engine knows, more in all messages and tools than any context holds, and deeper than any. */
 const bodyBounds: ScanBounds = { membersMax: 512, membersInAllMax: 100_000, depthMax: 128 };
 
 function scanBody(text: string): Map<string, JsonMember> {
@@ -156,8 +164,8 @@ function scanBody(text: string): Map<string, JsonMember> {
 }
 
 /**
- * Reads the fields of a body, and refuses one that has more of anything than it may have. The time that it takes grows
- * with the body's length and with nothing else.
+ * Reads the fields of a body, and rejects a body that exceeds a bound. The time grows with the body's length and with
+ * nothing else.
  * @param text the body as latin1
  * @throws AppError invalid_request_error, invalid_value or model_not_found, with the field in `param`
  */

@@ -21,9 +21,9 @@ const headerName = 'idempotency-key';
 const replayedHeader = 'idempotent-replayed';
 const originalHeader = 'x-headgate-original-request-id';
 const pattern = /^[\x20-\x7e]{1,255}$/;
-/** An answer larger than this is not kept, but for that of a batch: a repetition runs again. */
+/** A larger answer is not kept, except for a batch: a repetition runs again. */
 export const replayBytesMax = 33_554_432;
-/** When another gateway runs the request; how long it will is not known. */
+/** Retry-After while another gateway runs the request; how long it will run is unknown. */
 const elsewhereRetrySeconds = 2;
 
 export function hasIdempotencyKey(incoming: IncomingMessage): boolean {
@@ -33,7 +33,7 @@ export function hasIdempotencyKey(incoming: IncomingMessage): boolean {
 /** @throws AppError invalid_request_error */
 function readIdempotencyKey({ incoming, terms }: Call): string {
   const value = incoming.headers[headerName];
-  // What the gateway itself asks has keys of its own.
+  // Requests made by the gateway itself have keys with a mark of their own.
   const mark = terms.isWholeOrFree ? ownKeyMark : '';
   if (typeof value === 'string' && value.startsWith(mark) && pattern.test(value.slice(mark.length))) return value;
   throw new AppError('invalid_request_error', {
@@ -42,13 +42,13 @@ function readIdempotencyKey({ incoming, terms }: Call): string {
   });
 }
 
-/** A turn of this request's own, or the text of the answer that was given before. */
+/** The request's own right to run, or the text of the earlier answer. */
 export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: string };
 
 /**
- * Claims the request's Idempotency-Key; waits where the same request runs here already.
+ * Claims the request's Idempotency-Key. Waits if the same request already runs in this gateway.
  * @param onWait called when there is something to wait for
- * @throws AppError invalid_request_error, conflict, unprocessable, or what the request that was joined ended with
+ * @throws AppError invalid_request_error, conflict, unprocessable, or the error of the request that was joined
  */
 export async function claimKey(
   idempotency: Idempotency,
@@ -62,7 +62,7 @@ export async function claimKey(
   const bodyHash = Buffer.from(fields.hash ?? '', 'hex');
   const claim = { organizationId, keyId, idempotencyKey, requestId, bodyHash };
   const beforeWait = (original: string): void => {
-    // The answer that comes will be another request's, and its head may have to go first.
+    // The answer will be another request's, and its head may have to be sent before it arrives.
     nameOriginal(call, original);
     onWait();
   };
@@ -70,7 +70,7 @@ export async function claimKey(
   return claimed(call, caller.key, result);
 }
 
-/** Names the request whose answer this is: its id is the one of the record and of the charge. */
+/** Names the request that the answer belongs to: its record and charge have that id. */
 function nameOriginal({ answer }: Call, requestId: string): void {
   answer.setHeader(replayedHeader, 'true');
   answer.setHeader(originalHeader, requestId);
@@ -109,14 +109,14 @@ function claimed(call: Call, key: ApiKey, result: ClaimResult): Claimed {
   }
 }
 
-/** Before the answer of a fallback, whose name repetitions are told as well; no answer begins so. */
+/** Stands before a stored answer of a fallback, so that repetitions name the fallback too. No answer begins so. */
 const mark = /^\0fallback (\S+)\n/;
 
 function markOf({ fallbackFor, model }: CallFindings): string {
   return fallbackFor === null || model === null ? '' : `\0fallback ${model.id}\n`;
 }
 
-/** @throws AppError conflict where the key may not use the model any more that has answered */
+/** @throws AppError conflict if the key may no longer use the model that answered */
 function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): string {
   const [head = '', id] = mark.exec(text) ?? [];
   if (id === undefined) return text;
@@ -130,8 +130,8 @@ function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): 
 }
 
 /**
- * Makes the answer of a request that is complete ready to be kept, by the settlement and for those who joined it.
- * @returns the outcome; of an answer that is given whole or not at all, and cannot be kept, another one
+ * Prepares the answer of a completed request for storage by the settlement, and for the requests that joined it.
+ * @returns the outcome; a failed one if the answer must be given whole or not at all, and cannot be stored
  */
 export async function packAnswer({ found, terms }: Call, outcome: Outcome): Promise<Outcome> {
   const { request, reuse } = found;
@@ -147,7 +147,7 @@ export async function packAnswer({ found, terms }: Call, outcome: Outcome): Prom
   return terms.isWholeOrFree ? keepAhead(reuse, reuse.idempotentTurn, outcome) : outcome;
 }
 
-/** Null where it is too large. */
+/** Returns null if the answer is too large. */
 function textToKeep(
   found: CallFindings,
   { fields }: InferenceRequest,
@@ -166,8 +166,9 @@ function bytesToKeep(found: CallFindings, last: AnswerText): Buffer {
 }
 
 /**
- * What is charged is given, also where this gateway is killed a moment later, and the settlement may have to wait on
- * disk, without a large answer. That is kept first, where the settlement finds it; where it cannot be, nothing is charged.
+ * Stores a large answer before the settlement. A charged answer must be delivered even if this gateway is killed a
+ * moment later, and a settlement that waits on disk does not carry a large answer. If the answer cannot be stored,
+ * nothing is charged.
  */
 async function keepAhead(reuse: CallReuse, turn: IdempotentTurn, outcome: Outcome): Promise<Outcome> {
   const { packed } = reuse;
@@ -179,27 +180,27 @@ async function keepAhead(reuse: CallReuse, turn: IdempotentTurn, outcome: Outcom
   } catch (error) {
     reuse.answer = null;
     reuse.packed = null;
-    // Not as what a client waits for: all of it is computed anew for each try.
+    // Not converted as for a client that waits: each retry computes the whole answer again.
     const failure = error instanceof AppError ? error : new AppError('internal_error', { cause: error });
     return { ...outcome, kind: 'failed', error: failure, last: '' };
   }
 }
 
-/** What the settlement of a request says of its Idempotency-Key; undefined where it has none. */
+/** Returns the claim that the settlement writes for the Idempotency-Key; undefined if the request has none. */
 export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefined {
   const turn = reuse?.idempotentTurn ?? null;
   if (reuse === null || turn === null) return undefined;
   return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.keptAhead ? null : reuse.packed };
 }
 
-/** Ends the turn of a request. Its answer is kept where its settlement, which may still be under way, keeps it. */
+/** Ends the request's claim. The answer is kept if the settlement, which may still run, keeps it. */
 export function endTurn({ requestId }: Call, reuse: CallReuse, reported: Outcome): void {
   const { packed, durable } = reuse;
   const settling = packed === null || durable === null ? null : { answer: packed, durable };
   reuse.idempotentTurn?.end(sharedEnd(requestId, reuse, reported), settling);
 }
 
-/** What those get who have joined this request. */
+/** Returns the result for the requests that joined this one. */
 function sharedEnd(requestId: string, { answer }: CallReuse, reported: Outcome): SharedEnd {
   if (reported.error !== null) return { kind: 'error', requestId, error: reported.error };
   return reported.kind === 'completed' && answer !== null

@@ -23,35 +23,35 @@ export { refuseModel } from './choose-model.ts';
 export { listModels, listPrices } from './models.ts';
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
 
-/** The OpenAI surface under /v1. The inference routes write to Node's response themselves; see path.ts. */
+/** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
-  /** The routes that carry the load. */
+  /** Inference routes, which carry the load. */
   readonly requests: Hono<HttpEnv>;
   /** Lists of models and prices. */
   readonly lists: Hono<HttpEnv>;
   /**
-   * Serves a request that did not come by one of these routes, as `requests` does what comes by the endpoint's: it is
-   * answered on the exchange itself. Never throws.
-   * @param stop ends it early; its reason is the AppError that the client gets
+   * Serves a request that did not arrive by one of these routes, in the way `requests` serves one at this path. The
+   * answer goes to the exchange. Never throws.
+   * @param stop ends the request early; its reason is the AppError that the client gets
    */
   serve(path: EndpointPath, exchange: Exchange, stop: AbortSignal, terms?: CallTerms): Promise<void>;
   /** Requests that are running. */
   readonly inFlight: number;
-  /** Ends what a revoked key has running. */
+  /** Ends the running requests of a revoked key. */
   revoked(keyId: string): void;
-  /** Ends what came with a secret that was ended for good, while its key lives on. */
+  /** Ends requests that came with a permanently revoked secret of a key that is still active. */
   secretEnded(end: SecretEnd): void;
-  /** Ends what a suspended or closed organization has running. */
+  /** Ends the running requests of a suspended or closed organization. */
   organizationStopped(stop: OrganizationStop): void;
-  /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
+  /** Waits at most `timeoutMs` until nothing is running, then ends all running requests and waits for their records. */
   drain(timeoutMs: number): Promise<void>;
-  /** Ends the thread that reads large bodies; to be called when no request runs any more. */
+  /** Ends the thread that reads large bodies. Call when no request is running. */
   close(): void;
 }
 
 export type EndpointPath = (typeof endpoints)[number]['path'];
 
-/** A request of Node's and the response to it. */
+/** Node's request and the response to it. */
 export type Exchange = Pick<CallOrigin, 'incoming' | 'outgoing'>;
 
 export interface InferenceParts extends Omit<
@@ -138,7 +138,7 @@ export function createInference(parts: InferenceParts): Inference {
 const speech = 'coming soon; it is not available yet.';
 const images = 'No model here makes images; chat models of the task "vision" read them.';
 
-/** Routes of OpenAI's that no model here serves. */
+/** OpenAI routes that no model here serves. */
 const unserved: readonly { readonly path: string; readonly message: string }[] = [
   { path: '/v1/audio/transcriptions', message: `Audio transcription is ${speech}` },
   { path: '/v1/audio/translations', message: `Audio translation is ${speech}` },

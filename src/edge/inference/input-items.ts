@@ -3,16 +3,17 @@ import { type BodyReader, present } from './body-reader.ts';
 import { valueText } from './member.ts';
 
 /**
- * Items of the `input` of /v1/responses. vLLM 0.29 takes all that OpenAI's schema has and fails on most: it makes a chat
- * of these four types alone, of answers with a text alone, and has no key for reasoning that another server encrypted.
+ * Item types of the `input` of /v1/responses that work. vLLM 0.29 accepts all of OpenAI's schema and fails on most of
+ * it: it makes a chat only of these four types, only of answers with a text, and has no key for reasoning that another
+ * server encrypted.
  */
 const knownTypes: ReadonlySet<string> = new Set(['message', 'function_call', 'function_call_output', 'reasoning']);
 
 const shownCharsMax = 64;
 
 /**
- * The first item that vLLM would fail on, in words: `input[1] is of the type "item_reference"`. Null without one.
- * What is no object is left for the engine to refuse. Nothing is parsed but types.
+ * Returns the first item that vLLM would fail on, with the reason: `input[1] is of the type "item_reference"`. Null
+ * without one. Items that are not objects are left for the engine to reject. Only types are parsed.
  */
 export function readOddItem(reader: BodyReader, key: string | null): string | null {
   const member = key === null ? null : present(reader, key);
@@ -30,13 +31,13 @@ export function readOddItem(reader: BodyReader, key: string | null): string | nu
 }
 
 function problemOf(text: string, members: readonly JsonMember[]): string | null {
-  // Of a member that is there twice the last counts, as for engines.
+  // If a member is there twice, the last one is used, as in engines.
   const valueOf = (key: string): string | null => {
     const member = members.findLast((one) => one.key === key);
     return member === undefined ? null : valueText(text, member);
   };
   const type = valueOf('type');
-  // A message needs no type; without one vLLM reads what it reads of a chat.
+  // A message needs no type. Without a type, vLLM reads it like a message of a chat.
   if (type === null) return valueOf('role') === null ? 'has neither a type nor a role' : null;
   const known = knownType(type);
   if (known === null) return `is of the type ${shown(type)}`;
@@ -46,7 +47,9 @@ function problemOf(text: string, members: readonly JsonMember[]): string | null 
   return isEncrypted ? 'has encrypted_content, which only the server that made it can read' : null;
 }
 
-/** What a model has said, as an answer has it: with its type. vLLM reads the text of its first part, whatever that is. */
+/**
+ * Checks a model's earlier answer, which has its type. vLLM reads the text of its first part, whatever that part is.
+ */
 function answerProblem(text: string, members: readonly JsonMember[]): string | null {
   const last = (key: string): JsonMember | undefined => members.findLast((one) => one.key === key);
   const [content, role] = [last('content'), last('role')];
@@ -64,7 +67,7 @@ function answerProblem(text: string, members: readonly JsonMember[]): string | n
   return end !== -1 && parts === 0 ? 'has no content' : null;
 }
 
-/** Null for what is none of them, be it a string or not. */
+/** Returns null for any other value, string or not. */
 function knownType(json: string): string | null {
   if (json.length > shownCharsMax) return null;
   try {
@@ -75,7 +78,7 @@ function knownType(json: string): string | null {
   }
 }
 
-/** Bytes beyond ASCII, which stand here as latin1, are not shown. */
+/** Replaces bytes beyond ASCII, which are latin1 here. */
 function shown(json: string): string {
   const text = json.replaceAll(/[^\x20-\x7e]/g, '?');
   return text.length > shownCharsMax ? `${text.slice(0, shownCharsMax)}…` : text;

@@ -4,28 +4,29 @@ import { parseMember } from './member.ts';
 import type { InputForm, TextsForm } from './request-form.ts';
 import { findItems, isListOfTexts, isLong, type SplitInput, splitInput } from './split-input.ts';
 
-/** How many prompts one request may be. */
+/** Bounds on the number of prompts in one request. */
 export interface InputBounds {
-  /** Prompts times choices of a request that generates. */
+  /** Prompts times choices of a request that generates text. */
   readonly sequencesMax: number;
-  /** Inputs of one that does not, where they are sent all at once: pairs that a reranker compares, chats. */
+  /** Inputs of a request that does not generate, if all are sent at once: pairs for a reranker, chats. */
   readonly inputsMax: number;
-  /** Texts of one whose texts are sent in parts. */
+  /** Texts of a request whose texts are sent in parts. */
   readonly textsMax: number;
 }
 
 export interface Inputs {
-  /** What an engine runs one by one, and what a body's bytes do not bound all together. */
+  /** Prompts that an engine runs one by one, and that the body's bytes do not bound together. */
   readonly prompts: number;
-  /** What engines read each for itself, and cut so. */
+  /** Texts that engines read and truncate one by one. */
   readonly texts: number;
-  /** Null where they are sent all at once. */
+  /** Null if all inputs are sent at once. */
   readonly split: SplitInput | null;
 }
 
 /**
  * Counts the inputs of a request.
- * @throws AppError invalid_value for more than there may be, but for prompts; invalid_request_error for what is no JSON
+ * @throws AppError invalid_value for more inputs than allowed, except for prompts; invalid_request_error for invalid
+ * JSON
  */
 export function countInputs(reader: BodyReader, form: InputForm, bounds: InputBounds): Inputs {
   const { inputsMax, sequencesMax } = bounds;
@@ -41,7 +42,7 @@ function requireFew(key: string, count: number, max: number): number {
   throw invalidValue(key, `"${key}" may have ${max} inputs: send several requests.`);
 }
 
-/** Texts count as one prompt: their bytes bound them all together. */
+/** Counts texts. They are one prompt, because their bytes bound all of them together. */
 function countTexts(reader: BodyReader, form: TextsForm, { inputsMax, textsMax }: InputBounds): Inputs {
   const { key, chatsKey } = form;
   const chats = hasChats(reader, chatsKey) ? countList(reader, chatsKey, inputsMax) : 1;
@@ -58,14 +59,14 @@ function countTexts(reader: BodyReader, form: TextsForm, { inputsMax, textsMax }
   return { prompts: 1, texts: Math.max(chats, count), split };
 }
 
-/** Whether the answers of several parts can be made one: not where they are bytes, nor where it is not the texts' own. */
+/** True if the answers of several parts can be joined: not if they are bytes, nor if the request has chats. */
 function canBeJoined(reader: BodyReader, { chatsKey, formatKey, joinedFormats }: TextsForm): boolean {
   if (present(reader, chatsKey) !== null) return false;
   const format = present(reader, formatKey);
   return format === null || joinedFormats.some((one) => one === parseMember(reader.text, format));
 }
 
-/** Messages are one chat, or a list of several. */
+/** True if messages are a list of several chats, and not one chat. */
 function hasChats({ text, members }: BodyReader, key: string): boolean {
   const chats = members.get(key);
   return (
@@ -75,7 +76,7 @@ function hasChats({ text, members }: BodyReader, key: string): boolean {
   );
 }
 
-/** @throws AppError invalid_value for more answers than one request may ask for */
+/** @throws AppError invalid_value if prompts times choices exceed the bound */
 export function checkSequences(prompts: number, choices: number, { sequencesMax }: InputBounds): void {
   if (prompts * choices <= sequencesMax) return;
   const param = prompts > 1 ? 'prompt' : 'n';

@@ -1,16 +1,16 @@
 import type { Splice } from '#base/json-scan.ts';
 import type { MeteredJson, PiecesMeter } from '#core/metering/metering.ts';
 
-/** What is sent at the end of an answer: latin1, or the bytes of a large JSON answer in blocks. */
+/** Last bytes of an answer: latin1, or the blocks of a large JSON answer. */
 export type AnswerText = string | readonly Buffer[];
 
-/** Null where it is longer than `bytesMax`. */
+/** Returns null if the text is longer than `bytesMax`. */
 export function textOf(last: AnswerText, bytesMax: number): string | null {
   if (typeof last === 'string') return last.length > bytesMax ? null : last;
   return bytesOf(last) > bytesMax ? null : Buffer.concat(last).toString('latin1');
 }
 
-/** The first bytes of it, as latin1; a string is not copied for that. */
+/** Returns the first bytes as latin1. A string is returned whole, because cutting would copy it. */
 export function beginningOf(last: AnswerText, bytesMax: number): string {
   if (typeof last === 'string') return last;
   return Buffer.concat(last, Math.min(bytesMax, bytesOf(last))).toString('latin1');
@@ -20,31 +20,33 @@ export function bytesOf(blocks: readonly Buffer[]): number {
   return blocks.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** `write` gives what the client gets, with what it cost where the client asked for that. */
+/** `write` returns the text for the client, with the cost if the client asked for it. */
 export type LargeAnswerResult =
   | (MeteredJson & { readonly write: (costText: string | null) => AnswerText })
   | { readonly ok: false };
 
-/** Takes in a JSON answer as it comes, which may be megabytes. */
+/** Collects a JSON answer as it arrives, which may be megabytes. */
 export interface AnswerCollector {
-  /** Bytes that came so far, dropped ones included; of a part of an answer, those of all its parts. */
+  /** Bytes that have arrived, including dropped ones; for a part of an answer, the bytes of all its parts. */
   readonly bytes: number;
   add(text: string): void;
-  /** Nobody will read it: from now on it is only metered. */
+  /** Nobody will read the answer: from now on it is only metered. */
   drop(): void;
-  /** To be called once all of it has come. */
+  /** Call when the whole answer has arrived. */
   end(): LargeAnswerResult;
 }
 
-/** A larger JSON answer is given up. */
+/** A larger JSON answer is abandoned. */
 export const answerBytesMax = 268_435_456;
 
 const blockBytesMax = 262_144;
 
-/** Text of megabytes as bytes in blocks, of which each is as large as all before it together, up to a bound. */
+/**
+ * Stores megabytes of text as blocks of bytes. Each block is as large as all blocks before it together, up to a bound.
+ */
 export class TextBlocks {
   #blocks: Buffer[] = [];
-  /** Bytes that are used of the last block. */
+  /** Used bytes of the last block. */
   #used = 0;
   #nextBytes: number;
 
@@ -57,16 +59,16 @@ export class TextBlocks {
     for (let at = 0; at < text.length;) at += this.#write(at === 0 ? text : text.slice(at));
   }
 
-  /** To be called once all of it was added. */
+  /** Call when the whole text was added. */
   end(): Buffer[] {
     const last = this.#blocks.pop();
     if (last === undefined) return this.#blocks;
     const used = last.subarray(0, this.#used);
-    // A block that is mostly empty would be kept for as long as the answer is.
+    // A mostly empty block would stay in memory as long as the answer.
     return [...this.#blocks, this.#used < last.length / 2 ? Buffer.from(used) : used];
   }
 
-  /** @returns how much of it had a place in the last block */
+  /** @returns how many bytes fit into the last block */
   #write(text: string): number {
     let block = this.#blocks.at(-1);
     if (block === undefined || this.#used === block.length) {
@@ -81,7 +83,7 @@ export class TextBlocks {
   }
 }
 
-/** It is metered and kept so that neither is ever done with all of it in one turn of the event loop. */
+/** Meters and keeps an answer piece by piece, so that no turn of the event loop works on all of it. */
 export class LargeAnswer implements AnswerCollector {
   bytes = 0;
   readonly #meter: PiecesMeter;
@@ -110,7 +112,7 @@ export class LargeAnswer implements AnswerCollector {
   }
 }
 
-/** @param splices in their order */
+/** @param splices in ascending order */
 function spliceBlocks(blocks: readonly Buffer[], splices: readonly Splice[]): Buffer[] {
   const result: Buffer[] = [];
   let from = 0;

@@ -10,16 +10,16 @@ import type { ReadJob } from './read-request.ts';
 import type { RequestForm } from './request-form.ts';
 
 /**
- * Reads large bodies in a thread of its own, so that they do not hold up the event loop: one after the other, in an
- * order that is fair among keys by bytes. The thread is started with the first body.
+ * Reads large bodies in a separate thread, so that they do not block the event loop: one after the other, in an order
+ * that is fair among keys by bytes. The thread starts with the first body.
  */
 export interface LargeBodies {
   /**
-   * @param parts handed over: not to be used any more
-   * @throws AppError as `readRequest`; overloaded when the thread ended; ClientGoneError when `signal` aborts first
+   * @param parts transferred to the thread, and not usable afterwards
+   * @throws AppError as `readRequest`; overloaded if the thread ended; ClientGoneError if `signal` aborts first
    */
   read(keyId: string, parts: readonly Buffer[], job: ReadJob, signal: AbortSignal): Promise<RequestFields>;
-  /** Ends the thread; what is being read is refused. */
+  /** Ends the thread. The body that is being read is rejected. */
   close(): void;
 }
 
@@ -76,7 +76,7 @@ class BodyThread implements LargeBodies {
   #thread(): Worker {
     if (this.#worker !== null) return this.#worker;
     const worker = new Worker(new URL('./body-worker.ts', import.meta.url));
-    // A gateway that stops does not wait for it.
+    // The thread does not keep a stopping gateway alive.
     worker.unref();
     worker.on('message', (result: BodyResult) => this.#done(result));
     worker.on('error', (error) =>
@@ -114,7 +114,7 @@ class BodyThread implements LargeBodies {
   }
 }
 
-/** The form alone of what may be a row with functions in it, which no message can carry. */
+/** Copies only the form. It may be a row of endpoints with functions, which no message can carry. */
 function plainForm({
   path,
   generates,
@@ -127,7 +127,7 @@ function plainForm({
   return { path, generates, inputs, choicesKey, limitKeys, streamOptionsKey, itemsKey };
 }
 
-/** Memory that nothing else lies in, which is what can be handed over. */
+/** Returns memory that contains only these bytes and can be transferred. */
 function ownBytes({ buffer, byteOffset, length }: Buffer): ArrayBuffer {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === length) return buffer;
   return buffer.slice(byteOffset, byteOffset + length) as ArrayBuffer;

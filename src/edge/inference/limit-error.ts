@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import type { AdmitRefusal } from '#core/admission/admission.ts';
 import { limitHeaders } from '#edge/http/http.ts';
 
-/** The fields of `PATCH /v1/keys/{id}`, where a limit is changed. */
+/** Fields of `PATCH /v1/keys/{id}` that change the limits. */
 const limitNames: Readonly<Record<LimitRefused['code'], string>> = {
   rate_limit_exceeded: 'requests_per_minute',
   tokens_limit_exceeded: 'tokens_per_minute',
@@ -19,7 +19,7 @@ const sentences: Readonly<Record<LimitRefused['code'], (limit: number) => string
 
 type LimitRefused = Extract<AdmitRefusal, { readonly limits: unknown }>;
 
-/** The same of the limits of a project, as `POST /v1/organization/projects/{id}/rate_limits/{rate_limit}` has them. */
+/** Fields of `POST /v1/organization/projects/{id}/rate_limits/{rate_limit}` that change a project's limits. */
 const projectLimits: Readonly<Record<OfProject['name'], { readonly field: string; readonly what: string }>> = {
   requestsPerMinute: { field: 'max_requests_per_1_minute', what: 'requests per minute' },
   tokensPerMinute: { field: 'max_tokens_per_1_minute', what: 'tokens per minute' },
@@ -28,7 +28,7 @@ const projectLimits: Readonly<Record<OfProject['name'], { readonly field: string
 
 type OfProject = NonNullable<LimitRefused['ofProject']>;
 
-/** Which limit refused, and how that is said. */
+/** Returns the field of the exceeded limit, and a message about it. */
 function namesOf({ code, ofProject, view: { limit } }: LimitRefused): {
   readonly reason: string;
   readonly message: string;
@@ -39,14 +39,14 @@ function namesOf({ code, ofProject, view: { limit } }: LimitRefused): {
   return { reason: field, message };
 }
 
-/** A limit's refusal: how long to wait, in whole seconds rounded up, and the limit that refused in the headers. */
+/** Returns the error for an exceeded limit. Its headers have the wait, in whole seconds rounded up, and the limit. */
 export function limitError(refused: LimitRefused, nowMs: number): AppError {
   const seconds = Math.max(1, Math.ceil(refused.retryAfterMs / 1000));
   const headers: Record<string, string> = {
     ...limitHeaders(refused.limits, nowMs, refused.view),
     'retry-after': String(seconds),
   };
-  // SDKs obey any wait, and one until tomorrow or next month would hang the call.
+  // SDKs obey any wait, and a wait until tomorrow or next month would hang the call.
   const isLong = refused.code === 'monthly_quota_exceeded' || refused.ofProject?.name === 'requestsPerDay';
   if (isLong) headers['x-should-retry'] = 'false';
   return new AppError(refused.code, { ...namesOf(refused), headers });

@@ -3,12 +3,12 @@ import { refuse } from './field-rule.ts';
 import type { Media } from './media.ts';
 
 /**
- * What of a request's media is not handed to an engine.
- * @throws AppError unsupported_parameter, the field in `param`
+ * Rejects media that must not reach an engine.
+ * @throws AppError unsupported_parameter, with the field in `param`
  */
 export function refuseMedia(media: Media, { allow, mediaDomains, mediaMax }: EngineDefinition): void {
   const { uuid, tensor, promptEmbeds, pil } = media.params;
-  // vLLM keeps media under the name that they come with, for everybody who names it next.
+  // vLLM stores media under the name that they come with, for everybody who sends that name later.
   if (uuid !== null && !allow.includes('uuid')) {
     throw refuse(uuid, 'Parts may not have a "uuid": leave it out, and send media with each request.');
   }
@@ -27,8 +27,8 @@ export function refuseMedia(media: Media, { allow, mediaDomains, mediaMax }: Eng
 }
 
 /**
- * Only the plainest form counts: what parsers read differently (credentials, backslashes, control characters, missing
- * slashes) could name one host here and another one in the engine.
+ * Matches only the plainest form. Parsers differ on credentials, backslashes, control characters and missing slashes,
+ * so that another form could name one host here and another host in the engine.
  */
 const plainUrl = /^https?:\/\/([a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?$/i;
 

@@ -1,25 +1,25 @@
 import { AppError } from '#base/errors.ts';
 import { forEachElement, scanObject, type JsonMember } from '#base/json-scan.ts';
 
-/** Pictures, sound and films in a body: their tokens are not in its text, and some are fetched by the engine. */
+/** Pictures, sound and video in a body. Their tokens are not in its text, and the engine fetches some of them. */
 export interface Media {
-  /** A part of a message may be something else than text. */
+  /** A part of a message may be something other than text. */
   readonly present: boolean;
   readonly count: number;
-  /** What they take of the body, about. */
+  /** Approximate bytes of the body that the media take. */
   readonly bytes: number;
-  /** Addresses that are no data URLs, each with the member of the body in which it stands. */
+  /** Addresses that are not data URLs, each with its member of the body. */
   readonly remote: readonly { readonly url: string; readonly param: string }[];
-  /** The member of the body in which there is one of these; null without one. */
+  /** Member of the body with media of each kind; null without any. */
   readonly params: {
     readonly any: string | null;
-    /** A name under which vLLM keeps media, or finds those that it has: also of a part that has none of its own. */
+    /** Name under which vLLM stores media or finds stored media, also in a part without media of its own. */
     readonly uuid: string | null;
-    /** Serialized tensors in the place of media. */
+    /** Serialized tensors in place of media. */
     readonly tensor: string | null;
-    /** Serialized tensors in the place of text. */
+    /** Serialized tensors in place of text. */
     readonly promptEmbeds: string | null;
-    /** An object of Python's memory, which no request can have. */
+    /** An object in Python's memory, which no request can have. */
     readonly pil: string | null;
   };
 }
@@ -29,15 +29,15 @@ type Members = ReadonlyMap<string, JsonMember>;
 const noParams: Media['params'] = { any: null, uuid: null, tensor: null, promptEmbeds: null, pil: null };
 const noMedia: Media = { present: false, count: 0, bytes: 0, remote: [], params: noParams };
 
-/** What rerankers compare, by all names that vLLM knows it by. */
+/** Members that rerankers compare, by all names that vLLM accepts. */
 export const comparedKeys = 'query queries documents items data_1 data_2 text_1 text_2'.split(' ');
 
-/** Members of a body in which media may be named. */
+/** Members of a body that may contain media. */
 const mediaMembers = ['messages', 'input', ...comparedKeys];
 
 /**
- * What no body with media lacks, be it written as escapes (`"image\\u005furl"`); tools and texts may have it as well.
- * The keys are those of vLLM's content parts, and of APIs like it.
+ * Matches every body with media, even if written as escapes (`"image\\u005furl"`). Tools and texts may match too. The
+ * keys are those of vLLM's content parts, and of similar APIs.
  */
 const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file|uuid)"|\\u00[2-7]/;
 
@@ -51,24 +51,24 @@ const textTypes: ReadonlySet<unknown> = new Set([
   'summary_text',
   'refusal',
   'thinking',
-  // Anthropic's; what a result holds is looked at for itself.
+  // Anthropic's types. The content of a result is inspected separately.
   'redacted_thinking',
   'tool_use',
   'tool_result',
   'tool_reference',
 ]);
-/** What a text may have beside itself. */
+/** Keys that may stand beside a text. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
 
-/** Far more than any engine takes, and longer than any address that is fetched. */
+/** More addresses than any engine accepts, and longer than any address that is fetched. */
 const remoteMax = 1000;
 const urlBytesMax = 65_536;
-/** Lists in lists: embeddings take many conversations at once, of messages with lists of parts. */
+/** Depth of nested lists: embeddings accept many conversations at once, of messages with lists of parts. */
 const listDepthMax = 4;
 
 /**
- * Looks for media where something that could be media stands in the body. Nothing is parsed but addresses: a body of
- * megabytes is walked through by its offsets, whatever it is made of. Of a field that is there twice both are inspected.
+ * Finds media, if the body has anything that could be media. Only addresses are parsed: a body of megabytes is walked
+ * by its offsets, whatever it contains. If a field is there twice, both are inspected.
  * @param text the body as latin1
  * @throws AppError invalid_request_error
  */
@@ -97,11 +97,11 @@ class MediaFinder {
 
   inspect({ key, valueStart, valueEnd }: JsonMember): void {
     this.#param = key;
-    // A query or document of a reranker stands alone or in a list.
+    // A query or document of a reranker is a single value, or one in a list.
     this.#each(valueStart, valueEnd, (start) => this.#message(start));
   }
 
-  /** A content that is a text has no parts; nor has the output of a tool. */
+  /** Inspects the parts of a message. A content that is a text has no parts; nor has the text output of a tool. */
   #message(at: number): void {
     for (const { key, valueStart, valueEnd } of this.#members(at)) {
       if (key === 'content' || key === 'output') this.#each(valueStart, valueEnd, (start) => this.#part(start));
@@ -116,7 +116,7 @@ class MediaFinder {
     for (const { key, valueStart, valueEnd } of members) {
       if (key === 'content' && depth === 0) this.#each(valueStart, valueEnd, (start) => this.#part(start, depth + 1));
     }
-    // vLLM ignores the type where there is one, and `image_url: null` beside it is the image that has this name.
+    // vLLM ignores the type if there is a uuid, and reads `image_url: null` beside it as the stored image of that name.
     if (members.some(({ key }) => key === 'uuid')) this.params.uuid ??= this.#param;
     if (!members.some((member) => this.#isMedia(member))) return;
     this.count += 1;
@@ -124,7 +124,7 @@ class MediaFinder {
     for (const member of members) this.#note(member);
   }
 
-  /** Anthropic's pictures. vLLM answers 500 to one whose source is no object, as if that were its own fault. */
+  /** Checks Anthropic's pictures. If a source is no object, vLLM answers 500, as for a fault of its own. */
   #checkSource(members: readonly JsonMember[]): void {
     if (
       !members.some(({ key, valueStart, valueEnd }) => key === 'type' && this.#string(valueStart, valueEnd) === 'image')
@@ -170,12 +170,12 @@ class MediaFinder {
     this.remote.push({ url, param: this.#param });
   }
 
-  /** Whether a data: URL stands there, written as nearly all are; other notations are parsed. */
+  /** True if a data: URL is there in the most common notation. Other notations are parsed. */
   #isData(at: number): boolean {
     return this.#text.startsWith('"data:', at);
   }
 
-  /** A string's value; null for what is none. */
+  /** Returns the value of a string; null if it is no string. */
   #string(start: number, end: number): string | null {
     if (this.#text[start] !== '"') return null;
     if (end - start > urlBytesMax) throw this.#invalid(`has a type or an address of more than ${urlBytesMax} bytes`);
@@ -186,7 +186,7 @@ class MediaFinder {
     }
   }
 
-  /** The members of an object; none of anything else. */
+  /** Returns the members of an object; [] for any other value. */
   #members(at: number): readonly JsonMember[] {
     if (this.#text[at] !== '{') return [];
     const scan = scanObject(this.#text, at);
@@ -194,7 +194,7 @@ class MediaFinder {
     return scan.members;
   }
 
-  /** The elements of a list and of the lists in it, or the one thing that is no list. */
+  /** Visits the elements of a list and of the lists in it, or the single value that is no list. */
   #each(start: number, end: number, visit: (at: number) => void, depth = 1): void {
     if (this.#text[start] !== '[') {
       visit(start);

@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import type { BodyText } from '#base/body-text.ts';
 import type { JsonMember } from '#base/json-scan.ts';
 
-/** The bytes of a member's value, as latin1. */
+/** Returns the bytes of a member's value, as latin1. */
 export function valueText(text: BodyText, member: JsonMember): string {
   return text.slice(member.valueStart, member.valueEnd);
 }
@@ -11,12 +11,14 @@ export function isNull(text: BodyText, { valueStart, valueEnd }: JsonMember): bo
   return valueEnd - valueStart === 4 && text.slice(valueStart, valueEnd) === 'null';
 }
 
-/** A field that is read has a few hundred bytes at most: what is longer is not worth the time that it takes to read. */
+/**
+ * Longest value that is parsed. Fields that are read have a few hundred bytes; longer values are not worth the time.
+ */
 const parsedBytesMax = 65_536;
 
 /**
- * JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail.
- * @throws AppError invalid_request_error, also for a value above `bytesMax`, which is 64 KiB where nothing else is said
+ * Parses one member's value. The scanner does not check nested values, so parsing may still fail.
+ * @throws AppError invalid_request_error, also for a value above `bytesMax` (64 KiB by default)
  */
 export function parseMember(text: BodyText, member: JsonMember, bytesMax = parsedBytesMax): unknown {
   if (member.valueEnd - member.valueStart > bytesMax) {

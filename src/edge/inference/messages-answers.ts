@@ -13,7 +13,9 @@ import { type AnswerFormat, openaiAnswers, type OverContext } from './openai-ans
 const errorBody = (error: AppError): string =>
   Buffer.from(JSON.stringify(anthropicEnvelope(error)), 'utf8').toString('latin1');
 
-/** Anthropic's own sentences: Claude Code asks for less output, or makes its conversation shorter, when it reads them. */
+/**
+ * Returns Anthropic's own messages: when Claude Code reads them, it asks for less output or shortens its conversation.
+ */
 function overContext({ limit, input, output }: OverContext): string {
   if (input > limit) return `prompt is too long: ${input} tokens > ${limit} maximum.`;
   return (
@@ -24,7 +26,7 @@ function overContext({ limit, input, output }: OverContext): string {
 
 const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage, made: 'content' } as const;
 
-/** Answers of `/v1/messages`: events with names, the last of which is `message_stop`. There is no `[DONE]`. */
+/** Format of answers of `/v1/messages`: named events, the last of which is `message_stop`. There is no `[DONE]`. */
 export const messagesAnswers: AnswerFormat = {
   ...openaiAnswers,
   streamEnd: '',
@@ -40,12 +42,12 @@ export const messagesAnswers: AnswerFormat = {
 
 const uncounted = { readUsage: () => null };
 
-/** What is free, whatever count its engine may tell. */
+/** Format of free answers: a count that the engine reports is ignored. */
 export const freeAnswers: AnswerFormat = {
   ...openaiAnswers,
   meterJson: (text, options) => meterJson(text, { ...options, ...uncounted }),
   meterPieces: (options) => createPiecesMeter({ ...options, ...uncounted }),
 };
 
-/** The same with errors as Anthropic writes them. */
+/** Format of free answers, with errors in Anthropic's form. */
 export const freeMessagesAnswers: AnswerFormat = { ...freeAnswers, errorBody, overContext };

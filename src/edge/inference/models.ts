@@ -8,7 +8,7 @@ import type { Routing } from '#core/routing/routing.ts';
 import { mayUse } from './choose-model.ts';
 import { generates, supportedParameters } from './supported-parameters.ts';
 
-/** The public lists of models and prices. Nothing in them says where or how a model runs. */
+/** Public lists of models and prices. They do not show where or how a model runs. */
 
 export interface ModelParts {
   readonly catalog: Catalog;
@@ -30,7 +30,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { us
     parent: model.adapter === null ? null : parentOf(catalog, model, usableModels),
     name: model.name,
     aliases: model.aliases,
-    // Nobody learns of a model that the key may not use.
+    // The list hides models that the key may not use.
     fallbacks: model.fallbacks.filter((name) => {
       const other = catalog.find(name);
       return other !== undefined && mayUse(usableModels, other);
@@ -38,7 +38,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { us
     hugging_face_id: model.huggingFaceId,
     task_type: model.taskType,
     context_length: model.contextLength,
-    // The answer takes what the prompt leaves.
+    // The answer may use all of the context that the prompt leaves.
     max_output_length: generates(model) ? model.contextLength : null,
     input_modalities: model.taskType === 'vision' ? ['text', 'image'] : ['text'],
     supported_parameters: supportedParameters(model),
@@ -55,18 +55,18 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { us
   };
 }
 
-/** The base of an adapter; null where the key may not use it, and so does not learn of it. */
+/** Returns the base of an adapter; null if the key may not use the base, which is then hidden. */
 function parentOf(catalog: Catalog, { engine: { id } }: Model, usable: ApiKey['usableModels']): string | null {
   const base = catalog.find(id);
   return base !== undefined && mayUse(usable, base) ? id : null;
 }
 
-/** Tenths of a second; null where nothing has to start, and where it is not known. */
+/** Rounds up to tenths of a second; null if nothing has to start, or if the time is unknown. */
 function coldStartSeconds(ms: number | null): number | null {
   return ms === null ? null : Math.ceil(ms / 100) / 10;
 }
 
-/** GET /v1/models?task_type=; those that the key may use. */
+/** Answers GET /v1/models?task_type= with the models that the key may use. */
 export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
@@ -82,7 +82,7 @@ export function listModels(parts: ModelParts, taskType: string | undefined, call
   };
 }
 
-/** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
+/** Answers GET /v1/models/{id}; the id may contain slashes, encoded or not. */
 export function getModel(parts: ModelParts, id: string, caller: ApiKey) {
   const model = parts.catalog.find(id);
   if (model === undefined || !mayUse(caller.usableModels, model)) {
@@ -101,7 +101,7 @@ function perMillion(price: PriceVersion) {
   };
 }
 
-/** GET /v1/pricing: USD per million tokens; `flex` where that tier is offered. */
+/** Answers GET /v1/pricing with USD per million tokens, and with `flex` if that tier is offered. */
 export function listPrices({ catalog }: ModelParts) {
   const data = catalog.list().flatMap((model) => {
     const price = model.enabled ? catalog.price(model.id) : undefined;
@@ -122,7 +122,7 @@ export function listPrices({ catalog }: ModelParts) {
 
 const modelsPrefix = '/v1/models/';
 
-/** The id of a path below /v1/models/, decoded. */
+/** Returns the decoded model id of a path below /v1/models/. */
 export function modelIdOf(context: Context): string {
   const encoded = new URL(context.req.url).pathname.slice(modelsPrefix.length);
   try {

@@ -6,13 +6,12 @@ import type { Endpoint } from './endpoints.ts';
 import type { Outcome } from './outcome.ts';
 
 /**
- * Metrics, the log and traces, which observe requests and change nothing of them. What they do is on every request's
- * path.
+ * Metrics, the log and traces. They observe requests and change nothing. Their work is on the path of every request.
  */
 export interface RequestObserver {
-  /** The trace of a request that has just come, by its headers. */
+  /** Starts the trace of a request that has just arrived, by its headers. */
   trace(endpoint: Endpoint, headers: IncomingHttpHeaders, requestId: string): CallTrace;
-  /** One more request waits for an engine, or one less. */
+  /** Counts one more, or one less, request that waits for an engine. */
   waiting(modelId: string, change: 1 | -1): void;
   /** Called once for every request, when its last byte was handed to the socket. */
   ended(summary: RequestSummary, trace: CallTrace, cause: unknown): void;
@@ -23,12 +22,12 @@ export interface CallTrace {
   /** Null outside any trace. */
   readonly traceId: string | null;
   /**
-   * The request is about to be sent to an engine.
-   * @returns header lines that hand the trace on, each with its CRLF; '' outside any trace
+   * Called when the request is about to be sent to an engine.
+   * @returns header lines that pass the trace on, each with its CRLF; '' outside any trace
    */
   toEngine(model: Model, replicaId: string): string;
   engineEnded(outcome: Outcome): void;
-  /** The trace of a part of the request that is sent beside others. */
+  /** Returns the trace of a part of the request that is sent beside others. */
   part(): CallTrace;
   ended(summary: RequestSummary): void;
 }
@@ -42,25 +41,25 @@ export const noTrace: CallTrace = {
   ended: () => undefined,
 };
 
-/** Everything about one request that observers get: none of its content. Times are milliseconds. */
+/** Facts about one request for observers, without its content. Times are in milliseconds. */
 export interface RequestSummary {
   readonly requestId: string;
   readonly clientRequestId: string | null;
-  /** Path of its endpoint. */
+  /** Path of the endpoint. */
   readonly route: string;
-  /** Catalog id; null where the request named none that is known. */
+  /** Catalog id; null if the request named no known model. */
   readonly model: string | null;
-  /** The same of the model that was asked for, where `model` answered in its place. */
+  /** Catalog id of the requested model, if the fallback in `model` answered; else null. */
   readonly fallbackFor: string | null;
   readonly keyId: string | null;
   readonly organizationId: string | null;
   readonly projectId: string | null;
-  /** Status that the client got; 499 where it left before it had one. */
+  /** Status that the client got; 499 if it left before it got one. */
   readonly status: number;
   readonly code: ErrorCode | null;
-  /** Field of the request that is at fault, as the client is told; it may hold names that the client made up. */
+  /** Field of the request that is at fault, as reported to the client; it may contain names that the client made up. */
   readonly param: string | null;
-  /** Which limit or setting refused it. */
+  /** Limit or setting that rejected the request. */
   readonly reason: string | null;
   readonly outcome: OutcomeKind;
   readonly stream: boolean;
@@ -69,18 +68,18 @@ export interface RequestSummary {
   readonly cachedTokens: number;
   readonly outputTokens: number;
   readonly costPicoUsd: bigint;
-  /** `off` where the cache was not asked. */
+  /** `off` if the cache was not used. */
   readonly cache: 'hit' | 'miss' | 'off';
   /** The request waited for its engine to start. */
   readonly cold: boolean;
-  /** From admission until a replica was there. */
+  /** From admission until a replica was available. */
   readonly queuedMs: number;
-  /** From its arrival to the engine's first byte; null where none came. */
+  /** From arrival to the engine's first byte; null if none came. */
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   /**
-   * The gateway's own part, computed in call-end.ts: without the engine, the waits for it and for the body. Null where
-   * no engine was asked.
+   * The gateway's own time, computed in call-end.ts: without the engine, and without the waits for it and for the body.
+   * Null if no engine was asked.
    */
   readonly addedMs: number | null;
   readonly replicaId: string | null;

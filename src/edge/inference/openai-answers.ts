@@ -12,40 +12,42 @@ import {
   type Usage,
 } from '#core/metering/metering.ts';
 
-/** How the answers of an endpoint are written: how they are read, converted, and refused. All texts are latin1. */
+/** Format of an endpoint's answers: reading them, converting them, and writing errors. All texts are latin1. */
 export interface AnswerFormat {
-  /** The end mark of every stream, behind the meter's last frames; no meter returns it. */
+  /** End mark of every stream, after the meter's last frames; no meter returns it. */
   readonly streamEnd: string;
-  /** The JSON body of a refusal. */
+  /** Returns the JSON body of an error. */
   errorBody(error: AppError): string;
-  /** The error frame of a stream that has begun, and its end. */
+  /** Returns the error frame of a stream that has begun, and the stream's end. */
   errorFrames(error: AppError): string;
-  /** What its own protocol says of a request that is too long, where clients read that; absent: our own sentence. */
+  /**
+   * Returns the protocol's own message for a request that is too long, if clients read it; absent: Headgate's message.
+   */
   overContext?(over: OverContext): string;
   meterStream(options: StreamMeterOptions): StreamMeter;
   meterJson(text: string, options: JsonMeterOptions): JsonMeterResult;
-  /** For a JSON answer that is metered while it comes. */
+  /** Creates a meter for a JSON answer that is metered as it arrives. */
   meterPieces(options: JsonMeterOptions): PiecesMeter;
-  /** A whole JSON answer as the frames of a stream, without its end. */
+  /** Converts a whole JSON answer to the frames of a stream, without its end. */
   makeFrames(text: string, options: FrameOptions): string;
-  /** Frames as one JSON answer; null when they are not the whole of one. */
+  /** Converts frames to one JSON answer; null if they are not a whole answer. */
   mergeFrames(text: string, end: StreamEnd): string | null;
-  /** A JSON answer without what it cost the one who asked; null when it is no JSON object. */
+  /** Returns a JSON answer without its cost to the caller; null if it is no JSON object. */
   plainAnswer(text: string, hasCost: boolean): string | null;
 }
 
 /** A request that does not fit into the context of its model, in tokens. */
 export interface OverContext {
   readonly limit: number;
-  /** What the engine has counted before it gave up, or what the body's bytes come to, whichever is more. */
+  /** Tokens that the engine counted before it gave up, or the estimate by the body's bytes, whichever is more. */
   readonly input: number;
-  /** 0 where none was asked for. */
+  /** 0 if no output was requested. */
   readonly output: number;
 }
 
-/** What is known of a stream that is complete. */
+/** Facts about a complete stream. */
 export interface StreamEnd {
-  /** The last frames, which left once the books had them. */
+  /** The last frames, which are sent after the record is written. */
   readonly last: string;
   readonly usage: Usage;
   /** Choices over all prompts. */

@@ -4,37 +4,37 @@ import type { AnswerText } from './large-answer.ts';
 import { ClientGoneError, toAppError } from '#edge/http/http.ts';
 import { clientLeft, type Stop } from './stop.ts';
 
-/** How a request ended, and what is still to be sent once that is in the books. */
+/** The result of a request, and the bytes still to be sent once the record is written. */
 export interface Outcome {
   readonly kind: OutcomeKind;
-  /** Why there is no complete answer; null when there is one, and when the client has left. */
+  /** Why there is no complete answer; null if there is one, or if the client has left. */
   readonly error: AppError | null;
-  /** What was odd about an answer that is complete; null for nothing. */
+  /** An oddity of a complete answer; null for none. */
   readonly remark: string | null;
   /** The last frames of a stream, or the whole JSON answer. */
   readonly last: AnswerText;
-  /** Writes `last` with what the request cost; null where the client did not ask for that. */
+  /** Writes `last` with the request's cost; null if the client did not ask for the cost. */
   readonly writeCost: ((costText: string) => AnswerText) | null;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
-  /** What is wrong with the engine's last count; null where nothing is. */
+  /** The fault of the engine's last count; null without a fault. */
   readonly countFault: KnownUsage['countFault'];
-  /** Nothing of an answer has come, so another replica may be asked. */
+  /** No part of an answer has arrived, so another replica may be asked. */
   readonly retry: boolean;
   /**
-   * The model gave nothing, by no fault of the request, and the client has nothing: another model may be asked. Wider
-   * than `retry`, which also spares an engine that has only been silent.
+   * The model gave no answer, by no fault of the request, and the client has nothing: another model may be asked. True
+   * in more cases than `retry`, which also spares an engine that was only silent.
    */
   readonly unanswered: boolean;
   /** The replica could not be reached. */
   readonly unreachable: boolean;
-  /** The status by which the engine refused a request that is not at fault; null: it did not. */
+  /** Status with which the engine rejected a request that is not at fault; null if it did not. */
   readonly refusedWith: number | null;
-  /** The engine itself said that it failed, when a part had left and no other replica could show whose fault that is. */
+  /** The engine reported a failure after a part was sent, so that no other replica can show whose fault it is. */
   readonly isDoubtful: boolean;
 }
 
-/** An outcome; what is not given is no answer, nothing counted, and nothing to be tried again. */
+/** Creates an outcome. The defaults mean: no answer, no tokens counted, no retry. */
 export function outcomeOf({
   kind,
   error,
@@ -62,27 +62,33 @@ export const stoppedBy = ({ kind, error }: Stop): Outcome => outcomeOf({ kind, e
 
 export const failedBy = (error: AppError): Outcome => outcomeOf({ kind: 'failed', error });
 
-/** What any thrown value means to who asks a model: without the books nothing is answered, and nothing is charged. */
+/**
+ * Converts any thrown value into the error for an inference client. An unavailable database becomes
+ * billing_unavailable: nothing is answered, and nothing is charged.
+ */
 export function toInferenceError(error: unknown): AppError {
   const failure = toAppError(error);
   if (failure.code !== 'database_unavailable') return failure;
   return new AppError('billing_unavailable', { cause: failure.cause });
 }
 
-/** What an error means that a step has thrown. */
+/** Converts an error that a step has thrown into an outcome. */
 export function thrownBy({ reason }: { readonly reason: Stop | null }, error: unknown): Outcome {
   if (reason !== null) return stoppedBy(reason);
   return error instanceof ClientGoneError ? stoppedBy(clientLeft) : failedBy(toInferenceError(error));
 }
 
-/** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
+/**
+ * Returns an error in place of the answer. The record still waits for the database and is charged later, so the message
+ * must not claim that nothing was charged.
+ */
 export function unbooked(outcome: Outcome): Outcome {
   const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
   const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
   return { ...outcome, kind: 'failed', error, last: '' };
 }
 
-/** The same request was answered and charged elsewhere meanwhile: whoever asks again gets that answer. */
+/** Returns the error for a request that was answered and charged elsewhere meanwhile. A repetition gets that answer. */
 export function chargedBefore(): Outcome {
   const message = 'The request with this Idempotency-Key was answered elsewhere meanwhile; ask again for its answer.';
   return failedBy(new AppError('conflict', { message, headers: { 'retry-after': '1' } }));

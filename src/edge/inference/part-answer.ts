@@ -3,7 +3,7 @@ import { type AnswerCollector, type LargeAnswerResult, TextBlocks } from './larg
 import type { AnswerFormat } from './openai-answers.ts';
 import type { InputPart } from './split-input.ts';
 
-/** Bytes of the answers of all parts of a request that have come. */
+/** Bytes that have arrived of the answers to all parts of a request. */
 export interface WholeBytes {
   bytes: number;
 }
@@ -14,18 +14,18 @@ export interface PartAnswerOptions {
   readonly answers: Pick<AnswerFormat, 'meterJson'>;
 }
 
-/** Most answers with base64 have this much; those with numbers have several times as much. */
+/** Size of most base64 answers. Answers with numbers are several times as large. */
 const firstBlockBytes = 65_536;
 
 /**
- * The answer to one part of many texts, while it comes: its vectors are kept with the numbers that they have in the
- * whole, and what the engine wrote around them apart. Its text is that of the vectors, so that those of all parts, one
- * behind the other, are the list of the whole.
+ * Collects the answer to one part of many texts. Keeps the vectors, renumbered for the whole list, apart from the text
+ * that the engine wrote around them. The kept text contains only vectors, so that the vectors of all parts, one after
+ * the other, are the list of the whole answer.
  */
 export class PartAnswer implements AnswerCollector {
-  /** What the engine wrote around the vectors; '' before the end. */
+  /** Text that the engine wrote around the vectors; '' before the end. */
   around = '';
-  /** Bytes of this part alone. */
+  /** Bytes of this part only. */
   ownBytes = 0;
   readonly #options: PartAnswerOptions;
   readonly #pieces: ListPieces;
@@ -53,7 +53,7 @@ export class PartAnswer implements AnswerCollector {
     this.#blocks = null;
   }
 
-  /** An answer with more or fewer vectors than there are texts, or with numbers beyond them, is none. */
+  /** Rejects an answer with more or fewer vectors than texts, or with numbers beyond them. */
   end(): LargeAnswerResult {
     const { part, answers } = this.#options;
     const around = this.#pieces.end();

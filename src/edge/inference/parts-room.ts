@@ -2,9 +2,9 @@ import type { AnswerPlace, AnswerRoom } from './answer-room.ts';
 import type { WholeBytes } from './part-answer.ts';
 
 /**
- * The place that the answers to all parts of a request have together in the room for large answers: they become one
- * answer, and a place of each would wait for that of another. Engines are still computing the rest of it, which must
- * hold up nobody: once it is known how large the whole will be, so much is taken, and the turn goes on to others.
+ * The single place that the answers to all parts of a request share in the room for large answers. The parts become one
+ * answer, and separate places would wait for each other. Engines still compute the rest of the answer, which must not
+ * block other requests: once the size of the whole is known, that many bytes are taken, and the turn passes on.
  */
 export class PartsRoom implements AnswerRoom {
   /** Null while the answers are small. */
@@ -15,9 +15,9 @@ export class PartsRoom implements AnswerRoom {
   readonly #waiting = new Set<() => void>();
   /** Bytes of the answers that the place has counted. */
   #counted = 0;
-  /** Bytes that the whole will have; null while that is not known. */
+  /** Bytes that the whole answer will have; null while unknown. */
   #expected: number | null = null;
-  /** They are taken. */
+  /** The expected bytes are taken. */
   #isTaken = false;
 
   /** @param onTurn called when the answers may grow again */
@@ -32,7 +32,7 @@ export class PartsRoom implements AnswerRoom {
     return this.place?.waits === true;
   }
 
-  /** @returns what one part has of the place */
+  /** @returns one part's share of the place */
   enter(organizationId: string, bytes: number, onTurn: () => void): AnswerPlace {
     if (this.place === null) {
       this.#counted = bytes;
@@ -53,7 +53,7 @@ export class PartsRoom implements AnswerRoom {
     };
   }
 
-  /** So many bytes will be kept in the end. */
+  /** Sets how many bytes will be kept in the end. */
   expect(bytes: number): void {
     this.#expected = bytes;
     this.#takeExpected();

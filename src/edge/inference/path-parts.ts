@@ -22,7 +22,7 @@ export interface PathParts extends RelayParts, ReuseParts {
   /** Engines whose counts were reported as faulty, each with the fault. */
   readonly countFaults: Set<string>;
   readonly budgets: CountedUsers & {
-    /** A hard budget refused a request. */
+    /** Called when a hard budget rejected a request. */
     refused(budget: HardBudget): void;
   };
   readonly catalog: Catalog;

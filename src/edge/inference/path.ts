@@ -25,9 +25,9 @@ import { showLimits } from './show-limits.ts';
 import { readSpendingOptions } from './spending.ts';
 
 /**
- * THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse, and hand on
- * what they found; what the end must know of, also of a request that was refused, is noted in the call. A step that has
- * nothing to wait for answers at once: a promise and a frame for each would be a tenth of what a request allocates.
+ * The request path: the steps of an inference request, in order. Steps throw AppErrors to reject, and return what they
+ * found. Facts that the end needs, also for a rejected request, are written to the call. A step that has nothing to
+ * wait for returns synchronously: a promise and an async frame per step would be a tenth of what a request allocates.
  */
 async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const { endpoint, found, stop, terms } = call;
@@ -40,7 +40,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const isAwaited = received instanceof Promise;
   const fields = await received;
   stop.throwIfStopped();
-  // What a key may use may have been changed while its body came.
+  // The key's allowed models may have changed while the body arrived.
   const { usableModels } = isAwaited ? parts.authenticator.keyNow(call.incoming, caller) : caller.key;
   const model = chooseModel(parts.catalog, fields.model, endpoint, usableModels);
   found.model = model;
@@ -65,7 +65,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const known = enterUnderWay(parts, call, request);
   if (known !== undefined) await known;
   await route(parts, call, request);
-  // Awaited, since a promise that is returned from here takes two turns more to be seen.
+  // Awaited, because a promise returned from here takes two more microtasks to settle.
   const outcome = await (fields.split === null ? relay : relayParts)(parts, call, request, grant);
   return outcome;
 }

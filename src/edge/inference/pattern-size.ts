@@ -1,17 +1,17 @@
 /**
- * How much of a grammar an engine makes of a regular expression. xgrammar writes counts out (`a{0,300}` becomes 300
- * states) and looks through the vocabulary for each state: broad classes keep most tokens in play, letters some, the
- * rest nearly none. Where pieces that are written out can share a text in many ways, the ways multiply: in
+ * Size of the grammar that an engine builds from a regular expression. xgrammar writes counts out (`a{0,300}` becomes
+ * 300 states) and searches the vocabulary for each state: broad classes keep most tokens in play, letters some, all
+ * others nearly none. If pieces that are written out can share a text in many ways, the ways multiply: in
  * `([a-z]{0,30}){0,30}`, 19 characters, they took five minutes of one core.
  */
 
 /** One piece of an expression. */
 interface Piece {
-  /** What it matches, by how many tokens it keeps in play. */
+  /** Weight of the matched characters, by how many tokens they keep in play. */
   readonly weight: number;
   /** Characters and classes, with counts written out. */
   readonly states: number;
-  /** What a grammar has of it, by weight: what counts write out, and what stands there once. */
+  /** Share of the grammar, by weight: pieces that counts write out, and pieces that stand there once. */
   readonly size: number;
   /** The pattern can match the empty text. */
   readonly empty: boolean;
@@ -22,17 +22,17 @@ interface Piece {
 const broad = 1;
 const letters = 0.15;
 const narrow = 0.02;
-/** Pieces that the counts of one pattern may write out: reading the grammar takes a time that grows with their square. */
+/** Most pieces that the counts of one pattern may write out. The time to read the grammar grows with their square. */
 const statesMax = 1000;
-/** The largest count that xgrammar builds; beyond it vLLM 0.29 answers 500, which looks as if the replica were broken. */
+/** Largest count that xgrammar builds. Beyond it, vLLM 0.29 answers 500, as if the replica were broken. */
 const countMax = 128;
-/** For a count around something of varying length. */
+/** Factor for a count around a piece of varying length. */
 const variesFactor = 8;
 
 const nothing: Piece = { weight: 0, states: 0, size: 0, empty: true, varies: false };
 const single = (weight: number): Piece => ({ weight, states: 1, size: weight, empty: false, varies: false });
 
-/** One after the other. */
+/** Joins two pieces, one after the other. */
 function follow(one: Piece, other: Piece): Piece {
   return {
     weight: one.weight + other.weight,
@@ -43,7 +43,7 @@ function follow(one: Piece, other: Piece): Piece {
   };
 }
 
-/** Either of the two. */
+/** Joins two alternatives. */
 function choose(one: Piece, other: Piece): Piece {
   return { ...follow(one, other), empty: one.empty || other.empty, varies: true };
 }
@@ -56,7 +56,7 @@ interface Count {
 
 const quantifier = /(?:[*+?]|\{(\d*)(?:(,)(\d*))?\})[?+]?/y;
 
-/** The count that stands at an offset, and the offset after it; null where there is none. */
+/** Reads the count at an offset. Returns the count and the offset after it; null if there is no count. */
 function readCount(pattern: string, at: number): (Count & { readonly end: number }) | null {
   quantifier.lastIndex = at;
   const found = quantifier.exec(pattern);
@@ -92,7 +92,7 @@ function escapeWeight(escaped: string): number {
   return letterEscapes.has(escaped) ? letters : narrow;
 }
 
-/** A class and the offset after it. */
+/** Reads a class. Returns its weight and the offset after it. */
 function readClass(pattern: string, at: number): { readonly weight: number; readonly end: number } {
   let end = at + 1;
   let weight = narrow;
@@ -111,7 +111,7 @@ function readClass(pattern: string, at: number): { readonly weight: number; read
   return { weight, end: end + 1 };
 }
 
-/** The weight of a range of characters. One that ends with an escape cannot be judged here and counts as broad. */
+/** Returns the weight of a range of characters. A range that ends with an escape cannot be judged here and is broad. */
 function rangeWeight(low: number, high: number): number {
   if (!(high >= low)) return narrow;
   const backslash = 0x5c;
@@ -152,7 +152,7 @@ class PatternReader {
   readonly #outer: Group[] = [];
   #group = openGroup('');
   #at = 0;
-  /** How many pieces may take a text from each other, by what they match. */
+  /** Number of pieces that may take a text from each other, by their weight. */
   #rivals = 0;
 
   constructor(pattern: string) {
@@ -208,7 +208,7 @@ class PatternReader {
     return single(char === '.' ? broad : narrow);
   }
 
-  /** Puts a piece behind the others, with the count that stands after it. */
+  /** Adds a piece after the others, with the count that follows it. */
   #add(piece: Piece): void {
     const found = readCount(this.#pattern, this.#at);
     if (found !== null) this.#at = found.end;
@@ -221,11 +221,12 @@ class PatternReader {
 }
 
 /**
- * The pieces of a pattern, its counts written out: 1 for a broad class (`.`, `[^x]`), 0.15 for letters, 0.02 for
- * anything else; eight times as much where what is counted varies in length itself; times the broad pieces of varying
- * counts. What stands there many times costs as much as what is counted: `[^a]`, 5,000 times in 20 KB, took 26 seconds.
- * @returns Infinity where something is counted that may be empty, for counts above 128, for more than 1000 pieces, and
- * for brackets that do not match
+ * Measures a pattern with its counts written out: 1 for a broad class (`.`, `[^x]`), 0.15 for letters, 0.02 for
+ * anything else; eight times as much if a counted piece varies in length itself; times the broad pieces of varying
+ * counts. A piece that is repeated in the text costs as much as a counted one: `[^a]`, 5,000 times in 20 KB, took 26
+ * seconds.
+ * @returns Infinity if a counted piece may be empty, for counts above 128, for more than 1000 pieces, and for brackets
+ * that do not match
  */
 export function patternSize(pattern: string): number {
   return new PatternReader(pattern).read();

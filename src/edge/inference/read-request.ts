@@ -7,20 +7,20 @@ import { readFields, type RequestFields } from './fields.ts';
 import type { InputBounds } from './inputs.ts';
 import type { RequestForm } from './request-form.ts';
 
-/** How a body is to be read. */
+/** Options for reading a body. */
 export interface ReadJob {
   readonly form: RequestForm;
   readonly bounds: InputBounds;
-  /** Members that do not count for the response cache; null where it is not asked. */
+  /** Members that do not matter for the response cache; null if the cache is not used. */
   readonly meaningWithout: readonly string[] | null;
-  /** An Idempotency-Key wants the body's hash. */
+  /** The request has an Idempotency-Key, which needs the body's hash. */
   readonly wantsHash: boolean;
-  /** Another model may answer: that is another request for an Idempotency-Key. */
+  /** Another model may answer. The Idempotency-Key treats this as a different request. */
   readonly allowsFallback: boolean;
 }
 
 /**
- * The bytes of a body as latin1, one character each.
+ * Returns the bytes of a body as latin1, one character per byte.
  * @throws AppError invalid_request_error
  */
 function textOf(body: Buffer): string {
@@ -29,7 +29,8 @@ function textOf(body: Buffer): string {
 }
 
 /**
- * Reads a body. All work that grows with its length is done here, so that another thread can do it for the event loop.
+ * Reads a body. All work that grows with the body's length is done here, so that another thread can do it in place of
+ * the event loop.
  * @throws AppError invalid_request_error, invalid_value, model_not_found
  */
 export function readRequest(

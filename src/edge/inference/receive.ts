@@ -23,24 +23,24 @@ export interface ReceiveParts {
 }
 
 /**
- * Takes a request's body in and reads it. Until it is read no limit of its key is asked, so that what one key may keep
- * unread is bounded here: bodies by what may run of it at once, their bytes by its share, and the time that the event
- * loop has for them.
+ * Receives and reads request bodies. A key's limits apply only after the body is read, so unread bodies are bounded
+ * here, per key: their number by the key's concurrency, their bytes by its share of memory, and the time that the event
+ * loop spends on them.
  */
 export interface Receiver {
   /**
-   * At once for a small body that came with its head.
-   * @throws AppError unsupported_media_type, request_too_large, request_timeout, concurrency_limit_exceeded, overloaded,
-   *   and what `readRequest` throws; ClientGoneError when the connection closes first
+   * Returns synchronously for a small body that arrived with its head.
+   * @throws AppError unsupported_media_type, request_too_large, request_timeout, concurrency_limit_exceeded,
+   * overloaded, and what `readRequest` throws; ClientGoneError when the connection closes first
    */
   receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields>;
 }
 
-/** A body of this size takes no longer to read than the rest of its request, whatever is in it. */
+/** Bodies up to this size take no longer to read than the rest of the request takes, whatever they contain. */
 const smallBytesMax = 4096;
-/** A longer body is always read in another thread. */
+/** Longer bodies are always read in another thread. */
 const loopBytesMax = 262_144;
-/** Milliseconds that bodies of one key may take in one turn of the event loop; further ones go to the other thread. */
+/** Milliseconds per turn of the event loop for the bodies of one key; further bodies go to the other thread. */
 const loopMsMax = 5;
 
 export function createReceiver(parts: ReceiveParts): Receiver {
@@ -49,7 +49,7 @@ export function createReceiver(parts: ReceiveParts): Receiver {
 
 class BodyReceiver implements Receiver {
   readonly #parts: ReceiveParts;
-  /** Bodies that are not read yet, by key. */
+  /** Unread bodies, by key. */
   readonly #unread = new AtOnce();
   /** Milliseconds that bodies took in this turn of the event loop, by key. */
   readonly #spentMs = new Map<string, number>();
@@ -133,7 +133,7 @@ class BodyReceiver implements Receiver {
     return call.held.body;
   }
 
-  /** A key without a limit is bounded by what may run at all. */
+  /** Counts an unread body. A key without a concurrency limit is bounded only by the limits on all requests. */
   #enter({ key }: InferenceCaller): void {
     const max = key.maxConcurrency ?? Infinity;
     if (this.#unread.enter(key.id, max)) return;

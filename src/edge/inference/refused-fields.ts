@@ -39,12 +39,12 @@ import {
 import { type FieldDecision, olderVllmFields } from './vllm-fields.ts';
 
 /**
- * What is not handed to an engine: fields that reach into its scheduling, its caches, its templates or its network,
- * and those that cost more than they bill. `vllm-fields.ts` says so of each field that vLLM has; those that it does
- * not have pass.
+ * Rules for fields that must not reach an engine: fields that affect its scheduling, its caches, its templates or its
+ * network, and fields that cost more than they bill. `vllm-fields.ts` decides for each field of vLLM. Fields that vLLM
+ * does not have pass.
  */
 
-/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts, or where inputs are counted, bounds it. */
+/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts bounds it, or the code that counts inputs. */
 const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   n: 'elsewhere',
   messages: 'elsewhere',
@@ -82,7 +82,7 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   structural_tag: checkStructuralTag,
 };
 
-/** Values with which a field asks for nothing. */
+/** Rules for refused fields that accept a value with which the field asks for nothing. */
 const refusals: Readonly<Record<string, FieldRule>> = {
   use_beam_search: unlessAllowedOr('false', 'use_beam_search'),
   best_of: unlessAllowedOr('1', 'best_of'),
@@ -110,7 +110,7 @@ function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   return rule === 'elsewhere' ? null : rule;
 }
 
-/** A field that one route of vLLM refuses is none that others would know by another meaning. */
+/** Fields that any route of vLLM refuses are refused on all routes: no other route has them with another meaning. */
 const refusedAnywhere = endpoints.flatMap(({ fields }: Endpoint) =>
   Object.entries(fields).filter(([, decision]) => decision === 'refused'),
 );
@@ -127,7 +127,7 @@ function rulesOf({ fields }: Endpoint): ReadonlyMap<string, FieldRule> {
 
 const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(endpoint)]));
 
-/** Lists that are empty ask for nothing. */
+/** Rejects a field that models here do not serve. Empty lists ask for nothing. */
 function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
   if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
   const instead = member.key === 'conversation' ? 'send all of it in "input"' : 'leave it out';
@@ -135,8 +135,8 @@ function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
 }
 
 /**
- * Looks at the fields of a request that its engine should not get as they are.
- * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, the field in `param`
+ * Checks the fields of a request that its engine should not get as they are.
+ * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, with the field in `param`
  */
 export function refuseUnsupported(fields: RequestFields, model: Model, endpoint: Endpoint, choicesMax: number): void {
   const request: RuleRequest = { fields, endpoint, engine: model.engine };

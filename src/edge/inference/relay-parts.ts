@@ -15,14 +15,14 @@ import { type Stop, StopControl } from './stop.ts';
 import { noteCutOff } from './unbilled.ts';
 import { joinAnswers } from './whole-answer.ts';
 
-/** While one part is computed, the next one is tokenized and the answer to the one before is written. */
+/** While one part is computed, the next one is tokenized and the previous answer is written. */
 const partsPerReplica = 2;
-/** What one request has at engines at once, however many replicas there are. */
+/** Most parts of one request at engines at once, however many replicas there are. */
 const partsAtOnceMax = 16;
 
 /**
- * Sends a request with many texts in parts, side by side to the replicas of its model, each as `relay` sends a whole
- * request; their answers become one. The first part that fails ends the others.
+ * Sends a request with many texts in parts, in parallel to the replicas of its model, each as `relay` sends a whole
+ * request. Joins the answers. The first part that fails ends the others.
  */
 export function relayParts(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { split } = request.fields;
@@ -43,17 +43,17 @@ interface SentAs {
   readonly isFirst: boolean;
 }
 
-/** A part on its way. */
+/** A part that was sent. */
 class SentPart implements CallPart {
   readonly input: InputPart;
-  /** Null while it runs. */
+  /** Null while the part runs. */
   outcome: Outcome | null = null;
-  /** The answer to the last try; null where none has begun. */
+  /** Answer to the last try; null before the first. */
   answer: PartAnswer | null = null;
   readonly call: Call;
   readonly #whole: WholeBytes;
 
-  /** The first part has the lease that its request has waited for, and is known to the engine by the same id. */
+  /** The first part uses the lease that its request waited for, and the request's own id at the engine. */
   constructor(input: InputPart, { call }: Job, { whole, isFirst }: SentAs) {
     this.input = input;
     this.#whole = whole;
@@ -70,7 +70,7 @@ class SentPart implements CallPart {
 
   collect(): PartAnswer {
     const { answers } = this.call.endpoint;
-    // What came of a try that failed is not kept.
+    // Bytes of a failed try are not kept.
     this.#whole.bytes -= this.answer?.ownBytes ?? 0;
     this.answer = new PartAnswer({ part: this.input, whole: this.#whole, answers });
     return this.answer;
@@ -80,12 +80,12 @@ class SentPart implements CallPart {
     return this.outcome?.kind === 'completed';
   }
 
-  /** An engine has said what it has counted, also where that came too late. */
+  /** True if an engine reported its count, even if the count came too late. */
   get isCounted(): boolean {
     return this.outcome?.usageSource === 'engine';
   }
 
-  /** An engine had it, and was told to end before it had said what it has counted. */
+  /** True if an engine had the part, and had to end it before it reported its count. */
   get isCutOff(): boolean {
     return !this.isCounted && !this.isAnswered && this.call.stop.reason !== null && this.call.timings.engineMs !== null;
   }
@@ -97,14 +97,14 @@ class PartsRelay {
   readonly #whole: WholeBytes = { bytes: 0 };
   readonly #room: PartsRoom;
   readonly #sinceMs: number;
-  /** As they were sent. */
+  /** Parts in the order in which they were sent. */
   readonly #sent: SentPart[] = [];
-  /** Parts in the order in which they are sent. */
+  /** Inputs in the order in which they are sent. */
   readonly #order: readonly InputPart[];
-  /** The first so many go one after the other: see `tellingParts`. */
+  /** Number of parts at the beginning that go one after the other: see `tellingParts`. */
   readonly #telling: number;
   #running = 0;
-  /** Why it ends before all parts are answered. */
+  /** Reason to end before all parts are answered. */
   #ended: Outcome | null = null;
   #conclude: (outcome: Outcome) => void = () => undefined;
 
@@ -116,7 +116,7 @@ class PartsRelay {
     this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
     this.#parts = { ...parts, answerRoom: this.#room };
     this.#sinceMs = parts.clock.monotonicMs();
-    // One hold counts the bytes of all.
+    // One hold on memory counts the bytes of all parts.
     job.call.held.body ??= parts.shares.hold(job.request.caller.key.id);
   }
 
@@ -149,7 +149,10 @@ class PartsRelay {
     this.#conclude(failedBy(error));
   }
 
-  /** A request of the tier `flex` has waited for one place at the engine, and takes no other. */
+  /**
+   * Returns how many parts may run at once. A request of the tier `flex` waited for one place at the engine, and takes
+   * no other.
+   */
   #atOnce(): number {
     const { model, fields } = this.#job.request;
     const isTelling = this.#sent.slice(0, this.#telling).filter(({ isAnswered }) => isAnswered).length < this.#telling;
@@ -177,7 +180,7 @@ class PartsRelay {
     this.#goOn();
   }
 
-  /** What ends the whole request, now that a part of it has ended so. */
+  /** Returns the error that ends the whole request after this outcome of a part; null to continue. */
   #errorAfter({ kind, error }: Outcome): AppError | null {
     const { key } = this.#job.split;
     if (kind !== 'completed') return this.#whole.bytes > answerBytesMax ? tooLarge(key) : error;
@@ -187,7 +190,7 @@ class PartsRelay {
     return null;
   }
 
-  /** Vectors are of one length: the first part shows how large the whole will be. */
+  /** Estimates the bytes of the whole answer. All vectors have one length, so the first part already shows it. */
   #foreseenBytes(): number {
     const answered = this.#sent.filter(({ isAnswered }) => isAnswered);
     const bytes = sum(answered, ({ answer }) => answer?.ownBytes ?? 0);
@@ -233,7 +236,7 @@ class PartsRelay {
     return outcomeOf({ kind: 'completed', error: null, ...answer, ...this.#sumOf(this.#sent) });
   }
 
-  /** What parts used together, which is as sure as the least sure of them. */
+  /** Sums the usage of parts. The sum is only as certain as its least certain part. */
   #sumOf(parts: readonly SentPart[]): Pick<Outcome, 'usage' | 'usageSource' | 'countFault'> {
     const outcomes = parts.flatMap(({ outcome }) => outcome ?? []);
     const usage = outcomes.map((one) => one.usage).reduce(plusUsage, noUsage);
@@ -243,11 +246,11 @@ class PartsRelay {
     return { usage, usageSource: parts.every(({ isCounted }) => isCounted) ? 'engine' : 'last_seen', countFault };
   }
 
-  /** What the engines have counted stays on the record, however the request has ended: `billOf` says who pays for it. */
+  /** Adds the engines' counts to the outcome, however the request ended: `billOf` decides who pays for them. */
   #breakOff(ended: Outcome): Outcome {
     const counted = this.#sent.filter(({ isCounted, isAnswered }) => isCounted || isAnswered);
     const cutOff = this.#sent.filter(({ isCutOff }) => isCutOff);
-    // The record of one whose client has left says itself that it may lack something.
+    // The record of a request whose client left shows by itself that counts may be missing.
     if (ended.kind !== 'aborted') for (const { call } of cutOff) noteCutOff(this.#parts, call, this.#job.request);
     if (counted.length === 0) return ended;
     const sum = this.#sumOf(counted);
@@ -255,7 +258,7 @@ class PartsRelay {
     return { ...ended, ...sum, usageSource: isUnsure ? 'last_seen' : sum.usageSource };
   }
 
-  /** Waits of parts are side by side: the longest counts. */
+  /** Adds up the parts' timings. Parts wait in parallel, so the longest wait counts. */
   #noteTimings(timings: CallTimings): void {
     const all = this.#sent.map(({ call }) => call.timings);
     const waitedMs = Math.max(0, ...all.map(({ queuedMs }) => queuedMs));
@@ -270,8 +273,9 @@ class PartsRelay {
 }
 
 /**
- * The parts that an engine may refuse, where all others are sure to be accepted: those with the largest token id and with
- * the longest text, if that may be longer than the context. Each goes alone, before anything else of the request is computed.
+ * Returns the parts that an engine may reject; if it accepts them, it accepts all others. They are the part with the
+ * largest token id, and the part with the longest text, if that may exceed the context. Each is sent by itself, before
+ * the rest of the request is computed.
  */
 function tellingParts({ parts, largestId }: SplitInput, { contextLength }: Model): readonly InputPart[] {
   const longest = parts.reduce((most, part) => (part.longest > most.longest ? part : most));

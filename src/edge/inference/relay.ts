@@ -18,16 +18,16 @@ import { clientLeft } from './stop.ts';
 import { noteRetried } from './unbilled.ts';
 
 /**
- * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
- * one could not be reached, that is the one that is started in its place. What two replicas fail at is the request's
- * fault, or that of what they have in common: it is told of neither, or one caller could take replicas from all others.
+ * Sends the request to its replica. While no part of an answer is sent, another replica is tried once; if the only
+ * replica was unreachable, the retry waits for its replacement. When two replicas fail, the cause is the request or
+ * something that the replicas share: neither is reported as failed, or one caller could take replicas from all others.
  */
 export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { held, stop } = call;
   const startedMs = parts.clock.now();
   const first = await attempt(parts, call, request, grant);
   const isOpen = first.outcome.retry && stop.reason === null;
-  // Who is gone is replaced from now on.
+  // Reported before the retry: an unreachable replica is replaced from now on.
   if (!isOpen || first.said !== 'failed') report(parts, first, first.said);
   if (!isOpen) return first.outcome;
   const exclude = new Set([first.lease.replica.id]);
@@ -44,7 +44,7 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
   return second.outcome;
 }
 
-/** How a replica did with a request, and what that would say of it alone. */
+/** Result of one try at a replica, and what it would report about the replica by itself. */
 interface Attempt {
   readonly lease: Lease;
   readonly outcome: Outcome;
@@ -54,7 +54,7 @@ interface Attempt {
 const report = ({ routing }: PathParts, { lease }: Attempt, said: ReplicaOutcome): void => routing.report(lease, said);
 
 function reportBoth(parts: PathParts, { part, stop }: Call, first: Attempt, second: Attempt): void {
-  // A part is ended by another one, which may have failed at the same.
+  // A part may be ended by another part that failed for the same reason.
   const isEndedByOther = part !== null && stop.reason !== null;
   const isShared = first.said === 'failed' && (second.said === 'failed' || isEndedByOther);
   if (first.said === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
@@ -79,7 +79,7 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
   });
 }
 
-/** What an engine that somebody else runs refuses is told nowhere else: whoever runs Headgate sees no log of it. */
+/** Reports rejections by an external engine, whose log the operator of Headgate cannot see. */
 function noteRefusal({ routing }: PathParts, { endpoint }: Call, lease: Lease, { kind, refusedWith }: Outcome): void {
   if (refusedWith !== null) routing.reportRefusal(lease, { status: refusedWith, path: endpoint.path });
   else if (kind === 'completed') routing.reportRefusal(lease, null);
@@ -144,27 +144,27 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
   };
 }
 
-/** Headgate started its engine. */
+/** True if Headgate started the engine. */
 const isOurs = ({ engine }: Model): boolean => engine.driver.type !== 'external';
 
-/** What is known beforehand of what is counted: of a part of a request by the bytes of its texts. */
+/** Likely token counts, used where no count arrives; for a part, estimated from the bytes of its texts. */
 function countTermsOf({ endpoint, part }: Call, { size }: Grant): RelayJob['countTerms'] {
   return { generates: endpoint.generates, ...likelyTokens(part === null ? size : sizeOfPart(size, part.input)) };
 }
 
-/** A part has only its items, not the members beside the list. */
+/** Returns the size of a part, which has only its items and not the members beside the list. */
 function sizeOfPart(size: Grant['size'], { start, end, count, unreadBytes, tokenIds }: InputPart): Grant['size'] {
   return { ...size, bodyBytes: end - start, unreadBytes, tokenIds, contexts: count };
 }
 
-/** An external engine may name another model than the one that it was asked for, such as a path or a date. */
+/** Returns the catalog id for answers of external engines, which may name the model by a path or a date; else null. */
 export const renameOf = ({ model }: InferenceRequest): RelayJob['rename'] => (isOurs(model) ? null : model.id);
 
-/** An adapter has a name of its own beside that of its base. */
+/** Returns the model's name at the engine. An adapter has its own name beside the name of its base. */
 const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): string =>
   (adapter === null ? upstreamModel : adapter.upstreamModel) ?? id;
 
-/** Written out: a copy of the fields would keep the body for as long as the stream runs. */
+/** Lists the fields one by one: a spread copy of the fields would keep the body in memory while the stream runs. */
 function meterOptions(
   { endpoint }: Call,
   { fields: { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts } }: InferenceRequest,
@@ -174,7 +174,7 @@ function meterOptions(
   return { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts, mayCountOnFinish };
 }
 
-/** Nothing is handed on of a client's own headers. */
+/** Writes the headers for the engine. None of the client's own headers are forwarded. */
 function engineHeaders(requestId: string, own: string): string {
   return `Content-Type: application/json\r\nX-Request-Id: ${requestId}\r\n${own}`;
 }

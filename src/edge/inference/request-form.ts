@@ -1,9 +1,9 @@
-/** How the prompts of a request are counted. */
+/** Ways to count the prompts of a request. */
 export type InputForm =
-  /** Prompts of which each is answered: as many as the list of `key` has; one where there is no such member. */
+  /** Prompts that are each answered: as many as the list of `key` has; one without such a member. */
   | { readonly kind: 'prompts'; readonly key: string | null }
   | TextsForm
-  /** Pairs that are compared: one text with many, or each with its own, whatever names both have. */
+  /** Pairs that are compared: one text with many, or each with its own, in the members `keys`. */
   | { readonly kind: 'pairs'; readonly keys: readonly string[] };
 
 /** Members that hold the prompts, as texts or as token ids. */
@@ -12,31 +12,31 @@ export function inputKeys(inputs: InputForm): readonly string[] {
   return inputs.key === null ? [] : [inputs.key];
 }
 
-/** Texts that are read each for itself. */
+/** Texts that are read one by one. */
 export interface TextsForm {
   readonly kind: 'texts';
-  /** The member that is a text, or a list of texts. */
+  /** Member with a text or a list of texts. */
   readonly key: string;
-  /** The member that holds one or several chats in the place of texts. */
+  /** Member with one or several chats in place of texts. */
   readonly chatsKey: string;
-  /** The member that says how the answer is written, which is `joinedFormats[0]` where there is none. */
+  /** Member with the encoding of the answer; `joinedFormats[0]` without it. */
   readonly formatKey: string;
-  /** Ways of writing it of which several answers can be made one. */
+  /** Encodings in which several answers can be joined. */
   readonly joinedFormats: readonly string[];
 }
 
-/** How the body of a request is read. Plain data: the thread that reads large bodies gets it by message. */
+/** Rules for reading the body of a request. Plain data: the thread that reads large bodies gets it by message. */
 export interface RequestForm {
   readonly path: string;
-  /** Text is made token by token, and may be streamed; otherwise the input is read and that is all. */
+  /** True if text is generated token by token, and may be streamed; false if the input is only read. */
   readonly generates: boolean;
   readonly inputs: InputForm;
-  /** The member with the number of choices per prompt; null where there is always one. */
+  /** Member with the number of choices per prompt; null if there is always one. */
   readonly choicesKey: string | null;
-  /** Members that limit the output tokens of a choice: the last one that is there counts. */
+  /** Members that limit the output tokens of a choice: the last one that is present applies. */
   readonly limitKeys: readonly string[];
-  /** The member with the options by which a stream is asked for its usage; null where it has none. */
+  /** Member with the stream options that ask for usage; null without one. */
   readonly streamOptionsKey: string | null;
-  /** The member that may be a list of items as /v1/responses has them; null where there is none. */
+  /** Member that may be a list of items as in /v1/responses; null without one. */
   readonly itemsKey: string | null;
 }

@@ -2,7 +2,7 @@ import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 
-/** The price of a model for a request: that of its tier, or nothing where its route is free; null where it has none. */
+/** Returns the price of a model for a request: the price of its tier, or zero on a free route; null without a price. */
 export function priceOf(
   catalog: Catalog,
   model: Model,

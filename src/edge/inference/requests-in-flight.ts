@@ -2,18 +2,18 @@ import type { ApiKey, SecretEnd } from '#core/keys/keys.ts';
 import type { Stop, StopControl } from './stop.ts';
 
 /**
- * The requests that are running, so that those of a key can be ended when it is revoked, and all when we stop. Slots
- * of one array are used again: a long-lived Map or Set that entries pass through at a high rate keeps the collector
- * busy with what has long ended, and looking through all of it is only needed when something is revoked.
+ * The running requests, so that the requests of a revoked key can be ended, and all of them when the gateway stops.
+ * Slots of one array are reused: a long-lived Map or Set that entries pass through at a high rate keeps the garbage
+ * collector busy with ended entries, and a search of all slots is needed only when something is revoked.
  */
 export interface Running {
   readonly size: number;
-  /** Running requests of an organization; takes time by how many run in all. */
+  /** Counts the running requests of an organization. The time grows with all running requests. */
   countOf(organizationId: string): number;
-  /** @returns what takes the request out again; calls after the first do nothing */
+  /** @returns a function that removes the request; calls after the first do nothing */
   add(key: ApiKey, stop: StopControl): () => void;
   stopKey(keyId: string, reason: Stop): void;
-  /** Those alone that came with one of its secrets. */
+  /** Stops only the requests that came with this secret of the key. */
   stopSecret(end: SecretEnd, reason: Stop): void;
   stopOrganization(organizationId: string, reason: Stop): void;
   stopAll(reason: Stop): void;

@@ -4,13 +4,13 @@ import { brokenResponse, createPiecesMeter, createResponsesMeter, meterJson } fr
 import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
 
 /**
- * Answers of `/v1/responses`: events with names, of which the last has the whole answer and its count. There is no
+ * Format of answers of `/v1/responses`: named events, the last of which has the whole answer and its count. There is no
  * `[DONE]`.
  */
 export const responsesAnswers: AnswerFormat = {
   ...openaiAnswers,
   streamEnd: '',
-  // SDKs look for the one or the other: an event of type `error`, or a member `error`.
+  // SDKs look for one of two things: an event of type `error`, or a member `error`.
   errorFrames(error) {
     const { error: told } = errorEnvelope(error);
     const { message, code, param } = told;

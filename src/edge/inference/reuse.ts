@@ -18,8 +18,8 @@ import { showLimits } from './show-limits.ts';
 import { Transcript } from './transcript.ts';
 
 /**
- * What earlier requests left for this one, and what this one leaves for later ones. Only requests whose key or headers
- * ask for it come by here; for the others nothing is copied and nothing is kept.
+ * Parts that find answers of earlier requests, and keep answers for later ones. Only requests whose key or headers ask
+ * for it use them; for all others nothing is copied or kept.
  */
 export interface ReuseParts {
   readonly admission: Admission;
@@ -29,7 +29,7 @@ export interface ReuseParts {
   readonly idempotency: Idempotency;
 }
 
-/** An answer longer than this, as it is sent, is not kept in the cache, nor given to those who wait for it. */
+/** Longest answer, in bytes as sent, that is kept in the cache or given to requests that wait for it. */
 const cachedBytesMax = 8_388_608;
 
 function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: ApiKey): number {
@@ -42,8 +42,8 @@ export function reuses({ incoming }: Call, { key }: InferenceCaller): boolean {
 }
 
 /**
- * An earlier answer that serves this request as well; null when it goes on to an engine.
- * @throws what `throwIfStopped` of the request's stop throws, when it was stopped meanwhile
+ * Finds an earlier answer that also serves this request; null if the request must go to an engine.
+ * @throws what `throwIfStopped` of the request's stop throws, if the request was stopped meanwhile
  */
 export async function findEarlier(parts: ReuseParts, call: Call, request: InferenceRequest): Promise<Outcome | null> {
   const { answer, found, incoming, stop } = call;
@@ -87,7 +87,7 @@ async function askCache(
   return completedBy(shapeAnswer(endpoint, take.text, fields));
 }
 
-/** A stream that waits for another request's answer sends comments, as while a model starts. */
+/** Sends comments in a stream that waits for another request's answer, as while a model starts. */
 function showSigns(parts: ReuseParts, call: Call, { stream }: RequestFields): void {
   call.timings.waitedForOther = true;
   if (!stream) return;
@@ -96,7 +96,7 @@ function showSigns(parts: ReuseParts, call: Call, { stream }: RequestFields): vo
   });
 }
 
-/** A kept answer in the form that was asked for. */
+/** Converts a kept answer to the form that the client asked for. */
 function shapeAnswer(
   { answers }: Endpoint,
   text: string,
@@ -109,7 +109,7 @@ function shapeAnswer(
   return shaped.ok ? shaped.write(costText) : text;
 }
 
-/** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
+/** Ends what this request has begun, and leaves its answer for others. Call after the request's end is recorded. */
 export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void {
   const { reuse } = call.found;
   if (reuse === null) return;
@@ -118,13 +118,16 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
   reuse.cacheEntry?.end(inFlightEnd(call, reuse, reported));
 }
 
-/** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
+/**
+ * Returns what waiting requests may conclude from this request's end. A request that never reached its engine, or was
+ * ended from outside, shows nothing about the result of others.
+ */
 function inFlightEnd({ endpoint, found }: Call, { transcript }: CallReuse, reported: Outcome): InFlightEnd {
   const { grant, request } = found;
   if (grant === null || reported.kind === 'aborted' || reported.kind === 'ended') return 'next';
-  // Who asks for a model gets no answer of another one from here; and this one says nothing of what the model would say.
+  // The cache must not serve one model's answer for another, and a fallback's answer does not show the model's own.
   if (found.fallbackFor !== null) return 'each';
-  // An answer that one wallet could not pay in full is not what another one would get.
+  // Another wallet might pay for more of the answer than this one could.
   if (reported.kind !== 'completed' || grant.outputTokensMax !== null || request === null) return 'each';
   const { fields } = request;
   const answer = fields.stream
@@ -151,7 +154,7 @@ function streamAnswer(
 
 const engineHashes = new WeakMap<EngineDefinition, string>();
 
-/** Changes with anything that an engine's file says; not with its comments, nor with where it lies. */
+/** Hashes all settings of an engine's file. Comments and the location of the file do not change the hash. */
 function hashOf(engine: EngineDefinition): string {
   const known = engineHashes.get(engine);
   if (known !== undefined) return known;

@@ -17,10 +17,11 @@ export interface LeaseParts {
 }
 
 /**
- * Takes a lease on a replica, the right to send it this request: at once where the model is warm; else after its start,
- * and for requests of the tier `flex` when the engine has room for them. Where that takes a while, streams show signs of
- * life.
- * @throws AppError upstream_error, overloaded, both 503, with Retry-After where waiting may mend it; an Error when the request is stopped
+ * Takes a lease on a replica, the right to send this request to it. If the model is warm, the lease comes at once; else
+ * after a start. Requests of the tier `flex` wait until the engine has room for them. Streams get comments during a
+ * longer wait.
+ * @throws AppError upstream_error, overloaded, both 503, with Retry-After if waiting may help; an Error when the
+ * request is stopped
  */
 export function route(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
   const { fields, model } = request;
@@ -59,7 +60,7 @@ async function waitForLease(parts: LeaseParts, call: Call, request: InferenceReq
   }
 }
 
-/** Takes a lease for one part of a request, which has had one itself: of a tier that waits, that wait is over. */
+/** Takes a lease for one part of a request. The request itself had a lease before, so a wait of its tier is over. */
 export function routePart(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
   const warm = parts.routing.now(request.model, { affinity: affinityOf(call, request) });
   if (warm === null) return waitForPart(parts, call, request);
@@ -86,9 +87,9 @@ async function waitForStart(
 }
 
 /**
- * The right to send a request that no engine has seen yet to the replica that is started in the place of one that is
- * gone; null where that one is well after all.
- * @param exclude ids of replicas that could not be reached
+ * Waits for the replica that replaces an unreachable one, for a request that no engine has seen yet. Returns null if
+ * the first replica turns out to be well.
+ * @param exclude ids of unreachable replicas
  * @throws as `route`
  */
 export async function waitForOther(
@@ -112,8 +113,8 @@ export async function waitForOther(
 }
 
 /**
- * Waits until the request is stopped, and is counted as waiting. The wait is the engine's time and not the gateway's,
- * also where it ends in a refusal.
+ * Waits until `take` settles or the request is stopped, and counts the request as waiting. The wait is counted as the
+ * engine's time and not the gateway's, also if it ends in a rejection.
  */
 async function whileWaiting<T>(
   { observer, clock }: LeaseParts,
@@ -145,7 +146,7 @@ async function takeFlexLease(routing: Routing, call: Call, model: Model, request
   return result.flexLease.lease;
 }
 
-/** The reason of a refusal of the tier `flex`: the setting that bounds how many wait. */
+/** Reason in rejections of the tier `flex`: the setting that bounds its queue. */
 export const flexQueueFull = 'HEADGATE_FLEX_QUEUE_MAX';
 
 function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | FlexRefusal): AppError {
@@ -157,10 +158,10 @@ function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | 
   return new AppError('overloaded', { message: publicText, headers, reason: flexQueueFull });
 }
 
-/** vLLM serves lower numbers first where it was started to schedule by priority, and preempts the others for them. */
+/** Lower numbers are served first by vLLM if it schedules by priority, and preempt the others. */
 const flexPriorityLine = 'X-Vllm-Priority: 1\r\n';
 
-/** The header that lets the engine itself prefer default traffic, where it can. */
+/** Returns the header with which the engine itself prefers default traffic, or '' if the engine cannot. */
 export function priorityLine(model: Model, fields: RequestFields): string {
   if (fields.serviceTier !== 'flex') return '';
   const { driver } = model.engine;

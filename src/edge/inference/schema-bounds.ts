@@ -2,13 +2,13 @@ import type { StructuredOutputBounds } from '#core/catalog/catalog.ts';
 import { patternSize } from './pattern-size.ts';
 
 /**
- * How large a grammar an engine would have to build for a JSON schema or a structural tag. Everything in it is looked
- * at, wherever it stands: a `$ref` may point to any place, so an unknown keyword may hold a schema as well.
+ * Size of the grammar that an engine builds for a JSON schema or a structural tag. Every value is inspected, wherever
+ * it stands: a `$ref` may point to any place, so an unknown keyword may contain a schema as well.
  *
- * What is counted is what was seen to cost xgrammar more than its length says (0.29 of vLLM, one core, a vocabulary of
- * 49,000): 500 properties that are not required 0.6 s and their square beyond, 20,000 enum values a minute, six enum
- * values of 10,000 characters 30 s, 100 different values of maxLength three minutes, minProperties beside 200
- * properties more than five minutes, `[a-z]{0,10000}` as a pattern 15 s; see pattern-size.ts.
+ * The bounds are on things that cost xgrammar more than their length suggests (vLLM 0.29, one core, a vocabulary of
+ * 49,000): 500 properties that are not required took 0.6 s, and more take their square; 20,000 enum values a minute;
+ * six enum values of 10,000 characters 30 s; 100 different values of maxLength three minutes; minProperties beside 200
+ * properties more than five minutes; `[a-z]{0,10000}` as a pattern 15 s; see pattern-size.ts.
  */
 
 export interface SchemaPermissions {
@@ -18,14 +18,14 @@ export interface SchemaPermissions {
 
 /** Values of an enum or const that are longer than this are counted by their length. */
 const longValueChars = 100;
-/** Members of an object that are schemas by name, and are no schema themselves. */
+/** Keywords whose object has schemas as members, and is no schema itself. */
 const mapKeywords = new Set(['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas']);
-/** Where a structural tag holds a schema, whose own depth begins there. */
+/** Keywords of a structural tag with a schema, whose own depth begins there. */
 const tagSchemaKeywords = new Set(['schema', 'json_schema']);
 const lengthKeywords = new Set(['minLength', 'maxLength']);
 /** Counts in structural tags, which are written out one by one. */
 const countKeywords = new Set(['max', 'max_chars', 'max_tokens', 'max_whitespace_cnt']);
-/** Formats, which are patterns of the engine's own, by what they cost: 100 of `uri-template` took 18 seconds. */
+/** Costs of formats, which are the engine's own patterns: 100 of `uri-template` took 18 seconds. */
 const formatSizes: ReadonlyMap<string, number> = new Map([
   ['date', 0.1],
   ['date-time', 0.1],
@@ -40,9 +40,9 @@ const formatSizes: ReadonlyMap<string, number> = new Map([
   ['uri-template', 12],
   ['uuid', 0.05],
 ]);
-/** For keywords that were not measured. */
+/** Cost of formats that were not measured. */
 const otherFormatSize = 0.5;
-/** Up to this length a string costs nothing worth counting. */
+/** Values of minLength and maxLength up to this cost nothing worth counting. */
 const freeLength = 4;
 
 const repeatHint =
@@ -56,11 +56,11 @@ function isObject(value: unknown): value is Members {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Counts schemas, one after the other; those of several tools become one grammar. */
+/** Measures schemas, one after the other. The schemas of several tools become one grammar. */
 export class SchemaMeter {
   readonly #bounds: StructuredOutputBounds;
   readonly #allowed: SchemaPermissions;
-  /** What all schemas together may be, as a multiple of what one may be. */
+  /** Bound on all schemas together, as a multiple of the bound on one. */
   readonly #factor: number;
   readonly #lengths = new Set<number>();
   readonly #patterns = new Set<string>();
@@ -76,15 +76,15 @@ export class SchemaMeter {
   }
 
   /**
-   * @param depth at which the value stands; a schema that is asked for stands at 1
-   * @returns what is too much, as the rest of a sentence; null for what may pass
+   * @param depth depth of the value; a requested schema is at 1
+   * @returns the excess, as the rest of a sentence; null if there is none
    */
   add(value: unknown, depth = 1): string | null {
     if (Array.isArray(value)) return this.#each(value, depth);
     return isObject(value) ? this.#object(value, depth) : null;
   }
 
-  /** A list of which one is to be chosen. */
+  /** Adds a list from which the answer must be chosen. */
   addChoices(choices: readonly unknown[]): string | null {
     return this.#literal(choices, 1);
   }
@@ -123,7 +123,7 @@ export class SchemaMeter {
     return null;
   }
 
-  /** Values that stand in the grammar letter by letter. */
+  /** Adds values that are in the grammar letter by letter. */
   #literal(value: unknown, depth: number): string | null {
     if (depth > this.#bounds.depthMax) return this.#tooDeep();
     if (typeof value === 'string') {
@@ -154,7 +154,7 @@ export class SchemaMeter {
     return this.#totals();
   }
 
-  /** Each length is written out once, and beyond 128 in a form of its own. */
+  /** Adds a length. Each one is written out once, and beyond 128 in a form of its own. */
   #length(value: number): void {
     if (value <= freeLength || this.#lengths.has(value)) return;
     this.#lengths.add(value);
@@ -167,7 +167,7 @@ export class SchemaMeter {
     this.#repetitions += patternSize(pattern);
   }
 
-  /** Formats of structural tags. */
+  /** Rejects formats of structural tags that are not allowed. */
   #forbidden({ type, pattern, grammar }: Members): string | null {
     if (type === 'regex' && pattern !== undefined && !this.#allowed.regex)
       return 'holds a regex, which is not supported';

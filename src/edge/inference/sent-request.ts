@@ -10,7 +10,7 @@ import { findHalf } from './surrogates.ts';
 
 type SentEndpoint = Pick<Endpoint, 'answers' | 'inputs' | 'limitKeys' | 'mayBeUnserved' | 'promptKey'>;
 
-/** The request that an engine refused, as far as it says which of its fields the engine meant. */
+/** The request that an engine rejected. Finds which of its fields the engine meant. */
 export class SentRequest {
   readonly isForAdapter: boolean;
   readonly #endpoint: SentEndpoint;
@@ -18,8 +18,8 @@ export class SentRequest {
   readonly #part: InputPart | null;
 
   /**
-   * @param isForAdapter it names a LoRA adapter
-   * @param part of its texts that was sent; null for all of them
+   * @param isForAdapter the request names a LoRA adapter
+   * @param part the part of the texts that was sent; null for all of them
    */
   constructor(endpoint: SentEndpoint, fields: RequestFields, isForAdapter: boolean, part: InputPart | null) {
     this.#endpoint = endpoint;
@@ -36,14 +36,14 @@ export class SentRequest {
     return this.#fields.members.has(key);
   }
 
-  /** What its protocol says of it where it is too long for its model; null where that has no words of its own. */
+  /** Returns the protocol's own message for a request that is too long for its model; null if the protocol has none. */
   overContext({ input, ...over }: OverContext): string | null {
     const { text, media } = this.#fields;
     const estimate = estimatePromptTokens({ bodyBytes: text.length - media.bytes });
     return this.#endpoint.answers.overContext?.({ ...over, input: Math.max(input, estimate) }) ?? null;
   }
 
-  /** The value of a short member; undefined for one that is not there, long or no JSON. */
+  /** Returns the value of a short member; undefined if it is absent, long or not valid JSON. */
   value(key: string): unknown {
     const member = this.#fields.members.get(key);
     if (member === undefined) return undefined;
@@ -54,32 +54,34 @@ export class SentRequest {
     }
   }
 
-  /** The mistake for which the body is no JSON; null where there is none, and for a body that takes long to read. */
+  /** Returns the syntax error in the body; null if there is none, or if the body takes long to read. */
   findMistake(): JsonMistake | null {
     const { text } = this.#fields;
     return typeof text === 'string' && text !== '' ? findMistake(text) : null;
   }
 
-  /** The value in which half of a surrogate pair stands; null where none does, and for a body that takes long to read. */
+  /**
+   * Returns the path of the value with half of a surrogate pair; null if there is none, or the body takes long to read.
+   */
   findHalfPair(): string | null {
     const { text } = this.#fields;
     const at = typeof text === 'string' ? findHalf(text) : -1;
     return at === -1 || typeof text !== 'string' ? null : pathAt(text, at) || null;
   }
 
-  /** Names of the members that hold the input, sent or not, the endpoint's first name for it before the others. */
+  /** Members that may hold the input, sent or not; the endpoint's first name comes first. */
   get inputKeys(): readonly string[] {
     const { inputs, promptKey } = this.#endpoint;
     if (inputs.kind === 'prompts') return promptKey === null ? [] : [promptKey];
     return inputs.kind === 'texts' ? [inputs.key, inputs.chatsKey] : inputs.keys;
   }
 
-  /** The members that hold its input. */
+  /** Members with input that were sent. */
   get sentInputs(): readonly string[] {
     return this.inputKeys.filter((key) => this.has(key));
   }
 
-  /** The member that holds its input; of several the one that holds nothing, else the first. */
+  /** The member with the input; of several, the first empty one, else the first. */
   get inputKey(): string | null {
     const sent = this.sentInputs;
     return sent.find((key) => isEmpty(this.value(key))) ?? sent[0] ?? null;
@@ -90,14 +92,16 @@ export class SentRequest {
     return this.#part === null ? null : (this.#fields.split?.key ?? null);
   }
 
-  /** The name of a field in the whole request, by its name in the part that the engine got. */
+  /** Returns the name of a field in the whole request, from its name in the part that the engine got. */
   nameInWhole(param: string): string {
     const [, key, index, rest = ''] = /^(\w+)\[(\d+)\](.*)$/.exec(param) ?? [];
     if (this.#part === null || key !== this.splitKey) return param;
     return `${key}[${this.#part.first + Number(index)}]${rest}`;
   }
 
-  /** In words, to follow a sentence on a field: which texts it may be about. */
+  /**
+   * Returns a sentence to follow the one about a field, with the texts that it may be about; '' if all texts were sent.
+   */
   placeInWhole(param: string | null): string {
     if (this.#part === null || param === null || param !== this.splitKey) return '';
     const { first, count } = this.#part;
@@ -105,12 +109,15 @@ export class SentRequest {
     return ` It is ${count === 1 ? '' : 'one of '}"${param}[${first}]"${last}.`;
   }
 
-  /** The first text of a part that is empty; null also where all texts were sent. */
+  /** Name of the first empty text of a part; null also if all texts were sent. */
   get emptyText(): string | null {
     return this.#findText((text) => /^(?:""|\[\s*\])$/.test(text)).at(0) ?? null;
   }
 
-  /** The one text of a part that is longer than so many tokens; null also where it may be one of several. */
+  /**
+   * Returns the name of the text of a part that has more than `tokensMax` tokens; null also if it may be one of
+   * several.
+   */
   longText(tokensMax: number): string | null {
     const listed = this.#findText((text) => text.startsWith('[') && text.split(',').length > tokensMax);
     // A token is at least one byte.
@@ -118,7 +125,7 @@ export class SentRequest {
     return listed.at(0) ?? (possible.length === 1 ? (possible[0] ?? null) : null);
   }
 
-  /** Names of the texts of a part that are so, by their JSON. */
+  /** Returns the names of the part's texts whose JSON satisfies `isMeant`. */
   #findText(isMeant: (json: string) => boolean): readonly string[] {
     const { split, text } = this.#fields;
     const part = this.#part;
@@ -130,12 +137,12 @@ export class SentRequest {
     );
   }
 
-  /** The member that limits the output; null where none does. */
+  /** The member that limits the output; null without a limit. */
   get limitKey(): string | null {
     return this.#endpoint.limitKeys.findLast((key) => this.has(key)) ?? null;
   }
 
-  /** What its answer's grammar is made of. */
+  /** The member with the grammar of the answer; null without one. */
   get grammarKey(): string | null {
     const constraint = this.value('structured_outputs');
     if (typeof constraint === 'object' && constraint !== null) {
@@ -146,7 +153,7 @@ export class SentRequest {
   }
 }
 
-/** Of vLLM's `structured_outputs`, in the order in which it looks at them. */
+/** Kinds in vLLM's `structured_outputs`, in the order in which vLLM checks them. */
 const constraintKinds = ['json', 'regex', 'choice', 'grammar', 'json_object', 'structural_tag'];
 const grammarMembers = [
   'response_format',

@@ -12,8 +12,8 @@ type FinishParts = Pick<
 >;
 
 /**
- * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
- * given back, and only then do the last bytes leave: a response that a client saw complete is always a billed one.
+ * Ends a request, whatever its outcome; runs exactly once. An admitted request is recorded and its hold is released
+ * before the last bytes are sent: every response that a client saw complete is billed.
  * @returns the outcome that the client gets
  */
 export async function finish(parts: FinishParts, call: Call, outcome: Outcome): Promise<Outcome> {
@@ -41,10 +41,13 @@ function answer({ answer: client, found }: Call, { kind, error, last }: Outcome)
   else client.json(200, last);
 }
 
-/** A kernel's socket buffer takes less without this process keeping it. */
+/** Fewer bytes fit into the kernel's socket buffer, and take no memory of this process. */
 const unreadBytesMin = 65_536;
 
-/** An answer that is over counts against no limit of its key, and may be large: what is not read of it takes a share. */
+/**
+ * Counts unread bytes of an ended answer in the key's share of memory. No other limit counts them, and they may be
+ * many.
+ */
 function holdUnread({ shares }: FinishParts, { answer: client, found, held }: Call): void {
   const { answerPlace } = held;
   if (answerPlace !== null) client.onTaken(() => answerPlace.end());
@@ -68,8 +71,8 @@ function countRefusal({ metering }: FinishParts, { found }: Call, { error }: Out
 }
 
 /**
- * Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long.
- * @returns what the client gets: the outcome, or an error where it could not be booked in time
+ * Writes the record. The hold ends when the record is durable, also if the client stopped waiting before that.
+ * @returns the outcome for the client: the given one, or an error if it was not recorded in time
  */
 function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {
@@ -84,7 +87,7 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
     if (call.found.reuse !== null) call.found.reuse.durable = durable;
     durable.then(
       (where) => {
-        // The hold of what is spooled stands for its charge until it is booked.
+        // The hold of a spooled record stands for its charge until PostgreSQL has the record.
         if (where === 'spooled') return settled('spooled', usedBy(record), outcome);
         const used = parts.metering.booked(record);
         settled('settle', used, isChargedElsewhere(call, record, used) ? chargedBefore() : outcome);
@@ -94,7 +97,7 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
   });
 }
 
-/** Another gateway had the same request, and its answer was charged: that one is given, whoever asks again. */
+/** True if another gateway ran the same request and charged for its answer. Repetitions get that answer. */
 function isChargedElsewhere(
   { terms, found: { reuse } }: Call,
   { costPicoUsd }: UsageRecord,

@@ -17,14 +17,14 @@ export function setLimitHeaders(answer: Answer, view: LimitsView, nowMs: number)
   for (const [name, value] of Object.entries(limitHeaders(view, nowMs))) answer.setHeader(name, value);
 }
 
-/** Each limit as "limit remaining milliseconds", where there are several of requests or tokens: for batches alone. */
+/** Shows each limit as "limit remaining milliseconds", if there are several of requests or tokens. For batches only. */
 export function setEachLimit(answer: Answer, { each = [] }: LimitsView, nowMs: number): void {
   if (each.length === 0) return;
   const shown = each.map(({ limit, remaining, resetAtMs }) => `${limit} ${remaining} ${Math.ceil(resetAtMs - nowMs)}`);
   answer.setHeader('x-headgate-limits', shown.join(', '));
 }
 
-/** A request that ends before its limits were asked shows them as they stand. */
+/** Shows the current limits for a request that ended before its limits were checked. */
 export async function showLimits(
   { admission, clock }: { readonly admission: Admission; readonly clock: Clock },
   { answer, found }: Call,

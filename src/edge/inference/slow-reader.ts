@@ -1,22 +1,23 @@
 export interface SlowReaderOptions {
-  /** For so long in one go a client may take nothing, in milliseconds. */
+  /** Milliseconds in a row for which a client may read nothing. */
   readonly stallMs: number;
   readonly onStalled: () => void;
-  /** Called once, when the client was waited for so long in all that its engine may be far ahead. */
+  /** Called once, when the total wait for the client is so long that its engine may be far ahead. */
   readonly onUnread: () => void;
 }
 
-/** An engine makes some hundred tokens in this time: about as many as a hold is ahead of the counts. */
+/** Milliseconds in which an engine generates some hundred tokens: about as many as a hold is ahead of the counts. */
 const unreadMs = 500;
 /**
- * Time is counted in steps, after each of which whatever the client has taken by then is heard: a gateway that stood still
- * itself has not waited for its client. Who takes what is buffered in less than a step takes it faster than any is made.
+ * Milliseconds per step. After each step, reads by the client that are already pending are processed first, so that a
+ * pause of the gateway itself does not count as a slow client. A client that drains the buffer within a step reads
+ * faster than any engine generates.
  */
 const stepMs = 50;
 
 /**
- * A client that takes its stream slower than it is made. Nothing is read from the engine meanwhile, which goes on all the
- * same, counted by nobody.
+ * Times a client that reads its stream more slowly than the engine generates it. Meanwhile the gateway reads nothing
+ * from the engine, which continues without being counted.
  */
 export class SlowReader {
   readonly #options: SlowReaderOptions;

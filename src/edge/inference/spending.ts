@@ -3,11 +3,11 @@ import { AppError } from '#base/errors.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { CapRefusal } from '#core/admission/admission.ts';
 
-/** What a request may cost, as its caller wants it; the headers that say so. */
+/** Headers in which a caller limits or asks what a request costs. */
 export interface SpendingOptions {
-  /** In pico-dollars; null without a cap. */
+  /** Most that the caller pays, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
-  /** Only asks what would happen. */
+  /** The request is a dry run. */
   readonly isDry: boolean;
 }
 
@@ -36,7 +36,7 @@ function readDryRun(given: string | string[] | undefined): boolean {
   throw invalid(dryRunHeader, `${dryRunHeader} must be true or false.`);
 }
 
-/** A cap that pays for too little. */
+/** Returns the error for a cap that pays for too little. */
 export function capError({ capPicoUsd, promptPicoUsd, neededPicoUsd }: CapRefusal): AppError {
   const isPromptAlone = promptPicoUsd > capPicoUsd;
   const part = isPromptAlone ? 'its prompt alone' : 'its prompt and one token';

@@ -2,29 +2,29 @@ import { forEachElement, skipSpace } from '#base/json-scan.ts';
 import { type BodyReader, invalidValue } from './body-reader.ts';
 import { countIds, type Unread } from './unread-bytes.ts';
 
-/** A part of a list of inputs, by offsets in the body. */
+/** A part of a list of inputs, by its offsets in the body. */
 export interface InputPart extends Unread {
   readonly start: number;
-  /** After its last item. */
+  /** Offset after the last item. */
   readonly end: number;
-  /** Place of its first item in the whole list, counted from 0. */
+  /** Index of the first item in the whole list. */
   readonly first: number;
   readonly count: number;
-  /** Bounds the tokens of its longest item: bytes of a text with its quotes, or ids of a list of token ids. */
+  /** Upper bound on the tokens of the longest item: bytes of a text with its quotes, or the number of token ids. */
   readonly longest: number;
 }
 
 /** A list of inputs that is sent in parts. */
 export interface SplitInput {
-  /** The member that is the list. */
+  /** Member with the list. */
   readonly key: string;
-  /** What is between its brackets. */
+  /** Offsets of the text between the brackets. */
   readonly start: number;
   readonly end: number;
   readonly parts: readonly InputPart[];
-  /** The part that has the largest token id: a model that knows this id knows all of them. Null for texts. */
+  /** The part with the largest token id: a model that knows this id knows all of them. Null for texts. */
   readonly largestId: InputPart | null;
-  /** In words: the first item that is of another kind than those before it; null where all are alike. */
+  /** The first item of another kind than the items before it, with a message; null if all are alike. */
   readonly odd: OddInput | null;
 }
 
@@ -34,16 +34,18 @@ export interface OddInput {
 }
 
 /**
- * Two parts of this many items are the 256 sequences that vLLM runs at once by default: with two of them a replica is
- * busy, and what others send waits for no more than these.
+ * Most items per part. Two parts of this size are the 256 sequences that vLLM runs at once by default: two of them keep
+ * a replica busy, and other requests wait for no more than these.
  */
 const partItemsMax = 128;
-/** About 65,000 tokens of English, which take a GPU about a second; no longer does what others send wait for a part. */
+/**
+ * About 65,000 tokens of English, which take a GPU about a second: other requests wait for a part no longer than that.
+ */
 const partBytesMax = 262_144;
-/** What stands beside the list goes with each part: a body must not become many of its size. */
+/** Most bytes beside the list. They are sent with each part, and a body must not become many of its size. */
 const besideBytesMax = 65_536;
 
-/** Where the items of a list stand. */
+/** Offsets of the items of a list. */
 export interface ListItems {
   readonly starts: readonly number[];
   readonly ends: readonly number[];
@@ -51,8 +53,8 @@ export interface ListItems {
 
 /**
  * Finds the items of the list that opens at `at`. A list of numbers is one text, and counts as one item.
- * @param max finding ends behind the first item that is beyond it
- * @returns null for what is no JSON
+ * @param max the search ends after the first item beyond this number
+ * @returns null for invalid JSON
  */
 export function findItems(text: string, at: number, max: number): ListItems | null {
   const starts: number[] = [];
@@ -76,26 +78,27 @@ function kindOf(text: string, start: number, end: number): ItemKind {
   return first === '[' && tokenList.test(text.slice(start, end)) ? 'tokens' : 'other';
 }
 
-/** A list of token ids, going by the first of them. */
+/** True for a list of token ids, judged by its first element. */
 const mayBeTokens = (text: string, start: number): boolean =>
   text.charAt(start) === '[' && /[\d\]]/.test(text.charAt(skipSpace(text, start + 1)));
 
-/** Whether a list is one of texts or of lists of token ids, and not a chat, or several. */
+/** True for a list of texts or of lists of token ids; false for one chat or several. */
 export function isListOfTexts(text: string, { starts }: ListItems): boolean {
   const [start] = starts;
   return start !== undefined && (text.charAt(start) === '"' || mayBeTokens(text, start));
 }
 
-/** Whether it is too much to be sent at once. */
+/** True if a list is too long to be sent at once. */
 export function isLong({ starts, ends }: ListItems): boolean {
   return starts.length > partItemsMax || (ends.at(-1) ?? 0) - (starts[0] ?? 0) > partBytesMax;
 }
 
 /**
- * Cuts a list of texts, or of lists of token ids, into parts: as many as it takes, of about as many items each.
- * @param at the offset of its bracket
- * @returns null where it makes one part
- * @throws AppError invalid_value for an item that is neither, the item in `param`, and for much beside the list
+ * Divides a list of texts, or of lists of token ids, into as many parts as needed, with about the same number of items.
+ * @param at offset of the opening bracket
+ * @returns null if one part is enough
+ * @throws AppError invalid_value for an item that is neither, with the item in `param`, and for many bytes beside the
+ * list
  */
 export function splitInput({ text }: BodyReader, key: string, at: number, items: ListItems): SplitInput | null {
   const areTokens = text.charAt(items.starts[0] ?? 0) === '[';

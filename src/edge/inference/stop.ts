@@ -6,22 +6,22 @@ import { budgetUsedUp } from './budget-error.ts';
 /** Why a request ends before its answer does. */
 export interface Stop {
   readonly kind: 'aborted' | 'ended';
-  /** The error that the client gets; null where it has left. */
+  /** The error that the client gets; null if the client has left. */
   readonly error: AppError | null;
 }
 
 export const clientLeft: Stop = { kind: 'aborted', error: null };
 
 /**
- * Ends one request early: its client left, its key was revoked, the gateway stops. The step that waits at that moment
- * is interrupted; the others ask before they go on.
+ * Ends one request early: the client left, the key was revoked, or the gateway stops. A stop interrupts the step that
+ * waits at that moment; all other steps check for a stop before they continue.
  */
 export class StopControl {
   #reason: Stop | null = null;
   #listener: ((reason: Stop) => void) | null = null;
   #outlivesClient = false;
 
-  /** Null while nothing wants the request to end. */
+  /** Null until something ends the request. */
   get reason(): Stop | null {
     return this.#reason;
   }
@@ -30,12 +30,12 @@ export class StopControl {
     return this.#outlivesClient;
   }
 
-  /** From now on a client that leaves does not end the request: a repetition will ask for its answer. */
+  /** Makes the request continue if its client leaves: a repetition will ask for the answer. */
   outliveClient(): void {
     this.#outlivesClient = true;
   }
 
-  /** The first call counts. */
+  /** Only the first call has an effect. */
   stop(reason: Stop): void {
     if (this.#reason !== null) return;
     this.#reason = reason;
@@ -51,15 +51,15 @@ export class StopControl {
     if (this.#reason !== null) throw this.#reason.error ?? new ClientGoneError();
   }
 
-  /** Sets the one listener, or takes it away. Who sets it has asked before: it is not called for what was. */
+  /** Sets or removes the only listener. It is not called for an earlier stop, which callers check for themselves. */
   listen(listener: ((reason: Stop) => void) | null): void {
     this.#listener = listener;
   }
 
   /**
-   * Waits for work whose signal aborts when the request is to end. The work itself then settles as it sees fit, so that
-   * what it was given at that very moment is not lost.
-   * @throws as `throwIfStopped`, before anything is begun
+   * Waits for work whose signal aborts when the request must end. The work settles in its own way after that, so that a
+   * result that arrives at that very moment is not lost.
+   * @throws as `throwIfStopped`, before the work begins
    */
   async untilStopped<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     this.throwIfStopped();
@@ -73,7 +73,10 @@ export class StopControl {
   }
 }
 
-/** Where nobody knows what wallet and budgets have, a stream ends with its hold all the same. */
+/**
+ * Returns the stop for a stream whose hold is used up. The stream ends even if the state of wallet and budgets is
+ * unknown.
+ */
 export function outOfFunds(hold: Pick<RequestHold, 'exhausted' | 'isCapped' | 'isUnknown'>): Stop {
   if (hold.isCapped) {
     const message = 'x-headgate-max-cost is used up; the answer ends here.';

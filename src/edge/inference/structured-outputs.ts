@@ -7,8 +7,8 @@ import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
 /**
- * Everything by which a request makes its engine build a grammar: `structured_outputs`, `response_format`, tools, and
- * the names that vLLM had before 0.12. A grammar is built while others wait, and none of its work is billed.
+ * Checks of all fields that make an engine build a grammar: `structured_outputs`, `response_format`, tools, and the
+ * names that vLLM had before 0.12. A grammar is built while others wait, and its work is not billed.
  */
 
 type ToolForm = RuleRequest['endpoint']['toolForm'];
@@ -36,7 +36,7 @@ function refuseWord({ engine }: RuleRequest, word: 'regex' | 'grammar', param: s
   );
 }
 
-/** @throws where the value as it stands in the body is longer than a schema may be */
+/** @throws if the value is longer in the body than a schema may be */
 function refuseLong({ engine }: RuleRequest, bytes: number, param: string, factor = 1): void {
   const bytesMax = engine.structuredOutputs.bytesMax * factor;
   if (bytes > bytesMax) throw refuse(param, `"${param}" may be at most ${bytesMax} bytes long for this model.`);
@@ -46,7 +46,9 @@ function refuseProblem(problem: string | null, param: string): void {
   if (problem !== null) throw refuse(param, `"${param}" ${problem}.`);
 }
 
-/** A schema, as an object or as the text of one: one that cannot be read here may be one that engines read. */
+/**
+ * Checks a schema, given as an object or as text. A text that cannot be parsed here is rejected: engines may read it.
+ */
 function checkSchema(request: RuleRequest, value: unknown, param: string, depth = 1): void {
   if (!isThere(value)) return;
   let schema = value;
@@ -65,10 +67,13 @@ function checkChoices(request: RuleRequest, value: unknown, param: string): void
   if (Array.isArray(value)) refuseProblem(newMeter(request.engine).addChoices(value), param);
 }
 
-/** Above the schemas of a structural tag stand its formats: they may be as deep as a tag, in a sequence, in a tag. */
+/**
+ * Depth at which a structural tag begins. Its formats stand above the schemas: they may be a tag, in a sequence, in a
+ * tag.
+ */
 const tagDepth = -4;
 
-/** The parsed value of a member that holds a grammar of any kind. */
+/** Parses the value of a member that holds a grammar of any kind. */
 function readShort(request: RuleRequest, member: JsonMember): unknown {
   refuseLong(request, member.valueEnd - member.valueStart, member.key);
   return parseMember(request.fields.text, member, request.engine.structuredOutputs.bytesMax);
@@ -76,7 +81,7 @@ function readShort(request: RuleRequest, member: JsonMember): unknown {
 
 export function checkStructuredOutputs(request: RuleRequest, member: JsonMember): void {
   const value = readShort(request, member);
-  // vLLM breaks on anything else, as if that were its own fault.
+  // vLLM fails on any other value, as by a fault of its own.
   if (isThere(value) && !isObject(value)) throw invalidValue(member.key, `"${member.key}" must be an object.`);
   if (!isObject(value)) return;
   const { regex, whitespace_pattern: whitespace, grammar, choice, json, structural_tag: tag } = value;
@@ -91,7 +96,7 @@ export function checkStructuredOutputs(request: RuleRequest, member: JsonMember)
 
 export function checkResponseFormat(request: RuleRequest, member: JsonMember): void {
   const { valueStart, valueEnd } = member;
-  // Only what holds a schema is long: {"type":"json_object"} and the like are not parsed.
+  // Only values with a schema are long: {"type":"json_object"} and the like are not parsed.
   if (valueEnd - valueStart <= '{"type":"json_object"}'.length) return;
   const value = readShort(request, member);
   if (!isObject(value)) return;
@@ -104,14 +109,14 @@ export function checkResponseFormat(request: RuleRequest, member: JsonMember): v
   checkSchema(request, rest, member.key, tagDepth);
 }
 
-/** The form of a response's text. */
+/** Checks the format of a response's text. */
 export function checkTextFormat(request: RuleRequest, member: JsonMember): void {
   const value = readShort(request, member);
   if (!isObject(value) || !isObject(value['format'])) return;
   checkSchema(request, value['format']['schema'], `${member.key}.format.schema`);
 }
 
-/** The form of a message, by Anthropic's name. */
+/** Checks the format of a message, in Anthropic's field. */
 export function checkOutputConfig(request: RuleRequest, member: JsonMember): void {
   const value = readShort(request, member);
   if (!isObject(value) || !isObject(value['format'])) return;
@@ -130,10 +135,10 @@ export const checkStructuralTag = (request: RuleRequest, member: JsonMember): vo
 export const checkRegex = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'regex', key);
 export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'grammar', key);
 
-/** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
+/** Fields that give an answer a form, so that tools beside them may be built into the same grammar. */
 const formFields = ['response_format', 'text', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
 
-/** Agents send `output_config` with each request, for the effort alone. */
+/** True if the answer has a required form. Agents send `output_config` with each request, only for the effort. */
 function hasForm({ text, members }: RuleRequest['fields']): boolean {
   const config = members.get('output_config');
   if (config === undefined) return formFields.some((field) => members.has(field));
@@ -142,19 +147,19 @@ function hasForm({ text, members }: RuleRequest['fields']): boolean {
   return isObject(value) && isThere(value['format']);
 }
 
-/** Longer than an effort, and not worth being parsed twice. */
+/** A longer `output_config` has more than an effort, and is not worth being parsed twice. */
 const effortBytesMax = 4096;
 
 const toolChoiceBytesMax = 4096;
-/** The sign of a strict tool: the name plain, or with a letter of it as an escape; false and null are none. */
+/** Matches a strict tool: the name is plain, or has a letter as an escape. false and null do not match. */
 const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
 
 type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one'; readonly name: string };
 
-/** Which tools the model must call. */
+/** Returns which tools the model must call. */
 function demandedTools({ fields, endpoint }: RuleRequest): Demand {
   const member = fields.members.get('tool_choice');
-  // No tool has a name as long as that.
+  // No tool has so long a name.
   if (member !== undefined && member.valueEnd - member.valueStart > toolChoiceBytesMax) return { kind: 'any' };
   const choice = member === undefined ? 'auto' : parseMember(fields.text, member);
   if (choice === 'none') return { kind: 'none' };
@@ -171,8 +176,8 @@ function anthropicDemand({ type, name }: Members): Demand {
 }
 
 /**
- * Parameters of tools are built into a grammar where a call is demanded or `strict`; else they are only a part of the
- * prompt, and billed as such.
+ * Checks tools whose parameters are built into a grammar: if a call is required, the answer has a form, or a tool is
+ * `strict`. Other parameters are only a part of the prompt, and billed as such.
  */
 export function checkTools(request: RuleRequest, member: JsonMember): void {
   const { fields, endpoint } = request;
@@ -191,7 +196,7 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   checkBuilt(request, tools, demand);
 }
 
-/** Where a tool has its schema. */
+/** Path of the schema in a tool. */
 const parametersAt = { wrapped: '.function.parameters', flat: '.parameters', anthropic: '.input_schema' } as const;
 
 function checkBuilt(request: RuleRequest, tools: readonly unknown[], demand: Demand): void {
@@ -220,7 +225,7 @@ function functionOf(tool: unknown, form: ToolForm): Members | null {
   return isObject(tool['function']) ? tool['function'] : null;
 }
 
-/** Engines take 1 and "true" for true. Of responses a tool is strict unless it says otherwise. */
+/** True if a tool is strict. Engines read 1 and "true" as true. In /v1/responses, tools are strict by default. */
 function isStrict(tool: unknown, form: ToolForm): boolean {
   const called = functionOf(tool, form);
   return called !== null && (called['strict'] ?? form === 'flat') !== false;

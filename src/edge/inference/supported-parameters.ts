@@ -1,8 +1,11 @@
 import { findFlag, type EngineDefinition, type Model } from '#core/catalog/catalog.ts';
 
-/** What tools look for before they offer a model: https://openrouter.ai/docs/api/api-reference/models/get-models. */
+/**
+ * Supported parameters, which tools read before they offer a model:
+ * https://openrouter.ai/docs/api/api-reference/models/get-models.
+ */
 
-/** Whether the model makes text. */
+/** True if the model generates text. */
 export function generates({ taskType }: Pick<Model, 'taskType'>): boolean {
   return taskType !== 'embedding' && taskType !== 'rerank';
 }
@@ -15,8 +18,8 @@ const calls = ['tools', 'tool_choice', 'parallel_tool_calls'];
 const reasons = ['reasoning_effort', 'include_reasoning'];
 
 /**
- * Fields that requests to a model may use, in no order of worth. Tool calls and reasoning are named where the engine was
- * started for them; of one that somebody else runs nobody says so, and it is not kept from anyone.
+ * Returns the fields that requests to a model may use, in no particular order. Tool calls and reasoning are listed if
+ * the engine was started for them. An external engine's start is unknown, so that both are listed.
  */
 export function supportedParameters(model: Pick<Model, 'taskType' | 'engine'>): readonly string[] {
   const { taskType, engine } = model;
@@ -34,7 +37,7 @@ export function supportedParameters(model: Pick<Model, 'taskType' | 'engine'>): 
   ];
 }
 
-/** Null for an engine that somebody else runs. */
+/** Returns the arguments that an engine is started with; null for an external engine. */
 function argumentsOf({ driver }: EngineDefinition): readonly string[] | null {
   if (driver.type === 'external') return null;
   return driver.type === 'process' ? driver.command : driver.args;

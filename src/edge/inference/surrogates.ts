@@ -1,7 +1,7 @@
-/** What is wrong with a text in which half of a surrogate pair stands alone, to follow its name. */
+/** Message about a text with half of a surrogate pair, to follow the text's name. */
 export const halfPair = 'has half of a surrogate pair, which is no character.';
 
-/** The escape of a surrogate; the first of a pair takes its second one along. */
+/** Matches the escape of a surrogate, or of a whole pair. */
 const surrogate = /\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|([89a-fA-F][\da-fA-F]{2}))/g;
 const escapeChars = 6;
 
@@ -11,7 +11,7 @@ export function findHalf(text: string): number {
   for (let found = surrogate.exec(text); found !== null; found = surrogate.exec(text)) {
     let slashes = 0;
     while (text.charAt(found.index - 1 - slashes) === '\\') slashes += 1;
-    // Behind a backslash that is escaped itself these are plain characters, and what follows may be half of a pair.
+    // After an escaped backslash these are plain characters, and the next escape may be half of a pair.
     if (slashes % 2 === 1) surrogate.lastIndex = found.index + escapeChars;
     else if (found[1] !== undefined) return found.index;
   }

@@ -6,11 +6,11 @@ import { isNull, valueText } from './member.ts';
 import { inputKeys } from './request-form.ts';
 
 /**
- * Token ids are of one vocabulary: another model would read other words in them, and answer in ids that the client
- * takes for other words.
+ * Token ids belong to one vocabulary. Another model would read other words in them, and answer in ids that the client
+ * reads as other words.
  */
 
-/** Members that hold ids, or ask for them, with the values by which they do not. */
+/** Members that contain token ids or ask for them, with the values that do neither. */
 const idMembers: Readonly<Record<string, RegExp>> = {
   logit_bias: /^\{\s*\}$/,
   stop_token_ids: /^\[\s*\]$/,
@@ -20,7 +20,7 @@ const idMembers: Readonly<Record<string, RegExp>> = {
   return_tokens_as_token_ids: /^false$/,
 };
 
-/** Whether a request says or asks for anything by ids of tokens. */
+/** True if a request contains token ids or asks for them. */
 export function usesTokenIds(fields: RequestFields, endpoint: Endpoint): boolean {
   if (endpoint.isOfTokenIds === true) return true;
   const { members, text } = fields;
@@ -34,7 +34,7 @@ export function usesTokenIds(fields: RequestFields, endpoint: Endpoint): boolean
   });
 }
 
-/** Whether a list has numbers, or lists, among its items: texts are strings, and what is compared may be objects. */
+/** True if a list has numbers or lists among its items. Texts are strings, and compared inputs may be objects. */
 function hasIds(json: string): boolean {
   let found = false;
   forEachElement(json, 0, (start) => {
@@ -44,11 +44,11 @@ function hasIds(json: string): boolean {
   return found;
 }
 
-/** Whether ids mean the same to both, as far as their files say: both serve one repository. */
+/** True if ids mean the same to both engines, as far as their files show: both serve one repository. */
 export const shareVocabulary = (one: EngineDefinition, other: EngineDefinition): boolean =>
   repositoryOf(one) === repositoryOf(other);
 
-/** Somebody else's engine may serve the repository of another file. */
+/** Returns the repository that an engine serves. An external engine may serve the repository of another file. */
 function repositoryOf({ driver, huggingFaceId, id }: EngineDefinition): string {
   return (driver.type === 'external' ? driver.upstreamModel : null) ?? huggingFaceId ?? id;
 }

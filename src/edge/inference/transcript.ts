@@ -1,6 +1,5 @@
 /**
- * What a client was sent of a stream, up to a bound. It is kept only for requests that leave their answer for later
- * ones; the others have none.
+ * Bytes of a stream that a client was sent, up to a bound. Kept only for requests whose answer is reused by later ones.
  */
 export class Transcript {
   readonly #bytesMax: number;
@@ -8,7 +7,7 @@ export class Transcript {
   #bytes = 0;
   #whole = true;
 
-  /** @param bytesMax what comes after so many bytes is left out */
+  /** @param bytesMax bytes beyond this number are left out */
   constructor(bytesMax: number) {
     this.#bytesMax = bytesMax;
   }
@@ -18,7 +17,7 @@ export class Transcript {
     return this.#whole;
   }
 
-  /** As latin1. */
+  /** The text as latin1. */
   get text(): string {
     return this.#parts.join('');
   }

@@ -9,8 +9,8 @@ interface UnbilledParts {
 }
 
 /**
- * Notes an attempt that another replica repeats: its engine may have counted it, and the record of the request has the
- * second one alone. What never reached an engine is not noted.
+ * Notes an attempt that another replica repeats: the first engine may have counted it, and the request's record has
+ * only the second attempt. An attempt that never reached an engine is not noted.
  * @param startedMs milliseconds since the Unix epoch
  */
 export function noteRetried(
@@ -35,7 +35,7 @@ export function noteRetried(
   });
 }
 
-/** Notes a part that was ended before its engine said what it had counted. */
+/** Notes a part that was ended before its engine reported its count. */
 export function noteCutOff({ engineRequests }: UnbilledParts, call: Call, request: InferenceRequest): void {
   const { requestId, held } = call;
   if (held.lease === null) return;

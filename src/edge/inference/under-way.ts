@@ -6,9 +6,12 @@ interface UnderWayParts {
   readonly underWay: UnderWay;
 }
 
-/** Notes what the engine of a model may count of a request, before it gets it. @returns void where nothing is waited for */
+/**
+ * Notes the most tokens that the model's engine may count, before the engine gets the request.
+ * @returns void if there is nothing to wait for
+ */
 export function enterUnderWay(parts: UnderWayParts, call: Call, request: InferenceRequest): Promise<void> | void {
-  // No engine counts what its tokenizer answers.
+  // Engines do not count requests that their tokenizer answers.
   if (call.endpoint.isFree === true) return;
   const { id } = request.model.engine;
   const most = countedMax(call, request);
@@ -16,7 +19,7 @@ export function enterUnderWay(parts: UnderWayParts, call: Call, request: Inferen
   return parts.underWay.enter(id, most);
 }
 
-/** The books have what it came to. */
+/** Removes the note, once the record has the actual count. */
 export function leaveUnderWay({ underWay }: UnderWayParts, { held }: Call): void {
   for (const [id, most] of held.underWay.splice(0)) underWay.leave(id, most);
 }

@@ -3,7 +3,7 @@ import type { BodyReader } from './body-reader.ts';
 import type { Media } from './media.ts';
 import { type InputForm, inputKeys } from './request-form.ts';
 
-/** Counts what is no text of a prompt in a body. */
+/** Counts of the parts of a body that are not text of a prompt. */
 export interface Unread {
   /** Token ids of the prompts: each is one token. */
   readonly tokenIds: number;
@@ -11,7 +11,7 @@ export interface Unread {
   readonly unreadBytes: number;
 }
 
-/** Members that give the answer its form: engines build a grammar of them, and no prompt has them. */
+/** Members that give the answer its form. Engines build a grammar of them, and they are in no prompt. */
 const formMembers = ['response_format', 'structured_outputs', 'text', 'output_config', 'guided_json', 'guided_choice'];
 
 export function readUnread({ text, members }: BodyReader, inputs: InputForm, media: Media): Unread {
@@ -33,9 +33,9 @@ const DIGIT_0 = 0x30;
 const DIGIT_9 = 0x39;
 
 /**
- * Counts the token ids of prompts, and the bytes that they take with what is between them. Each number outside of a
- * string is an id, whatever stands beside it: a text among ids keeps all of its bytes.
- * @param text JSON, as latin1; prompts stand in it from `start` to `end`
+ * Counts the token ids of prompts, and the bytes of the ids with the separators between them. Each number outside of a
+ * string is an id: a text among ids keeps all of its bytes.
+ * @param text JSON, as latin1; the prompts stand in it from `start` to `end`
  */
 export function countIds(text: string, start: number, end: number): Unread {
   let tokenIds = 0;

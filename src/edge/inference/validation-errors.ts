@@ -1,14 +1,14 @@
 import type { SentRequest } from './sent-request.ts';
 
 /**
- * What vLLM's validator says of a body: a list of mistakes, of which only the names of fields, kinds of mistakes, bounds
- * and the words that vLLM allows are read. Where a body may have several forms, it lists the mistakes in each of them.
+ * Parses the message of vLLM's validator about a body: a list of mistakes. Only the names of fields, kinds of mistakes,
+ * bounds and allowed words are read. If a body may have several forms, vLLM lists the mistakes in each of them.
  */
 
 export interface ValidationProblem {
-  /** As `tools[0].function.name`. */
+  /** Path of the field, such as `tools[0].function.name`. */
   readonly param: string;
-  /** What is wrong with it, to follow its name. */
+  /** Description of the fault, to follow the field's name. */
   readonly says: string;
   readonly isMissing: boolean;
 }
@@ -16,20 +16,22 @@ export interface ValidationProblem {
 interface Entry {
   readonly type: string;
   readonly text: string;
-  /** All names and places from the body to the value, those of forms among them. */
+  /** All names and indexes from the body to the value, including the names of forms. */
   readonly steps: readonly string[];
-  /** The names of fields, and places in lists, alone. */
+  /** Only the names of fields, and indexes in lists. */
   readonly path: readonly string[];
 }
 
 const entryPattern =
   /\{'type': '(\w{1,64})', 'loc': \('body'((?:, (?:'[^'\n]{0,4000}'|"[^"\n]{0,4000}"|\d{1,9})){0,24}),?\), 'msg': (?:'((?:[^'\\\n]|\\.){0,400})'|"((?:[^"\\\n]|\\.){0,400})")/g;
 const stepPattern = /, (?:'([^']*)'|"([^"]*)"|(\d+))/g;
-/** As Pydantic prints a list that is read item by item; the first place is one of that list. */
+/**
+ * Matches a mistake as Pydantic prints it for a list that is read item by item. The first index is one of that list.
+ */
 const printedPattern = /^(\d{1,9}(?:\.\w{1,64}){1,12})\n {2}([^\n]{1,400}?) \[type=(\w{1,64}),/gm;
 const entriesMax = 1000;
 
-/** Pydantic's names for the forms of a value, which stand between those of fields. */
+/** Pydantic's names for the forms of a value, which stand between the names of fields. */
 const formNames = new Set(['str', 'int', 'float', 'bool', 'bytes', 'dict', 'list', 'tuple', 'none', 'constrained-str']);
 const fieldPattern = /^(?:[a-z_][a-z0-9_]{0,63}|\d{1,9})$/;
 
@@ -49,7 +51,7 @@ function entryOf(type: string, text: string, steps: readonly string[]): Entry {
   return { type, text, steps, path: steps.filter((name) => fieldPattern.test(name) && !formNames.has(name)) };
 }
 
-/** @returns null for a message that is no validator's, or names no field */
+/** @returns null for a message that is not the validator's, or names no field */
 export function validationProblem(message: string, sent: SentRequest): ValidationProblem | null {
   const all = readEntries(message).filter(({ type, path }) => path.length > 0 && type !== 'json_invalid');
   const entries = ofMeantForms(all);
@@ -59,21 +61,21 @@ export function validationProblem(message: string, sent: SentRequest): Validatio
   const says = isMissing ? 'is missing' : saysOf(entry, entries);
   const [first = '', ...rest] = entry.path;
   if (!/^\d/.test(first)) return { param: paramOf(entry.path), says, isMissing };
-  // Lists in messages are read later than the rest, and their places counted from themselves.
+  // Lists in messages are validated later than the rest, with indexes that count from the list.
   const { inputKey } = sent;
   if (inputKey === null) return null;
   const item = rest.length === 0 ? 'has an item that' : `has an item whose "${paramOf(rest)}"`;
   return { param: inputKey, says: `${item} ${says}`, isMissing: false };
 }
 
-/** Names of forms are those of classes. */
+/** Matches names of forms, which are names of classes. */
 const formPattern = /^[A-Z]\w*$/;
-/** Members by which a value says of which form it is. */
+/** Members with which a value names its form. */
 const signs = new Set(['role', 'type']);
 
 /**
- * Leaves out the mistakes in all forms of a value but the one that is meant: the one whose sign it has, and which lacks
- * least otherwise.
+ * Removes the mistakes in all forms of a value, except for the intended form: the one whose sign the value has, and
+ * that lacks least otherwise.
  */
 function ofMeantForms(entries: readonly Entry[], depth = 0): readonly Entry[] {
   const groups = Map.groupBy(entries, ({ steps }) => steps[depth]);
@@ -85,7 +87,7 @@ function ofMeantForms(entries: readonly Entry[], depth = 0): readonly Entry[] {
   });
 }
 
-/** @param at where the members of a form stand in the steps */
+/** @param at index of a form's members in the steps */
 function bestForm(forms: readonly (readonly Entry[])[], at: number): readonly Entry[] | null {
   const scored = forms.map((group) => {
     const failed = group.filter((entry) => isFailedSign(entry, at)).length;
@@ -100,7 +102,10 @@ function bestForm(forms: readonly (readonly Entry[])[], at: number): readonly En
 const isFailedSign = ({ type, steps }: Entry, at: number): boolean =>
   type === 'literal_error' && steps.length === at + 1 && signs.has(steps[at] ?? '');
 
-/** A value whose sign is none of any form has that mistake, and may have what any of them says. */
+/**
+ * Returns the mistakes in the best form. If the value's sign fits no form, the sign is the only mistake, and the
+ * message lists the words of all forms.
+ */
 function withAllSigns(best: readonly Entry[], forms: readonly (readonly Entry[])[], at: number): readonly Entry[] {
   const wrong = best.find((entry) => isFailedSign(entry, at));
   if (wrong === undefined) return ofMeantForms(best, at);
@@ -109,7 +114,7 @@ function withAllSigns(best: readonly Entry[], forms: readonly (readonly Entry[])
   return [{ ...wrong, text: `Input should be ${words.join(', ').replace(/, (?='[^']*'$)/, ' or ')}` }];
 }
 
-/** Of what was sent the first mistake; else the first field that is missing, by the endpoint's own name for it. */
+/** Returns the first mistake in a sent field; else the first missing field, by the endpoint's own name for it. */
 function meant(entries: readonly Entry[], sent: SentRequest): Entry | undefined {
   const ofSent = entries.find(({ type, path }) => sent.has(path[0] ?? '') && (type !== 'missing' || path.length > 1));
   if (ofSent !== undefined) return insideOf(ofSent, entries) ?? ofSent;
@@ -120,10 +125,7 @@ function meant(entries: readonly Entry[], sent: SentRequest): Entry | undefined 
   return named.find((entry) => entry !== undefined) ?? missing[0] ?? entries[0];
 }
 
-/**
- * A mistake inside of a value that might have been a text as well, and was the list or object that it may also be: what
- * is wrong is in there. Null where it is none of these.
- */
+/** Returns the mistake inside a list or object that could also have been a text; null if there is none. */
 function insideOf(entry: Entry, entries: readonly Entry[]): Entry | null {
   if (entry.type !== 'string_type' && entry.type !== 'literal_error') return null;
   const param = paramOf(entry.path);
@@ -141,7 +143,7 @@ function paramOf(path: readonly string[]): string {
   }, '');
 }
 
-/** By the kinds of Pydantic's errors: https://docs.pydantic.dev/latest/errors/validation_errors/ */
+/** Descriptions by the kinds of Pydantic's errors: https://docs.pydantic.dev/latest/errors/validation_errors/ */
 const kinds: readonly (readonly [RegExp, string])[] = [
   [/^bool_/, 'must be true or false'],
   [/^int_/, 'must be a whole number'],
@@ -170,7 +172,7 @@ function saysOf({ text, path }: Entry, entries: readonly Entry[]): string {
   }
   const [, words] = wordsPattern.exec(text) ?? [];
   if (words !== undefined) return `must be ${words.replaceAll("'", '"')}`;
-  // A field may have values of several kinds, and each of them was tried.
+  // A field may have values of several kinds, and Pydantic tries each of them.
   const tried = entries.filter((entry) => paramOf(entry.path) === param);
   const forms = new Set(tried.flatMap(({ type }) => kinds.find(([pattern]) => pattern.test(type))?.[1] ?? []));
   const [first = notValid, ...others] = forms;

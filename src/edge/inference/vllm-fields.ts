@@ -1,23 +1,23 @@
 /**
- * Every field that vLLM 0.29 has in its requests, and what becomes of it: decided by what it costs beside what it
- * bills, and by what it reaches beside its own request. A test holds this against the vLLM that is installed; a field
- * that a newer one has must be decided here. Fields that vLLM does not have pass.
+ * Every field of vLLM 0.29's requests, with a decision: by what the field costs beyond its bill, and by what it reaches
+ * beyond its own request. A test compares this list with the installed vLLM; a field of a newer version must be decided
+ * here. Fields that vLLM does not have pass.
  *
- * - `passed`: reaches the engine as it was sent. It costs what it bills, and vLLM checks it where nothing is lost.
- * - `bounded`: as it was sent up to a bound of refused-fields.ts, media-rules.ts or structured-outputs.ts.
+ * - `passed`: reaches the engine as sent. It costs what it bills, and vLLM checks it where nothing is lost.
+ * - `bounded`: as sent, up to a bound in refused-fields.ts, media-rules.ts or structured-outputs.ts.
  * - `refused`: unless the engine's file allows it; by refused-fields.ts, in parts of messages by media-rules.ts.
- * - `rewritten`: the gateway sets it, or changes what was sent.
+ * - `rewritten`: the gateway sets or changes the field.
  */
 export type FieldDecision = 'passed' | 'bounded' | 'refused' | 'rewritten';
 export type FieldDecisions = Readonly<Record<string, FieldDecision>>;
 
-/** What all requests have. */
+/** Fields of all requests. */
 const common = {
-  // The engine's own name for it.
+  // Replaced by the engine's own name.
   model: 'rewritten',
-  // Mixed with the organization's.
+  // Mixed with the organization's salt.
   cache_salt: 'rewritten',
-  // Reach into the scheduling: other requests wait, or are taken for this one when it is aborted.
+  // Reach into the scheduling: other requests wait, or are mistaken for this one when it is aborted.
   priority: 'refused',
   request_id: 'refused',
   // All text is tokenized before it is cut, and only the rest is billed.
@@ -26,55 +26,55 @@ const common = {
   user: 'passed',
 } as const;
 
-/** What makes text. */
+/** Fields of requests that generate text. */
 const generating = {
   ...common,
   // The output is limited to what the wallet pays for.
   max_tokens: 'rewritten',
-  // Usage is asked for, and cut out again where the client did not.
+  // Usage is requested, and cut out again if the client did not ask for it.
   stream_options: 'rewritten',
   stream: 'passed',
-  // Billed as they are made; the hold is made for them.
+  // Billed as generated, and covered by the hold.
   n: 'bounded',
   ignore_eos: 'passed',
   min_tokens: 'passed',
-  // 15 times what it bills: each beam and each token is a request of its own, of which one is counted.
+  // Costs 15 times what it bills: each beam and each token is a separate request, and only one is counted.
   use_beam_search: 'refused',
   length_penalty: 'passed',
-  // Leave out the prefix cache, and make log probabilities for each token of the prompt: 2 MB of JSON for 1,500 tokens,
-  // written while all others wait; in some model runners a tensor of prompt × vocabulary. `echo` does so with logprobs.
+  // Skip the prefix cache, and make log probabilities for each token of the prompt: 2 MB of JSON for 1,500 tokens,
+  // written while all others wait; in some model runners a tensor of prompt × vocabulary. So does `echo` with logprobs.
   prompt_logprobs: 'refused',
   echo: 'bounded',
-  // At most --max-logprobs (20) of them, and 128 named ones: vLLM refuses more before the engine sees it.
+  // At most --max-logprobs (20) of them, and 128 named ones: vLLM rejects more before the engine sees the request.
   logprobs: 'passed',
   logprob_token_ids: 'passed',
-  // 49,000 entries double the time for each token; more than 1,024 end the model runner of GPUs, and the engine.
+  // 49,000 entries double the time per token; more than 1,024 crash the model runner of GPUs, and the engine.
   logit_bias: 'bounded',
   allowed_token_ids: 'bounded',
-  // More than 128 of them with min_tokens end the model runner of GPUs, and the engine.
+  // More than 128 of them with min_tokens crash the model runner of GPUs, and the engine.
   stop_token_ids: 'bounded',
-  // More than 1,024 tokens do the same; 60 MB of words took the tokenizer 15 seconds from the others.
+  // More than 1,024 tokens crash it too; 60 MB of words kept the tokenizer from other requests for 15 seconds.
   bad_words: 'bounded',
-  // Kept in 32 bits by the model runner of GPUs, which ends with the engine for a larger one.
+  // The model runner of GPUs keeps it in 32 bits. A larger value crashes the runner and the engine.
   thinking_token_budget: 'bounded',
-  // vLLM takes at most four; text is held back for as long as it may become one, and its count with it.
+  // vLLM accepts at most four. Text that may become a stop string is held back, and its count too.
   stop: 'bounded',
-  // The scheduler compares after every token, by each size of a pattern: after 16,000 of them it took 12 seconds.
+  // After every token, the scheduler compares by each size of a pattern: after 16,000 of them this took 12 seconds.
   repetition_detection: 'bounded',
   response_format: 'bounded',
   structured_outputs: 'bounded',
-  // Tells the cache to be moved, from and to addresses that the request names.
+  // Make the engine move its cache, from and to addresses that the request names.
   kv_transfer_params: 'refused',
   ec_transfer_params: 'refused',
   session_id: 'refused',
-  // Plugins make of it what they like; kv_transfer_params come this way as well.
+  // Plugins interpret it freely; kv_transfer_params can be sent in it as well.
   vllm_xargs: 'refused',
-  // Frames come late: the whole answer is held for where they come too late to end it in time.
+  // Frames come late. If they come too late to end the answer in time, the hold covers the whole answer.
   stream_interval: 'bounded',
   seed: 'passed',
   temperature: 'passed',
   top_p: 'passed',
-  // More than 64 bits is a 500.
+  // vLLM answers 500 to more than 64 bits.
   top_k: 'bounded',
   min_p: 'passed',
   presence_penalty: 'passed',
@@ -85,20 +85,20 @@ const generating = {
   spaces_between_special_tokens: 'passed',
   add_special_tokens: 'passed',
   return_tokens_as_token_ids: 'passed',
-  // The prompt's own, some bytes a token.
+  // Returns the prompt's ids too, some bytes per token.
   return_token_ids: 'passed',
-  // Has no effect but on routes that are not served here, and in engines that were started for it.
+  // Has no effect, except on routes that are not served here and in engines that were started for it.
   return_token_offsets: 'passed',
   routed_experts_prompt_start: 'passed',
 } as const;
 
-/** How a conversation becomes a prompt. */
+/** Fields that make a prompt of a conversation. */
 const templated = {
-  // A program of the client's own.
+  // A program written by the client.
   chat_template: 'refused',
-  // Arguments of the model's template; not another template, which they may hold.
+  // Arguments of the model's template. Another template, which they may contain, is not allowed.
   chat_template_kwargs: 'bounded',
-  // Given to the reader of pictures and films as they are: the number of frames, a backend.
+  // Passed unchanged to the reader of pictures and video: the number of frames, a backend.
   media_io_kwargs: 'refused',
   add_generation_prompt: 'passed',
   continue_final_message: 'passed',
@@ -107,20 +107,20 @@ const templated = {
 const chat = {
   ...generating,
   ...templated,
-  // Given to the processor of the model as they are: the size that pictures are scaled to, a device, a dtype.
+  // Passed unchanged to the model's processor: the size that pictures are scaled to, a device, a dtype.
   mm_processor_kwargs: 'refused',
-  // Media in it; 20,000 messages cost nothing worth counting.
+  // May contain media; 20,000 messages cost nothing worth counting.
   messages: 'bounded',
   max_completion_tokens: 'rewritten',
   top_logprobs: 'passed',
-  // Bounded where a grammar is made of them; 2,000 tools without one cost what their prompt bills.
+  // Bounded if a grammar is made of them; 2,000 tools without a grammar cost what their prompt bills.
   tools: 'bounded',
   tool_choice: 'passed',
   parallel_tool_calls: 'passed',
   reasoning_effort: 'passed',
-  // Hides frames and counts; the whole answer is held for.
+  // Hides frames and counts, so the hold covers the whole answer.
   include_reasoning: 'passed',
-  // Text of the prompt, billed as such.
+  // Text of the prompt, and billed as such.
   documents: 'passed',
   return_prompt_text: 'passed',
   return_assistant_tokens_mask: 'passed',
@@ -131,12 +131,12 @@ const responses = {
   model: 'rewritten',
   cache_salt: 'rewritten',
   max_output_tokens: 'rewritten',
-  // vLLM never frees what it keeps; it keeps every answer unless it is told not to.
+  // vLLM never frees stored answers, and stores every answer unless the request says no.
   store: 'rewritten',
-  // What it keeps.
+  // Use stored answers.
   previous_response_id: 'refused',
   background: 'refused',
-  // The gateway's own, by which it is aborted; a client's is refused as elsewhere.
+  // Set by the gateway, which aborts by this id. A client's value is rejected as elsewhere.
   request_id: 'rewritten',
   priority: 'refused',
   session_id: 'refused',
@@ -147,19 +147,19 @@ const responses = {
   mm_processor_kwargs: 'refused',
   chat_template_kwargs: 'bounded',
   input: 'bounded',
-  // Not those that the engine's own tools answer.
+  // Tools that the engine runs itself are rejected.
   tools: 'bounded',
   // Its format is a grammar.
   text: 'bounded',
   structured_outputs: 'bounded',
-  // Cuts what was tokenized.
+  // Cuts text after it was tokenized.
   truncation: 'bounded',
   stop: 'bounded',
   logit_bias: 'bounded',
-  // Text of the prompt, billed as such.
+  // Text of the prompt, and billed as such.
   instructions: 'passed',
   previous_input_messages: 'passed',
-  // vLLM refuses it.
+  // vLLM rejects it.
   prompt: 'passed',
   stream: 'passed',
   user: 'passed',
@@ -183,11 +183,11 @@ const responses = {
   presence_penalty: 'passed',
   frequency_penalty: 'passed',
   repetition_penalty: 'passed',
-  // The prompt's own and the answer's, some bytes a token.
+  // Returns the messages of the prompt and of the answer, some bytes per token.
   enable_response_messages: 'passed',
 } as const;
 
-/** A conversation in Anthropic's form. vLLM passes over what it does not know, `thinking` as well. */
+/** A conversation in Anthropic's form. vLLM ignores unknown fields, and `thinking` as well. */
 const counted = {
   model: 'rewritten',
   messages: 'bounded',
@@ -214,7 +214,7 @@ const messages = {
   top_k: 'bounded',
 } as const;
 
-/** Text or messages as tokens: all of the text is tokenized, and nothing is billed. */
+/** Text or messages to be turned into tokens: all of the text is tokenized, and nothing is billed. */
 const tokenize = {
   ...templated,
   model: 'rewritten',
@@ -230,16 +230,16 @@ const tokenize = {
 const completion = {
   ...generating,
   prompt: 'bounded',
-  // Tensors, which are read by torch.
+  // Tensors, which torch reads.
   prompt_embeds: 'refused',
   suffix: 'passed',
 } as const;
 
-/** What reads and makes no text. */
+/** Fields of requests that read input and generate no text. */
 const pooling = {
   ...common,
   mm_processor_kwargs: 'refused',
-  // Filled up to the model's length, and billed so.
+  // Fills texts up to the model's length, and is billed so.
   padding: 'passed',
   use_activation: 'passed',
 } as const;
@@ -249,7 +249,7 @@ const embedding = {
   ...templated,
   input: 'bounded',
   messages: 'bounded',
-  // Not the formats without a count.
+  // Formats without a count are rejected.
   encoding_format: 'bounded',
   dimensions: 'passed',
   embed_dtype: 'passed',
@@ -262,7 +262,7 @@ const scoring = {
   chat_template_kwargs: 'bounded',
   instruction: 'passed',
   documents: 'bounded',
-  // Cut as truncate_prompt_tokens does.
+  // Cut texts as truncate_prompt_tokens does.
   max_tokens_per_doc: 'bounded',
   max_tokens_per_query: 'bounded',
 } as const;
@@ -290,13 +290,13 @@ export const requestFields = {
   score: { ...scoring, ...compared },
 } as const satisfies Record<string, FieldDecisions>;
 
-/** Decisions for the members of objects inside a body, by their place; `[]` stands for each of a list. */
+/** Decisions for the members of objects inside a body, by their path; `[]` stands for each element of a list. */
 export const nestedFields = {
   stream_options: { include_usage: 'rewritten', continuous_usage_stats: 'rewritten' },
   repetition_detection: { max_pattern_size: 'bounded', min_pattern_size: 'bounded', min_count: 'bounded' },
   structured_outputs: {
     json: 'bounded',
-    // One of 19 characters took minutes.
+    // A regex of 19 characters took minutes.
     regex: 'refused',
     choice: 'bounded',
     grammar: 'refused',
@@ -325,7 +325,7 @@ export const nestedFields = {
   },
   tool_choice: { type: 'passed', function: 'passed' },
   'tool_choice.function': { name: 'passed' },
-  // Messages of a conversation, and what is compared, which may have a content as well.
+  // Messages of a conversation, and compared inputs, which may have a content as well.
   'messages[]': {
     role: 'passed',
     content: 'bounded',
@@ -339,7 +339,7 @@ export const nestedFields = {
     tools: 'passed',
     task: 'passed',
     audio: 'passed',
-    // OpenAI Harmony's.
+    // Fields of OpenAI's Harmony format.
     author: 'passed',
     recipient: 'passed',
     channel: 'passed',
@@ -361,15 +361,15 @@ export const nestedFields = {
     refusal: 'passed',
     name: 'passed',
     prompt_cache_breakpoint: 'passed',
-    // Bounded in number; taken from data: URLs and from hosts that the engine's file names.
+    // Bounded in number, and accepted only from data: URLs and from hosts that the engine's file names.
     image_url: 'bounded',
     audio_url: 'bounded',
     video_url: 'bounded',
     input_audio: 'bounded',
     file: 'bounded',
-    // The name in vLLM's cache, for whoever names it next.
+    // Name in vLLM's cache, which anybody can use who sends the same name.
     uuid: 'refused',
-    // Tensors, which are read by torch; `data` is that of prompt_embeds.
+    // Tensors, which torch reads; `data` belongs to prompt_embeds.
     image_embeds: 'refused',
     audio_embeds: 'refused',
     video_embeds: 'refused',
@@ -385,10 +385,10 @@ export const nestedFields = {
   'messages[].content[].prompt_cache_breakpoint': { mode: 'passed', ttl: 'passed' },
 } as const satisfies Record<string, FieldDecisions>;
 
-/** What older versions have, on any route: `best_of` and `logits_processors` until 0.10, the others until 0.12. */
+/** Fields of older versions, on any route: `best_of` and `logits_processors` until 0.10, the others until 0.12. */
 export const olderVllmFields = {
   best_of: 'refused',
-  // Names code of the engine's that is to run.
+  // Names code of the engine to be run.
   logits_processors: 'refused',
   guided_json: 'bounded',
   guided_choice: 'bounded',

@@ -3,7 +3,7 @@ import type { JsonMeterOptions } from '#core/metering/metering.ts';
 import type { AnswerText } from './large-answer.ts';
 import type { AnswerFormat } from './openai-answers.ts';
 
-/** The answer to a part: its vectors, and what the engine wrote around them. */
+/** The answer to a part: its vectors, and the text that the engine wrote around them. */
 export interface AnsweredPart {
   readonly last: AnswerText;
   readonly around: string;
@@ -17,8 +17,8 @@ export type WholeAnswer =
   | { readonly ok: false };
 
 /**
- * Makes the answers to all parts one answer: the first one with usage, with the vectors of all and with usage that is the
- * sum of theirs.
+ * Joins the answers to all parts: the first answer with usage, with the vectors of all answers and the sum of their
+ * usage.
  * @param parts in their order
  */
 export function joinAnswers(
@@ -38,14 +38,16 @@ export function joinAnswers(
   return { ok: true, write };
 }
 
-/** Offset behind the bracket that opens the list of vectors. */
+/** Returns the offset after the bracket that opens the list of vectors. */
 function dataAt(text: string): number | null {
   const scan = scanDocument(text);
   const data = scan.ok ? scan.members.find(({ key }) => key === 'data') : undefined;
   return data === undefined ? null : data.valueStart + 1;
 }
 
-/** What the first engine wrote that has counted, with the usage of all; where none has, what the first one wrote. */
+/**
+ * Returns the text of the first engine that reported usage, with the usage of all; if none did, the text of the first.
+ */
 function withSum(parts: readonly AnsweredPart[]): string {
   const usages = parts.flatMap(({ around }) => usageOf(around) ?? []);
   const [first] = usages;
@@ -71,7 +73,7 @@ function usageOf(around: string): UsageText | null {
   return { around, start, end, value: JSON.parse(Buffer.from(around.slice(start, end), 'latin1').toString('utf8')) };
 }
 
-/** Adds numbers, wherever they stand in both; what is in one alone, or no number, stays. */
+/** Adds numbers that are in both values, at any depth. A value that is in only one, or is no number, stays as it is. */
 function plus(a: unknown, b: unknown): unknown {
   if (typeof a === 'number' && typeof b === 'number') return a + b;
   if (!isObject(a) || !isObject(b)) return a ?? b;
