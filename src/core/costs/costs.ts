@@ -61,7 +61,7 @@ export interface Costs extends UsageEvents {
    * @param tx that saw the last change; without it the pool's own
    */
   nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
-  /** Idempotent. @returns how many runs were new or had changed */
+  /** Idempotent. @returns the number of runs that were new or had changed */
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
   listRateCards(request: RateCardList): Promise<RatePage<RateCard>>;

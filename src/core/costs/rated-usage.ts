@@ -35,7 +35,7 @@ export interface Snapshot {
 
 /** Usage of one snapshot within a window. Times are milliseconds since the Unix epoch. */
 export interface SnapshotUsage extends Snapshot {
-  /** Not cut to the window. */
+  /** The first start; not cut to the window. */
   readonly startedMs: number;
   readonly lastStartMs: number;
   /** Null while an interval is open. */

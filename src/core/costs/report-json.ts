@@ -7,7 +7,7 @@ const isoOrNull = (momentMs: number | null): string | null => (momentMs === null
 export const organizationIdOf = (uuid: string): string => formatId('org', uuid);
 export const rateCardIdOf = (uuid: string): string => formatId('rate', uuid);
 
-/** A report as the API answers it: ISO times, hours as numbers, amounts as decimal strings. */
+/** Converts a report to the API's JSON: ISO times, hours as numbers, amounts as decimal strings. */
 export function reportToJson(report: CostReport) {
   const { window, asOfMs } = report;
   return {

@@ -28,11 +28,11 @@ export interface CostReport {
 
 export interface OrganizationCosts extends Hours {
   readonly id: string;
-  /** The name in its latest interval. */
+  /** The name in the latest interval. */
   readonly name: string;
   readonly billingCurrency: string | null;
   readonly amounts: readonly Amount[];
-  /** By name. */
+  /** Sorted by name. */
   readonly clusters: readonly ClusterCosts[];
 }
 
@@ -47,7 +47,7 @@ export interface ClusterCosts extends Hours {
   readonly endedMs: number | null;
   readonly estimated: boolean;
   readonly amounts: readonly Amount[];
-  /** By profile, then by time. */
+  /** Sorted by profile, then by time. */
   readonly lineItems: readonly LineItem[];
 }
 

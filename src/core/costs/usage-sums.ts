@@ -65,7 +65,7 @@ export async function* readEdgeSums(
   const { fromMs, toMs, organizationIds, source } = scope;
   const [from, to] = [String(fromMs), String(toMs)];
   // Parameters are text, which Postgres casts: the driver would ask for types of arrays first.
-  // A subquery is evaluated once; the cast alone would parse the list again for every interval.
+  // A subquery is evaluated once; a cast without a subquery would parse the list again for every interval.
   const segments = sql`(select ${`{${borders.join(',')}}`}::text::bigint[])`;
   const ofSource = source === null ? sql`` : sql`and source = ${source}`;
   const ofOrganizations =

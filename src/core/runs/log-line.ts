@@ -118,7 +118,7 @@ function readJsonLine(said: z.infer<typeof lineSchema>, mask: PieceMask): LineFa
 }
 
 /**
- * Returns the summary with the first line of the detail. The summary alone only says that a provisioner failed or a
+ * Returns the summary with the first line of the detail. The summary only says that a provisioner failed or a
  * value is invalid, not why.
  */
 function sentenceOf(message: string): string {

@@ -9,7 +9,7 @@ export function proxyEnvironment(port: number): string[] {
 }
 
 /**
- * Returns Terraform's whole environment. Nothing of the gateway's is included: `TF_CLI_ARGS` alone would change every
+ * Returns Terraform's whole environment. Nothing of the gateway's is included: `TF_CLI_ARGS` would change every
  * command.
  */
 export function terraformEnvironment({ root, tmpDir }: { readonly root: string; readonly tmpDir: string }): string[] {

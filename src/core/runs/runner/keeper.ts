@@ -15,7 +15,7 @@ import { asRunUser } from './sandbox.ts';
 
 const lookAtLogMs = 200;
 const lookAtDiskMs = 1000;
-/** Counting takes at most one part in this many of the time. */
+/** Pause after counting, as a multiple of the time that counting took. */
 const diskShare = 10;
 
 const [planText = '', ...command] = process.argv.slice(2);

@@ -50,7 +50,7 @@ const etcFiles = [
  * Returns a command inside bubblewrap. It sees the machine's programs, read-only, the work folder, and nothing else of
  * the machine. It has its own process ids, so it sees and signals no other process, and ends with its keeper. Only the
  * work folder and two small folders in memory are writable. Must not be started as root: root could write kernel
- * settings in /proc/sys by its user id alone, which no user namespace prevents.
+ * settings in /proc/sys by its user id, which no user namespace prevents.
  */
 export function sandboxCommand({ workDir, terraform, mirror, hosts }: SandboxPlace, cwd: string): string[] {
   const etc = hosts === null ? [...etcOfNetwork, ...etcFiles] : etcFiles;
