@@ -16,7 +16,8 @@ export type AccessColumns = Pick<
 const purposeOf = (clusterId: string): string => `access identity of ${clusterKey(clusterId)}`;
 
 /**
- * @param given a private key that `parsePrivateKey` takes; null makes one
+ * Creates the access identity of a cluster.
+ * @param given a private key that `parsePrivateKey` accepts; null generates one
  * @throws AppError secrets_unavailable
  */
 export async function newAccessIdentity(
@@ -38,8 +39,8 @@ export async function newAccessIdentity(
 }
 
 /**
- * The private key of a cluster, for a run.
- * @returns null where there is no such cluster, or it is archived
+ * Decrypts the private key of a cluster, for a run.
+ * @returns null if the cluster does not exist or is archived
  * @throws AppError secrets_unavailable
  */
 export async function openPrivateKey(db: Db, secrets: Secrets, clusterId: string): Promise<string | null> {
@@ -52,9 +53,10 @@ const sealedOf = ({ accessKeyId, accessSealed }: ClusterRow): Sealed | null =>
   accessKeyId === null || accessSealed === null ? null : { keyId: accessKeyId, bytes: accessSealed };
 
 /**
- * Encrypts what an older platform key encrypted with the one in use. Several gateways may do it at once: each takes rows
- * that no other has. What cannot be opened stays as it is, and is named in the log.
- * @returns how many were encrypted anew; 0 where this gateway has not the key in use, which `secrets.check` says
+ * Encrypts again, with the key in use, the identities that an older platform key encrypted. Several gateways may run
+ * this at once: each takes rows that no other has. An identity that cannot be decrypted stays, and the log names it.
+ * @returns the number of identities encrypted again; 0 if this gateway lacks the key in use, which `secrets.check`
+ * reports
  */
 export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Promise<number> {
   const keyId = await keyInUseOrNull(secrets);
@@ -77,7 +79,7 @@ export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Prom
   return resealed;
 }
 
-/** Counts access identities that another platform key than this one encrypted. */
+/** Counts access identities that a platform key other than this one encrypted. */
 export async function countOtherKeysIdentities(sql: ISql, keyId: string): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from clusters where access_sealed is not null and access_key_id <> ${keyId}`;
@@ -100,7 +102,7 @@ async function resealOne(
   });
 }
 
-/** Null where nothing was ever encrypted, and where the key is not here. */
+/** Returns null if nothing was ever encrypted, or if the key is not here. */
 async function keyInUseOrNull(secrets: Secrets): Promise<string | null> {
   try {
     return await secrets.keyInUse();

@@ -1,2 +1,2 @@
-/** Who may use web addresses of what runs on a cluster: everybody, or who may see it. */
+/** Users of web addresses on a cluster: everybody, or those who may see the cluster. */
 export const clusterAccess = ['public', 'members'] as const;

@@ -10,7 +10,7 @@ import type { Secrets } from '#core/secrets/secrets.ts';
 import { type ClusterRow, nodeKey, type NodeRow } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
-/** What changes of clusters are made with. */
+/** Dependencies of changes to clusters. */
 export interface ClusterParts {
   readonly db: Db;
   readonly clock: Clock;
@@ -22,9 +22,9 @@ export interface ClusterParts {
     'allocate' | 'release' | 'withdrawEstimate' | 'moveCluster' | 'listOpen' | 'nodeAllocations'
   >;
   readonly secrets: Secrets;
-  /** Runs of a cluster that wait or go on, by the ids that outsiders know: meanwhile it stays with its organization. */
+  /** Returns the public ids of a cluster's pending and active runs, which prevent a move of the cluster. */
   readonly runsUnderWay: (tx: Transaction, clusterId: string) => Promise<readonly string[]>;
-  /** Runs for a node, which belong to this machine and not to its name. */
+  /** Runs for a node, which belong to the machine and not to its name. */
   readonly nodeRuns: NodeRuns;
 }
 
@@ -33,39 +33,41 @@ interface NamedNode {
   readonly name: string;
 }
 
-/** All of it in the transaction that changes the node. */
+/** Changes of a node's runs, in the transaction that changes the node. */
 interface NodeRuns {
-  /** By the ids that outsiders know: those that wait or go on, and those that have something on the node. */
+  /** Locks the node's runs. Returns public ids: of pending and active runs, and of runs with resources on the node. */
   readonly hold: (
     tx: Transaction,
     node: NamedNode,
   ) => Promise<{ readonly underWay: readonly string[]; readonly standing: readonly string[] }>;
-  /** What is installed on the node goes with its name. */
+  /** Renames the installations with their node. */
   readonly rename: (tx: Transaction, node: NamedNode, name: string) => Promise<void>;
-  /** No later node of the name has what was installed on this one. */
+  /** Retires the node's installations: no later node of the same name gets them. */
   readonly retire: (tx: Transaction, node: NamedNode) => Promise<void>;
 }
 
-/** Of one cluster one change happens at a time. Null where there is none. */
+/** Locks a cluster: one change at a time. Null if the cluster does not exist. */
 export async function lockCluster(tx: Transaction, clusterId: string): Promise<ClusterRow | null> {
   const [row] = await tx.select().from(clusters).where(eq(clusters.id, clusterId)).for('update');
   return row ?? null;
 }
 
-/** Whose cluster it is, which stays so until the transaction ends. Null where there is none, or it is archived. */
+/**
+ * Returns a cluster's organization, and keeps it until the transaction ends. Null if it does not exist or is archived.
+ */
 export async function holdCluster(tx: Transaction, clusterId: string): Promise<string | null> {
   const [row] = await tx.select().from(clusters).where(eq(clusters.id, clusterId)).for('share');
   return row === undefined || row.archivedAt !== null ? null : row.organizationId;
 }
 
-/** The same of one that can be changed. @throws AppError conflict for one that is archived */
+/** Locks a cluster for a change. Null if it does not exist. @throws AppError conflict if it is archived */
 export async function lockActive(tx: Transaction, clusterId: string): Promise<ClusterRow | null> {
   const row = await lockCluster(tx, clusterId);
   if (row === null || row.archivedAt === null) return row;
   throw new AppError('conflict', { message: 'The cluster is archived: nothing of it can be changed any more.' });
 }
 
-/** A node by its id, or by its name, which no id looks like. */
+/** A node, by its id or its name. No name has the form of an id. */
 export interface NodeRef {
   readonly clusterId: string;
   readonly node: { readonly id: string } | { readonly name: string };
@@ -80,7 +82,7 @@ export async function findNodeRow(tx: Pick<Transaction, 'select'>, ref: NodeRef)
   return row ?? null;
 }
 
-/** @throws AppError invalid_value where there is no such organization */
+/** @throws AppError invalid_value if the organization does not exist, conflict if it is not active */
 export async function requireOrganization(
   tx: Transaction,
   { accounts }: ClusterParts,
@@ -94,7 +96,7 @@ export async function requireOrganization(
   throw new AppError('conflict', { message: `the organization is ${organization.status}`, param: 'organization_id' });
 }
 
-/** Unix milliseconds by the database's clock, whole. */
+/** Returns the database's clock in whole milliseconds since the Unix epoch. */
 export async function dbNowMs(tx: Transaction): Promise<number> {
   const [row] = await tx.execute<{ now_ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms`,
@@ -102,7 +104,7 @@ export async function dbNowMs(tx: Transaction): Promise<number> {
   return Number(row?.now_ms ?? Date.now());
 }
 
-/** Ends whatever holds these nodes. @returns what held them */
+/** Ends the open allocations of nodes. @returns these allocations */
 export async function releaseAll(
   tx: Transaction,
   { costs }: ClusterParts,
@@ -116,7 +118,7 @@ export async function releaseAll(
   return open;
 }
 
-/** Names that are taken become refusals. */
+/** Turns unique violations of names into conflicts. */
 export async function refusingTakenNames<T>(change: () => Promise<T>): Promise<T> {
   try {
     return await change();

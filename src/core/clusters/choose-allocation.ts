@@ -1,21 +1,21 @@
 import type { AllocationOnFile } from '#core/costs/costs.ts';
 
 /**
- * Which allocation of a node an event is of, where it does not name one. Events without a generation are taken in the
- * order of their moments, and each may be repeated; one that lies before what is on file could belong to several
- * allocations, and is refused in place of being guessed. A release that comes before its allocation waits for it.
+ * The allocation to which an event without a generation belongs. Such events are accepted in the order of their
+ * moments, and each may be repeated. An event before recorded ones could belong to several allocations, and is rejected
+ * instead of guessed. A release that comes before its allocation waits for it.
  */
 export type Choice =
-  /** The event is written under these generations. */
+  /** The event is recorded under these generations. */
   | { readonly kind: 'write'; readonly generations: readonly number[] }
-  /** It says nothing new; what is on file stands under this generation. */
+  /** The event changes nothing; the recorded one has this generation. */
   | { readonly kind: 'repeated'; readonly generation: number }
   | { readonly kind: 'refused'; readonly message: string };
 
 export interface EventMoment {
   /** Milliseconds since the Unix epoch. */
   readonly atMs: number;
-  /** Whether the caller said the moment; else it is now. */
+  /** True if the caller gave the moment; otherwise it is now. */
   readonly isTold: boolean;
 }
 
@@ -31,7 +31,7 @@ const refused: Choice = {
 const nextGeneration = (known: readonly AllocationOnFile[]): number =>
   Math.max(0, ...known.map(({ generation }) => generation)) + 1;
 
-/** Later than every event that is on file, pending releases aside. */
+/** True if the moment is not before any recorded event, except waiting releases. */
 const isAfterAll = (known: readonly AllocationOnFile[], atMs: number): boolean =>
   known.every(
     ({ allocatedMs, releasedMs }) => allocatedMs === null || (allocatedMs <= atMs && (releasedMs ?? 0) <= atMs),
@@ -40,7 +40,7 @@ const isAfterAll = (known: readonly AllocationOnFile[], atMs: number): boolean =
 const holdsAt = ({ allocatedMs, releasedMs }: AllocationOnFile, atMs: number): boolean =>
   allocatedMs !== null && allocatedMs <= atMs && (releasedMs === null || releasedMs > atMs);
 
-/** @param known everything that is on file of the node */
+/** @param known all recorded allocations of the node */
 export function chooseForAllocation(known: readonly AllocationOnFile[], { atMs }: EventMoment): Choice {
   const same = known.find(({ allocatedMs }) => allocatedMs === atMs) ?? known.find((one) => holdsAt(one, atMs));
   if (same !== undefined) return repeated(same.generation);
@@ -51,7 +51,7 @@ export function chooseForAllocation(known: readonly AllocationOnFile[], { atMs }
   return write(waiting[0]?.generation ?? nextGeneration(known));
 }
 
-/** A release ends everything that holds the node at its moment. */
+/** Chooses for a release, which ends all open allocations of the node at its moment. */
 export function chooseForRelease(known: readonly AllocationOnFile[], moment: EventMoment): Choice {
   const { atMs, isTold } = moment;
   const held = known.filter((one) => one.releasedMs === null && holdsAt(one, atMs));
@@ -60,7 +60,7 @@ export function chooseForRelease(known: readonly AllocationOnFile[], moment: Eve
   if (same !== undefined) return repeated(same.generation);
   const allocated = known.filter(({ allocatedMs }) => allocatedMs !== null && allocatedMs <= atMs);
   const last = allocated.toSorted((a, b) => (a.allocatedMs ?? 0) - (b.allocatedMs ?? 0)).at(-1);
-  // A told release is better than one that was concluded from silence, be it earlier or later.
+  // A reported release replaces one that was inferred from silence, whether it is earlier or later.
   if (last?.releaseEstimated === true) return write(last.generation);
   const over = known.find((one) => holdsAt(one, atMs));
   if (over !== undefined) return repeated(over.generation);

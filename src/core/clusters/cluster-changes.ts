@@ -24,7 +24,7 @@ export interface NewCluster {
   readonly publicDomain: string | null;
   readonly access: ClusterRow['access'];
   readonly nodes: readonly NodeInput[];
-  /** A private key that `parsePrivateKey` takes; null makes one. */
+  /** A private key that `parsePrivateKey` accepts; null generates one. */
   readonly privateKey: string | null;
 }
 
@@ -32,7 +32,7 @@ export interface ClusterPatch {
   readonly name?: string | undefined;
   readonly publicDomain?: string | null | undefined;
   readonly access?: ClusterRow['access'] | undefined;
-  /** Moves it: what is held goes on for that organization. */
+  /** Moves the cluster: open allocations continue for the new organization. */
   readonly organizationId?: string | undefined;
 }
 
@@ -54,7 +54,7 @@ interface Noted {
   readonly author: Author;
 }
 
-/** In the audit log of whom it belongs to, and of whom it did. */
+/** Records a change in the audit logs of the organizations that own the cluster and that owned it before. */
 async function note(tx: Transaction, { audit }: ClusterParts, { action, before, after, author }: Noted): Promise<void> {
   for (const organizationId of new Set([before?.organizationId ?? after.organizationId, after.organizationId])) {
     await audit.record(tx, {
@@ -69,7 +69,9 @@ async function note(tx: Transaction, { audit }: ClusterParts, { action, before, 
   }
 }
 
-/** @throws AppError conflict for a name that is taken, invalid_value for no organization, secrets_unavailable */
+/**
+ * @throws AppError conflict if the name is in use, invalid_value if there is no such organization, secrets_unavailable
+ */
 export async function createCluster(parts: ClusterParts, input: NewCluster, author: Author): Promise<ClusterWithNodes> {
   const { db, clock, secrets, costs } = parts;
   return refusingTakenNames(() =>
@@ -98,7 +100,10 @@ export async function createCluster(parts: ClusterParts, input: NewCluster, auth
   );
 }
 
-/** Null where there is none. @throws AppError conflict for a name that is taken, or an archived one */
+/**
+ * Returns null if the cluster does not exist.
+ * @throws AppError conflict if the name is in use or the cluster is archived
+ */
 export async function patchCluster(
   parts: ClusterParts,
   clusterId: string,
@@ -128,7 +133,10 @@ function withoutUndefined(
   return Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
 }
 
-/** Runs are given the nodes of their cluster, and the key to them. @throws AppError conflict */
+/**
+ * Requires that no run is pending or active: runs have the nodes of their cluster, and its key.
+ * @throws AppError conflict
+ */
 async function requireIdle(tx: Transaction, { runsUnderWay }: ClusterParts, clusterId: string): Promise<void> {
   const ids = await runsUnderWay(tx, clusterId);
   if (ids.length === 0) return;
@@ -136,13 +144,13 @@ async function requireIdle(tx: Transaction, { runsUnderWay }: ClusterParts, clus
   throw new AppError('conflict', { message, param: 'organization_id' });
 }
 
-/** Intervals close for one organization and go on for the other at the same moment. */
+/** Ends intervals for one organization, and continues them for the other at the same moment. */
 async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, to: string): Promise<void> {
   await requireIdle(tx, parts, cluster.id);
-  // Always in the same order, so that two clusters that change places do not wait for each other.
+  // Sorted, so that two clusters that swap organizations do not deadlock.
   const found = new Map<string, Organization>();
   for (const id of [cluster.organizationId, to].toSorted()) {
-    // Away from one that is suspended or closed it may go.
+    // The previous organization may be suspended or closed.
     const organization =
       id === to ? await requireOrganization(tx, parts, id) : await parts.accounts.lockOrganization(tx, id);
     if (organization !== null) found.set(id, organization);
@@ -153,8 +161,8 @@ async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, t
 }
 
 /**
- * Releases all nodes, which ends metering, and forgets the private key. The cluster stays, archived, with its hours.
- * @returns false where there is none; one that is archived already stays as it is
+ * Releases all nodes, which ends metering, and deletes the private key. The cluster stays, archived, with its hours.
+ * @returns false if the cluster does not exist; an archived one stays as it is
  */
 export async function archiveCluster(parts: ClusterParts, clusterId: string, author: Author): Promise<boolean> {
   const { db, clock } = parts;
@@ -176,8 +184,8 @@ export async function archiveCluster(parts: ClusterParts, clusterId: string, aut
 }
 
 /**
- * Takes the place of the access identity at once: runs that begin from now on log in with the new one.
- * @param privateKey one that `parsePrivateKey` takes; null makes one
+ * Replaces the access identity at once: runs that start from now on log in with the new one.
+ * @param privateKey a key that `parsePrivateKey` accepts; null generates one
  */
 export async function rotateAccessIdentity(
   parts: ClusterParts,

@@ -14,10 +14,10 @@ import {
 import { clusterNodes, clusters } from './schema.ts';
 
 export interface ClusterList {
-  /** Null: of all organizations. */
+  /** Null: clusters of all organizations. */
   readonly organizationId: string | null;
   readonly status: ClusterStatus | null;
-  /** From 1. */
+  /** Counts from 1. */
   readonly page: number;
   readonly limit: number;
 }
@@ -29,7 +29,7 @@ export interface ClusterPage {
 
 type Reading = Pick<Costs, 'nodeAllocations'>;
 
-/** Oldest first. */
+/** Lists clusters, oldest first. */
 export async function listClusters(db: Db, costs: Reading, list: ClusterList): Promise<ClusterPage> {
   const { organizationId, status, page, limit } = list;
   const asked = and(
@@ -77,14 +77,14 @@ function summarize(
   });
 }
 
-/** In the order they were added. */
+/** Reads nodes in the order in which they were added. */
 async function readNodes(tx: Pick<Transaction, 'select'>, rows: readonly ClusterRow[]): Promise<readonly NodeRow[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   return tx.select().from(clusterNodes).where(inArray(clusterNodes.clusterId, ids)).orderBy(asc(clusterNodes.id));
 }
 
-/** Null where there is none. */
+/** Returns null if the cluster does not exist. */
 export async function readCluster(db: Db, clusterId: string): Promise<ClusterRow | null> {
   const [row] = await db.orm.select().from(clusters).where(eq(clusters.id, clusterId));
   return row ?? null;
@@ -98,7 +98,7 @@ export async function readClusterIds(db: Db, organizationId: string): Promise<re
   return rows.map(({ id }) => id);
 }
 
-/** A cluster with its nodes, as the transaction sees it. */
+/** Returns a cluster with its nodes, as the transaction sees it. */
 export async function withNodes(tx: Transaction, costs: Reading, row: ClusterRow): Promise<ClusterWithNodes> {
   const rows = await readNodes(tx, [row]);
   const nodeIds = rows.map(({ id }) => nodeKey(id));

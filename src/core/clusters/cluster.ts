@@ -7,23 +7,23 @@ export type NodeRow = typeof clusterNodes.$inferSelect;
 
 export type ClusterStatus = 'active' | 'archived';
 
-/** What a node is, as an operator says it. */
+/** A node as an operator describes it. */
 export interface NodeInput {
   readonly name: string;
   readonly address: string;
   readonly privateAddress: string | null;
   readonly sshPort: number;
   readonly sshUser: string;
-  /** An OpenSSH public key without a comment; null: whoever connects does not check whom he reaches. */
+  /** An OpenSSH public key without a comment; null: clients do not check the host's identity. */
   readonly hostKey: string | null;
   readonly hardwareProfile: string;
   readonly gpus: number;
 }
 
-/** `registered`: it never was allocated. */
+/** `registered`: the node was never allocated. */
 export type NodeStatus = 'registered' | 'allocated' | 'released';
 
-/** One span that a node is held, as it is on file. Milliseconds since the Unix epoch. */
+/** One allocation of a node, as recorded. Milliseconds since the Unix epoch. */
 export interface NodeAllocationView {
   readonly generation: number;
   readonly allocatedMs: number | null;
@@ -35,19 +35,19 @@ export interface NodeAllocationView {
 export interface ClusterNode extends NodeInput {
   readonly id: string;
   readonly status: NodeStatus;
-  /** What holds it, else the last that did; null where nothing was told. */
+  /** The open allocation, else the last one; null if there was none. */
   readonly allocation: NodeAllocationView | null;
   readonly createdAtMs: number;
   readonly lastSeenMs: number | null;
 }
 
-/** How runs log in to the nodes of a cluster; the private key is never shown. */
+/** The key pair with which runs log in to the nodes of a cluster; the private key is never shown. */
 export interface AccessIdentityView {
-  /** As a line of authorized_keys. */
+  /** Formatted as a line of authorized_keys. */
   readonly publicKey: string;
   readonly fingerprint: string;
   readonly origin: 'generated' | 'given';
-  /** Of the platform key that encrypts it; null when the private key is gone. */
+  /** Id of the platform key that encrypts the private key; null once the private key is deleted. */
   readonly keyId: string | null;
   readonly changedAtMs: number;
 }
@@ -57,7 +57,7 @@ export interface Cluster {
   readonly organizationId: string;
   readonly name: string;
   readonly publicDomain: string | null;
-  /** Who may use web addresses of what runs on it. */
+  /** Users of web addresses on the cluster. */
   readonly access: ClusterRow['access'];
   readonly status: ClusterStatus;
   readonly accessIdentity: AccessIdentityView;
@@ -71,7 +71,7 @@ export interface ClusterSummary extends Cluster {
 }
 
 export interface ClusterWithNodes extends ClusterSummary {
-  /** In the order they were added. */
+  /** In the order in which they were added. */
   readonly nodes: readonly ClusterNode[];
 }
 
@@ -100,7 +100,7 @@ export function toAllocationView(onFile: AllocationOnFile): NodeAllocationView {
   return { generation, allocatedMs, releasedMs, estimated: releaseEstimated };
 }
 
-/** @param latest what the costs say of the node */
+/** @param latest the node's latest recorded allocation */
 export function toNode(row: NodeRow, latest: AllocationOnFile | null): ClusterNode {
   const { createdAt, lastSeenAt, clusterId: _, ...fields } = row;
   return {
@@ -117,6 +117,6 @@ function statusOf(latest: AllocationOnFile | null): NodeStatus {
   return latest.releasedMs === null ? 'allocated' : 'released';
 }
 
-/** Ids as the costs and outsiders know them. */
+/** Public ids, which costs use too. */
 export const clusterKey = (clusterId: string): string => formatId('cluster', clusterId);
 export const nodeKey = (nodeId: string): string => formatId('node', nodeId);

@@ -32,9 +32,9 @@ import {
 import { endSilentNodes } from './silent-nodes.ts';
 
 /**
- * Clusters, their nodes and how runs log in to them. That a node is allocated and that its hours count is one
- * transaction with the costs. Who may do what is for the edge to say; ids are UUIDs. Null and false mean that there is
- * nothing of that id. While Postgres is away everything here throws the driver's error.
+ * Clusters, their nodes and the keys with which runs log in to them. A node's allocation and its metering are one
+ * transaction with the costs. The edge checks permissions; ids are UUIDs. Null and false mean that nothing has the id.
+ * While Postgres is unreachable, all methods throw the driver's error.
  */
 
 export type {
@@ -63,44 +63,47 @@ export interface Clusters {
   create(input: NewCluster, author: Author): Promise<ClusterWithNodes>;
   list(list: ClusterList): Promise<ClusterPage>;
   find(clusterId: string): Promise<ClusterWithNodes | null>;
-  /** Whose cluster it is. */
+  /** The cluster's organization. */
   organizationOf(clusterId: string): Promise<string | null>;
-  /** The same, which stays so until the transaction ends; null for an archived one too. */
+  /** Returns the cluster's organization, and keeps it until the transaction ends; null also for an archived cluster. */
   holdIn(tx: Transaction, clusterId: string): Promise<string | null>;
-  /** Of all clusters of an organization, archived ones too. */
+  /** Ids of all clusters of an organization, including archived ones. */
   idsOf(organizationId: string): Promise<readonly string[]>;
   /** @throws AppError conflict, invalid_value */
   patch(clusterId: string, patch: ClusterPatch, author: Author): Promise<ClusterWithNodes | null>;
-  /** Releases all nodes and ends metering; the cluster stays in what was. */
+  /** Releases all nodes and ends metering; the cluster stays in past reports. */
   archive(clusterId: string, author: Author): Promise<boolean>;
-  /** @param privateKey one that `parsePrivateKey` takes; null makes one. @throws AppError secrets_unavailable, conflict */
+  /**
+   * @param privateKey a key that `parsePrivateKey` accepts; null generates one.
+   * @throws AppError secrets_unavailable, conflict
+   */
   rotateAccessIdentity(clusterId: string, privateKey: string | null, author: Author): Promise<ClusterWithNodes | null>;
   /** @throws AppError conflict */
   addNode(clusterId: string, node: NodeInput, author: Author): Promise<ClusterNode | null>;
   /** @throws AppError conflict */
   patchNode(ref: NodeRef, patch: NodePatch, author: Author): Promise<ClusterNode | null>;
-  /** @throws AppError conflict while runs for it go on, or what they made is there */
+  /** @throws AppError conflict while runs for the node are pending or active, or their resources exist */
   removeNode(ref: NodeRef, author: Author): Promise<boolean>;
   /** @throws AppError conflict, invalid_value */
   record(ref: NodeRef, event: NodeEvent): Promise<NodeEventResult | null>;
   /** @throws AppError conflict */
   heartbeat(ref: NodeRef, author: Author): Promise<boolean>;
-  /** What a run of this cluster is given; null for an archived one too. */
+  /** The values that a run of this cluster gets; null also for an archived cluster. */
   runContext(clusterId: string): Promise<RunContext | null>;
-  /** Where clusters are; those that are archived are left out. */
+  /** Clusters with what is needed to connect to their nodes; archived ones are omitted. */
   places(clusterIds: readonly string[]): Promise<readonly ClusterPlace[]>;
-  /** Those of these ports of addresses at which nodes have their SSH server; of all clusters that are not archived. */
+  /** The given ports at which nodes have their SSH server, across all clusters that are not archived. */
   sshPorts(ports: readonly AddressPort[]): Promise<readonly AddressPort[]>;
-  /** For a run alone: must reach no log, no answer and no environment. @throws AppError secrets_unavailable */
+  /** For runs only: the key must reach no log, no response and no environment. @throws AppError secrets_unavailable */
   openPrivateKey(clusterId: string): Promise<string | null>;
-  /** Ends what is metered of nodes that are gone. @returns how many intervals ended */
+  /** Ends metering of nodes that are deleted or silent. @returns the number of intervals ended */
   endSilentNodes(): Promise<number>;
-  /** Encrypts with the platform key in use what an older one encrypted. @returns how many */
+  /** Encrypts again, with the key in use, what an older platform key encrypted. @returns the number of identities */
   reseal(): Promise<number>;
 }
 
 export interface ClustersOptions extends ClusterParts {
-  /** A node that was heard of and is silent for so long counts as released since; null: never. */
+  /** Silence after which a node that has sent heartbeats counts as released since its last one; null: never. */
   readonly nodeSilenceMs: number | null;
 }
 
@@ -127,7 +130,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     sshPorts: (ports) => readSshPorts(db, ports),
     openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
     endSilentNodes() {
-      // While no gateway ran nobody could hear a node: each gets the whole time to be heard of again.
+      // While no gateway ran, no heartbeat could arrive: each node gets the whole time again.
       const isHeard = nodeSilenceMs !== null && clock.monotonicMs() - startedMs > nodeSilenceMs;
       return endSilentNodes(parts, isHeard ? nodeSilenceMs : null);
     },

@@ -59,7 +59,7 @@ async function note(tx: Transaction, { audit }: ClusterParts, noted: Noted): Pro
   });
 }
 
-/** Adds nodes in their order. @throws AppError conflict for more than a cluster may have */
+/** Adds nodes in order. @throws AppError conflict if the cluster would have too many */
 export async function insertNodes(
   tx: Transaction,
   parts: ClusterParts,
@@ -86,7 +86,7 @@ export async function insertNodes(
   return rows;
 }
 
-/** Null where there is no such cluster. */
+/** Returns null if the cluster does not exist. */
 export async function addNode(
   parts: ClusterParts,
   clusterId: string,
@@ -104,7 +104,8 @@ export async function addNode(
 }
 
 /**
- * Null where there is no such node. What a node is cannot change while it is held, since its hours are counted as that.
+ * Changes a node. Returns null if it does not exist. Its hardware cannot change while it is allocated, because its
+ * hours are metered for that hardware.
  * @throws AppError conflict
  */
 export async function patchNode(
@@ -140,7 +141,10 @@ function heldNode(): AppError {
   return new AppError('conflict', { message });
 }
 
-/** Runs take the names of nodes when they begin, so none may be under way. @throws AppError conflict */
+/**
+ * Renames a node's runs. Runs get the names of nodes when they start, so none may be pending or active.
+ * @throws AppError conflict
+ */
 async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow, name: string): Promise<void> {
   const { underWay } = await nodeRuns.hold(tx, node);
   if (underWay.length > 0) {
@@ -150,7 +154,10 @@ async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: Nod
   await nodeRuns.rename(tx, node, name);
 }
 
-/** What is known of what was made on a node must not become that of another machine. @throws AppError conflict */
+/**
+ * Retires a node's runs, so that a later machine does not get the record of their resources.
+ * @throws AppError conflict
+ */
 async function retireRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow): Promise<void> {
   const { underWay, standing } = await nodeRuns.hold(tx, node);
   if (underWay.length > 0) {
@@ -165,9 +172,9 @@ async function retireRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: Nod
 }
 
 /**
- * Releases a node and takes it out of its cluster; its hours stay.
- * @returns false where there is no such node
- * @throws AppError conflict where runs for it go on, or something that they made is there
+ * Releases a node and removes it from its cluster; its hours stay.
+ * @returns false if the node does not exist
+ * @throws AppError conflict if runs for the node are pending or active, or their resources exist
  */
 export async function removeNode(parts: ClusterParts, ref: NodeRef, author: Author): Promise<boolean> {
   return parts.db.orm.transaction(async (tx) => {

@@ -19,32 +19,32 @@ import { clusterNodes } from './schema.ts';
 
 export type NodeEventKind = 'allocate' | 'release';
 
-/** A node is taken, or given back. */
+/** The allocation or release of a node. */
 export interface NodeEvent {
   readonly kind: NodeEventKind;
   /** Milliseconds since the Unix epoch; null for now, by the database's clock. */
   readonly atMs: number | null;
   /**
-   * Which of the node's allocations it is of, counted from 1. With it events may come in any order and any number of
-   * times; null: events come in the order of their moments.
+   * Number of the allocation that the event belongs to, counted from 1. With it, events may come in any order and
+   * repeatedly; null: events come in the order of their moments.
    */
   readonly generation: number | null;
   readonly author: Author;
 }
 
 export interface NodeEventResult {
-  /** Repeated: it was known already, and nothing was changed. */
+  /** `repeated`: the event was recorded before, and nothing changed. */
   readonly outcome: 'recorded' | 'repeated';
-  /** The one that the event is of, as it is on file now. */
+  /** The event's allocation, as recorded now. */
   readonly allocation: NodeAllocationView;
   readonly node: ClusterNode;
 }
 
 /**
- * Writes an event and the interval that follows from it, or neither.
- * @returns null where there is no such node
- * @throws AppError conflict for an archived cluster, and for a moment that could be of several allocations;
- * invalid_value for a moment that lies ahead
+ * Records an event and the resulting interval, or neither.
+ * @returns null if the node does not exist
+ * @throws AppError conflict for an archived cluster, and for a moment that could belong to several allocations;
+ * invalid_value for a moment in the future
  */
 export async function recordEvent(
   parts: ClusterParts,
@@ -148,8 +148,9 @@ async function readResult(
 }
 
 /**
- * A node says that it is there. What was taken for released because it was silent goes on as if it had not been.
- * @returns false where there is no such node
+ * Records a heartbeat. Withdraws a release that was inferred from silence, so that the allocation continues without a
+ * gap.
+ * @returns false if the node does not exist
  * @throws AppError conflict for an archived cluster
  */
 export async function heartbeat(parts: ClusterParts, ref: NodeRef, author: Author): Promise<boolean> {

@@ -5,21 +5,21 @@ import type { AllocationOnFile, Costs } from '#core/costs/costs.ts';
 import { clusterKey, nodeKey } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
-/** What a run gets of its cluster, by the names that modules declare variables for. Holds no secret. */
+/** The values that a run gets about its cluster, named like the variables that modules declare. Contains no secret. */
 export interface RunContext {
   readonly cluster_id: string;
   readonly cluster_name: string;
-  /** Null where the cluster has no web addresses. */
+  /** Null if the cluster has no web addresses. */
   readonly public_domain: string | null;
-  /** In the order they were added. */
+  /** In the order in which they were added. */
   readonly nodes: readonly RunNode[];
   readonly node_addresses: readonly string[];
-  /** Of the first node; "root" without one. */
+  /** User of the first node; "root" without nodes. */
   readonly ssh_user: string;
 }
 
 export interface RunNode {
-  /** `node_…`; stays when the node is renamed. */
+  /** `node_…`; survives a rename of the node. */
   readonly id: string;
   readonly name: string;
   readonly address: string;
@@ -33,7 +33,7 @@ export interface RunNode {
   readonly role: 'head' | 'worker';
 }
 
-/** Null where there is no such cluster, or it is archived. */
+/** Returns null if the cluster does not exist or is archived. */
 export async function readRunContext(db: Db, clusterId: string): Promise<RunContext | null> {
   return db.orm.transaction(
     async (tx) => {
@@ -69,21 +69,21 @@ export async function readRunContext(db: Db, clusterId: string): Promise<RunCont
   );
 }
 
-/** A cluster as somebody needs it who connects to its nodes. */
+/** A cluster with what is needed to connect to its nodes. */
 export interface ClusterPlace {
   readonly id: string;
   readonly organizationId: string;
   readonly name: string;
   readonly publicDomain: string | null;
   readonly access: 'public' | 'members';
-  /** In the order they were added. */
+  /** In the order in which they were added. */
   readonly nodes: readonly {
     readonly name: string;
     readonly address: string;
     readonly sshPort: number;
     readonly sshUser: string;
     readonly hostKey: string | null;
-    /** Somebody said so: silence alone does not make a machine another's. */
+    /** True if somebody released the node: silence does not mean that the machine is another's. */
     readonly isGivenBack: boolean;
   }[];
 }
@@ -119,17 +119,17 @@ export async function readPlaces(
   }));
 }
 
-/** A release that waits for its allocation says nothing of a node yet. */
+/** Ignores a release that waits for its allocation. */
 const isGivenBack = ({ allocatedMs, releasedMs, releaseEstimated }: AllocationOnFile): boolean =>
   allocatedMs !== null && releasedMs !== null && !releaseEstimated;
 
-/** A port of an address, as it was registered. */
+/** An address and port, as registered. */
 export interface AddressPort {
   readonly address: string;
   readonly port: number;
 }
 
-/** Those at which nodes have their SSH server; of all clusters that are not archived. */
+/** Returns the given ports at which nodes have their SSH server, across all clusters that are not archived. */
 export async function readSshPorts(db: Db, ports: readonly AddressPort[]): Promise<readonly AddressPort[]> {
   if (ports.length === 0) return [];
   return db.sql<AddressPort[]>`

@@ -5,25 +5,25 @@ import { clusterAccess } from './access.ts';
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 
-/** Machines that belong together, of one organization. An archived one stays, as what its hours are shown by. */
+/** Groups of an organization's machines. An archived cluster stays, because reports of its hours need it. */
 export const clusters = pgTable(
   'clusters',
   {
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     name: text('name').notNull(),
-    /** Web addresses of what runs on it lie below; null where it has none. */
+    /** Parent domain of the cluster's web addresses; null if it has none. */
     publicDomain: text('public_domain'),
-    /** Who may use web addresses of what runs on it; a run may ask for less than everybody. */
+    /** Users of the cluster's web addresses; a run may restrict its own further. */
     access: text('access', { enum: clusterAccess }).notNull().default('public'),
     createdAt: moment('created_at').notNull(),
     archivedAt: moment('archived_at'),
-    /** The line for authorized_keys; it stays when the private key is gone. */
+    /** The line for authorized_keys; it stays when the private key is deleted. */
     accessPublicKey: text('access_public_key').notNull(),
     accessFingerprint: text('access_fingerprint').notNull(),
     accessOrigin: text('access_origin', { enum: ['generated', 'given'] }).notNull(),
     accessChangedAt: moment('access_changed_at').notNull(),
-    /** The private key, encrypted by the platform key of this id; both null once the cluster is archived. */
+    /** Id of the platform key that encrypts the private key; both null once the cluster is archived. */
     accessKeyId: text('access_key_id'),
     accessSealed: bytes('access_sealed'),
   },
@@ -31,7 +31,8 @@ export const clusters = pgTable(
     uniqueIndex('clusters_organization_name_key')
       .on(table.organizationId, table.name)
       .where(sql`${table.archivedAt} is null`),
-    // An address is made of a stack's name, the cluster's and the domain: over all organizations it is one cluster's.
+    // An address consists of the stack's name, the cluster's name and the domain, so it must identify one cluster of
+    // all organizations.
     uniqueIndex('clusters_domain_name_key')
       .on(table.publicDomain, table.name)
       .where(sql`${table.archivedAt} is null`),
@@ -40,7 +41,7 @@ export const clusters = pgTable(
   ],
 );
 
-/** Machines of a cluster. When they were allocated and released stands in the costs alone. */
+/** Machines of a cluster. Only the costs record when they were allocated and released. */
 export const clusterNodes = pgTable(
   'cluster_nodes',
   {

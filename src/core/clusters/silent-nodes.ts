@@ -6,14 +6,14 @@ import { type ClusterParts, dbNowMs, lockCluster } from './change.ts';
 import { nodeKey, type NodeRow } from './cluster.ts';
 import { clusterNodes } from './schema.ts';
 
-/** Open intervals in one statement. */
+/** Open intervals per page. */
 const pageSize = 1000;
 
 /**
- * Ends the intervals of nodes that are gone: whose node or cluster is not there any more, and of those that were heard
- * of since they were allocated and are silent for `silenceMs` since. All of these ends are estimated.
- * @param silenceMs null: silence means nothing
- * @returns how many intervals ended
+ * Ends the intervals of lost nodes: the node or its cluster was deleted, or the node has sent heartbeats since its
+ * allocation and then none for `silenceMs`. All these ends are estimated.
+ * @param silenceMs null: silence is ignored
+ * @returns the number of intervals ended
  */
 export async function endSilentNodes(parts: ClusterParts, silenceMs: number | null): Promise<number> {
   let ended = 0;
@@ -26,7 +26,7 @@ export async function endSilentNodes(parts: ClusterParts, silenceMs: number | nu
   }
 }
 
-/** Those that look gone; each is looked at again under the lock of its cluster. */
+/** Returns intervals of nodes that seem lost; each is checked again under the lock of its cluster. */
 async function findSuspects(
   { db }: ClusterParts,
   page: readonly OpenInterval[],
@@ -44,11 +44,11 @@ interface Silence {
   readonly silenceMs: number | null;
 }
 
-/** When a held node was there for the last time; null where it is there. */
+/** Returns when an allocated node was last there; null if it still is. */
 function endOf({ allocatedMs }: OpenInterval, node: NodeRow | null, { nowMs, silenceMs }: Silence): number | null {
   if (node === null) return nowMs;
   const seenMs = node.lastSeenAt?.getTime() ?? null;
-  // One that was not heard of since it was allocated does not report at all.
+  // A node without a heartbeat since its allocation does not report at all.
   if (silenceMs === null || seenMs === null || seenMs < allocatedMs) return null;
   return nowMs - seenMs > silenceMs ? seenMs : null;
 }

@@ -1,17 +1,17 @@
 import { createHash, createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto';
 import ssh2, { type ParsedKey } from 'ssh2';
 
-/** A key pair that nodes are logged in to with. */
+/** A key pair for logging in to nodes. */
 export interface SshKeyPair {
-  /** As OpenSSH and Terraform read it, without a passphrase. */
+  /** In the format that OpenSSH and Terraform read, without a passphrase. */
   readonly privateKey: string;
   /** `ssh-ed25519 AAAA…`, without a comment. */
   readonly publicKey: string;
-  /** As `ssh-keygen -l` prints it: `SHA256:…`. */
+  /** As printed by `ssh-keygen -l`: `SHA256:…`. */
   readonly fingerprint: string;
 }
 
-/** What is wrong with a key, as a sentence goes on after the field's name; it never quotes the key. */
+/** A problem of a key, as a sentence that continues after the field's name; it never quotes the key. */
 export class SshKeyError extends Error {
   constructor(message: string) {
     super(message);
@@ -21,7 +21,7 @@ export class SshKeyError extends Error {
 
 const ed25519 = 'ssh-ed25519';
 const rsaBitsMin = 2048;
-/** No DSA, which OpenSSH has dropped, and no certificates, which name an authority and not a host. */
+/** Without DSA, which OpenSSH has dropped, and without certificates, which name an authority and not a host. */
 const keyTypes: ReadonlySet<string> = new Set([
   ed25519,
   'ecdsa-sha2-nistp256',
@@ -31,7 +31,7 @@ const keyTypes: ReadonlySet<string> = new Set([
 ]);
 const typesText = [...keyTypes].join(', ');
 
-/** A length and the bytes: string of RFC 4251 §5. */
+/** Encodes a string of RFC 4251 §5: length and bytes. */
 function sshString(data: Buffer | string): Buffer {
   const bytes = Buffer.from(data);
   const length = Buffer.alloc(4);
@@ -40,8 +40,8 @@ function sshString(data: Buffer | string): Buffer {
 }
 
 /**
- * A new Ed25519 pair. Written out here, since ssh2 drops zero bytes that a public key begins with.
- * @param comment printable ASCII; stands inside the private key alone
+ * Generates an Ed25519 pair. Does not use ssh2, which drops leading zero bytes of a public key.
+ * @param comment printable ASCII; stored only inside the private key
  */
 export function makeKeyPair(comment: string): SshKeyPair {
   const jwk = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' });
@@ -61,7 +61,7 @@ interface KeyParts {
   readonly comment: string;
 }
 
-/** Format: PROTOCOL.key of OpenSSH, without encryption. */
+/** Formats a private key as OpenSSH's PROTOCOL.key describes, without encryption. */
 function privateKeyFile({ publicBlob, point, secret, comment }: KeyParts): string {
   const check = randomBytes(4);
   const plain = Buffer.concat([
@@ -72,7 +72,7 @@ function privateKeyFile({ publicBlob, point, secret, comment }: KeyParts): strin
     sshString(secret),
     sshString(comment),
   ]);
-  // Filled up to the block size of no cipher, 8, with 1, 2, 3…
+  // Padding to 8, the block size without a cipher, with 1, 2, 3…
   const padding = Buffer.from(Array.from({ length: (8 - (plain.length % 8)) % 8 }, (_, index) => index + 1));
   const one = Buffer.from([0, 0, 0, 1]);
   const body = Buffer.concat([
@@ -93,11 +93,11 @@ const publicLine = (type: string, blob: Buffer): string => `${type} ${blob.toStr
 const fingerprintOf = (blob: Buffer): string =>
   `SHA256:${createHash('sha256').update(blob).digest('base64').replace(/=+$/, '')}`;
 
-/** Forms that OpenSSH and Terraform both read. */
+/** Formats that both OpenSSH and Terraform read. */
 const pemHead = /^-----BEGIN (?:OPENSSH|RSA|EC) PRIVATE KEY-----\r?\n/;
 const privateKeyCharsMax = 16_384;
 
-/** A private key that somebody gives. @throws SshKeyError */
+/** Parses a private key from a user. @throws SshKeyError */
 export function parsePrivateKey(text: string): SshKeyPair {
   const trimmed = text.trim();
   if (trimmed.length > privateKeyCharsMax) throw new SshKeyError('is longer than a private key can be');
@@ -117,7 +117,7 @@ export function parsePrivateKey(text: string): SshKeyPair {
   };
 }
 
-/** The public key of a host: `type base64`, whose comment is dropped. @throws SshKeyError */
+/** Parses the public key of a host, `type base64`, and drops its comment. @throws SshKeyError */
 export function parseHostKey(text: string): string {
   const wanted = 'must be an OpenSSH public key: its type, its base64 and nothing before, as in ssh_host_ecdsa_key.pub';
   const match = /^([a-z0-9-]{1,40}) ([A-Za-z0-9+/]{16,4096}={0,2})(?: [\x20-\x7e]{0,255})?$/.exec(text);
@@ -140,7 +140,7 @@ function parsed(text: string, otherwise: string): ParsedKey {
   } catch {
     throw new SshKeyError(otherwise);
   }
-  // A file with several keys has no one public part.
+  // A file with several keys has no single public part.
   const one = Array.isArray(key) ? (key.length === 1 ? key[0] : undefined) : key;
   if (one === undefined || one instanceof Error) throw new SshKeyError(otherwise);
   return one;
@@ -152,7 +152,7 @@ function requireType(key: ParsedKey): void {
   try {
     bits = createPublicKey(key.getPublicPEM()).asymmetricKeyDetails?.modulusLength;
   } catch {
-    // A point that is not on its curve, or a modulus that is none.
+    // The point is not on its curve, or the modulus is invalid.
     throw new SshKeyError('is no key that can be used');
   }
   if (bits !== undefined && bits < rsaBitsMin) throw new SshKeyError(`must have ${rsaBitsMin} bits or more`);

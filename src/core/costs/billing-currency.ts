@@ -4,7 +4,7 @@ import { formatId } from '#base/id.ts';
 import type { Author, Audit } from '#core/audit/audit.ts';
 import { billingCurrencies } from './schema.ts';
 
-/** In which currency an organization reads its costs; null leaves them in those of the rate cards. */
+/** The currency in which an organization sees its costs; null means the currencies of the rate cards. */
 export interface BillingCurrencyChange {
   readonly organizationId: string;
   /** A code of the table of currencies. */
@@ -20,12 +20,12 @@ export async function readBillingCurrency(db: Db, organizationId: string): Promi
   return row?.currency ?? null;
 }
 
-/** What is there already is not written again, nor noted. */
+/** Changes the currency. An unchanged one is not written again, nor recorded in the audit log. */
 export async function changeBillingCurrency(db: Db, audit: Audit, change: BillingCurrencyChange): Promise<void> {
   const { organizationId, currency, author } = change;
   const ofOrganization = eq(billingCurrencies.organizationId, organizationId);
   await db.orm.transaction(async (tx) => {
-    // Also without a row two changes come one after the other, so that what is noted as before was before.
+    // Serializes changes, also while there is no row, so that the recorded previous value is right.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`headgate billing ${organizationId}`}, 0))`);
     const [row] = await tx.select().from(billingCurrencies).where(ofOrganization);
     const before = row?.currency ?? null;

@@ -7,7 +7,10 @@ import type { DatedRate, DatedRequest } from './dated-rates.ts';
 import { createDatedRates, type DatedRates, type DatedTable, type ListRequest, type RatePage } from './dated-table.ts';
 import { conversionRates } from './schema.ts';
 
-/** What one unit of a currency is worth in another while it holds. Never inverted: the way back is a rate of its own. */
+/**
+ * The value of one unit of a currency in another, while it is in effect. Never inverted: the reverse is a separate
+ * rate.
+ */
 export interface ConversionRate extends DatedRate {
   readonly from: string;
   readonly to: string;
@@ -86,7 +89,7 @@ export function createConversionRates(db: Db, audit: Audit): DatedRates<Conversi
   return createDatedRates({ db, audit, table });
 }
 
-/** Those that begin last first. */
+/** Lists rates, latest start first. */
 export async function listConversionRates(db: Db, request: ConversionRateList): Promise<RatePage<ConversionRate>> {
   const { from, to, atMs, page, limit } = request;
   const at = atMs === null ? null : new Date(atMs);

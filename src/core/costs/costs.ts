@@ -19,9 +19,9 @@ import { readReport, type ReportRequest, type ReportResult } from './report.ts';
 import { createUsageEvents, type UsageEvents } from './usage-events.ts';
 
 /**
- * Hours of nodes and GPUs, and what they cost. Intervals are written when something changes, never by a clock that
- * ticks: a gateway that stands still loses nothing. Prices and conversion rates are dated and never changed, so a report
- * of the past stays what it was. While Postgres is away everything here throws the driver's error.
+ * Hours of nodes and GPUs, and their costs. Intervals are written when something changes, not by a timer: a gateway
+ * that stops loses nothing. Prices and conversion rates are dated and never changed, so a report of the past stays the
+ * same. While Postgres is unreachable, all methods throw the driver's error.
  */
 
 export { formatPrice, parsePrice, type Scaled } from './amount.ts';
@@ -54,11 +54,14 @@ export type { ClusterRef, Move, NodeAllocation, NodeRelease, UsageOutcome } from
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
 
 export interface Costs extends UsageEvents {
-  /** What is held now, for whoever looks whether it still is. */
+  /** Open intervals, so that the caller can check whether their machines still exist. */
   listOpen(request: OpenIntervalRequest): Promise<readonly OpenInterval[]>;
-  /** What was told of nodes, by node and generation. @param tx that saw the last change, or the pool's own */
+  /**
+   * Recorded allocations of nodes, by node and generation.
+   * @param tx that saw the last change; without it the pool's own
+   */
   nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
-  /** Idempotent. @returns how many runs were new or had changed */
+  /** Idempotent. @returns the number of runs that were new or had changed */
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
   listRateCards(request: RateCardList): Promise<RatePage<RateCard>>;
@@ -66,10 +69,10 @@ export interface Costs extends UsageEvents {
   listConversionRates(request: ConversionRateList): Promise<RatePage<ConversionRate>>;
   /** Null: costs are shown in the currencies of the rate cards. */
   billingCurrency(organizationId: string): Promise<string | null>;
-  /** Changes how costs are shown, those of the past too, and nothing that was written. */
+  /** Changes how costs are shown, past ones too. Recorded usage and prices stay the same. */
   changeBillingCurrency(change: BillingCurrencyChange): Promise<void>;
   report(request: ReportRequest): Promise<ReportResult>;
-  /** For margins, by engine. */
+  /** Costs of replicas by engine, for margins. */
   replicaCosts(request: ReplicaCostsRequest): Promise<ReadonlyMap<string, ReplicaCosts>>;
 }
 
@@ -77,9 +80,9 @@ export interface CostsOptions {
   readonly db: Db;
   readonly audit: Audit;
   readonly log: Log;
-  /** Of the rate card that is taken where several cover an hour and none is in the organization's currency. */
+  /** Currency of the rate card that is used if several cover an hour and none is in the organization's currency. */
   readonly defaultCurrency?: string;
-  /** A report with more line items is refused. */
+  /** Maximum line items of a report; a larger one is rejected. */
   readonly linesMax?: number;
 }
 

@@ -1,19 +1,19 @@
 /**
  * Currencies and funds in use by ISO 4217, list one, as of amendment 180 (1 January 2026). Codes without minor units
- * (metals, bond units, XDR, XSU, XUA, XTS, XXX) are no money to bill in. By hand, since the digits that Intl knows are
- * those of CLDR, which differ for currencies whose small coins are out of use.
+ * (metals, bond units, XDR, XSU, XUA, XTS, XXX) cannot be billed. A table of its own, because Intl has CLDR's digits,
+ * which differ for currencies whose small coins are out of use.
  */
 export interface Currency {
   /** "EUR" */
   readonly code: string;
   readonly name: string;
-  /** As used at home; the code where there is none. Several currencies share "$". */
+  /** The local symbol; the code if there is none. Several currencies share "$". */
   readonly symbol: string;
   /** Decimal places of an amount. */
   readonly minorUnits: number;
 }
 
-/** Minor units, and the currencies that have as many: code, symbol, name. */
+/** Numbers of minor units, each with its currencies: code, symbol, name. */
 const byMinorUnits: readonly (readonly [number, string])[] = [
   [
     0,
@@ -194,7 +194,7 @@ UYW UP Unidad Previsional`,
   ],
 ];
 
-/** By code. */
+/** Sorted by code. */
 export const currencies: readonly Currency[] = byMinorUnits
   .flatMap(([minorUnits, table]) => table.split('\n').map((line) => toCurrency(line, minorUnits)))
   .toSorted((a, b) => (a.code < b.code ? -1 : 1));
@@ -206,13 +206,16 @@ function toCurrency(line: string, minorUnits: number): Currency {
 
 const byCode = new Map(currencies.map((currency) => [currency.code, currency]));
 
-/** Finds a currency by its code in any case. Null for what is no currency to bill in. */
+/** Finds a currency by its code in any case. Null if the code is no billable currency. */
 export function findCurrency(code: string): Currency | null {
   // Capitals of some other letters are ASCII: the dotless "ı" becomes "I".
   return /^[A-Za-z]{3}$/.test(code) ? (byCode.get(code.toUpperCase()) ?? null) : null;
 }
 
-/** Decimal places of an amount. @throws Error for a code that is not in the table: rows of ours have been checked */
+/**
+ * Returns the decimal places of an amount.
+ * @throws Error if the code is not in the table: stored codes have been checked
+ */
 export function minorUnitsOf(code: string): number {
   const currency = byCode.get(code);
   if (currency === undefined) throw new Error(`${code} is not in the table of currencies`);

@@ -1,32 +1,32 @@
-/** What holds from a moment on: [fromMs, toMs), milliseconds since the Unix epoch; for good while toMs is null. */
+/** A rate in effect in [fromMs, toMs), milliseconds since the Unix epoch; indefinitely while toMs is null. */
 export interface DatedRate {
   readonly id: string;
   readonly fromMs: number;
   readonly toMs: number | null;
 }
 
-/** When a rate is to hold; `fromMs` null is now. */
+/** The requested dates of a rate; `fromMs` null is now. */
 export interface DatedRequest {
   readonly fromMs: number | null;
   readonly toMs: number | null;
-  /** Lets it begin, or another end, in the past, which changes reports that have been read already. */
+  /** Allows a start or an end in the past, which changes reports that have been read already. */
   readonly retroactive: boolean;
 }
 
 export type Placement<Rate> =
-  /** `ended` is the one that goes on until then, and ends where the new one begins; null where there is none. */
+  /** `ended` is the rate without an end, which now ends where the new one starts; null if there is none. */
   { readonly kind: 'placed'; readonly fromMs: number; readonly ended: Rate | null } | DatedRefusal<Rate>;
 
 export type DatedRefusal<Rate> =
   | { readonly kind: 'overlap'; readonly with: Rate }
-  /** Without `retroactive`. */
+  /** The request has no `retroactive`. */
   | { readonly kind: 'in_the_past'; readonly nowMs: number }
-  /** It would end before it begins, or as it begins. */
+  /** The rate would end before or at its start. */
   | { readonly kind: 'empty' };
 
 /**
- * Where a new rate fits among those of its series. Rates are never changed: one that is to hold for good is ended where
- * the new one begins, any other overlap is refused.
+ * Places a new rate among those of its series. Rates never change: a rate without an end is ended where the new one
+ * starts; any other overlap is rejected.
  */
 export function placeRate<Rate extends DatedRate>(
   series: readonly Rate[],
@@ -43,7 +43,7 @@ export function placeRate<Rate extends DatedRate>(
 }
 
 function overlaps(rate: DatedRate, fromMs: number, toMs: number | null): boolean {
-  // One that was ended before it began never holds.
+  // A rate that was ended before its start is never in effect.
   if (rate.toMs !== null && rate.toMs <= rate.fromMs) return false;
   return (toMs === null || rate.fromMs < toMs) && (rate.toMs === null || fromMs < rate.toMs);
 }
@@ -56,11 +56,11 @@ export interface EndRequest {
 
 export type Ending =
   | { readonly kind: 'ends'; readonly toMs: number }
-  /** It ends then, or has before. */
+  /** The rate ends at that moment already, or before. */
   | { readonly kind: 'already_ended'; readonly toMs: number }
   | { readonly kind: 'in_the_past'; readonly nowMs: number };
 
-/** When a rate ends that is to be ended. One that has not begun yet is ended as it begins, and never holds. */
+/** Returns when a rate ends. A rate that has not started yet ends at its start, and is never in effect. */
 export function endRate(rate: DatedRate, { atMs, retroactive }: EndRequest, nowMs: number): Ending {
   const toMs = Math.max(atMs ?? nowMs, rate.fromMs);
   if (rate.toMs !== null && rate.toMs <= toMs) return { kind: 'already_ended', toMs: rate.toMs };

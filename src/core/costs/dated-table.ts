@@ -11,18 +11,20 @@ import {
 } from './dated-rates.ts';
 import { dbNowMs, lockRates } from './locks.ts';
 
-/** Who changes rates. They belong to no organization: the change is noted with the one of whoever makes it. */
+/**
+ * Author of a change of rates. Rates belong to no organization: the audit log entry names the author's organization.
+ */
 export interface ChangedBy {
   readonly organizationId: string;
   readonly author: Author;
 }
 
 export type AddResult<Rate> =
-  /** Also where the one that holds says the same already, and nothing was changed. */
+  /** Also returned if the current rate has the same values already; then nothing was changed. */
   | {
       readonly kind: 'created';
       readonly rate: Rate;
-      /** The one that it follows, which ends where it begins. */
+      /** The previous rate, which ends where the new one starts. */
       readonly ended: Rate | null;
     }
   | DatedRefusal<Rate>;
@@ -33,7 +35,7 @@ export type EndResult<Rate> =
   | { readonly kind: 'in_the_past'; readonly nowMs: number }
   | { readonly kind: 'not_found' };
 
-/** Rates with dates: each is written once and ended once, in one transaction with its note in the audit log. */
+/** Rates with dates. Each is written once and ended once, in one transaction with its audit log entry. */
 export interface DatedRates<Rate, Input> {
   add(input: Input, by: ChangedBy): Promise<AddResult<Rate>>;
   end(id: string, request: EndRequest, by: ChangedBy): Promise<EndResult<Rate>>;
@@ -41,13 +43,13 @@ export interface DatedRates<Rate, Input> {
 
 /** A table of rates, as statements in a transaction. */
 export interface DatedTable<Rate, Input> {
-  /** What it is called in the audit log, and how its ids begin. */
+  /** Type in the audit log, and prefix of its ids. */
   readonly targetType: string;
   readonly prefix: 'rate' | 'conv';
   readonly auditView: (rate: Rate) => AuditView;
-  /** Whether a rate says what is asked for, whenever it begins. */
+  /** True if a rate has the requested values, whenever it starts. */
   readonly isSame: (rate: Rate, input: Input) => boolean;
-  /** Of the same series as the new one. */
+  /** Reads the rates of the same series as the new one. */
   readonly readSeries: (tx: Transaction, input: Input) => Promise<readonly Rate[]>;
   readonly insert: (tx: Transaction, input: Input, made: RateMade) => Promise<Rate>;
   readonly find: (tx: Transaction, id: string) => Promise<Rate | null>;
@@ -90,7 +92,7 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
     const placement = placeRate(await table.readSeries(tx, input), input, nowMs);
     if (placement.kind !== 'placed') return placement;
     const { fromMs } = placement;
-    // Asked for once more, as by a form that is sent twice.
+    // The same request again, such as a form that is sent twice.
     const current = input.fromMs === null ? placement.ended : null;
     if (current !== null && table.isSame(current, input)) {
       await by.author.created?.(tx, formatId(table.prefix, current.id));
@@ -124,7 +126,7 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
   };
 }
 
-/** Which rates a list shows; null does not choose. `page` counts from 1. */
+/** Filters of a list of rates; null filters nothing. `page` counts from 1. */
 export interface ListRequest {
   readonly atMs: number | null;
   readonly page: number;

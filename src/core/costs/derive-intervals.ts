@@ -1,31 +1,31 @@
-/** What is known of one allocation of a node. Milliseconds since the Unix epoch. */
+/** The reported times of one allocation of a node. Milliseconds since the Unix epoch. */
 export interface ToldAllocation {
   readonly generation: number;
   readonly allocatedMs: number;
-  /** Null while the node is held. */
+  /** Null while the node is allocated. */
   readonly releasedMs: number | null;
   readonly releaseEstimated: boolean;
-  /** To whom its cluster belonged when it was told; counts where no move says otherwise. */
+  /** Owner of the cluster when the allocation was reported; used where no move says otherwise. */
   readonly organization: OrganizationRef;
 }
 
-/** An organization by its id and by its name of that time. */
+/** An organization by its id and its name at that time. */
 export interface OrganizationRef {
   readonly id: string;
   readonly name: string;
 }
 
-/** From `movedMs` on a cluster belongs to another organization. */
+/** A move of a cluster: from `movedMs` on it belongs to another organization. */
 export interface ClusterMove {
   readonly movedMs: number;
   readonly from: OrganizationRef;
   readonly to: OrganizationRef;
 }
 
-/** Time that counts: [startedMs, endedMs), never empty. */
+/** Metered time: [startedMs, endedMs), never empty. */
 export interface DerivedInterval {
   readonly generation: number;
-  /** From 0; a move of the cluster begins the next. */
+  /** From 0; each move of the cluster starts the next part. */
   readonly part: number;
   readonly organization: OrganizationRef;
   readonly startedMs: number;
@@ -37,11 +37,10 @@ export interface DerivedInterval {
 const never = Number.POSITIVE_INFINITY;
 
 /**
- * The intervals of one node: a function of what was told of it, whatever order it came in. Every moment at which any
- * allocation held the node counts once, for the one that was allocated first. One that ends before it begins counts
- * nothing.
- * @param allocations in the order of `allocatedMs`, then of generation
- * @param movesOf moves of the cluster of an allocation, in their order
+ * Derives the intervals of one node from its reported allocations, independent of the order of reports. Each moment
+ * counts once, for the allocation that came first. An allocation that ends before it starts counts nothing.
+ * @param allocations sorted by `allocatedMs`, then by generation
+ * @param movesOf returns moves of the cluster of an allocation, in order
  */
 export function deriveIntervals<A extends ToldAllocation>(
   allocations: readonly A[],
@@ -81,7 +80,7 @@ function cutAtMoves(
   });
 }
 
-/** Null where no move tells. */
+/** Null if there are no moves. */
 function ownerAt(moves: readonly ClusterMove[], momentMs: number): OrganizationRef | null {
   const last = moves.findLast(({ movedMs }) => movedMs <= momentMs);
   return last?.to ?? moves[0]?.from ?? null;

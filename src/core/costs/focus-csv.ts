@@ -4,7 +4,7 @@ import type { ClusterCosts, CostReport, OrganizationCosts } from './report.ts';
 import { organizationIdOf, rateCardIdOf } from './report-json.ts';
 import { findZone } from './zone.ts';
 
-/** A cell: null is empty. Numbers are written as they stand: six places at most, never an exponent. */
+/** A cell: null is empty. Numbers have at most six decimal places, and no exponent. */
 type Cell = string | number | null;
 
 interface Row {
@@ -16,8 +16,8 @@ interface Row {
 const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
 
 /**
- * Columns of FOCUS 1.2 (FinOps Open Cost and Usage Specification), and our own with `x_`. Against it: what is not rated
- * leaves the costs empty, since 0 would read as free.
+ * Columns of FOCUS 1.2 (FinOps Open Cost and Usage Specification), and Headgate's own with `x_`. Deviation: costs of
+ * unrated usage are empty, because 0 would read as free.
  */
 const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
   ['BillingAccountId', ({ organization }) => organizationIdOf(organization.id)],
@@ -49,12 +49,12 @@ const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
   ['x_Estimated', ({ line }) => String(line.estimated)],
 ];
 
-/** Whether GPU-hours are what is paid for: a replica holds nothing else, and some cards price nothing else. */
+/** True if the price is per GPU-hour: a replica uses only GPUs, and some cards price only GPUs. */
 function isByGpu({ cluster, line }: Row): boolean {
   return cluster.source === 'replica' || (line.native !== null && line.native.nodeHourPrice === null);
 }
 
-/** Empty where a card prices both node and GPU: no single price makes up such a cost. */
+/** Returns null if a card prices both node and GPU: the cost has no single price then. */
 function unitPriceOf({ native }: LineItem): string | null {
   if (native === null || (native.nodeHourPrice !== null && native.gpuHourPrice !== null)) return null;
   return native.nodeHourPrice ?? native.gpuHourPrice;
@@ -67,8 +67,8 @@ function describe({ cluster, line }: Row): string {
 }
 
 /**
- * A report as RFC 4180: UTF-8 text with a header, CRLF after every row, one row a line item. Its sums are those of the
- * report.
+ * Formats a report as RFC 4180: UTF-8 text with a header, CRLF after every row, one row per line item. Its sums equal
+ * those of the report.
  */
 export function* reportToCsv(report: CostReport): Generator<string> {
   yield csvRow(columns.map(([name]) => name));
@@ -81,7 +81,7 @@ export function* reportToCsv(report: CostReport): Generator<string> {
   }
 }
 
-/** A name for the file that says what it covers: dates where the window is of whole days, otherwise times in UTC. */
+/** Returns a file name that names the window: dates if it consists of whole days, otherwise times in UTC. */
 export function csvFileName({ window }: CostReport): string {
   const zone = findZone(window.tz);
   const clocks = [window.fromMs, window.toMs].map((momentMs) => zone?.clockMs(momentMs) ?? momentMs);

@@ -2,10 +2,10 @@ import { sql } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { type ClusterMove, deriveIntervals, type DerivedInterval, type ToldAllocation } from './derive-intervals.ts';
 
-/** What is metered: a node of a cluster, or a replica that inference runs. */
+/** The kind of machine that is metered: a node of a cluster, or a replica of an inference engine. */
 export type UsageSource = 'node' | 'replica';
 
-/** An allocation of a node; `nodeId` is unique among those of its source. */
+/** The key of an allocation; `nodeId` is unique within its source. */
 export interface AllocationKey {
   readonly nodeId: string;
   readonly generation: number;
@@ -24,7 +24,7 @@ interface AllocationRow {
   readonly ready_ms: string | null;
   readonly released_ms: string | null;
   readonly release_estimated: boolean;
-  /** Before the first one that changed: it only says how long the node was held. */
+  /** True for an allocation before the first changed one: only its end is needed. */
   readonly is_earlier: boolean;
   readonly [column: string]: unknown;
 }
@@ -34,8 +34,8 @@ interface StoredAllocation extends ToldAllocation {
 }
 
 /**
- * Writes the intervals of allocations anew from what was told of them, and those of all later allocations of the same
- * nodes, which may begin where these end. The caller holds the lock of their clusters.
+ * Rebuilds the intervals of allocations from their recorded events, and those of all later allocations of the same
+ * nodes, which may start where these end. The caller has the lock of their clusters.
  */
 export async function rebuildIntervals(
   tx: Transaction,
@@ -56,12 +56,12 @@ export async function rebuildIntervals(
 }
 
 /**
- * Ends a lateral query that is to be asked once for each row before it, by the table's key. Left to itself, and with
- * statistics of when the table was small, PostgreSQL reads the whole table for each of thousands of nodes.
+ * Ends a lateral query that must run once for each outer row, by the table's key. Without it, and with statistics from
+ * when the table was small, PostgreSQL reads the whole table for each of thousands of nodes.
  */
 export const eachByIndex = sql`offset 0`;
 
-/** Those that changed, all later ones of their nodes, and the earlier ones that still held the node then. */
+/** Reads the changed allocations, all later ones of their nodes, and earlier ones that were still open then. */
 async function readAllocations(
   tx: Transaction,
   source: UsageSource,
@@ -128,7 +128,7 @@ function toStored(row: AllocationRow): StoredAllocation {
   };
 }
 
-/** As `json_to_recordset` reads them. */
+/** A row that `json_to_recordset` reads. */
 type IntervalRow = Readonly<Record<string, string | number | boolean | null>>;
 
 function deriveRows(
@@ -171,7 +171,7 @@ async function insertIntervals(tx: Transaction, source: UsageSource, rows: reado
   const same = sql`s.source = ${source} and s.organization_id = t.organization_id and s.cluster_id = t.cluster_id
     and s.hardware_profile = t.hardware_profile and s.cluster_name = t.cluster_name
     and s.organization_name = t.organization_name`;
-  // Known ones are left out first: a conflict would use up an id each time.
+  // Existing snapshots are filtered out first: every conflict would use up an id.
   await tx.execute(sql`
     insert into usage_snapshots (source, organization_id, organization_name, cluster_id, cluster_name, hardware_profile)
     select distinct ${source}, organization_id, organization_name, cluster_id, cluster_name, hardware_profile

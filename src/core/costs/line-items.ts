@@ -13,14 +13,14 @@ import { minorUnitsOf } from './currencies.ts';
 import type { ConversionStatus, Pricing, UnratedReason } from './pricing.ts';
 import type { PricedPiece } from './rated-usage.ts';
 
-/** An amount twice: rounded to the currency's minor unit, and with ten places. Decimal strings. */
+/** An amount twice: rounded to the currency's minor unit, and with ten decimal places. Decimal strings. */
 export interface Amount {
   readonly currency: string;
   readonly amount: string;
   readonly amountExact: string;
 }
 
-/** Hours with six places. `unrated…` are those of them that no rate card covers. */
+/** Hours with six decimal places. `unrated…` are the hours among them that no rate card covers. */
 export interface Hours {
   readonly nodeHours: number;
   readonly gpuHours: number;
@@ -28,36 +28,36 @@ export interface Hours {
   readonly unratedGpuHours: number;
 }
 
-/** What one cluster used at one version of a rate card and of a conversion rate. */
+/** Usage of one cluster at one version of a rate card and of a conversion rate. */
 export interface LineItem {
   readonly hardwareProfile: string;
-  /** UUID; null when it is not rated. */
+  /** UUID; null if unrated. */
   readonly rateCardId: string | null;
-  /** First moment of use and the end of the last one, milliseconds since the Unix epoch. */
+  /** First moment of use and end of the last one, milliseconds since the Unix epoch. */
   readonly fromMs: number;
   readonly toMs: number;
   readonly nodeHours: number;
   readonly gpuHours: number;
-  /** Null when it is rated. */
+  /** Null if rated. */
   readonly unratedReason: UnratedReason | null;
-  /** In the currency of the rate card; null when it is not rated. */
+  /** In the currency of the rate card; null if unrated. */
   readonly native: NativeAmount | null;
-  /** In the organization's billing currency where it could be converted, otherwise as native. */
+  /** In the organization's billing currency if it could be converted, otherwise the native amount. */
   readonly billed: Amount | null;
   readonly conversion: ConversionStatus;
-  /** Decimal string; null when nothing was converted. */
+  /** Decimal string; null if nothing was converted. */
   readonly conversionRate: string | null;
-  /** An end within it was concluded, not told. */
+  /** True if an end within it is inferred, not reported. */
   readonly estimated: boolean;
 }
 
 export interface NativeAmount extends Amount {
-  /** Decimal strings; null where the card prices no such hour. */
+  /** Decimal strings; null if the card has no price for that hour. */
   readonly nodeHourPrice: string | null;
   readonly gpuHourPrice: string | null;
 }
 
-/** A line while usage is added to it. Milliseconds since the Unix epoch. */
+/** A line while usage is added. Times are milliseconds since the Unix epoch. */
 export interface LineSum {
   readonly hardwareProfile: string;
   readonly pricing: Pricing;
@@ -69,9 +69,9 @@ export interface LineSum {
 }
 
 /**
- * Adds what was used in one segment to the line of its prices.
- * @param windowMs begin of the window, since which the piece counts its time
- * @returns whether this began a line
+ * Adds the usage of one segment to the line with the same prices.
+ * @param windowMs start of the window, from which the piece counts its time
+ * @returns true if this added a line
  */
 export function addPiece(
   lines: Map<string, LineSum>,
@@ -95,13 +95,13 @@ export function addPiece(
   return false;
 }
 
-/** An amount before it is written out. */
+/** An amount before it is formatted. */
 export interface LineAmount {
   readonly currency: string;
   readonly exact: Exact;
 }
 
-/** What a line costs in the currency of its card and in the one that is billed; null when it is not rated. */
+/** Returns the cost of a line in the card's currency and in the billed one; null if unrated. */
 export function amountsOf(line: LineSum): { readonly native: LineAmount; readonly billed: LineAmount } | null {
   const { pricing } = line;
   if (!pricing.rated) return null;
@@ -116,13 +116,13 @@ export function writeAmount({ currency, exact }: LineAmount): Amount {
   return { currency, amount: formatFixed(roundExact(exact, digits), digits), amountExact: formatExact(exact) };
 }
 
-/** Adds line by line, so that every total is the sum of the rounded lines below it. */
+/** Sums rounded lines, so that every total equals the sum of the lines below it. */
 export class Totals {
   #node = 0n;
   #gpu = 0n;
   #unratedNode = 0n;
   #unratedGpu = 0n;
-  /** By currency; never added up across. */
+  /** Sums by currency; never added across currencies. */
   readonly #amounts = new Map<string, { rounded: bigint; exact: Exact }>();
 
   add(line: LineSum): void {
@@ -151,7 +151,7 @@ export class Totals {
     };
   }
 
-  /** One entry a currency, by its code. */
+  /** Returns one entry per currency, sorted by code. */
   amounts(): readonly Amount[] {
     const sums = [...this.#amounts].toSorted(([a], [b]) => (a < b ? -1 : 1));
     return sums.map(([currency, { rounded, exact }]) => {

@@ -2,7 +2,9 @@ import { sql } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import type { UsageSource } from './interval-rows.ts';
 
-/** One change of a cluster's intervals at a time, until the transaction ends. Always in the same order. */
+/**
+ * Locks clusters until the transaction ends: one change of a cluster's intervals at a time. Sorted, to avoid deadlocks.
+ */
 export async function lockClusters(tx: Transaction, source: UsageSource, clusterIds: readonly string[]): Promise<void> {
   for (const clusterId of [...new Set(clusterIds)].toSorted()) {
     await tx.execute(
@@ -11,12 +13,12 @@ export async function lockClusters(tx: Transaction, source: UsageSource, cluster
   }
 }
 
-/** One change of the dated rates at a time, until the transaction ends. */
+/** Locks the dated rates until the transaction ends: one change at a time. */
 export async function lockRates(tx: Transaction): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate rates'))`);
 }
 
-/** The database's clock now, not at the begin of the transaction; whole milliseconds since the Unix epoch. */
+/** Returns the database's clock now, not at the start of the transaction; whole milliseconds since the Unix epoch. */
 export async function dbNowMs(tx: Transaction): Promise<number> {
   const [row] = await tx.execute<{ now_ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms`,

@@ -1,9 +1,9 @@
 import { hoursOf, roundHalfAway, toMicroHours } from './amount.ts';
 import type { ReplicaCosts } from './replica-costs.ts';
 
-/** Tokens of a model within a window, as its prices tell them apart. */
+/** Tokens of a model within a window, by the kinds that have different prices. */
 export interface TokenCounts {
-  /** Without those that the engine had in its cache. */
+  /** Without the tokens that were in the engine's cache. */
   readonly input: bigint;
   readonly cachedInput: bigint;
   readonly output: bigint;
@@ -16,30 +16,30 @@ export interface TokenPrices {
   readonly output: bigint;
 }
 
-/** One model and window: what the books say beside what its replicas held. */
+/** One model and window: its revenue, and the usage of its replicas. */
 export interface MarginInput {
   readonly revenuePicoUsd: bigint;
   readonly tokens: TokenCounts;
-  /** As they are now; null for a model that has none. */
+  /** Prices as of now; null for a model without prices. */
   readonly prices: TokenPrices | null;
-  /** Null where its replicas held nothing, such as those that somebody else runs. */
+  /** Null if its replicas used nothing, such as external ones. */
   readonly held: Omit<ReplicaCosts, 'engineId'> | null;
-  /** Milliseconds times GPUs in which at least one request ran. */
+  /** Milliseconds times GPUs during which at least one request ran. */
   readonly busyGpuMs: bigint;
 }
 
 export interface Margin {
   readonly revenuePicoUsd: bigint;
-  /** What is known of it: a lower bound while `isComplete` is false. */
+  /** The known cost: a lower bound while `isComplete` is false. */
   readonly costPicoUsd: bigint;
-  /** Whether every hour has a price and every price is in USD. Where it is false nothing follows from the cost. */
+  /** True if every hour has a price and every price is in USD. If false, no margin follows from the cost. */
   readonly isComplete: boolean;
-  /** Revenue less cost; null where the cost is not complete. */
+  /** Revenue minus cost; null if the cost is incomplete. */
   readonly marginPicoUsd: bigint | null;
-  /** Of the revenue, six places; null without revenue or without the margin. */
+  /** Margin divided by revenue, six decimal places; null without revenue or without the margin. */
   readonly marginRatio: number | null;
   readonly gpuHours: GpuHours;
-  /** Of the GPU-hours held, six places, together 1; null where none were held. */
+  /** Shares of all GPU-hours, six decimal places, with sum 1; null without GPU-hours. */
   readonly shares: GpuShares | null;
   /** Null without tokens or without the margin. */
   readonly costPerMillionTokensPicoUsd: bigint | null;
@@ -59,14 +59,16 @@ export type GpuShares = Record<'busy' | 'idle' | 'starting', number>;
 
 /** Prices at which the same tokens would have paid for the cost, in the proportions of today's prices. */
 export interface BreakEven extends TokenPrices {
-  /** By how much today's prices would have to be multiplied, six places, rounded up; null where they are zero. */
+  /**
+   * Factor by which today's prices would have to be multiplied, six decimal places, rounded up; null if they are zero.
+   */
   readonly factor: number | null;
 }
 
 const million = 1_000_000n;
 const nothingHeld = { heldGpuMs: 0n, startingGpuMs: 0n, unratedGpuMs: 0n, costPicoUsd: 0n, unconverted: [] };
 
-/** What a model earns beside what it costs. Exact until it is shown; nothing is guessed where a price is missing. */
+/** Compares a model's revenue with its cost. Exact until formatting; missing prices are not guessed. */
 export function computeMargin(input: MarginInput): Margin {
   const { revenuePicoUsd, tokens, prices } = input;
   const held = input.held ?? nothingHeld;
@@ -87,12 +89,12 @@ export function computeMargin(input: MarginInput): Margin {
   };
 }
 
-/** Six places; null of nothing. */
+/** Returns a ratio with six decimal places; null if `whole` is not positive. */
 function ratioOf(part: bigint, whole: bigint): number | null {
   return whole <= 0n ? null : Number(roundHalfAway(part * million, whole)) / Number(million);
 }
 
-/** Clocks differ: what is busy beyond what could serve does not count, so that the shares are a whole. */
+/** Splits GPU time. Clocks differ, so busy time beyond the possible serving time is ignored: shares add up to 1. */
 function splitHeld(
   { heldGpuMs, startingGpuMs, unratedGpuMs }: Pick<ReplicaCosts, 'heldGpuMs' | 'startingGpuMs' | 'unratedGpuMs'>,
   busyGpuMs: bigint,
@@ -108,7 +110,7 @@ function splitHeld(
     unrated: hours(unratedGpuMs),
   };
   if (heldGpuMs === 0n) return { gpuHours, shares: null };
-  // Borders are rounded, not shares: three rounded thirds are no whole.
+  // Rounds borders instead of shares: three rounded thirds do not add up to 1.
   const busyEnd = roundHalfAway(busy * million, heldGpuMs);
   const idleEnd = million - roundHalfAway(starting * million, heldGpuMs);
   const share = (millionths: bigint): number => Number(millionths) / Number(million);
@@ -123,9 +125,9 @@ const atMost = (value: bigint, limit: bigint): bigint => (value < limit ? value 
 const ceilDivide = (numerator: bigint, denominator: bigint): bigint => (numerator + denominator - 1n) / denominator;
 
 /**
- * Tokens at a price of p micro-dollars per million cost tokens × p pico-dollars. So the prices that pay for the cost
- * are today's × cost ÷ (tokens × today's), each rounded up to the next micro-dollar, the unit of prices. Where the
- * tokens cost nothing today, there are no proportions to keep, and every token has the same price.
+ * Computes prices that pay for the cost. Tokens at a price of p micro-dollars per million cost tokens × p pico-dollars.
+ * So the prices are today's × cost ÷ (tokens × today's), each rounded up to the next micro-dollar, the unit of prices.
+ * If the tokens cost nothing today, there are no proportions, and all tokens get the same price.
  */
 function breakEven(costPicoUsd: bigint, tokens: TokenCounts, prices: TokenPrices | null): BreakEven {
   const today = prices ?? { input: 0n, cachedInput: 0n, output: 0n };

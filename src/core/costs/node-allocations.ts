@@ -2,9 +2,9 @@ import { sql } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import type { AllocationKey, UsageSource } from './interval-rows.ts';
 
-/** What was told of one allocation. Milliseconds since the Unix epoch. */
+/** The recorded events of one allocation. Milliseconds since the Unix epoch. */
 export interface AllocationOnFile extends AllocationKey {
-  /** Null where only its release was told. */
+  /** Null if only its release was reported. */
   readonly allocatedMs: number | null;
   readonly releasedMs: number | null;
   readonly releaseEstimated: boolean;
@@ -12,7 +12,7 @@ export interface AllocationOnFile extends AllocationKey {
 
 export interface NodeAllocations {
   readonly nodeIds: readonly string[];
-  /** Of each node: everything, what holds it now, or the one that says how it is (what holds it, else the last). */
+  /** Per node: all allocations, the open one, or the one that shows its status (the open one, else the last). */
   readonly which: 'all' | 'open' | 'latest';
 }
 

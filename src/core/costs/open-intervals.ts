@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import type { AllocationKey, UsageSource } from './interval-rows.ts';
 import { usageAllocations } from './schema.ts';
 
-/** An allocation that was told and not given back. */
+/** An allocation that was reported and not released. */
 export interface OpenInterval extends AllocationKey {
   readonly clusterId: string;
   /** Milliseconds since the Unix epoch. */
@@ -12,12 +12,14 @@ export interface OpenInterval extends AllocationKey {
 
 export interface OpenIntervalRequest {
   readonly source: UsageSource;
-  /** The last one of the page before; null for the first page. */
+  /** The last one of the previous page; null for the first page. */
   readonly after: AllocationKey | null;
   readonly limit: number;
 }
 
-/** By node id. Who owns nodes and replicas looks whether they are still there, and ends those that are not. */
+/**
+ * Lists open intervals by node id. The owners of nodes and replicas check them, and end those whose machine is gone.
+ */
 export async function listOpenIntervals(db: Db, request: OpenIntervalRequest): Promise<readonly OpenInterval[]> {
   const { source, after, limit } = request;
   const { nodeId, generation, clusterId, allocatedMs, releasedMs } = usageAllocations;

@@ -1,7 +1,7 @@
 import type { HourPrices, Scaled } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';
 
-/** A rate card as reports use it. Effective in [fromMs, toMs), milliseconds since the Unix epoch. */
+/** A rate card as used in reports. In effect in [fromMs, toMs), milliseconds since the Unix epoch. */
 export interface PricedCard extends HourPrices {
   readonly id: string;
   readonly hardwareProfile: string;
@@ -10,7 +10,7 @@ export interface PricedCard extends HourPrices {
   readonly toMs: number | null;
 }
 
-/** What one unit of `from` is worth in `to`, in [fromMs, toMs). */
+/** The value of one unit of `from` in `to`, in effect in [fromMs, toMs). */
 export interface DatedConversion {
   readonly id: string;
   readonly from: string;
@@ -20,40 +20,40 @@ export interface DatedConversion {
   readonly toMs: number | null;
 }
 
-/** Why a use has no price. Nothing is guessed: it costs nothing that could be told. */
+/** Reasons why usage has no price. No price is guessed. */
 export type UnratedReason =
   /** No card covers that moment. */
   | 'no_rate_card'
-  /** Several cards cover it, in currencies of which none is to be preferred. */
+  /** Several cards cover the moment, and none of their currencies is preferred. */
   | 'ambiguous_rate'
-  /** A replica holds GPUs alone, and the card prices whole nodes alone. */
+  /** A replica uses only GPUs, and the card only prices whole nodes. */
   | 'no_gpu_price';
 
 export type ConversionStatus = 'none' | 'converted' | 'skipped_missing_rate';
 
-/** What a use costs at one moment. */
+/** The price of usage at one moment. */
 export type Pricing =
   | { readonly rated: false; readonly key: string; readonly reason: UnratedReason }
   | {
       readonly rated: true;
-      /** Equal for the same card and the same conversion: what a line of a report is made of. */
+      /** Equal for the same card and the same conversion, which together make one line of a report. */
       readonly key: string;
       readonly card: PricedCard;
       readonly status: ConversionStatus;
-      /** There when it is converted. */
+      /** Null unless the price is converted. */
       readonly conversion: DatedConversion | null;
-      /** Into which a rate is missing; null otherwise. */
+      /** The currency to which a conversion rate is missing; null if none is. */
       readonly wanted: string | null;
     };
 
 export interface PriceList {
   readonly cards: readonly PricedCard[];
   readonly conversions: readonly DatedConversion[];
-  /** The platform's own currency: that of the card which is taken where the organization's has none. */
+  /** The platform's own currency: its card is used if there is none in the organization's currency. */
   readonly defaultCurrency: string;
 }
 
-/** What is priced. */
+/** The usage to price. */
 export interface PricedUse {
   readonly source: UsageSource;
   readonly hardwareProfile: string;
@@ -69,7 +69,7 @@ interface Dated {
 const covers = ({ fromMs, toMs }: Dated, momentMs: number): boolean =>
   fromMs <= momentMs && (toMs === null || momentMs < toMs);
 
-/** What a use costs at a moment. Two cards are never added up, and rates are never inverted or chained. */
+/** Returns the price of usage at a moment. Two cards are never added up, and rates are never inverted or chained. */
 export function pricingAt(list: PriceList, use: PricedUse, momentMs: number): Pricing {
   const { source, hardwareProfile, billingCurrency } = use;
   const covering = list.cards.filter((card) => card.hardwareProfile === hardwareProfile && covers(card, momentMs));
@@ -96,7 +96,7 @@ function native(card: PricedCard, status: ConversionStatus, wanted: string | nul
   return { rated: true, key: `${card.id} ${status}`, card, status, conversion: null, wanted };
 }
 
-/** Every moment within a window at which a price may change, as milliseconds since its begin; 0 first. */
+/** Returns every moment in a window at which a price may change, in milliseconds since its start; 0 first. */
 export function priceBorders({ cards, conversions }: PriceList, fromMs: number, toMs: number): readonly number[] {
   const changes = [...cards, ...conversions].flatMap((dated) => [dated.fromMs, dated.toMs ?? fromMs]);
   const within = changes.filter((momentMs) => momentMs > fromMs && momentMs < toMs);

@@ -7,14 +7,14 @@ import type { DatedRate, DatedRequest } from './dated-rates.ts';
 import { createDatedRates, type DatedRates, type DatedTable, type ListRequest, type RatePage } from './dated-table.ts';
 import { rateCards } from './schema.ts';
 
-/** What hours of a hardware profile cost in one currency while it holds. */
+/** Prices of hours of a hardware profile in one currency, while the card is in effect. */
 export interface RateCard extends DatedRate, HourPrices {
   readonly hardwareProfile: string;
   readonly currency: string;
   readonly createdAtMs: number;
 }
 
-/** At least one of the prices is there. */
+/** At least one of the prices is set. */
 export interface NewRateCard extends DatedRequest, HourPrices {
   readonly hardwareProfile: string;
   /** A code of the table of currencies. */
@@ -94,7 +94,7 @@ export function createRateCards(db: Db, audit: Audit): DatedRates<RateCard, NewR
   return createDatedRates({ db, audit, table });
 }
 
-/** Those that begin last first. */
+/** Lists cards, latest start first. */
 export async function listRateCards(db: Db, request: RateCardList): Promise<RatePage<RateCard>> {
   const { hardwareProfile, currency, atMs, page, limit } = request;
   const at = dateOrNull(atMs);

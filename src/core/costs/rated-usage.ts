@@ -19,11 +19,11 @@ export interface UsageRequest {
   readonly organizationIds: readonly string[] | null;
   readonly source: UsageSource | null;
   readonly defaultCurrency: string;
-  /** Reads everything in one currency, whatever organizations have chosen; null leaves it to them. */
+  /** Converts all costs to this currency; null uses the billing currency of each organization. */
   readonly inCurrency: string | null;
 }
 
-/** Whom and what usage counts for. */
+/** The owner and the resource of usage. */
 export interface Snapshot {
   readonly source: UsageSource;
   readonly organizationId: string;
@@ -33,12 +33,12 @@ export interface Snapshot {
   readonly hardwareProfile: string;
 }
 
-/** Usage of one snapshot within a window. Milliseconds since the Unix epoch. */
+/** Usage of one snapshot within a window. Times are milliseconds since the Unix epoch. */
 export interface SnapshotUsage extends Snapshot {
-  /** Not cut to the window. */
+  /** The first start; not cut to the window. */
   readonly startedMs: number;
   readonly lastStartMs: number;
-  /** Null while any of it goes on. */
+  /** Null while an interval is open. */
   readonly endedMs: number | null;
   readonly billingCurrency: string | null;
   readonly pieces: readonly PricedPiece[];
@@ -48,7 +48,7 @@ export interface PricedPiece extends UsedPiece {
   readonly pricing: Pricing;
 }
 
-/** One state of the database, and up to when usage is counted in it. */
+/** A snapshot of the database, and the moment up to which it counts usage. */
 export interface UsageView {
   readonly sql: TransactionSql;
   readonly asOfMs: number;
@@ -65,9 +65,8 @@ export async function viewUsage<T>(db: Db, asOfMs: number | null, read: (view: U
 }
 
 /**
- * Reads all usage of a window with its prices. What is held in memory is the usage of one row of usage_snapshots at a
- * time.
- * @param take is handed one after the other, in no order that means anything; it says whether it wants more
+ * Reads all usage of a window with its prices. Keeps in memory only the usage of one row of usage_snapshots at a time.
+ * @param take gets usage one by one, in arbitrary order; returns false to stop
  */
 export async function readRatedUsage(
   { sql, asOfMs }: UsageView,
@@ -125,7 +124,7 @@ function extentOf(edges: readonly EdgeSums[]): Pick<SnapshotUsage, 'startedMs' |
   };
 }
 
-/** Prices by segment; each kind of use is looked up once a segment. */
+/** Creates a price lookup by segment; each kind of use is looked up once per segment. */
 function createPricer(list: PriceList, borders: readonly number[], fromMs: number) {
   const known = new Map<string, (Pricing | undefined)[]>();
   return ({ source, hardwareProfile }: Snapshot, billingCurrency: string | null, segment: number): Pricing => {
@@ -181,7 +180,10 @@ interface ConversionRow extends DatedRow {
   readonly rate: string;
 }
 
-/** Cards and conversion rates that hold within the window; of the latter those that some organization could need. */
+/**
+ * Reads cards and conversion rates in effect within the window; of the latter only those that an organization could
+ * need.
+ */
 async function readPriceList(
   sql: TransactionSql,
   { window, defaultCurrency, inCurrency }: UsageRequest,
@@ -223,7 +225,7 @@ function toDates({ id, from_ms, to_ms }: DatedRow): { id: string; fromMs: number
   return { id, fromMs: Number(from_ms), toMs: to_ms === null ? null : Number(to_ms) };
 }
 
-/** A `numeric(20,10)` that is not negative. */
+/** Parses a `numeric(20,10)` that is not negative. */
 function toScaled(text: string): Scaled {
   const value = parsePrice(text);
   if (value === null) throw new Error('a stored price cannot be read');

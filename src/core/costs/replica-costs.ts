@@ -6,32 +6,32 @@ import { addPiece, type Amount, amountsOf, type LineSum, writeAmount } from './l
 import { readRatedUsage, type UsageView, viewUsage } from './rated-usage.ts';
 import type { Window } from './window.ts';
 
-/** What the replicas of one engine held within a window, and what that costs at the rates on file. */
+/** Usage of one engine's replicas within a window, and its cost at the recorded rates. */
 export interface ReplicaCosts {
   readonly engineId: string;
   /** Milliseconds times GPUs. */
   readonly heldGpuMs: bigint;
-  /** Of these, before a replica could serve. */
+  /** Part of `heldGpuMs` before a replica could serve. */
   readonly startingGpuMs: bigint;
-  /** Of these, without a price. */
+  /** Part of `heldGpuMs` without a price. */
   readonly unratedGpuMs: bigint;
-  /** What is rated and could be converted, rounded once. */
+  /** Cost that is rated and in USD or converted, rounded once. */
   readonly costPicoUsd: bigint;
-  /** What is rated in other currencies, for which there is no conversion rate to USD. */
+  /** Costs in other currencies without a conversion rate to USD. */
   readonly unconverted: readonly Amount[];
 }
 
 export interface ReplicaCostsRequest {
   readonly window: Window;
-  /** Counts up to this moment; without it up to now, by the database's clock. */
+  /** Usage counts up to this moment; without it up to now, by the database's clock. */
   readonly asOfMs?: number | undefined;
 }
 
-/** Token revenue is in USD, so that costs beside it are too. */
+/** Token revenue is in USD, so costs are compared in USD. */
 const revenueCurrency = 'USD';
 const source: UsageSource = 'replica';
 
-/** By engine. Those that held no GPU are not there. */
+/** Reads costs by engine. Engines without usage are omitted. */
 export async function readReplicaCosts(
   db: Db,
   defaultCurrency: string,
@@ -76,7 +76,7 @@ function sumLines(engineId: string, lines: readonly LineSum[], startingGpuMs = 0
   };
 }
 
-/** By engine. A replica that never could serve was starting all its time. */
+/** Reads starting time by engine. A replica that never could serve was starting all its time. */
 async function readStarting({ sql, asOfMs }: UsageView, window: Window): Promise<ReadonlyMap<string, bigint>> {
   const [from, to] = [String(window.fromMs), String(Math.min(window.toMs, asOfMs))];
   const rows = await sql<{ cluster_id: string; gpu_ms: string }[]>`

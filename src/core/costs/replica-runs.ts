@@ -5,24 +5,24 @@ import { type AllocationKey, rebuildIntervals, type UsageSource } from './interv
 import { lockClusters } from './locks.ts';
 
 /**
- * A replica of inference as it is known now: it holds GPUs from its start to its end. In reports its engine stands
- * where a cluster of nodes stands.
+ * An inference replica as known now: it uses GPUs from its start to its end. In reports its engine takes the place of a
+ * cluster.
  */
 export interface ReplicaRun {
-  /** Unique for every run: a replica that is started again is another one. */
+  /** Unique per run: a replica that is started again has another id. */
   readonly runId: string;
   readonly replicaName: string;
   readonly engineId: string;
   readonly engineName: string;
   readonly organization: OrganizationRef;
-  /** From the engine's file. */
+  /** The hardware profile in the engine's file. */
   readonly hardwareProfile: string;
   readonly gpus: number;
   readonly startedMs: number;
-  /** When it could serve; null as long as it cannot. */
+  /** When the replica became ready; null before. */
   readonly readyMs: number | null;
   readonly endedMs: number | null;
-  /** The end was concluded, such as from when it was last seen. */
+  /** True if the end is inferred, such as from when the replica was last seen. */
   readonly endEstimated: boolean;
 }
 
@@ -30,9 +30,9 @@ const source: UsageSource = 'replica';
 const chunkMax = 1000;
 
 /**
- * Carries runs over into intervals. Telling one again changes nothing; the earliest start, the first moment of being ready
- * and the first told end stay. An estimated end gives way to whatever is known later.
- * @returns how many runs were new or had changed
+ * Writes runs as intervals. Repeating a run changes nothing: the earliest start, the first ready time and the first
+ * reported end stay. An estimated end is replaced by any later report.
+ * @returns the number of runs that were new or had changed
  */
 export async function carryReplicaRuns(db: Db, runs: readonly ReplicaRun[]): Promise<number> {
   let changed = 0;
@@ -52,7 +52,7 @@ async function carryChunk(tx: Transaction, runs: readonly ReplicaRun[]): Promise
   const rows = runs.map(({ organization, ...run }) => {
     return { ...run, organizationId: organization.id, organizationName: organization.name };
   });
-  // A told end stays; an estimated one gives way to any other word, also to the word that it goes on.
+  // A reported end stays; an estimated one is replaced by any other report, also by a report that the run continues.
   const keepsEnd = sql`a.released_ms is not null and not a.release_estimated`;
   const changed = await tx.execute<{ node_id: string }>(sql`
     insert into usage_allocations as a (source, node_id, generation, cluster_id, cluster_name, organization_id,

@@ -7,7 +7,7 @@ const isoOrNull = (momentMs: number | null): string | null => (momentMs === null
 export const organizationIdOf = (uuid: string): string => formatId('org', uuid);
 export const rateCardIdOf = (uuid: string): string => formatId('rate', uuid);
 
-/** A report as the API answers it: ISO times, hours as numbers, amounts as decimal strings. */
+/** Converts a report to the API's JSON: ISO times, hours as numbers, amounts as decimal strings. */
 export function reportToJson(report: CostReport) {
   const { window, asOfMs } = report;
   return {
@@ -19,7 +19,7 @@ export function reportToJson(report: CostReport) {
   };
 }
 
-/** The same as text, a cluster at a time: a large report is made while it is sent. */
+/** Writes the JSON of `reportToJson` as text, cluster by cluster: a large report is generated while it is sent. */
 export function* reportToJsonText(report: CostReport): Generator<string> {
   yield openArray(reportToJson({ ...report, organizations: [] }), 'organizations');
   for (const [index, organization] of report.organizations.entries()) {
@@ -32,7 +32,7 @@ export function* reportToJsonText(report: CostReport): Generator<string> {
   yield ']}';
 }
 
-/** An object as text whose last member is an array that has just begun. */
+/** Writes an object as text up to the start of its last member, an array. */
 function openArray(object: object, last: string): string {
   const members = Object.entries(object).filter(([name]) => name !== last);
   return `${JSON.stringify(Object.fromEntries([...members, [last, []]])).slice(0, -']}'.length)}`;

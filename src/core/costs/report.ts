@@ -7,51 +7,51 @@ import type { Window } from './window.ts';
 
 export interface ReportRequest {
   readonly window: Window;
-  /** UUIDs of those whose costs the caller may see; null for all. */
+  /** UUIDs of the organizations that the caller may see; null for all. */
   readonly organizationIds: readonly string[] | null;
-  /** Counts up to this moment; without it up to now, by the database's clock. */
+  /** Usage counts up to this moment; without it up to now, by the database's clock. */
   readonly asOfMs?: number | undefined;
 }
 
 /** Costs of a window. Times are milliseconds since the Unix epoch, amounts decimal strings, ids UUIDs. */
 export interface CostReport {
   readonly window: Window;
-  /** Up to when open intervals are counted. */
+  /** The moment up to which open intervals are counted. */
   readonly asOfMs: number;
   readonly totals: Hours;
-  /** One entry a currency. */
+  /** One entry per currency. */
   readonly grandTotal: readonly Amount[];
-  /** Those that used anything, by name. */
+  /** Organizations with usage, by name. */
   readonly organizations: readonly OrganizationCosts[];
   readonly warnings: readonly CostWarning[];
 }
 
 export interface OrganizationCosts extends Hours {
   readonly id: string;
-  /** By its latest interval. */
+  /** The name in the latest interval. */
   readonly name: string;
   readonly billingCurrency: string | null;
   readonly amounts: readonly Amount[];
-  /** By name. */
+  /** Sorted by name. */
   readonly clusters: readonly ClusterCosts[];
 }
 
-/** A cluster of nodes, or an engine of inference with its replicas. */
+/** A cluster of nodes, or an inference engine with its replicas. */
 export interface ClusterCosts extends Hours {
   readonly source: UsageSource;
   readonly id: string;
   readonly name: string;
-  /** Of the intervals that reach into the window; not cut to it. */
+  /** Start of the first interval that reaches into the window; not cut to the window. */
   readonly startedMs: number;
-  /** Null while it runs. */
+  /** Null while the cluster has open intervals. */
   readonly endedMs: number | null;
   readonly estimated: boolean;
   readonly amounts: readonly Amount[];
-  /** By profile, then by time. */
+  /** Sorted by profile, then by time. */
   readonly lineItems: readonly LineItem[];
 }
 
-/** What a reader must know to understand the sums. */
+/** Facts that a reader needs to understand the sums. */
 export type CostWarning =
   | {
       readonly code: 'CONVERSION_RATE_MISSING';
@@ -67,7 +67,7 @@ export type CostWarning =
 
 export type ReportResult =
   | { readonly kind: 'report'; readonly report: CostReport }
-  /** A shorter window or fewer organizations have fewer. */
+  /** Shorter windows or fewer organizations have fewer lines. */
   | { readonly kind: 'too_many_lines'; readonly linesMax: number };
 
 export interface ReportOptions {
@@ -91,7 +91,7 @@ export async function readReport(options: ReportOptions, request: ReportRequest)
   });
 }
 
-/** Names change; the latest stands for all. */
+/** A name that changes; the latest one is shown. */
 interface Named {
   name: string;
   namedMs: number;
@@ -112,7 +112,7 @@ interface ClusterDraft extends Named {
 }
 
 class ReportDraft {
-  /** How many there are by now. */
+  /** Number of lines so far. */
   lines = 0;
   readonly #window: Window;
   readonly #organizations = new Map<string, OrganizationDraft>();
@@ -233,7 +233,7 @@ const codeOf = {
   no_gpu_price: 'GPU_PRICE_MISSING',
 } as const;
 
-/** A warning before the organizations that it is about are put to it. */
+/** A warning without its organizations. */
 type Cause = CostWarning extends infer W ? (W extends CostWarning ? Omit<W, 'organizationIds'> : never) : never;
 
 class Warnings {

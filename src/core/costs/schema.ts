@@ -16,14 +16,14 @@ import {
 } from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
-/** Milliseconds since the Unix epoch: a report sums millions of them, and sums of whole numbers cost a third less. */
+/** Milliseconds since the Unix epoch: a report sums millions of them, and sums of integers cost a third less. */
 const ms = (name: string) => bigint(name, { mode: 'number' });
 const price = (name: string) => numeric(name, { precision: 20, scale: 10 });
 const source = () => text('source', { enum: ['node', 'replica'] }).notNull();
 
 /**
- * What was told of each allocation: one row per node and generation. A release that arrives first waits here without
- * `allocated_ms`. Intervals follow from these rows and from cluster_moves alone.
+ * Recorded events: one row per node and generation. A release that arrives before its allocation waits here without
+ * `allocated_ms`. Intervals are derived only from these rows and from cluster_moves.
  */
 export const usageAllocations = pgTable(
   'usage_allocations',
@@ -39,14 +39,15 @@ export const usageAllocations = pgTable(
     hardwareProfile: text('hardware_profile'),
     gpus: integer('gpus'),
     allocatedMs: ms('allocated_ms'),
-    /** When a replica could serve; null for nodes, and for a replica that never could. */
+    /** When a replica became ready; null for nodes, and for a replica that never did. */
     readyMs: ms('ready_ms'),
     releasedMs: ms('released_ms'),
     releaseEstimated: boolean('release_estimated').notNull().default(false),
   },
   (table) => [
     primaryKey({ columns: [table.source, table.nodeId, table.generation] }),
-    // Not the source first: a planner that knows the table as a small one would read all of a source for each node.
+    // Does not start with the source: a planner with statistics of a small table would read all rows of a source for
+    // each node.
     index('usage_allocations_cluster_idx').on(table.clusterId, table.source, table.releasedMs),
     index('usage_allocations_open_idx')
       .on(table.source, table.nodeId, table.generation)
@@ -57,12 +58,12 @@ export const usageAllocations = pgTable(
         and ${table.organizationName} is not null and ${table.nodeName} is not null
         and ${table.hardwareProfile} is not null and ${table.gpus} is not null)`,
     ),
-    // So that a year of milliseconds times GPUs stays far below the end of a bigint.
+    // Keeps a year of milliseconds times GPUs far below the maximum of a bigint.
     check('usage_allocations_gpus', sql`${table.gpus} between 0 and 100000`),
   ],
 );
 
-/** From when on a cluster belongs to another organization. */
+/** Moves of clusters: from `moved_ms` on a cluster belongs to another organization. */
 export const clusterMoves = pgTable(
   'cluster_moves',
   {
@@ -76,7 +77,7 @@ export const clusterMoves = pgTable(
   (table) => [primaryKey({ columns: [table.clusterId, table.movedMs] })],
 );
 
-/** Whom and what an interval counts for, by the names of its time. Rows are shared by intervals and never changed. */
+/** Owner and resource of intervals, with their names at that time. Rows are shared by intervals and never changed. */
 export const usageSnapshots = pgTable(
   'usage_snapshots',
   {
@@ -101,8 +102,8 @@ export const usageSnapshots = pgTable(
 );
 
 /**
- * Time that a node was held, [started_ms, ended_ms); open while ended_ms is null. One row per allocation, and one more
- * for each move of its cluster meanwhile. The migration adds that no two rows of a node overlap.
+ * Time during which a node was allocated, [started_ms, ended_ms); open while ended_ms is null. One row per allocation,
+ * and one more for each move of its cluster meanwhile. The migration adds that no two rows of a node overlap.
  */
 export const usageIntervals = pgTable(
   'usage_intervals',
@@ -114,13 +115,13 @@ export const usageIntervals = pgTable(
     snapshotId: integer('snapshot_id')
       .notNull()
       .references(() => usageSnapshots.id),
-    /** 1, or 0 for a replica, which holds GPUs and no node. */
+    /** 1, or 0 for a replica, which uses GPUs and no node. */
     nodes: smallint('nodes').notNull(),
     gpus: integer('gpus').notNull(),
     startedMs: ms('started_ms').notNull(),
     readyMs: ms('ready_ms'),
     endedMs: ms('ended_ms'),
-    /** The end was concluded, not told. */
+    /** True if the end is inferred, not reported. */
     estimated: boolean('estimated').notNull(),
   },
   (table) => [
@@ -131,7 +132,10 @@ export const usageIntervals = pgTable(
   ],
 );
 
-/** Prices of an hour, dated. The migration adds that no two cards of a profile and currency overlap, and that a row is only ever ended. */
+/**
+ * Dated prices of an hour. The migration adds that cards of one profile and currency do not overlap, and that ending a
+ * row is the only change.
+ */
 export const rateCards = pgTable(
   'rate_cards',
   {
@@ -151,7 +155,7 @@ export const rateCards = pgTable(
   ],
 );
 
-/** What one unit of a currency is worth in another, dated like rate cards. */
+/** The value of one unit of a currency in another, dated like rate cards. */
 export const conversionRates = pgTable(
   'conversion_rates',
   {
@@ -169,7 +173,7 @@ export const conversionRates = pgTable(
   ],
 );
 
-/** In which currency an organization reads its costs; without a row in the currencies of the rate cards. */
+/** The currency in which an organization sees its costs; without a row, the currencies of the rate cards. */
 export const billingCurrencies = pgTable('billing_currencies', {
   organizationId: uuid('organization_id').primaryKey(),
   currency: text('currency').notNull(),

@@ -6,7 +6,7 @@ import type { OrganizationRef } from './derive-intervals.ts';
 import { type AllocationKey, eachByIndex, rebuildIntervals, type UsageSource } from './interval-rows.ts';
 import { dbNowMs, lockClusters } from './locks.ts';
 
-/** A cluster as it is now. Ids are as outsiders know them, except the organization's, which is a UUID. */
+/** A cluster as it is now. Ids are public ids, except the organization's, which is a UUID. */
 export interface ClusterRef {
   readonly id: string;
   readonly name: string;
@@ -14,8 +14,8 @@ export interface ClusterRef {
 }
 
 /**
- * A node is taken. `generation` counts the allocations of a node: a repetition under the same one changes nothing.
- * `atMs` is null for now, by the database's clock.
+ * The allocation of a node. `generation` numbers the allocations of a node: repeating one changes nothing. `atMs` null
+ * means now, by the database's clock.
  */
 export interface NodeAllocation {
   readonly nodeId: string;
@@ -26,7 +26,7 @@ export interface NodeAllocation {
   readonly atMs: number | null;
 }
 
-/** A node is given back. An estimated release is one that was concluded, such as from a node's last sign of life. */
+/** The release of a node. An estimated release is inferred, such as from a node's last heartbeat. */
 export interface NodeRelease {
   readonly nodeId: string;
   readonly generation: number;
@@ -35,14 +35,14 @@ export interface NodeRelease {
 }
 
 export interface UsageOutcome extends AllocationKey {
-  /** Repeated: it was known already, and nothing was changed. */
+  /** `repeated`: the event was recorded before, and nothing changed. */
   readonly kind: 'recorded' | 'repeated';
-  /** What is on file: of the first time where it was repeated. Null until it is told. */
+  /** The recorded times; if repeated, those of the first event. Null until reported. */
   readonly allocatedMs: number | null;
   readonly releasedMs: number | null;
 }
 
-/** A cluster goes from one organization to another. */
+/** The move of a cluster from one organization to another. */
 export interface Move {
   readonly clusterId: string;
   readonly from: OrganizationRef;
@@ -51,27 +51,27 @@ export interface Move {
 }
 
 /**
- * What changes intervals. Everything is written in the caller's transaction, so that a node is allocated and metered
- * or neither, and in any order: a release that arrives before its allocation waits for it.
- * @throws AppError invalid_value for a moment that lies ahead
+ * Events that change intervals. Everything is written in the caller's transaction, so a node is both allocated and
+ * metered, or neither. Events may come in any order: a release that arrives before its allocation waits for it.
+ * @throws AppError invalid_value for a moment in the future
  */
 export interface UsageEvents {
   allocate(tx: Transaction, cluster: ClusterRef, nodes: readonly NodeAllocation[]): Promise<readonly UsageOutcome[]>;
-  /** A told release takes the place of an estimated one; otherwise the first stays. */
+  /** A reported release replaces an estimated one; otherwise the first one stays. */
   release(tx: Transaction, clusterId: string, nodes: readonly NodeRelease[]): Promise<readonly UsageOutcome[]>;
-  /** The node was heard of after all: takes an estimated release back. A told one stays. */
+  /** Withdraws an estimated release, because the node sent a heartbeat after all. A reported release stays. */
   withdrawEstimate(
     tx: Transaction,
     clusterId: string,
     nodes: readonly AllocationKey[],
   ): Promise<readonly UsageOutcome[]>;
-  /** What is held goes on for the new owner. @returns false where the cluster belonged to it already */
+  /** Continues open intervals for the new owner. @returns false if the cluster belongs to it already */
   moveCluster(tx: Transaction, move: Move): Promise<boolean>;
 }
 
-/** Clocks of machines differ by less: a moment that lies further ahead of the database's is refused. */
+/** Tolerated difference between clocks: a moment further ahead of the database's clock is rejected. */
 export const aheadMsMax = 60_000;
-/** Nodes in one statement. */
+/** Maximum nodes in one statement. */
 const chunkMax = 1000;
 const source: UsageSource = 'node';
 
@@ -122,7 +122,7 @@ interface AtMoment {
   readonly atMs: number | null;
 }
 
-/** The database's time, taken under the cluster's lock: of two changes the later one has the later time. */
+/** Locks the cluster, and returns the database's time after that: a later change has a later time. */
 async function lockAndLook(tx: Transaction, clusterId: string, changes: readonly AtMoment[]): Promise<number> {
   await lockClusters(tx, source, [clusterId]);
   const nowMs = await dbNowMs(tx);
@@ -190,7 +190,7 @@ async function takeBackEstimates(tx: Transaction, nodes: readonly AllocationKey[
   return toKeys(rows);
 }
 
-/** The database's clock may have stepped back since the last move: a later one comes behind it all the same. */
+/** Returns a moment after all moves: the database's clock may have stepped back since the last one. */
 async function afterMoves(tx: Transaction, clusterId: string, nowMs: number): Promise<number> {
   const [last] = await tx.execute<{ moved_ms: string | null }>(
     sql`select max(moved_ms) as moved_ms from cluster_moves where cluster_id = ${clusterId}`,
@@ -199,14 +199,14 @@ async function afterMoves(tx: Transaction, clusterId: string, nowMs: number): Pr
   return lastMs === null ? nowMs : Math.max(nowMs, lastMs + 1);
 }
 
-/** @returns false where the cluster belongs to that organization at that moment already */
+/** @returns false if the cluster belongs to the organization at that moment already */
 async function writeMove(tx: Transaction, { clusterId, from, to, atMs }: Move): Promise<boolean> {
   if (from.id === to.id) return false;
   const [latest] = await tx.execute<{ owner: string; moved_ms: string }>(sql`
     select to_organization_id as owner, moved_ms from cluster_moves
     where cluster_id = ${clusterId} and moved_ms <= ${atMs}::bigint order by moved_ms desc limit 1`);
   if (latest?.owner === to.id) return false;
-  // Two moves that are told of one millisecond: the cluster was in between for no time at all.
+  // For two moves in the same millisecond, the cluster spent no time with the organization in between.
   await tx.execute(sql`
     insert into cluster_moves (cluster_id, moved_ms, from_organization_id, from_organization_name, to_organization_id,
       to_organization_name)

@@ -2,9 +2,9 @@ import type { TransactionSql } from 'postgres';
 import type { Quantity } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';
 
-/** Which intervals are summed. */
+/** Selection of intervals for sums. */
 export interface SumScope {
-  /** [fromMs, toMs): what is used outside of it does not count. */
+  /** [fromMs, toMs): usage outside does not count. */
   readonly fromMs: number;
   readonly toMs: number;
   /** UUIDs; null for all. */
@@ -13,12 +13,12 @@ export interface SumScope {
 }
 
 /**
- * Starts or ends of one snapshot's intervals within one segment: how many, of how many nodes and GPUs, and the sums of
- * their times, weighted by nodes and by GPUs. Times are milliseconds since the begin of the window.
+ * Starts or ends of one snapshot's intervals within one segment: their number, their nodes and GPUs, and the sums of
+ * their times, weighted by nodes and by GPUs. Times are milliseconds since the start of the window.
  */
 export interface EdgeSums {
   readonly snapshotId: number;
-  /** Which of the segments, from 0. */
+  /** Index of the segment, from 0. */
   readonly segment: number;
   readonly isStart: boolean;
   readonly intervals: number;
@@ -26,9 +26,9 @@ export interface EdgeSums {
   readonly gpus: number;
   readonly nodeTimes: bigint;
   readonly gpuTimes: bigint;
-  /** Of starts the first, of ends the last; not cut to the window. Null where an end is not known yet. */
+  /** The first start, or the last end; not cut to the window. Null if an end is unknown. */
   readonly outerMs: number | null;
-  /** Of starts the last. */
+  /** The last start; null for ends. */
   readonly lastStartMs: number | null;
   readonly estimated: boolean;
 }
@@ -48,14 +48,14 @@ interface EdgeRow {
 }
 
 const rowsAtOnce = 5000;
-/** Stands for the end of what goes on: the highest bigint. */
+/** Stands for the end of open intervals: the highest bigint. */
 const openEnd = '9223372036854775807';
 
 /**
  * Sums intervals over a window in the database: one row per snapshot, segment and kind of edge, however many intervals
- * there are. From sums of edges the usage of every segment follows exactly (see `pieceOf`), so no interval is cut at
- * the borders in between. Rows come in the order of snapshots, segments, starts first.
- * @param borders where segments begin, milliseconds since `fromMs`; the first is 0
+ * there are. The usage of every segment follows exactly from sums of edges (see `pieceOf`), so no interval is cut at
+ * inner borders. Rows are sorted by snapshot, then segment, starts first.
+ * @param borders starts of segments, in milliseconds since `fromMs`; the first is 0
  */
 export async function* readEdgeSums(
   sql: TransactionSql,
@@ -65,7 +65,7 @@ export async function* readEdgeSums(
   const { fromMs, toMs, organizationIds, source } = scope;
   const [from, to] = [String(fromMs), String(toMs)];
   // Parameters are text, which Postgres casts: the driver would ask for types of arrays first.
-  // A subquery is evaluated once; the cast alone would parse the list again for every interval.
+  // A subquery is evaluated once; a cast without a subquery would parse the list again for every interval.
   const segments = sql`(select ${`{${borders.join(',')}}`}::text::bigint[])`;
   const ofSource = source === null ? sql`` : sql`and source = ${source}`;
   const ofOrganizations =
@@ -111,26 +111,26 @@ function toEdgeSums(row: EdgeRow): EdgeSums {
   };
 }
 
-/** What one snapshot used within one segment. Times are milliseconds since the begin of the window. */
+/** Usage of one snapshot within one segment. Times are milliseconds since the start of the window. */
 export interface UsedPiece extends Quantity {
   readonly segment: number;
   /** The first moment of use and the end of the last one. */
   readonly startedMs: number;
   readonly endedMs: number;
-  /** Ends within it that were concluded, not told. */
+  /** True if an end within it is inferred, not reported. */
   readonly estimated: boolean;
 }
 
-/** Where segments begin, and the end of the last one, milliseconds since the begin of the window. */
+/** Starts of segments, and the end of the last one, in milliseconds since the start of the window. */
 export interface Segments {
   readonly borders: readonly number[];
   readonly endMs: number;
 }
 
 /**
- * Usage by segments from the sums of edges.
+ * Computes usage by segment from sums of edges.
  * @param edges of one snapshot, in order
- * @param fromMs begin of the window, since the Unix epoch
+ * @param fromMs start of the window, since the Unix epoch
  */
 export function usedPieces(edges: readonly EdgeSums[], { borders, endMs }: Segments, fromMs: number): UsedPiece[] {
   const pieces: UsedPiece[] = [];
@@ -152,7 +152,7 @@ export function usedPieces(edges: readonly EdgeSums[], { borders, endMs }: Segme
   return pieces;
 }
 
-/** How much is held at a moment. */
+/** Open intervals at a moment, with their nodes and GPUs. */
 interface Held {
   readonly intervals: number;
   readonly nodes: number;
@@ -178,8 +178,8 @@ interface SegmentSpan {
 }
 
 /**
- * With what is held at the begin of a segment [b, c), its starts s and its ends e, the usage in it is
- * held × (c − b) + Σ (c − s) − Σ (c − e): exact, in whole milliseconds. Null where nothing is used.
+ * Computes the usage in a segment [b, c) from the usage open at its start, its starts s and its ends e: open × (c − b)
+ * + Σ (c − s) − Σ (c − e). Exact, in whole milliseconds. Null if nothing is used.
  */
 function pieceOf(before: Held, after: Held, edges: readonly EdgeSums[], span: SegmentSpan): UsedPiece | null {
   const { segment, beginMs, endMs, fromMs } = span;

@@ -1,15 +1,15 @@
 import { parseMoment } from '#base/moment.ts';
 import { addMonths, type Day, findZone, startOfDayMs, type Zone } from './zone.ts';
 
-/** What a report covers: [fromMs, toMs), milliseconds since the Unix epoch. */
+/** The time that a report covers: [fromMs, toMs), milliseconds since the Unix epoch. */
 export interface Window {
   readonly fromMs: number;
   readonly toMs: number;
-  /** IANA name: in which days and months were meant. */
+  /** IANA name of the time zone for days and months. */
   readonly tz: string;
 }
 
-/** As a caller writes it: `month`, or `from` and `to`. */
+/** A window in a request: `month`, or `from` and `to`. */
 export interface WindowQuery {
   readonly from?: string | undefined;
   readonly to?: string | undefined;
@@ -34,8 +34,8 @@ const wantedMoment =
   'must be a date such as 2026-03-01 (midnight in tz) or an RFC 3339 time with its offset such as 2026-03-01T09:30:00Z';
 
 /**
- * Reads the window of a report. A date is midnight in `tz`, UTC without one; a time says its own offset. The end is
- * never part of it.
+ * Reads the window of a report. A date is midnight in `tz`, or in UTC if `tz` is missing; a time has its own offset.
+ * The end is exclusive.
  */
 export function parseWindow(query: WindowQuery): WindowResult {
   const zone = findZone(query.tz ?? 'UTC');
@@ -43,13 +43,13 @@ export function parseWindow(query: WindowQuery): WindowResult {
   if (zone === null) {
     problems.push({ field: 'tz', message: 'must be a time zone by its IANA name, such as Europe/Berlin' });
   }
-  // Without its zone a window cannot be read, but what is wrong with the rest is told all the same.
+  // A window cannot be read without its zone, but all other problems are reported too.
   const ends = readEnds(query, zone ?? utc, problems);
   if (ends === null || zone === null || problems.length > 0) return { kind: 'problems', problems };
   const { fromMs, toMs } = ends;
   const field = query.month === undefined ? 'to' : 'month';
   if (toMs <= fromMs) problems.push({ field, message: 'must be later than from' });
-  // By the zone's clock, so that a change of clocks makes no window too long.
+  // Measured by the zone's clock, so that a clock change makes no window too long.
   else if (zone.clockMs(toMs) - zone.clockMs(fromMs) > windowDaysMax * dayMs) {
     problems.push({ field, message: `must be at most ${windowDaysMax} days after from` });
   } else if (!isWritable(fromMs) || !isWritable(toMs)) {
@@ -104,7 +104,7 @@ function readMonth(text: string, zone: Zone, problems: FieldProblem[]): Ends | n
   return { fromMs: startOfDayMs(zone, first), toMs: startOfDayMs(zone, addMonths(first, 1)) };
 }
 
-/** Of a midnight in UTC. */
+/** Returns the day of a midnight in UTC. */
 function dayOf(midnightMs: number): Day {
   const date = new Date(midnightMs);
   return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };

@@ -1,18 +1,18 @@
-/** A day of the calendar that dates are written in: month from 1. */
+/** A calendar day; months count from 1. */
 export interface Day {
   readonly year: number;
   readonly month: number;
   readonly day: number;
 }
 
-/** A time zone by its IANA name, with the rules that this Node brings. */
+/** A time zone by its IANA name, with the rules of this version of Node. */
 export interface Zone {
   readonly name: string;
-  /** What its clocks show at a moment, as milliseconds since 1970-01-01T00:00 on those clocks. */
+  /** Local time at a moment, as milliseconds since 1970-01-01T00:00 local time. */
   clockMs(momentMs: number): number;
 }
 
-/** @returns null for a name that is no time zone */
+/** @returns null if no time zone has the name */
 export function findZone(name: string): Zone | null {
   let format: Intl.DateTimeFormat;
   try {
@@ -33,7 +33,7 @@ export function findZone(name: string): Zone | null {
   }
   const known = format.resolvedOptions().timeZone;
   return {
-    // Node knows some zones by a former name only: `Europe/Kyiv` as `Europe/Kiev`.
+    // Node knows some zones only by a former name: `Europe/Kyiv` as `Europe/Kiev`.
     name: known.toLowerCase() === name.toLowerCase() ? known : name,
     clockMs(momentMs) {
       const shown: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {};
@@ -45,17 +45,17 @@ export function findZone(name: string): Zone | null {
 }
 
 const hourMs = 3_600_000;
-/** No clock is further from UTC. */
+/** No zone is further from UTC. */
 const offsetHoursMax = 26;
 
 /**
- * The first moment of a day. Where midnight comes twice it is the first of the two, however soon clocks go back behind it;
- * where clocks skip it, or the whole day, it is the first moment after it.
+ * Returns the first moment of a day. If midnight occurs twice, the first one, however soon after it clocks go back; if
+ * clocks skip midnight or the whole day, the first moment after the gap.
  */
 export function startOfDayMs(zone: Zone, { year, month, day }: Day): number {
   const midnight = Date.UTC(year, month - 1, day);
   const hours = Array.from({ length: 2 * offsetHoursMax + 1 }, (_, at) => midnight + (at - offsetHoursMax) * hourMs);
-  // No offset lasts less than an hour; midnight itself may come back a minute later.
+  // An offset lasts at least one hour, so hourly samples find all; midnight itself may come back a minute later.
   const offsets = new Set(hours.map((moment) => zone.clockMs(moment) - moment));
   const midnights = [...offsets]
     .map((offset) => midnight - offset)
@@ -66,7 +66,7 @@ export function startOfDayMs(zone: Zone, { year, month, day }: Day): number {
   return firstAtOrPast(zone, midnight, past - hourMs, past);
 }
 
-/** The first moment in (before, after] at which clocks show at least `wanted`; at `before` they show less. */
+/** Returns the first moment in (before, after] at which clocks show at least `wanted`; at `before` they show less. */
 function firstAtOrPast(zone: Zone, wanted: number, before: number, after: number): number {
   let [low, high] = [before, after];
   while (high - low > 1) {
@@ -77,7 +77,7 @@ function firstAtOrPast(zone: Zone, wanted: number, before: number, after: number
   return high;
 }
 
-/** The first day of the month so many months later. */
+/** Returns the first day of the month that comes `months` months later. */
 export function addMonths({ year, month }: Pick<Day, 'year' | 'month'>, months: number): Day {
   const first = new Date(Date.UTC(year, month - 1 + months, 1));
   return { year: first.getUTCFullYear(), month: first.getUTCMonth() + 1, day: 1 };

@@ -2,7 +2,7 @@ import type { LogLine } from './log-line.ts';
 import type { FailureCode, RunOperation, RunStatus } from './run-status.ts';
 import type { WebPort } from './sources.ts';
 
-/** Another gateway has taken the run over: nothing more may be written or started for it here. */
+/** Another gateway has adopted the run: this gateway may not write or start anything more for it. */
 export class RunLostError extends Error {
   constructor() {
     super('the run is held by another gateway');
@@ -10,13 +10,13 @@ export class RunLostError extends Error {
   }
 }
 
-/** A run that this gateway holds. */
+/** A run that this gateway has claimed. */
 export interface ClaimedRun {
   readonly id: string;
   readonly fence: number;
   readonly installationId: string;
   readonly clusterId: string;
-  /** Whose cluster it was when the run was asked for. */
+  /** The organization of the cluster when the run was requested. */
   readonly organizationId: string;
   readonly stackVersionId: string;
   readonly node: string;
@@ -45,9 +45,9 @@ export interface RunEnd {
 export interface PhaseLines {
   readonly phase: string;
   readonly lines: readonly LogLine[];
-  /** Bytes of the phase's output that are read when these lines are in. */
+  /** Bytes of the phase's output that are read once these lines are stored. */
   readonly offset: number;
 }
 
-/** How long a run stays with a gateway that says nothing; seconds. */
+/** Seconds that a run stays with a gateway that does not renew its lease. */
 export const leaseSeconds = 60;

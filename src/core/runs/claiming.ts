@@ -2,24 +2,24 @@ import type { Sql } from 'postgres';
 import { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
 import { activeStatuses, type RunStatus } from './run-status.ts';
 
-/** Which gateway has which run, and for how long. */
+/** Leases: which gateway has which run, and for how long. */
 export interface Claiming {
-  /** Whether any run could be claimed or adopted by somebody. */
+  /** True if any gateway could claim or adopt a run. */
   hasWork(): Promise<boolean>;
   /**
-   * The next run that may begin: of each cluster the oldest, while none of the cluster's is active. One of an
-   * organization that has fewer active ones comes first, so that nobody takes every place.
+   * Claims the next run that may start: the oldest of a cluster that has no active run. Organizations with fewer active
+   * runs come first, so that none takes every place.
    */
   claimNext(place: string): Promise<ClaimedRun | null>;
-  /** How many runs go on at each place, whichever gateway has them. */
+  /** Number of active runs at each place, across all gateways. */
   load(): Promise<ReadonlyMap<string, number>>;
-  /** One of this place that nobody has renewed. */
+  /** Adopts a run of this place whose lease has expired. */
   adopt(place: string): Promise<ClaimedRun | null>;
-  /** @returns how it stands. @throws RunLostError */
+  /** @returns the status now. @throws RunLostError */
   renew(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
-  /** Lets go of what this gateway held before it was started: no other process has its name. */
+  /** Releases what this gateway had claimed before its restart: no other process has its id. */
   releaseOwn(): Promise<void>;
-  /** Renews no lease any more, so that another gateway of the place goes on at once. */
+  /** Ends the lease, so that another gateway of the place can adopt the run at once. */
   release(run: ClaimedRun): Promise<void>;
 }
 
@@ -28,10 +28,10 @@ const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs,
   r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
 
-/** @param holder this gateway: no other that lives has the same, and it has the same when it is started again */
+/** @param holder this gateway's id: unique among running gateways, and the same after a restart */
 export function createClaiming(sql: Sql, holder: string): Claiming {
   const active: string[] = [...activeStatuses];
-  // Written out, so that every plan of it finds the index of active runs: it is asked all the time.
+  // A literal, so that every plan uses the index of active runs: this query runs all the time.
   const isActive = sql.unsafe(`status in (${activeStatuses.map((status) => `'${status}'`).join(', ')})`);
   const lease = sql`clock_timestamp() + make_interval(secs => ${leaseSeconds})`;
 
@@ -58,7 +58,7 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
           returning ${sql.unsafe(columns)}`;
         return row ?? null;
       } catch (error) {
-        // Another gateway began a run of the same cluster at the same moment.
+        // Another gateway started a run of the same cluster at the same moment.
         if (isUniqueViolation(error)) return null;
         throw error;
       }

@@ -3,17 +3,17 @@ import { type Claiming, createClaiming } from './claiming.ts';
 import { createProgress, type Progress } from './progress.ts';
 import { activeStatuses } from './run-status.ts';
 
-/** Who runs what, over all gateways of a database. Whatever is written names the fence that it was claimed with. */
+/** Claims of runs across all gateways of a database. Every write names the fence of its claim. */
 export interface Claims extends Claiming, Progress {
-  /** Fails runs whose place nobody has heard of, and such as have waited for too long. */
+  /** Fails runs whose place has sent no news for too long, and runs that were pending for too long. */
   sweep(limits: SweepLimits): Promise<void>;
 }
 
 export interface SweepLimits {
-  /** How long a place may be unheard of; null: nobody could have been heard of meanwhile. */
+  /** Milliseconds that a place may send no news; null: no place could have sent news meanwhile. */
   readonly abandonedMs: number | null;
   readonly pendingMs: number;
-  /** Where this gateway goes on with runs itself. */
+  /** Places whose runs this gateway resumes itself. */
   readonly places: readonly string[];
 }
 

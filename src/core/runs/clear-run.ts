@@ -6,9 +6,9 @@ import type { RunSources } from './sources.ts';
 import type { KeepResult, States } from './states.ts';
 import { layoutOf, type WorkLayout } from './work-files.ts';
 
-/** Providers are fetched by `init`, and networks fail. */
+/** Attempts of `init`, which downloads providers: networks fail. */
 export const initTries = 3;
-/** In the order in which they run. */
+/** Phases in the order in which they run. */
 export const phaseNames: readonly string[] = [
   ...Array.from({ length: initTries }, (_, index) => `init-${index + 1}`),
   'plan',
@@ -23,13 +23,13 @@ export interface ClearingParts extends Pick<PhaseParts, 'runner'> {
   readonly log: Log;
 }
 
-/** Runs whose states could not be kept, of which the log has been told. */
+/** Runs with states that could not be stored, for each log that already names them. */
 const told = new WeakMap<Log, Set<string>>();
 
 /**
- * Ends what still runs of a run that is over, and removes its folder, with what Terraform knew last on record: a gateway
- * that was killed, or was given up for lost, has not written that down. A state that cannot be kept stays where it is,
- * without the secrets beside it, and is tried again by the next look, until somebody forgets the run.
+ * Ends what still runs of an ended run, stores the last state of Terraform, and removes the folder. A gateway that was
+ * killed, or given up as lost, has not stored that state. A state that cannot be stored stays in the folder, without
+ * the secrets beside it; the next sweep tries again, until somebody forgets the run.
  * @throws what the stores throw: the folder stays
  */
 export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<void> {
@@ -43,7 +43,8 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
     await runner.remove(run.id);
     return states.left(run.id, false);
   }
-  // Until somebody sees to it nothing is applied over what it has made; where that was done, what was made since counts.
+  // Nothing is applied over an unstored state until it is stored or forgotten; after a later run, only that run's state
+  // counts.
   await states.left(run.id, !unkept.isOvertaken);
   if (layout !== null) await removeSecrets(runner, run.id, layout);
   const known = told.get(log) ?? new Set();
@@ -57,7 +58,9 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   );
 }
 
-/** A run may have moved them: nothing but the state stays, where that can be had. */
+/**
+ * Removes secrets. A run may have moved them, so only the state and the lock file stay where the runner supports that.
+ */
 async function removeSecrets(runner: ClearingParts['runner'], runId: string, layout: WorkLayout): Promise<void> {
   if (runner.keepOnly !== undefined) return runner.keepOnly(runId, [layout.state, layout.lockFile]);
   for (const path of layout.secret) await runner.removeFile(runId, path);
@@ -67,16 +70,16 @@ export interface EndedRun extends Pick<ClaimedRun, 'id' | 'installationId' | 'st
   readonly isForgotten?: boolean;
 }
 
-/** A state that is not on record. */
+/** A state that is not stored. */
 interface Unkept {
   readonly why: string;
-  /** What a later run of the installation made without it is on record. */
+  /** True if the state of a later run, which started without this state, is stored. */
   readonly isOvertaken: boolean;
 }
 
 const versionGone: Unkept = { why: 'the version of its stack is gone', isOvertaken: false };
 
-/** @returns null where nothing is left that is not on record */
+/** @returns null if nothing is left unstored */
 async function findUnkept(
   { runner, states, log }: ClearingParts,
   { id: runId, installationId }: EndedRun,
@@ -96,7 +99,7 @@ async function findUnkept(
   }
 }
 
-/** Null where it is on record. */
+/** Returns null if the state is stored. */
 export function whyNotKept(result: KeepResult): string | null {
   if (result === 'overtaken')
     return 'a later run of the installation has begun without it, and what that one makes is on record';
@@ -104,7 +107,7 @@ export function whyNotKept(result: KeepResult): string | null {
   return result === 'not_a_state' ? 'it is no state of Terraform' : null;
 }
 
-/** Of a file that is too large to be a state nothing is kept. */
+/** Returns null for a file over the limit, instead of the error. */
 export async function readIfSound(read: () => Promise<Buffer | null>): Promise<Buffer | null> {
   try {
     return await read();

@@ -1,14 +1,15 @@
 import type { ReachedNode, Unreached } from '#core/runs/runner/runner.ts';
 
 /**
- * Why a run could not log in to a node. Terraform calls everything between the connection and the shell a failed
- * authentication, and what stands between a run and its nodes takes every connection before it knows of the node.
+ * Explanations of why a run could not log in to a node. Terraform reports any failure between the connection and the
+ * shell as a failed authentication, and the proxy between a run and its nodes accepts every connection before it
+ * reaches the node.
  */
 
 export interface ConnectionFacts {
-  /** What the run's network has noted of ports that it could not be connected with. */
+  /** Ports that the run's network recorded as unreachable. */
   readonly unreached: readonly Unreached[];
-  /** Of the cluster, as its nodes are registered now. */
+  /** The cluster's nodes, as registered now. */
   readonly nodes: readonly ReachedNode[];
 }
 
@@ -17,13 +18,13 @@ interface Place {
   readonly port: number;
 }
 
-/** What Terraform says once a connection's time is over: the last of its tries. */
+/** Terraform's message when a connection times out: the error of its last attempt. */
 const lastPattern = /timeout - last error: (.*)$/s;
 const loginPattern = /SSH authentication failed \((?:([^@\s]*)@)?(\S+):(\d{1,5})\): (.*)$/s;
 const dialPattern = /dial tcp (\S+):(\d{1,5}): (.*)$/s;
 const lookupPattern = /dial tcp: lookup (\S+?)(?: on \S+)?: no such host/;
 
-/** As Go's net package puts them. */
+/** Messages of Go's net package, with the codes of their errors. */
 const dialTroubles: readonly (readonly [string, string])[] = [
   ['connection refused', 'ECONNREFUSED'],
   ['i/o timeout', 'ETIMEDOUT'],
@@ -33,7 +34,7 @@ const dialTroubles: readonly (readonly [string, string])[] = [
 
 /**
  * @param error the first error of a phase, in one sentence
- * @returns it with a cause that says what to do; itself where it is about something else
+ * @returns the error with a cause that says what to do; unchanged if it is about something else
  */
 export function explainConnection(error: string, facts: ConnectionFacts): string {
   const last = lastPattern.exec(error);
@@ -99,7 +100,7 @@ function unreachedCause(place: Place, trouble: string, { nodes }: ConnectionFact
   );
 }
 
-/** Terraform does not say where it waited. */
+/** Returns the cause of a timeout without an error: Terraform does not report where it waited. */
 function silence(facts: ConnectionFacts): string {
   const noted = facts.unreached.at(-1);
   if (noted !== undefined) return unreachedCause(noted, noted.trouble, facts);

@@ -17,7 +17,7 @@ import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from
 
 export interface ExecutionLimits {
   readonly initMs: number;
-  /** Of plan, and of apply. */
+  /** Limit of plan, and of apply. */
   readonly phaseMs: number;
 }
 
@@ -32,7 +32,7 @@ export interface ExecutionParts extends PhaseParts {
 const backendBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
 
-/** Of a machine: whoever asks for the run hears of them, in the place of a run that never begins. */
+/** Errors of this machine that a repetition does not fix: the run fails with them instead of never starting. */
 const lastingTroubles = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM']);
 
 const wallNeeded =
@@ -42,9 +42,9 @@ const folderGone = 'its work folder is not there any more; what is on record of 
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /**
- * Takes a run from wherever it stands to its end. Every step can be repeated: a gateway that adopts the run begins here
- * again, and finds phases that have ended, or still run, by their names.
- * @throws DetachedError, RunLostError, and what the stores throw: the run stays as it is, and its lease lapses
+ * Runs a run to its end, from whatever step it has reached. Every step can be repeated: a gateway that adopts the run
+ * begins here again, and finds phases that have ended, or still run, by their names.
+ * @throws DetachedError, RunLostError, and what the stores throw: the run stays as it is, and its lease expires
  */
 export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promise<void> {
   const { claims } = parts;
@@ -72,7 +72,7 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   await clearRun(parts, run);
 }
 
-/** @returns null before Terraform has written any: it makes the file first. @throws RunFailure for one that is too large */
+/** @returns null if Terraform has created the file and written no state yet. @throws RunFailure if it is too large */
 async function readState({ runner, states }: Pick<ExecutionParts, 'runner' | 'states'>, runId: string, path: string) {
   try {
     const state = await runner.readFile(runId, path, states.bytesMax);
@@ -89,19 +89,19 @@ const stateLeft = (why: string): RunFailure =>
     `the state that the run left was not taken: ${why}. It stays in the work folder of the run, which the log of the gateway names, and is tried again; HEADGATE_RUNS_STATE_MIB takes larger ones, and an administrator who has seen to it forgets the run`,
   );
 
-/** Of a run that nothing was done for yet: it ends also where it could not begin, as without the platform key. */
+/** Ends a run that was canceled before it started. Works without the platform key. */
 function endBefore({ cancelReason }: ClaimedRun): Error {
   if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
   return new RunCanceled();
 }
 
-/** One that waited while another of its installation ran, whose state was not kept. @throws RunFailure */
+/** Fails a new run if an earlier run of its installation has left a state that is not stored. @throws RunFailure */
 async function requireSavedState({ states }: ExecutionParts, run: ClaimedRun): Promise<void> {
   const unsaved = run.prepared ? null : await states.unsavedRun(run.installationId);
   if (unsaved !== null) throw new RunFailure('STATE_NOT_SAVED', stateNotSaved(formatId('run', unsaved)));
 }
 
-/** What was never made needs no Terraform, and no cluster that can be reached. */
+/** True if there is nothing to destroy: then neither Terraform nor a reachable cluster is needed. */
 async function hasNothingToDestroy({ states }: ExecutionParts, run: ClaimedRun): Promise<boolean> {
   if (run.operation !== 'destroy' || run.prepared) return false;
   const state = await states.latest(run.installationId);
@@ -116,7 +116,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     sources.cluster(run.clusterId),
   ]);
   if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
-  // The key goes with the cluster, which may be between the two.
+  // The key moves with the cluster, and the cluster may move between the two reads.
   const isMoved = cluster !== null && cluster.organizationId !== run.organizationId;
   const privateKey = cluster === null || isMoved ? null : await sources.privateKey(run.clusterId);
   if (cluster === null || privateKey === null) {
@@ -140,19 +140,19 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
   };
 }
 
-/** It may have been taken out, or renamed, at the moment the run was asked for. @throws RunFailure */
+/** Fails a run whose node was removed or renamed while the run was being requested. @throws RunFailure */
 function requireNode({ node, prepared }: ClaimedRun, { nodes }: ClusterContext): void {
   if (node === '' || prepared || nodes.some(({ name }) => name === node)) return;
   throw new RunFailure('INIT_FAILED', `the cluster has no node ${node} any more: apply the stack to another node`);
 }
 
-/** What has begun goes on, and what was made can be removed. @throws RunFailure */
+/** Fails applies of inactive organizations, except those that have started. Destroys are allowed. @throws RunFailure */
 function requireActive({ operation, prepared }: ClaimedRun, { organizationStatus: status }: ClusterContext): void {
   if (status === 'active' || operation === 'destroy' || prepared) return;
   throw new RunFailure('ORGANIZATION_INACTIVE', organizationInactive(status));
 }
 
-/** One that nothing was done for yet says what it lacks; of any other the state would be lost. @throws RunFailure */
+/** Decrypts the inputs. Without the key only a new run fails: a started one would lose its state. @throws RunFailure */
 async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
   try {
     return await sealer.open(run.inputs, inputsContext(run.id));
@@ -164,8 +164,8 @@ async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
 }
 
 /**
- * Of a run whose cluster went while no gateway followed it: what runs of it is ended, and what it has made goes on
- * record. Without the cluster's key nothing could be masked, so its last lines are not logged.
+ * Ends a run whose cluster was deleted or moved while no gateway followed the run: stops its phase and stores its
+ * state. Without the cluster's key nothing could be masked, so the last lines are not logged.
  */
 async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root }: StackPackage): Promise<void> {
   const { runner, claims, limits } = parts;
@@ -178,7 +178,7 @@ async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root 
   await keepState(parts, run, layoutOf(root));
 }
 
-/** @returns whether there is a state. @throws RunFailure for one that is none of this installation */
+/** @returns true if there is a state. @throws RunFailure if the state is not this installation's */
 async function keepState(
   { runner, states }: ExecutionParts,
   { id: runId, installationId }: ClaimedRun,
@@ -199,7 +199,7 @@ class Execution {
   readonly #layout: WorkLayout;
   readonly #mask: Mask;
   readonly #logged: Logged;
-  /** As it stands now; the one that was claimed grows old. */
+  /** The run as it is now; the claimed copy becomes outdated. */
   #run: ClaimedRun;
 
   constructor(parts: ExecutionParts, run: ClaimedRun, context: RunContext) {
@@ -232,12 +232,12 @@ class Execution {
   async #prepare(): Promise<void> {
     const { runner, claims } = this.#parts;
     if (this.#run.prepared) {
-      // As after a restore of the database, or on a machine that is new.
+      // The folder is missing, as after a restore of the database or on a new machine.
       if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
       return;
     }
     const files = workFiles(this.#context, runner.paths(this.#run.id));
-    // What was read until now may have taken longer than the lease: the folder may be somebody else's by now.
+    // Reading may have taken longer than the lease: another gateway may use the folder by now.
     await claims.renew(this.#run);
     try {
       await runner.prepare(this.#run.id, files, reachOf(this.#context));
@@ -260,7 +260,7 @@ class Execution {
     await this.#requireOwnBackend();
   }
 
-  /** The state must lie where it is kept from, whatever the package says of backends. */
+  /** Fails unless the state lies where Headgate reads it, whatever backend the package names. */
   async #requireOwnBackend(): Promise<void> {
     const { runner } = this.#parts;
     const file = await readIfSound(() => runner.readFile(this.#run.id, this.#layout.backend, backendBytesMax));
@@ -280,7 +280,7 @@ class Execution {
     if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
   }
 
-  /** Nothing is changed for a run that was canceled before. */
+  /** Sets the status, so that nothing is changed for a run that was canceled before. */
   async #begin(status: 'APPLYING' | 'DESTROYING'): Promise<void> {
     const { claims } = this.#parts;
     if (await claims.turn(this.#run, { status })) return;
@@ -293,7 +293,7 @@ class Execution {
 
   async #apply(): Promise<PhaseEnd> {
     const { planArgument, variablesArgument } = this.#layout;
-    // Programs that know no ephemeral variables refuse variables beside a plan.
+    // Programs without ephemeral variables reject variables beside a plan.
     const isEphemeral = this.#context.stack.inputs.some(({ ephemeral }) => ephemeral);
     const args = ['apply', '-input=false', '-json', ...(isEphemeral ? [variablesArgument] : []), planArgument];
     const snapshot = async (): Promise<void> => {
@@ -305,7 +305,7 @@ class Execution {
       );
     };
     const end = await this.#phase('apply', args, this.#parts.limits.phaseMs, { snapshot });
-    // A plan holds secrets.
+    // The plan contains secrets.
     await this.#parts.runner.removeFile(this.#run.id, this.#layout.plan);
     if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
     return end;
@@ -319,7 +319,7 @@ class Execution {
     const { limits } = this.#parts;
     const end = await this.#phase('output', ['output', '-json'], limits.initMs, { silent: true });
     const { nodes } = this.#context.cluster;
-    // One that was canceled just then, or killed, has applied all the same: what it made is in the state.
+    // A canceled or killed `output` phase comes after a completed apply: the outputs are in the state.
     const text = end.exitCode === 0 ? await this.#readAll('output') : await this.#outputsOfState();
     return readOutputs(text, {
       announced: this.#context.stack.web,
@@ -351,7 +351,7 @@ class Execution {
     limitMs: number,
     more: Pick<PhaseRequest, 'snapshot' | 'silent'> = {},
   ): Promise<PhaseEnd> {
-    // Who adopts a run walks past the phases that are over: their lines are in the log already.
+    // An adopted run skips the phases that are over: their lines are in the log already.
     const isOver = phaseNames.indexOf(name) < phaseNames.indexOf(this.#run.phase ?? '');
     if (isOver) return this.#endOf(name);
     const common = { run: this.#run, cwd: this.#layout.cwd, mask: this.#mask, logged: this.#logged, limitMs, ...more };
@@ -382,7 +382,7 @@ class Execution {
   }
 }
 
-/** Nodes that a run may reach, where its runner holds it to that. */
+/** Addresses that a run may reach, where its runner limits the network. */
 function reachOf({ cluster }: RunContext): readonly ReachedNode[] {
   return cluster.nodes.flatMap(({ address, private_address: inside, ssh_port: sshPort }) =>
     (inside === null ? [address] : [address, inside]).map((one) => ({ address: one, sshPort })),

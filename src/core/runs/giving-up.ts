@@ -2,19 +2,22 @@ import type { Clock } from '#base/clock.ts';
 import type { ClaimedRun } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 
-/** When a run, or the machine that it runs on, is given up. */
+/** Conditions under which a run, or the machine that it runs on, is given up. */
 
-/** When PostgreSQL comes back, or all gateways start, every place has this time: a gateway looks every five seconds. */
+/**
+ * Time that every place has to renew its leases after PostgreSQL is back or all gateways start: gateways poll every 5
+ * seconds.
+ */
 const heardAgainMs = 30_000;
 
 export interface AnswerWatch {
-  /** PostgreSQL has just answered. */
+  /** Records that PostgreSQL has just answered. */
   note(): void;
-  /** Whether it has answered for so long that whoever is there was heard of. */
+  /** True if PostgreSQL has answered for so long that every running gateway has sent news. */
   isHeard(): boolean;
 }
 
-/** A database that is frozen fails nothing: it only answers late. */
+/** Watches the times of answers: a frozen database fails no query, and only answers late. */
 export function watchAnswers(clock: Clock): AnswerWatch {
   let lastMs = Number.NEGATIVE_INFINITY;
   let sinceMs = 0;
@@ -31,12 +34,15 @@ export function watchAnswers(clock: Clock): AnswerWatch {
 const failureMessage = 'the gateway could not go on with it, and its log says why; what it had made is kept';
 
 export interface Tries {
-  /** @returns whether it was one too many, and the run has failed */
+  /** @returns true if this was the last attempt, and the run has failed */
   failed(run: ClaimedRun): Promise<boolean>;
   succeeded(runId: string): void;
 }
 
-/** Counts how often runs could not go on. While PostgreSQL is away nothing is given up: that could not be written down. */
+/**
+ * Counts failed attempts to continue runs. While PostgreSQL is unreachable no run is given up: that could not be
+ * stored.
+ */
 export function countTries(claims: Pick<Claims, 'turn'>, triesMax: number): Tries {
   const tries = new Map<string, number>();
   return {

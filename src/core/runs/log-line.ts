@@ -2,24 +2,24 @@ import { z } from 'zod';
 import { readUnreached, type Unreached } from '#core/runs/runner/runner.ts';
 import type { PieceMask } from './mask.ts';
 
-/** A line of a run's log as it is kept. */
+/** A line of a run's log, as stored. */
 export interface LogLine {
-  /** Milliseconds since the Unix epoch; null where the line did not say. */
+  /** Milliseconds since the Unix epoch; null if the line has no time. */
   readonly atMs: number | null;
   readonly level: 'info' | 'warn' | 'error';
-  /** Terraform's `type`; `text` for what is not one of its lines. */
+  /** Terraform's `type`; `text` for lines that Terraform did not write. */
   readonly type: string;
   readonly message: string;
 }
 
-/** What a line says beyond its text. */
+/** The parts of a line, and what else it reports. */
 export interface LineFacts {
   readonly line: LogLine | null;
-  /** Of `change_summary`: what a plan would do, or what an apply did. */
+  /** From `change_summary`: what a plan would change, or what an apply changed. */
   readonly changes: ChangeSummary | null;
-  /** What an error is, with file and line where Terraform names them, and the first line of why. */
+  /** The error, with file and line where Terraform names them, and the first line of the reason. */
   readonly error: string | null;
-  /** A port that the run's network could not be connected with. */
+  /** A port that the run's network could not connect to. */
   readonly unreached: Unreached | null;
 }
 
@@ -30,13 +30,13 @@ export interface ChangeSummary {
   readonly remove: number;
 }
 
-/** Characters of a message that are kept. */
+/** Maximum length of a stored message, in characters. */
 const messageCharsMax = 8192;
-/** Times beyond these are no times of a log, and some of them none of PostgreSQL's. */
+/** Times outside these bounds are invalid for a log, and PostgreSQL rejects some of them. */
 const [atMsMin, atMsMax] = [Date.UTC(2000, 0), Date.UTC(2200, 0)];
-/** As Terraform writes them: any module can print a line that looks like one of Terraform's. */
+/** Types as Terraform writes them: any module can print a line that looks like one of Terraform's. */
 const typePattern = /^[a-z][a-z_]{0,39}$/;
-/** Of the sentence that says why a run failed. */
+/** Maximum length of the sentence that says why a run failed. */
 const errorCharsMax = 500;
 
 const rangeSchema = z.object({ filename: z.string(), start: z.object({ line: z.int() }) });
@@ -68,14 +68,14 @@ const lineSchema = z.object({
     .catch(undefined),
 });
 
-/** Lines that say nothing to whoever reads the log: the outputs are shown by themselves, and are not masked there. */
+/** Types of lines that help no reader of the log. Outputs are shown separately, and are not masked in these lines. */
 const silentTypes: ReadonlySet<string> = new Set(['version', 'outputs', 'state_lock_acquire', 'state_lock_release']);
 
-/** Of what is none of Terraform's lines. */
+/** Source of text that is not in one of Terraform's lines. */
 const textSource = '';
 
 /**
- * A line of `terraform -json`, or of whatever else wrote into the log: a panic, a shell, a program of a module.
+ * Reads a line of `terraform -json`, or any other line in the log: a panic, a shell's, a module's program's.
  * @param mask applied before anything is cut, so that no half of a secret stays
  */
 export function readLogLine(raw: string, mask: PieceMask): LineFacts {
@@ -89,7 +89,7 @@ function readText(raw: string, mask: PieceMask): LineFacts {
   return { line, changes: null, error: null, unreached: readUnreached(message) };
 }
 
-/** Colours in the middle of a secret keep nobody from reading it. */
+/** Masks before and after removing control sequences: colors inside a secret do not make it unreadable. */
 function maskedPiece(text: string, source: string, { whole, piece }: PieceMask): string {
   return piece(source, printable(whole(text)));
 }
@@ -117,7 +117,10 @@ function readJsonLine(said: z.infer<typeof lineSchema>, mask: PieceMask): LineFa
   };
 }
 
-/** The summary alone says of every provisioner that it failed, and of no value what is wrong with it. */
+/**
+ * Returns the summary with the first line of the detail. The summary only says that a provisioner failed or a
+ * value is invalid, not why.
+ */
 function sentenceOf(message: string): string {
   const [summary = '', ...detail] = message.split('\n');
   const why = detail.find((line) => line.trim() !== '')?.trim() ?? '';
@@ -153,16 +156,16 @@ function diagnosticText({
 /* oxlint-disable no-control-regex */
 /** ECMA-48: sequences that begin with ESC [, titles of terminals, and other sequences of two characters. */
 const escapes = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g;
-// Of the control characters tab and newline mean something in a log.
+// Control characters except tab and newline, which have a meaning in a log.
 const controls = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
 /* oxlint-enable no-control-regex */
 
-/** Text without a terminal's colours and cursor moves. */
+/** Removes a terminal's colors and cursor moves. */
 function printable(text: string): string {
   return text.toWellFormed().replaceAll(escapes, '').replaceAll(controls, '');
 }
 
-/** Of what is too long the beginning. */
+/** Cuts a text that is too long after its beginning. */
 function cut(text: string): string {
   const trimmed = text.trimEnd();
   return trimmed.length <= messageCharsMax ? trimmed : `${trimmed.slice(0, messageCharsMax)}… (line cut)`;

@@ -2,32 +2,35 @@ import { type ChangeSummary, type LogLine, readLogLine } from './log-line.ts';
 import type { PieceMask } from './mask.ts';
 import type { Unreached } from '#core/runs/runner/runner.ts';
 
-/** Of a whole run; what comes later is read and not kept. */
+/** Maximum size of a run's log; later output is read and not stored. */
 export const logBytesMax = 5 * 1024 * 1024;
-/** Lines of a whole run; they cost more than their text. */
+/** Maximum lines of a run's log: a line costs more than its text. */
 export const logLinesMax = 50_000;
-/** A line that is longer is taken in pieces. */
+/** A longer line is split into pieces. */
 const lineBytesMax = 65_536;
 
 export interface LogChunk {
   readonly lines: readonly LogLine[];
-  /** Bytes that need not be read again; what is left behind them is the beginning of a line. */
+  /** Bytes that need not be read again; the rest is the beginning of a line. */
   readonly bytes: number;
   readonly changes: ChangeSummary | null;
   readonly error: string | null;
-  /** Ports that the run's network could not be connected with, in the order of the log. */
+  /** Ports that the run's network could not connect to, in the order of the log. */
   readonly unreached: readonly Unreached[];
 }
 
 export interface ReadLog {
-  /** Nothing more comes: what is left is a line too. */
+  /** True if no more output comes: the rest is a line too. */
   readonly ended: boolean;
   readonly mask: PieceMask;
-  /** When so many bytes of the chunk had been written; null where nobody knows. */
+  /** Returns the time by which this many bytes of the chunk had been written; null if unknown. */
   readonly writtenAt?: (bytes: number) => number | null;
 }
 
-/** Whole lines of a phase's output. A line that says no time has the one of its writing, however late it is read. */
+/**
+ * Splits a phase's output into whole lines. A line without a time gets the time of its writing, however late it is
+ * read.
+ */
 export function readLogChunk(chunk: Buffer, { ended, mask, writtenAt = () => null }: ReadLog): LogChunk {
   const lines: LogLine[] = [];
   let bytes = 0;
@@ -45,7 +48,7 @@ export function readLogChunk(chunk: Buffer, { ended, mask, writtenAt = () => nul
   return { lines: boundedTimes(lines), bytes, changes, error, unreached };
 }
 
-/** What was written before a line that says its time was written then at the latest. */
+/** Limits the time of each text line to that of the next line with a time of its own: the text was written before. */
 function boundedTimes(lines: readonly LogLine[]): LogLine[] {
   let latestMs: number | null = null;
   return lines
@@ -61,7 +64,7 @@ function boundedTimes(lines: readonly LogLine[]): LogLine[] {
     .toReversed();
 }
 
-/** Where the line that begins here ends, behind its newline; the beginning itself where it has not ended yet. */
+/** Returns the end of the line that begins here, after its newline; `begin` if the line has not ended yet. */
 function nextEnd(chunk: Buffer, begin: number, ended: boolean): number {
   const newline = chunk.indexOf(0x0a, begin);
   if (newline !== -1 && newline - begin < lineBytesMax) return newline + 1;

@@ -1,52 +1,56 @@
-/** What stands in the place of a secret. */
+/** Replaces a secret in logs and outputs. */
 export const masked = '***';
 
-/** Shorter ones are masked as whole words alone: within others they would take too much of every log with them. */
+/** Shorter secrets are masked only as whole words: masked inside other words, they would make logs unreadable. */
 const lengthMin = 6;
-/** Of the shortest secret that can be masked at all. */
+/** Length of the shortest secret that can be masked. */
 export const secretCharsMin = 4;
 
-/** Replaces secrets in a text, in whatever form Terraform and programs print them. */
+/** Replaces secrets in a text, in all forms in which Terraform and programs print them. */
 export interface Mask {
   (text: string): string;
-  /** Forms of secrets. */
+  /** The forms of the secrets that are searched for. */
   readonly forms: readonly string[];
 }
 
 /**
- * @param secrets what no log may show; of one with several lines each line is a secret too, as a log has lines
+ * @param secrets values that no log may show; each line of a multi-line secret is a secret too, because logs have lines
  */
 export function createMask(secrets: readonly string[]): Mask {
   const texts = secrets.flatMap((secret) => [secret, ...secret.split('\n')]);
   const long = texts.flatMap(formsOf).filter((form) => form.length >= lengthMin);
   const short = texts.map((text) => text.trim()).filter(({ length }) => length >= secretCharsMin && length < lengthMin);
-  // The longest first: a form that is part of another one must not leave the rest of it.
+  // Longest first: a form that is part of a longer one must not leave the rest of the longer one.
   const forms = [...new Set([...long, ...short])].toSorted((a, b) => b.length - a.length);
   const pattern = patternOf(forms);
   return Object.assign((text: string) => (pattern === null ? text : text.replaceAll(pattern, masked)), { forms });
 }
 
-/** Null: there are none. */
+/** Returns null if there are no forms. */
 const patternOf = (forms: readonly string[]): RegExp | null =>
   forms.length === 0 ? null : new RegExp(forms.map(searched).join('|'), 'g');
 
-/** Masks what comes in pieces: each is shown before the next one is there. */
+/** Masks text that arrives in pieces, where each piece is shown before the next one arrives. */
 export interface PieceMask {
   readonly whole: Mask;
-  /** @param source pieces of one source follow each other */
+  /** @param source pieces of one source belong together, in order */
   readonly piece: (source: string, text: string) => string;
 }
 
-/** So much of the beginning of a secret at the end of a piece is taken for one. */
+/** Characters at the end of a piece that are masked if a secret begins with them. */
 const beginningMin = 4;
-/** Armour of a key is no secret, and rules of dashes stand in many logs; the lines in it are secrets themselves. */
+/**
+ * The armor of a key is not secret, and many logs have lines of dashes; the lines inside the armor are secrets
+ * themselves.
+ */
 const armour = '-----';
-/** Sources that are remembered, the newest. */
+/** Maximum number of sources that are remembered; the newest stay. */
 const sourcesMax = 1000;
 
 /**
- * A program's write is a piece of its own where it pauses, wherever that is in a line: a secret may begin in one piece
- * and end in the next. Of its beginning three characters at most are shown, and of the rest none.
+ * Creates a mask for pieces. A program's write becomes a piece wherever the program pauses, also inside a line: a
+ * secret may begin in one piece and end in the next. At most three characters of its beginning are shown, and nothing
+ * of the rest.
  */
 export function createPieceMask(whole: Mask): PieceMask {
   const pattern = patternOf(whole.forms);
@@ -55,10 +59,10 @@ export function createPieceMask(whole: Mask): PieceMask {
     (form) => form.charAt(0),
   );
   const charsMax = whole.forms[0]?.length ?? 0;
-  /** What the last piece of a source ended with, where a secret begins so. */
+  /** For each source, the end of its last piece if a secret begins with it. */
   const begun = new Map<string, string>();
 
-  /** The longest end of a text that a secret begins with. */
+  /** Returns the longest end of a text that a secret begins with. */
   function beginningIn(text: string): string {
     for (let at = Math.max(0, text.length - charsMax + 1); at < text.length; at += 1) {
       const end = text.slice(at);
@@ -88,10 +92,12 @@ export function createPieceMask(whole: Mask): PieceMask {
   };
 }
 
-/** From a character to before another one. */
+/** Start (inclusive) and end (exclusive) of a stretch of text. */
 type Span = readonly [number, number];
 
-/** The text behind its first `shownFrom` characters, with one mask for each stretch of spans that reaches there. */
+/**
+ * Returns the text after its first `shownFrom` characters, with one mask for each stretch of spans that reaches there.
+ */
 function withoutSpans(text: string, spans: readonly Span[], shownFrom: number): string {
   let shown = '';
   let at = shownFrom;
@@ -114,7 +120,7 @@ function searched(form: string): string {
   return `${before}${escaped(form)}${behind}`;
 }
 
-/** What no character of a regular expression means anything in. */
+/** Escapes all characters that have a meaning in a regular expression. */
 function escaped(text: string): string {
   return text.replaceAll(/[.*+?^${}()|[\]\\/-]/g, String.raw`\$&`);
 }
@@ -122,13 +128,13 @@ function escaped(text: string): string {
 function formsOf(secret: string): string[] {
   const plain = secret.trim();
   const json = JSON.stringify(plain).slice(1, -1);
-  // As Terraform's jsonencode() and every other program in Go write it.
+  // As Terraform's jsonencode() and Go's encoding/json write it.
   const escapedJson = json.replaceAll(/[<>&]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
   const bytes = Buffer.from(plain, 'utf8');
   const hex = bytes.toString('hex');
   return [
     plain,
-    // Of a text inside a text, as Terraform's own lines have it.
+    // JSON text inside a JSON text, as in Terraform's own lines.
     ...[json, escapedJson].flatMap((text) => [text, JSON.stringify(text).slice(1, -1)]),
     encodeURIComponent(plain),
     new URLSearchParams([['', plain]]).toString().slice(1),
@@ -138,12 +144,12 @@ function formsOf(secret: string): string[] {
   ];
 }
 
-/** Characters of base64 that programs put into a line: RFC 2045, RFC 7468. */
+/** Lengths of the lines into which programs break base64: RFC 2045, RFC 7468. */
 const lineChars = [76, 64] as const;
 
 /**
- * What base64 makes of a secret wherever it stands in a text, such as behind the user's name of basic authentication:
- * characters that its neighbours have a part in are left out. And pieces of lines that it is broken into.
+ * Returns base64 forms of a secret at any position in a text, such as after the user name of basic authentication.
+ * Characters that neighbors of the secret influence are left out. Includes the lines into which base64 is broken.
  */
 function base64Forms(bytes: Buffer): string[] {
   const shifted = [0, 1, 2].map((before) => {

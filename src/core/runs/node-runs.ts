@@ -4,27 +4,27 @@ import { formatId } from '#base/id.ts';
 import { lockRuns } from './run-rows.ts';
 import { activeStatuses } from './run-status.ts';
 
-/** A node by the cluster that it is in and its name there. */
+/** A node, identified by its cluster and its name there. */
 export interface NamedNode {
   readonly clusterId: string;
   readonly name: string;
 }
 
-/** Runs for one node, by the ids that outsiders know. */
+/** Public ids of the runs for one node. */
 export interface RunsOnNode {
-  /** Those that wait or go on. */
+  /** Pending and active runs. */
   readonly underWay: readonly string[];
-  /** Of each installation that has something there, the run to destroy or forget. */
+  /** For each installation with resources on the node, the run to destroy or forget. */
   readonly standing: readonly string[];
 }
 
-/** What becomes of the runs for a node when the node changes. All in the transaction of that change, which holds the cluster. */
+/** Updates runs for a node when the node changes, in the transaction of that change, which has locked the cluster. */
 export interface NodeRuns {
-  /** None of them begins or is forgotten until the transaction ends. */
+  /** Locks the node's runs until the transaction ends: none starts or is forgotten meanwhile. */
   hold(tx: Transaction, node: NamedNode): Promise<RunsOnNode>;
-  /** What is installed on a node goes with its name. */
+  /** Renames the installations with their node. */
   rename(tx: Transaction, node: NamedNode, name: string): Promise<void>;
-  /** A node that gets the name of one that is gone has none of what was installed there, and no web address of it. */
+  /** Retires the installations and web addresses of a removed node: a later node of the same name does not get them. */
   retire(tx: Transaction, node: NamedNode): Promise<void>;
 }
 
@@ -33,7 +33,7 @@ const underWay: SQL = sql.join(
   sql`, `,
 );
 
-/** A state that could not be kept says of resources that nothing else knows of. */
+/** True if resources exist. A state that could not be stored lists resources that nothing else knows. */
 const isStanding = sql`(
   exists (select from runs r where r.installation_id = i.id and r.status = 'APPLIED')
   or coalesce((select s.resources from stack_states s where s.installation_id = i.id order by s.serial desc limit 1), 0) > 0

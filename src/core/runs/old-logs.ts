@@ -1,20 +1,20 @@
 import type { Sql } from 'postgres';
 import { uuidLowerBound } from '#base/id.ts';
 
-/** How long the log of a run is kept when it has ended; the run itself stays. */
+/** Days that the log of an ended run is kept; the run itself stays. */
 export const logDaysMax = 90;
 const dayMs = 86_400_000;
-/** Runs whose logs are removed in one statement: each has up to 50,000 lines. */
+/** Runs whose logs one statement removes: each has up to 50,000 lines. */
 const runsAtOnce = 20;
 
 /**
  * Removes logs of runs that ended long ago, oldest first.
  * @param nowMs milliseconds since the Unix epoch
- * @returns of how many runs
+ * @returns the number of these runs
  */
 export async function dropOldLogs(sql: Sql, nowMs: number): Promise<number> {
   const endedBefore = new Date(nowMs - logDaysMax * dayMs).toISOString();
-  // No run ends before it is made, and ids say when that was.
+  // A run ends after its creation, and its id contains the time of its creation.
   const idBound = uuidLowerBound(nowMs - logDaysMax * dayMs);
   for (let total = 0; ;) {
     const removed = await sql<{ run_id: string }[]>`

@@ -2,10 +2,10 @@ import { z } from 'zod';
 import type { Mask } from './mask.ts';
 import type { WebPort } from './sources.ts';
 
-/** Of the values of a run as JSON; what goes beyond is not shown. */
+/** Maximum length of a run's shown values as JSON; values beyond it are not shown. */
 const outputsCharsMax = 262_144;
 
-/** An output as it is shown: without its value where the module calls it sensitive, or where it is too large. */
+/** An output as the API shows it: without its value if the module marks it as sensitive, or if it is too large. */
 export interface RunOutput {
   readonly sensitive: boolean;
   readonly value?: unknown;
@@ -14,26 +14,29 @@ export interface RunOutput {
 export interface RunResult {
   readonly outputs: Readonly<Record<string, RunOutput>>;
   readonly web: WebPort | null;
-  /** Why what was declared is no web port; null where it is one, or none was declared. */
+  /** The reason why the declared web port is invalid; null if it is valid, or if none is declared. */
   readonly webProblem: string | null;
 }
 
 const outputsSchema = z.record(z.string(), z.object({ sensitive: z.boolean().default(false), value: z.unknown() }));
 
 const portMax = 65_535;
-/** One that began with "//" would be another host to a browser, which reads "\\" as "/". */
+/** A path that began with "//" would be another host to a browser, which reads "\\" as "/". */
 const pathPattern = /^\/(?![/\\])[\x21-\x7e]{0,499}$/;
 
 export interface OutputContext {
   readonly announced: WebPort | null;
-  /** The cluster's nodes. A module names one of them, and never an address. */
+  /** The cluster's nodes. A module names one of them, never an address. */
   readonly nodes: readonly { readonly name: string; readonly sshPort: number }[];
-  /** Of a run for one node its name. */
+  /** Name of the node of a run for one node; empty for the whole cluster. */
   readonly ownNode: string;
   readonly mask: Mask;
 }
 
-/** Reads `terraform output -json`. An output `web_port`, with `web_node` and `web_path`, outranks what the manifest announces. */
+/**
+ * Reads `terraform output -json`. The output `web_port`, with `web_node` and `web_path`, overrides the manifest's web
+ * port.
+ */
 export function readOutputs(text: string, context: OutputContext): RunResult {
   const { mask } = context;
   const parsed = outputsSchema.safeParse(parse(text));
@@ -50,7 +53,7 @@ export function readOutputs(text: string, context: OutputContext): RunResult {
   return { outputs, ...declaredWeb(all, context) };
 }
 
-/** What `terraform output -json` would print, out of a state as Terraform and OpenTofu write it (version 4). */
+/** Returns what `terraform output -json` would print, from a state of Terraform and OpenTofu (version 4). */
 export function outputsOf(state: Buffer): string {
   const { outputs } = z
     .object({ outputs: outputsSchema.catch({}) })
@@ -73,7 +76,7 @@ function declaredWeb(all: Values, context: OutputContext): Pick<RunResult, 'web'
   return readWeb(declared, context);
 }
 
-/** All of it is right, or there is no web port: what a module says wrongly is not guessed at. */
+/** Returns a web port only if all of its parts are valid: nothing is guessed. */
 function readWeb(
   { port: said, node, path }: { readonly port: unknown; readonly node: unknown; readonly path: unknown },
   { nodes, ownNode }: OutputContext,
@@ -90,21 +93,25 @@ function readWeb(
   if (typeof path !== 'string' || !pathPattern.test(path)) {
     return problem('web_path must begin with "/", one and no more, and have printable ASCII characters, 500 at most');
   }
-  // Of the run's own node the installation knows the name. Any other is named: the first of the cluster may change.
+  // A run for one node keeps null, because the installation knows its node. Otherwise the node is named, as the first
+  // node may change.
   return { web: { port, node: isNamed || ownNode === '' ? target.name : null, path }, webProblem: null };
 }
 
-/** Terraform has numbers, and texts that hold them. */
+/** Accepts numbers, and texts that contain one. */
 function readPort(value: unknown): number | null {
   const port = typeof value === 'string' && /^[1-9]\d{0,4}$/.test(value) ? Number(value) : value;
   return typeof port === 'number' && Number.isInteger(port) && port >= 1 && port <= portMax ? port : null;
 }
 
-/** Escapes of JSON, one after the other. */
+/** Escapes of JSON, one by one. */
 const escapes = /\\(?:u0000|ud[89a-f][0-9a-f]{2}|[^])/g;
 const unstorable = /^\\u(?:0000|d)/;
 
-/** A value as JSON, without secrets, NUL and halves of characters, which PostgreSQL has no text for. Null: it is nested too deeply. */
+/**
+ * Returns a value as JSON, without secrets, NUL and lone surrogates, which PostgreSQL cannot store. Null: nested too
+ * deeply.
+ */
 function shownText(value: unknown, mask: Mask): string | null {
   try {
     return mask(JSON.stringify(value ?? null)).replaceAll(escapes, (found) => (unstorable.test(found) ? '' : found));

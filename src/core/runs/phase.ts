@@ -6,24 +6,24 @@ import type { ChangeSummary, LogLine } from './log-line.ts';
 import { createPieceMask, type Mask, type PieceMask } from './mask.ts';
 import { logChunkBytes, type Phase, type Runner, type Unreached, type WrittenBy } from '#core/runs/runner/runner.ts';
 
-/** How a phase went. */
+/** The result of a phase. */
 export interface PhaseEnd {
-  /** Null when nobody wrote it down. */
+  /** Null if nothing has recorded it. */
   readonly exitCode: number | null;
   readonly changes: ChangeSummary | null;
-  /** The first error that it printed. */
+  /** The first error in the output. */
   readonly error: string | null;
-  /** Ports that its network could not be connected with. */
+  /** Ports that the run's network could not connect to. */
   readonly unreached: readonly Unreached[];
-  /** What its place says of its end. */
+  /** The reason for the end that the phase's place reports. */
   readonly because: string | null;
-  /** It was ended because it took more than a run has. */
+  /** True if the phase was ended because it exceeded a limit. */
   readonly isExceeded: boolean;
-  /** Why it was asked to end, if it was. */
+  /** The reason why the phase was asked to end; null if it was not. */
   readonly canceled: CancelReason | null;
 }
 
-/** The gateway stops: the phase runs on, and whoever adopts the run goes on from here. */
+/** Thrown when the gateway stops: the phase keeps running, and the gateway that adopts the run continues from here. */
 export class DetachedError extends Error {
   constructor() {
     super('the gateway stops; the run goes on without it');
@@ -31,7 +31,7 @@ export class DetachedError extends Error {
   }
 }
 
-/** What has been written to a run's log so far. */
+/** The size of a run's log so far. */
 export interface Logged {
   lines: number;
   bytes: number;
@@ -51,25 +51,31 @@ export interface PhaseRequest {
   readonly phase: Phase;
   readonly mask: Mask;
   readonly logged: Logged;
-  /** It is ended when it takes longer. */
+  /** The phase is ended when it takes longer. */
   readonly limitMs: number;
-  /** Called now and then while it runs. */
+  /** Called every 30 seconds while the phase runs. */
   readonly snapshot?: () => Promise<void>;
-  /** What it prints is for us alone: outputs in clear. */
+  /** True if the output is not logged: it has outputs in clear text. */
   readonly silent?: boolean;
 }
 
 const lookEveryMs = 150;
 const renewEveryMs = (leaseSeconds * 1000) / 6;
 const snapshotEveryMs = 30_000;
-/** A phase that was started is seen at once; one that is not will never be, as where its disk is full. */
+/**
+ * Time after which a phase without a trace counts as lost. A phase that started is visible at once; one that is not
+ * visible by then never will be, as with a full disk.
+ */
 const absentMsMax = 2000;
-/** A cluster may have many nodes; the last ones count. */
+/** A cluster may have many nodes; only the last failures are used. */
 const unreachedMax = 100;
-/** From being asked to end to being killed. */
+/** Time between the request to end and the kill. */
 const graceMs = 30_000;
 
-/** Starts a phase, or goes on with one that runs or has ended, and follows it to its end. @throws DetachedError, RunLostError */
+/**
+ * Starts a phase, or resumes one that runs or has ended, and follows it to its end.
+ * @throws DetachedError, RunLostError
+ */
 export async function runPhase(parts: PhaseParts, request: PhaseRequest): Promise<PhaseEnd> {
   const { claims, runner } = parts;
   const { run, cwd, phase } = request;
@@ -80,7 +86,7 @@ export async function runPhase(parts: PhaseParts, request: PhaseRequest): Promis
   const follower = new PhaseFollower(parts, request, isBegun ? run.logOffset : 0, ageMs);
   const end = await follower.follow();
   if (!isBegun || end.exitCode === 0 || end.canceled !== null) return end;
-  // Whoever held the run before may have asked it to end, and did not see that it did.
+  // The gateway that ran it before may have asked the phase to end, and not seen that it ended.
   const { status, cancelReason } = await claims.look(run);
   return status === 'CANCELING' ? { ...end, canceled: cancelReason ?? 'asked' } : end;
 }
@@ -120,7 +126,7 @@ class PhaseFollower {
       const state = await runner.observe(run.id, phase.name);
       if (state.kind !== 'absent') this.#absentUntilMs = clock.monotonicMs() + absentMsMax;
       const ended = state.kind === 'ended' || state.kind === 'lost' || clock.monotonicMs() >= this.#absentUntilMs;
-      // What it left behind must not write any more when the log and the state are read.
+      // Remaining processes of the phase must not write while the log and the state are read.
       if (ended) await runner.kill(run.id, phase.name);
       await this.#drain(ended);
       if (ended) {
@@ -136,7 +142,7 @@ class PhaseFollower {
     }
   }
 
-  /** Renews the lease, and ends the phase when it is to end. */
+  /** Renews the lease, and ends the phase when it was canceled or reached its limit. */
   async #attend(): Promise<void> {
     const { claims, runner, clock } = this.#parts;
     const { run, phase, snapshot } = this.#request;
@@ -192,9 +198,9 @@ class PhaseFollower {
   }
 }
 
-/** By when a phase had written so many bytes; null where its place did not note it. */
+/** Returns the time by which a phase had written this many bytes; null if its place has not recorded it. */
 function writtenAt(times: readonly WrittenBy[], bytes: number): number | null {
-  // They grow, and may be many.
+  // Binary search: times ascend, and there may be many.
   let [low, high] = [0, times.length];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -204,7 +210,7 @@ function writtenAt(times: readonly WrittenBy[], bytes: number): number | null {
   return times[low]?.atMs ?? null;
 }
 
-/** Up to the bound of a run's log, and one line that says that it was reached. */
+/** Returns the lines that fit into a run's log, and one line that reports the limit when it is reached. */
 function keptLines(lines: readonly LogLine[], logged: Logged): readonly LogLine[] {
   const kept: LogLine[] = [];
   const isFull = (): boolean => logged.bytes >= logBytesMax || logged.lines + kept.length >= logLinesMax;

@@ -1,28 +1,31 @@
 import type { ContainerRunners, Runner } from '#core/runs/runner/runner.ts';
 
-/** Where runs are: Docker hosts, and this machine. */
+/** Places for runs: Docker hosts, and this machine. */
 export interface Places {
-  /** Those that answer: runs that are there can be gone on with. */
+  /** Places that answer: their runs can be resumed. */
   reachable(): Promise<readonly Runner[]>;
-  /** Where the next run goes; null: nowhere. */
+  /** The place for the next run; null if there is none. */
   next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
-  /** A run could not go on there. */
+  /** Reports that a run could not continue at a place. */
   doubt(place: string): void;
-  /** Whether runs may have left something: a folder, or what is known to the hosts of containers alone. */
+  /** True if runs may have left something: a folder here, or something that only the container hosts know. */
   mayHaveLeft(): boolean;
   close(): void;
 }
 
 export interface PlacesOptions {
-  /** Of this machine; null where nothing here can run Terraform. Asked for when there is something to run. */
+  /** This machine's runner; null if nothing here can run Terraform. Called when there is something to run. */
   readonly runner: () => Promise<Runner | null>;
-  /** They come before this machine. Null: there are none. */
+  /** Container hosts, which are tried before this machine; null if there are none. */
   readonly containers: ContainerRunners | null;
-  /** Whether folders of runs are on this machine, for which something is to be done although nothing waits. */
+  /** True if this machine has folders of runs, which need attention even while nothing is pending. */
   readonly hasFolders: () => boolean;
 }
 
-/** This machine's runner is looked for where no container can be had, or where there are runs from before. */
+/**
+ * Creates the places. This machine's runner is searched for only if no container host is available, or if there are
+ * folders of earlier runs.
+ */
 export function createPlaces({ runner, containers, hasFolders }: PlacesOptions): Places {
   return {
     async reachable() {

@@ -10,19 +10,19 @@ import {
 import type { ChangeSummary } from './log-line.ts';
 import { activeStatuses, type RunStatus, statusesBefore } from './run-status.ts';
 
-/** What the gateway that holds a run writes of it, and nobody else. All throw RunLostError but `phaseAgeMs`. */
+/** Writes of the gateway that has claimed a run. All methods except `phaseAgeMs` throw RunLostError. */
 export interface Progress {
   prepared(run: ClaimedRun): Promise<void>;
   beginPhase(run: ClaimedRun, phase: string): Promise<void>;
-  /** Since when the phase has been running; milliseconds. */
+  /** Milliseconds since the phase started. */
   phaseAgeMs(run: ClaimedRun): Promise<number>;
   /** Adds lines to the log. */
   append(run: ClaimedRun, lines: PhaseLines, logged: { readonly lines: number; readonly bytes: number }): Promise<void>;
   changes(run: ClaimedRun, changes: ChangeSummary): Promise<void>;
-  /** @returns how it stands */
+  /** @returns the status now */
   look(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
   cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
-  /** @returns false when it has another status meanwhile, such as CANCELING. */
+  /** @returns false if the run has another status meanwhile, such as CANCELING */
   turn(run: ClaimedRun, end: RunEnd): Promise<boolean>;
 }
 
@@ -58,7 +58,7 @@ export function createProgress(sql: Sql): Progress {
         const values = lines.map(({ atMs, ...line }, index) => {
           return { seq: first + index, at: atMs === null ? null : new Date(atMs).toISOString(), ...line };
         });
-        // One parameter, however many lines there are: PostgreSQL takes 65,535 of them.
+        // One parameter for all lines: PostgreSQL accepts at most 65,535 parameters.
         await tx`
           insert into run_log (run_id, seq, at, phase, level, type, message)
           select ${id}, seq, coalesce(at, clock_timestamp()), ${phase}, level, type, message
@@ -102,7 +102,7 @@ async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRu
       ended_at = case when ${isEnd} then clock_timestamp() end,
       lease_until = case when ${isEnd} then null else lease_until end
     where id = ${id}`;
-  // What an earlier run has made is now what this one made of it.
+  // The resources of an earlier run are now this run's.
   if (status === 'APPLIED' || status === 'DESTROYED') {
     await tx`
       update runs set status = 'SUPERSEDED'

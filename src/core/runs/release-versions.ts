@@ -6,8 +6,8 @@ import { isFinal, type RunStatus, runStatuses } from './run-status.ts';
 import type { RunSources } from './sources.ts';
 
 /**
- * Versions of stacks that runs hold: a run keeps its own for as long as it may be destroyed or retried, so that deleting
- * or replacing a stack takes nothing from what was applied.
+ * Versions of stacks that runs pin. A run pins its version for as long as it may be destroyed or retried, so that
+ * deleting or replacing a stack takes nothing from what was applied.
  */
 
 export interface ReleasingParts {
@@ -23,8 +23,9 @@ const listed = (statuses: readonly RunStatus[]): SQL =>
 const final = listed(runStatuses.filter(isFinal));
 
 /**
- * Runs `r` that need their version no longer: what their installation had made is destroyed since, they never began, or
- * they made nothing and their log is gone too. One whose state could not be saved needs it: it says where in the folder the state is.
+ * Runs `r` that no longer need their version: what their installation had created was destroyed since, they never
+ * started, or they created nothing and their log is expired too. A run whose state could not be stored needs its
+ * version, which says where in the folder the state is.
  */
 const needsNone = sql`r.holds_version and r.status in (${final})
   and (r.failure_code is null or r.failure_code <> 'STATE_SAVE_FAILED')
@@ -36,7 +37,7 @@ const needsNone = sql`r.holds_version and r.status in (${final})
       and coalesce((select s.resources from stack_states s where s.installation_id = r.installation_id
         order by s.serial desc limit 1), 0) = 0))`;
 
-/** @returns how many runs have let go */
+/** @returns the number of runs that released their version */
 export async function releaseVersions({ db, sources }: ReleasingParts): Promise<number> {
   const found = await db.orm.execute<{ installation_id: string; cluster_id: string }>(
     sql`select distinct r.installation_id, r.cluster_id from runs r where ${needsNone}`,
@@ -44,7 +45,7 @@ export async function releaseVersions({ db, sources }: ReleasingParts): Promise<
   let released = 0;
   for (const { installation_id: installationId, cluster_id: clusterId } of found) {
     released += await db.orm.transaction(async (tx) => {
-      // A run that is asked for at this moment is there before, or finds the version gone.
+      // A run that is requested at this moment is inserted before, or finds the version deleted.
       await lockRuns(tx, clusterId);
       return release(tx, sources, sql`r.installation_id = ${installationId} and ${needsNone}`);
     });
@@ -52,7 +53,7 @@ export async function releaseVersions({ db, sources }: ReleasingParts): Promise<
   return released;
 }
 
-/** Of an installation that was forgotten. The caller holds the lock of its cluster's runs. */
+/** Releases the versions of a forgotten installation. The caller has the lock of its cluster's runs. */
 export function releaseForgotten(
   tx: Transaction,
   sources: ReleasingParts['sources'],

@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { inputsContext, markOf, sealMarkBytes, type Sealer, stateContext } from './sources.ts';
 
-/** A platform key that is to go: what it sealed of runs is sealed with the one in use. */
+/** Re-encryption of runs' inputs and states with the platform key in use, before an older key is removed. */
 
 interface Parts {
   readonly db: Db;
@@ -12,28 +12,28 @@ interface Parts {
   readonly log: Log;
 }
 
-/** Which sealed value: of a run, or of an installation and one of its states. */
+/** The position of an encrypted value: the id of a run, or of an installation with the serial of a state. */
 interface Place {
   readonly id: string;
-  /** 0 for inputs, of which a run has one. */
+  /** 0 for inputs: each run has one value. */
   readonly serial: string;
 }
 
 interface Kind {
-  /** For the log. */
+  /** The name in the log. */
   readonly what: string;
   context(id: string): string;
-  /** In their order. */
+  /** Sorted by place. */
   list(sql: Sql, mark: Buffer, after: Place): Promise<readonly Place[]>;
   read(sql: Sql, place: Place): Promise<readonly { readonly sealed: Buffer }[]>;
-  /** Nothing where another gateway was quicker. */
+  /** Returns no row if another gateway was faster. */
   replace(sql: Sql, place: Place, sealed: Buffer, before: Buffer): Promise<readonly unknown[]>;
 }
 
 const pageRows = 500;
 const beginning: Place = { id: '00000000-0000-0000-0000-000000000000', serial: '-1' };
 
-/** Not `<>`, which no index answers. */
+/** Uses two comparisons, because no index serves `<>`. */
 const isOther = (sql: ISql, column: string, mark: Buffer) => {
   const found = sql.unsafe(`substr(${column}, 1, ${sealMarkBytes})`);
   return sql`(${found} < ${mark} or ${found} > ${mark})`;
@@ -64,7 +64,7 @@ const states: Kind = {
     where installation_id = ${id} and serial = ${serial}::bigint and state = ${before} returning serial`,
 };
 
-/** @returns how many were sealed anew; what cannot be opened stays as it is, and is named in the log */
+/** @returns the number of values encrypted again; a value that cannot be decrypted stays, and the log names it */
 export async function resealRuns(parts: Parts): Promise<number> {
   const mark = await markInUse(parts.sealer);
   if (mark === null) return 0;
@@ -75,7 +75,7 @@ export async function resealRuns(parts: Parts): Promise<number> {
   return resealed;
 }
 
-/** Counts inputs and states of runs that another platform key than this one encrypted. */
+/** Counts inputs and states of runs that a platform key other than this one encrypted. */
 export async function countOtherKeysSeals(sql: ISql, keyId: string): Promise<number> {
   const mark = markOf(keyId);
   const [row] = await sql<{ count: number }[]>`
@@ -108,7 +108,9 @@ async function resealOne({ db, sealer, log }: Parts, kind: Kind, place: Place): 
   }
 }
 
-/** Null where nothing was ever sealed, and where the key is not here, which the secrets say themselves. */
+/**
+ * Returns null if nothing was ever encrypted, or if the key is not here; the secrets report a missing key themselves.
+ */
 async function markInUse(sealer: Sealer): Promise<Buffer | null> {
   try {
     return await sealer.mark();

@@ -1,9 +1,9 @@
 import type { ISql } from 'postgres';
 import { activeStatuses } from './run-status.ts';
 
-/** Runs of a database that is a copy of another one. */
+/** Runs of a database that was restored from a backup. */
 
-/** Runs that wait or go on. */
+/** Counts pending and active runs. */
 export async function countUnfinishedRuns(sql: ISql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from runs where status in ${sql(['PENDING', ...activeStatuses])}`;
@@ -13,7 +13,7 @@ export async function countUnfinishedRuns(sql: ISql): Promise<number> {
 const message =
   'the database was restored from a backup; the run goes on in the one that the backup is of, if anywhere';
 
-/** What waits is canceled, what goes on has failed here: its commands belong to the other database. */
+/** Cancels pending runs and fails active ones: their processes belong to the other database. */
 export async function endUnfinishedRuns(sql: ISql): Promise<void> {
   await sql`
     update runs set status = 'CANCELED', cancel_reason = 'asked', failure_message = ${message},

@@ -10,7 +10,7 @@ export interface Noted {
   readonly action: 'created' | 'canceled' | 'forgotten';
 }
 
-/** Writes into the audit log what was done with a run, in the transaction that does it. */
+/** Records an action on a run in the audit log, in the transaction of the action. */
 export async function noteRun(audit: Audit, tx: Transaction, run: NotedRun, { author, action }: Noted): Promise<void> {
   await audit.record(tx, {
     organizationId: run.organizationId,

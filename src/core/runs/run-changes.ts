@@ -8,19 +8,19 @@ import { isOvertaken, lockRuns, type Run } from './run-rows.ts';
 import type { RunSources } from './sources.ts';
 import { activeStatuses, clusterGone, organizationInactive, type RunStatus, statusesBefore } from './run-status.ts';
 
-/** What is done to runs that are there. */
+/** Changes of existing runs. */
 export interface Changes {
-  /** One that waits is CANCELED at once; one that runs ends as soon as Terraform lets it. */
+  /** Cancels a run. A pending run is CANCELED at once; an active one ends as soon as Terraform lets it. */
   cancel(runId: string, author: Author): Promise<ChangeResult>;
-  /** Cancels every run of a cluster that is deleted. Done again, it finds those that came meanwhile. */
+  /** Cancels every run of a deleted cluster. A second call finds the runs that were added meanwhile. */
   cancelOfCluster(clusterId: string, author: Author): Promise<void>;
-  /** Ends what an organization that was suspended or closed would have applied: runs that wait. What has begun goes on. */
+  /** Fails the pending applies of an organization that was suspended or closed. Runs that have started continue. */
   endWaitingOf(organizationId: string, status: 'suspended' | 'closed', author: Author): Promise<void>;
-  /** Clusters that have runs which wait or run. */
+  /** Clusters with pending or active runs. */
   clustersInUse(): Promise<readonly string[]>;
   /**
-   * Drops what is known of what an installation has made, without removing it. Refused while it runs. Of a run that a
-   * later one has overtaken it drops what that run alone has left.
+   * Drops the record of what an installation has created, without removing it. Rejected while one of its runs is
+   * pending or active. For an overtaken run, drops only what that run has left.
    */
   forget(runId: string, author: Author): Promise<ChangeResult>;
 }
@@ -45,7 +45,7 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
   async function change(runId: string, noted: Noted, write: Write): Promise<ChangeResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
-    // In the audit log of whom the cluster belongs to now.
+    // In the audit log of the organization that has the cluster now.
     const { organizationId } = (await sources.cluster(run.clusterId)) ?? run;
     const changed = await db.orm.transaction(async (tx) => {
       const done = await write(tx, run);
@@ -83,7 +83,7 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
   };
 }
 
-/** @returns whether it could still be canceled */
+/** @returns true if the run could still be canceled */
 async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set cancel_reason = 'asked',
@@ -93,7 +93,9 @@ async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** One that waits for a cluster that is gone has failed; one that runs fails as soon as Terraform has written its state. */
+/**
+ * Cancels for a deleted cluster: a pending run fails at once, an active one as soon as Terraform has written its state.
+ */
 async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set cancel_reason = 'cluster_gone',
@@ -105,7 +107,7 @@ async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** @returns whether it has not begun */
+/** @returns true if the run was still pending */
 async function endWaiting(tx: Transaction, runId: string, message: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set status = 'FAILED', failure_code = 'ORGANIZATION_INACTIVE', failure_message = ${message},
@@ -114,7 +116,7 @@ async function endWaiting(tx: Transaction, runId: string, message: string): Prom
   return rows.length > 0;
 }
 
-/** @returns whether none of its installation's runs was under way, or needs what it has left */
+/** @returns true unless a run of the installation is pending or active; an overtaken run can always be forgotten */
 async function forgetState(
   tx: Transaction,
   sources: ChangesParts['sources'],

@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import type { FailureCode } from './run-status.ts';
 
-/** How a run ends before its time. */
+/** An error that ends a run as FAILED. */
 export class RunFailure extends Error {
   readonly code: FailureCode;
   constructor(code: FailureCode, message: string) {
@@ -13,7 +13,7 @@ export class RunFailure extends Error {
 
 export class RunCanceled extends Error {}
 
-/** A shell's exit codes above 128 are signals. @returns null where Terraform ended by itself */
+/** Explains exit codes above 128, which are a shell's signals. @returns null if Terraform ended by itself */
 export function killedBy(command: string, exitCode: number): string | null {
   const signal = exitCode - 128;
   const isKill = signal === constants.signals.SIGKILL;
@@ -23,7 +23,7 @@ export function killedBy(command: string, exitCode: number): string | null {
   return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; what it had made until then is kept`;
 }
 
-/** What Terraform notes of its backend at `init`. Without a file there it has none but its default, the local one. */
+/** True if `init` recorded the local backend with its default path, in the file where Terraform stores its backend. */
 export function isLocalBackend(text: string): boolean {
   try {
     const { backend } = JSON.parse(text) as { backend?: { type?: unknown; config?: { path?: unknown } } };

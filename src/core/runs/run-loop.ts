@@ -12,12 +12,12 @@ import type { Run } from './run-rows.ts';
 import { isFinal } from './run-status.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
 
-/** Claims runs and takes them to their end, as many at once as the gateway may. */
+/** Claims runs and runs them to their end, up to `atOnceMax` at once. */
 export interface RunLoop {
   start(): void;
-  /** Looks for work at once. */
+  /** Checks for work at once. */
   wake(): void;
-  /** Claims nothing more and lets go of what runs, which goes on by itself. */
+  /** Claims nothing more and detaches from its runs, which keep running. */
   close(): Promise<void>;
 }
 
@@ -26,15 +26,17 @@ export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'
   readonly places: Places;
   readonly atOnceMax: number;
   readonly find: (runId: string) => Promise<Run | null>;
-  /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
+  /** Milliseconds without news of a run's machine after which the run counts as lost. */
   readonly abandonedMs: number;
-  /** How often a run may not be able to go on, a lease apart: then it holds its cluster no longer. */
+  /**
+   * Number of failed attempts to continue a run, one lease apart, after which the run no longer occupies its cluster.
+   */
   readonly triesMax: number;
   readonly log: Log;
 }
 
 const lookEveryMs = 1000;
-/** While nothing waits: whoever adds a run wakes its own gateway. */
+/** Interval while nothing is pending: adding a run wakes the loop of the same gateway. */
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
@@ -47,19 +49,19 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const releaseOwn = createReleaseOwn(claims);
   const tries = countTries(claims, options.triesMax);
   const answers = watchAnswers(clock);
-  /** 0 before the first look. */
+  /** 0 before the first sweep. */
   let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     const isGivenUp = await executeOnce({ ...options, runner, signal: stop.signal }, run, tries);
-    // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
+    // The sweep ends what still runs and stores its state, as for any ended run that has left a folder.
     if (isGivenUp) sweepAtMs = 0;
     running.delete(run.id);
     loop.wake();
   }
 
   const mayBegin = (): boolean => running.size < atOnceMax && !stop.signal.aborted;
-  /** @returns whether there was one */
+  /** @returns true if a run was started */
   async function begin(runner: Runner, ask: (place: string) => Promise<ClaimedRun | null>): Promise<boolean> {
     if (!mayBegin()) return false;
     const run = await ask(runner.place);
@@ -68,7 +70,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     return true;
   }
 
-  /** What was begun is gone on with where it is; what waits goes to where the fewest are. */
+  /** Resumes runs at the place where they were started; sends pending ones to the place with the fewest runs. */
   async function claim(reachable: readonly Runner[]): Promise<void> {
     for (const runner of reachable) while (await begin(runner, (place) => claims.adopt(place)));
     while (mayBegin() && (await hasKey())) {
@@ -110,7 +112,10 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   };
 }
 
-/** Once: what the process before this one held. Nobody else goes on with it before its lease has lapsed. */
+/**
+ * Releases, once, what the process before this one had claimed: nobody else resumes these runs before their lease
+ * expires.
+ */
 function createReleaseOwn(claims: Claims): () => Promise<void> {
   let isReleased = false;
   return async () => {
@@ -119,7 +124,7 @@ function createReleaseOwn(claims: Claims): () => Promise<void> {
   };
 }
 
-/** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
+/** Without the platform key no run can start: pending runs wait until this gateway gets the key, or another has it. */
 function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>): () => Promise<boolean> {
   let isMissing = false;
   return async () => {
@@ -138,7 +143,7 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
 
 interface Sweep {
   readonly running: ReadonlyMap<string, unknown>;
-  /** Whether PostgreSQL has answered for long enough: else nobody could have been heard of. */
+  /** True if PostgreSQL has answered for long enough: otherwise no gateway could have sent news. */
   readonly isHeard: boolean;
 }
 
@@ -152,7 +157,10 @@ async function sweep(
   for (const runner of reachable) await removeEnded(options, runner, running);
 }
 
-/** What is left of runs that a killed gateway was ending, or that were given up because it was away for so long. */
+/**
+ * Clears what is left of runs whose gateway was killed at their end, or that were given up while their place was
+ * unreachable.
+ */
 async function removeEnded(
   options: RunLoopOptions,
   runner: Runner,
@@ -172,7 +180,7 @@ async function removeEnded(
   }
 }
 
-/** Never throws. @returns whether the run was given up */
+/** Runs a run once. Never throws. @returns true if the run was given up */
 async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedRun, tries: Tries): Promise<boolean> {
   try {
     await executeRun(parts, run);
@@ -182,7 +190,7 @@ async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedR
     if (error instanceof RunLostError) return false;
     parts.places.doubt(parts.runner.place);
     if (error instanceof DetachedError) {
-      // Another gateway of the place goes on with it at once, or this one when it is back.
+      // Another gateway of the place resumes the run at once, or this gateway after its restart.
       await parts.claims.release(run).catch(() => undefined);
       return false;
     }

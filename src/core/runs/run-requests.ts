@@ -2,7 +2,7 @@ import type { Author } from '#core/audit/audit.ts';
 import type { Run } from './run-rows.ts';
 import type { RunAccess, RunStatus } from './run-status.ts';
 
-/** What may be asked of runs, and what comes of it. */
+/** Requests for runs, and their results. */
 
 export interface ApplyRequest {
   readonly clusterId: string;
@@ -12,9 +12,9 @@ export interface ApplyRequest {
   readonly stackVersionId: string;
   /** Empty for the whole cluster. */
   readonly node: string;
-  /** Checked against what the version declares. */
+  /** Already checked against the variables that the version declares. */
   readonly inputs: Readonly<Record<string, unknown>>;
-  /** Who may use its web address, if it gets one. */
+  /** Users of the web address, if the run gets one. */
   readonly access: RunAccess;
   readonly author: Author;
 }
@@ -22,18 +22,18 @@ export interface ApplyRequest {
 export type StartResult =
   | { readonly kind: 'created'; readonly run: Run }
   | { readonly kind: 'queue_full' }
-  /** An earlier run of the installation has left a state that is not on record. */
+  /** An earlier run of the installation has left a state that is not stored. */
   | { readonly kind: 'state_not_saved'; readonly runId: string }
-  /** The version of the stack is not there any more. */
+  /** The version of the stack was deleted. */
   | { readonly kind: 'stack_gone' }
   | { readonly kind: 'cluster_gone' }
-  /** It is another organization's than the run that was named, or became so at this moment. */
+  /** The cluster belongs to another organization than the given run, or moved at this moment. */
   | { readonly kind: 'cluster_moved' }
-  /** The node of its installation was taken out of the cluster. */
+  /** The node of the installation was removed from the cluster. */
   | { readonly kind: 'node_gone' }
-  /** Nothing is applied for the organization of the cluster; what it has can be destroyed. */
+  /** Nothing is applied for the cluster's organization; its resources can be destroyed. */
   | { readonly kind: 'organization_inactive'; readonly status: 'suspended' | 'closed' }
-  /** It runs or waits, or has nothing that could be done again. */
+  /** The run is pending or active, or there is nothing to repeat. */
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   | { readonly kind: 'not_found' };
 

@@ -15,7 +15,7 @@ import {
 } from './run-status.ts';
 import type { WebPort } from './sources.ts';
 
-/** A run as it is shown. Ids are UUIDs, times milliseconds since the Unix epoch. */
+/** A run as the API shows it. Ids are UUIDs, times milliseconds since the Unix epoch. */
 export interface Run {
   readonly id: string;
   readonly installationId: string;
@@ -40,13 +40,13 @@ export interface Run {
   readonly changes: ChangeSummary | null;
   readonly outputs: Readonly<Record<string, RunOutput>> | null;
   readonly web: WebPort | null;
-  /** Why what it declares is no web port. */
+  /** The reason why the web port that the run declares is invalid. */
   readonly webProblem: string | null;
   readonly access: RunAccess;
   readonly logLines: number;
-  /** What it has made and left is nothing to be kept any more. */
+  /** True if the record of what the run created, and the state that it left, were dropped. */
   readonly isForgotten: boolean;
-  /** It was given up with its machine, and what is on record is a later run's. */
+  /** True if the run was given up with its machine, and a later run's state is stored. */
   readonly isOvertaken: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface LoggedLine {
 
 const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::float8`;
 
-/** Of a run `r`. */
+/** SQL condition: run `r` is overtaken. */
 export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
   select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
 
@@ -74,9 +74,9 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
   r.web_problem as "webProblem", r.access, r.log_lines as "logLines",
   r.forgotten_at is not null as "isForgotten", ${isOvertaken} as "isOvertaken"`;
 
-/** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
+/** Filters of a list of runs, newest first; null filters nothing. `page` counts from 1. */
 export interface RunList {
-  /** On these clusters; null: on all. */
+  /** Only runs on these clusters; null: on all clusters. */
   readonly clusterIds: readonly string[] | null;
   readonly clusterId: string | null;
   readonly stackName: string | null;
@@ -115,14 +115,14 @@ export async function findRun(db: Sql, id: string): Promise<Run | null> {
   return run ?? null;
 }
 
-/** Lines behind `after`, in their order. */
+/** Returns the lines after number `after`, in order. */
 export async function readLog(db: Sql, runId: string, after: number, limit: number): Promise<readonly LoggedLine[]> {
   return db<LoggedLine[]>`
     select seq, ${db.unsafe(ms('at'))} as "atMs", phase, level, type, message from run_log
     where run_id = ${runId} and seq > ${after} order by seq limit ${limit}`;
 }
 
-/** A web port whose software is there, as far as runs know. */
+/** A web port whose software is installed, as far as runs know. */
 export interface DeclaredWebPort {
   readonly runId: string;
   readonly installationId: string;
@@ -134,7 +134,7 @@ export interface DeclaredWebPort {
   readonly access: RunAccess;
 }
 
-/** Of runs that are APPLIED, and that nobody has asked to destroy. */
+/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. */
 export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]> {
   const unfinished = ['PENDING', ...statusesBefore('DESTROYED')];
   return db<DeclaredWebPort[]>`
@@ -148,7 +148,9 @@ export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]>
 }
 
 export interface NewRun {
-  /** Of a run that follows another one; without it the one of the stack on this node now. */
+  /**
+   * The installation of a run that follows another one. Without it, the current installation of the stack on this node.
+   */
   readonly installationId?: string;
   readonly clusterId: string;
   readonly organizationId: string;
@@ -163,7 +165,7 @@ export interface NewRun {
   readonly author: Author;
 }
 
-/** Undoes the transaction that writes a run: an earlier one has left a state that is not on record. */
+/** Rolls back the transaction that inserts a run: an earlier run has left a state that is not stored. */
 export class StateNotSavedError extends Error {
   readonly runId: string;
   constructor(runId: string) {
@@ -172,20 +174,20 @@ export class StateNotSavedError extends Error {
     this.runId = runId;
   }
 }
-/** The node that an installation was on was taken out of its cluster. */
+/** The node of the installation was removed from its cluster. */
 export class NodeGoneError extends Error {}
 
-/** Runs of one cluster that may wait. */
+/** Maximum number of pending runs per cluster. */
 export const queueMax = 10;
 
-/** One change of which runs a cluster has at a time, until the transaction ends. */
+/** Locks the runs of a cluster until the transaction ends: only one change at a time of which runs the cluster has. */
 export async function lockRuns(tx: Transaction, clusterId: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`headgate runs ${clusterId}`}, 0))`);
 }
 
 /**
- * An id behind those of all runs of a cluster, whichever gateway made them: runs begin in the order of their ids. The
- * caller holds the lock of the cluster's runs.
+ * Returns an id after those of all runs of a cluster, whichever gateway created them: runs start in the order of their
+ * ids. The caller has the lock of the cluster's runs.
  */
 async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
   const [row] = await tx.execute<{ now_ms: number; last: string | null }>(sql`
@@ -197,7 +199,8 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
 }
 
 /**
- * The run that somebody asks for once more: the same removal or retry while it waits or runs. The caller holds the lock of the cluster's runs.
+ * Returns the pending or active run that already does what is requested again: the same removal, or the same retry. The
+ * caller has the lock of the cluster's runs.
  */
 async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
   const unfinished = sql`status in (${sql.join(
@@ -214,9 +217,9 @@ async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
 }
 
 /**
- * Writes a run that waits for its cluster, where it was not asked for before.
- * @param seal of its inputs, under the id that it gets
- * @returns null when as many wait for the cluster as may
+ * Inserts a pending run, unless it was requested before.
+ * @param seal encrypts the inputs, for the id of the new run
+ * @returns null if the cluster's queue is full
  * @throws StateNotSavedError, NodeGoneError
  */
 export async function insertRun(
@@ -224,7 +227,7 @@ export async function insertRun(
   run: NewRun,
   seal: (runId: string) => Promise<Buffer>,
 ): Promise<{ readonly id: string; readonly isNew: boolean } | null> {
-  // Whoever comes at the same moment counts this one too.
+  // Without the lock, two requests at the same moment would not count each other.
   await lockRuns(tx, run.clusterId);
   const asked = await findAsked(tx, run);
   if (asked !== null) return { id: asked, isNew: false };

@@ -7,15 +7,18 @@ import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } f
 import type { RunStatus } from './run-status.ts';
 import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 
-/** What makes a run: it is written here, and runs when its cluster is free. */
+/** Creates runs: a run is stored here, and starts when its cluster is free. */
 export interface Starts {
   apply(request: ApplyRequest): Promise<StartResult>;
   /**
-   * The same version and inputs again, of a run that has ended without success; the retry that is under way, where there
-   * is one.
+   * Repeats a run that has ended without success, with the same version and inputs. Returns the pending or active
+   * retry, if there is one.
    */
   retry(runId: string, author: Author): Promise<StartResult>;
-  /** Removes what the installation of a run has made, whichever of its runs is named; that under way, where there is one. */
+  /**
+   * Removes what the installation of a run has created, given any of its runs. Returns the destroy in progress, if
+   * there is one.
+   */
   destroy(runId: string, author: Author): Promise<StartResult>;
 }
 
@@ -25,11 +28,11 @@ export interface StartsParts {
   readonly sealer: Sealer;
   readonly sources: RunSources;
   readonly find: (id: string) => Promise<Run | null>;
-  /** Told when a run was written. */
+  /** Called after a run was stored. */
   readonly written: () => void;
 }
 
-/** Undoes the transaction that writes a run. */
+/** Rolls back the transaction that inserts a run. */
 class StackGoneError extends Error {}
 class ClusterMovedError extends Error {}
 
@@ -49,11 +52,12 @@ export function createStarts(parts: StartsParts): Starts {
     if (run === null) return { kind: 'not_found' };
     const may = operation === null ? retryable : destroyable;
     if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
-    // Clusters move: it is a run of whom the cluster belongs to now.
+    // Clusters move: the run belongs to the organization that has the cluster now.
     const cluster = await sources.cluster(run.clusterId);
     if (cluster === null) return { kind: 'cluster_gone' };
     const { organizationId } = cluster;
-    // What is removed was the cluster's; inputs make nothing new for somebody who did not give them.
+    // A destroy only removes what is on the cluster. A retry would apply inputs for an organization that did not give
+    // them.
     if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
@@ -96,13 +100,13 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
 }
 
 /**
- * @returns null when as many wait for the cluster as may. @throws StackGoneError, ClusterMovedError, NodeGoneError,
- *   StateNotSavedError
+ * @returns null if the cluster's queue is full.
+ * @throws StackGoneError, ClusterMovedError, NodeGoneError, StateNotSavedError
  */
 function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
   const { db, audit, sealer, sources } = parts;
   return db.orm.transaction(async (tx) => {
-    // No move comes between this and the end of the transaction; one that waits for it finds the run.
+    // The cluster cannot move until the transaction ends; a move that waits for the transaction finds the run.
     if ((await sources.holdCluster(tx, run.clusterId)) !== run.organizationId) throw new ClusterMovedError();
     const made = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
     if (made === null) return null;

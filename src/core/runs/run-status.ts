@@ -1,22 +1,22 @@
 /**
- * A run's life. Names are those that the API shows; what a status may turn into stands here alone, and every change is
- * one statement that names the statuses it comes from, so that of two changes at once one finds nothing to change.
+ * The statuses of a run, by their names in the API. Only this file defines the transitions. Every change is one
+ * statement that names the statuses it comes from, so that one of two simultaneous changes finds nothing to change.
  */
 export const runStatuses = [
-  /** Waits for its cluster. */
+  /** The run waits for its cluster. */
   'PENDING',
-  /** `init` and `plan`. */
+  /** `init` and `plan` run. */
   'PLANNING',
-  /** `apply` of the saved plan. */
+  /** `apply` runs the saved plan. */
   'APPLYING',
-  /** Done; what it made is there. */
+  /** The resources exist. */
   'APPLIED',
   /** A later run of the same installation is APPLIED. */
   'SUPERSEDED',
-  /** `apply` of a plan that removes everything. */
+  /** `apply` runs a plan that removes everything. */
   'DESTROYING',
   'DESTROYED',
-  /** It was asked to end, and has not ended. */
+  /** The run was canceled and has not stopped yet. */
   'CANCELING',
   'CANCELED',
   'FAILED',
@@ -27,11 +27,11 @@ export type RunStatus = (typeof runStatuses)[number];
 export const runOperations = ['apply', 'destroy'] as const;
 export type RunOperation = (typeof runOperations)[number];
 
-/** Who may use a web address: everybody, or who may see the run. */
+/** Users of a web address: everybody, or those who may see the run. */
 export const runAccess = ['public', 'members'] as const;
 export type RunAccess = (typeof runAccess)[number];
 
-/** Why a run is FAILED. */
+/** Reasons why a run is FAILED. */
 export const failureCodes = [
   'INIT_FAILED',
   'PLAN_FAILED',
@@ -39,35 +39,38 @@ export const failureCodes = [
   'DESTROY_FAILED',
   /** A phase took longer than its limit, or the run waited too long. */
   'TIMEOUT',
-  /** Its process ended without saying how, or its machine is gone. */
+  /** The run's process ended without a result, or its machine is lost. */
   'INTERRUPTED',
-  /** What was made is there, and Terraform's state of it could not be kept. */
+  /** The resources exist, and Terraform's state of them could not be stored. */
   'STATE_SAVE_FAILED',
-  /** An earlier run of its installation has left a state that is not on record: it would have made everything anew. */
+  /**
+   * An earlier run of the installation has left a state that is not stored: this run would have created everything
+   * again.
+   */
   'STATE_NOT_SAVED',
-  /** It took more of the disk than a run has. */
+  /** The run used more disk than allowed. */
   'LIMIT_EXCEEDED',
   /** Nothing here can run Terraform. */
   'RUNNER_UNAVAILABLE',
-  /** Its cluster was deleted, or is another organization's. */
+  /** The cluster was deleted, or belongs to another organization now. */
   'CLUSTER_GONE',
-  /** The organization of its cluster was suspended or closed before it began. */
+  /** The organization of the cluster was suspended or closed before the run started. */
   'ORGANIZATION_INACTIVE',
 ] as const;
 export type FailureCode = (typeof failureCodes)[number];
 
-/** What a run says that ends with CLUSTER_GONE. */
+/** Message of runs that fail with CLUSTER_GONE. */
 export const clusterGone = 'the cluster was deleted';
 
-/** What a run says that ends with ORGANIZATION_INACTIVE. */
+/** Message of runs that fail with ORGANIZATION_INACTIVE. */
 export const organizationInactive = (status: 'suspended' | 'closed'): string =>
   `the organization was ${status} before the run began`;
 
-/** Why nothing is done over what another run has left; that one's id as outsiders know it. */
+/** Message that nothing can be done over the state that another run has left. `runId` is that run's public id. */
 export const stateNotSaved = (runId: string): string =>
   `${runId} has left a state of Terraform in its work folder that is not on record: what it made is known nowhere else. The gateway takes it when it can, once a minute: its log names the folder and the reason, and HEADGATE_RUNS_STATE_MIB takes larger states; forgetting ${runId} gives up what it made`;
 
-/** What a run says that waited, or was left, when its cluster became another organization's. */
+/** Message of a run that was pending, or resumed, when its cluster had moved to another organization. */
 export const clusterMoved = 'the cluster was moved to another organization';
 
 const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
@@ -83,15 +86,15 @@ const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   FAILED: [],
 };
 
-/** Holds its cluster: no other run of the cluster begins meanwhile. */
+/** Statuses that occupy the cluster: no other run of the cluster starts meanwhile. */
 export const activeStatuses: readonly RunStatus[] = ['PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
 
-/** From which statuses a run may become this one. */
+/** Returns the statuses from which a run may change to this one. */
 export function statusesBefore(status: RunStatus): readonly RunStatus[] {
   return runStatuses.filter((before) => next[before].includes(status));
 }
 
-/** Nothing more happens to the run itself. */
+/** True if the run itself no longer changes. */
 export function isFinal(status: RunStatus): boolean {
   return status !== 'PENDING' && !activeStatuses.includes(status);
 }

@@ -28,8 +28,8 @@ import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
 /**
- * Stacks applied to clusters. A run is written first and runs when its cluster is free; it outlives the gateway that
- * runs it, and ends with every resource that it made on record.
+ * Stacks applied to clusters. A run is stored first and starts when its cluster is free. It outlives the gateway that
+ * runs it, and at its end every resource that it created is on record.
  */
 
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
@@ -69,25 +69,26 @@ export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, Stack
 export interface Runs extends Starts, Changes {
   find(runId: string): Promise<Run | null>;
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
-  /** Lines behind the one numbered `after`, in their order. */
+  /** Returns the lines after number `after`, in order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
-  /** Removes logs of runs that ended long ago. @returns of how many runs */
+  /** Removes logs of runs that ended long ago. @returns the number of these runs */
   dropOldLogs(): Promise<number>;
-  /** Lets go of versions of stacks that no run needs any longer. @returns of how many runs */
+  /** Unpins versions of stacks that no run needs any longer. @returns the number of runs that released theirs */
   releaseVersions(): Promise<number>;
-  /** Web ports of what is there: none of what is being destroyed, or was asked to be. */
+  /** Web ports of installed software, except where a destroy runs or was requested. */
   webPorts(): Promise<readonly DeclaredWebPort[]>;
-  /** Why nothing can be applied here; null where it can. */
+  /** The reason why nothing can be applied here; null if stacks can be applied. */
   problem(): Promise<string | null>;
-  /** The program that applies stacks; null where there is none, or where nobody knows which. */
+  /** The program that applies stacks; null if there is none, or if it is unknown. */
   terraform(): Promise<Terraform | null>;
-  /** Whether anything was ever applied, by whichever gateway of the database. */
+  /** True if anything was ever applied, by any gateway of the database. */
   isUsed(): Promise<boolean>;
-  /** Sources of providers that runs can have; null where they come from registries. */
+  /** Sources of the providers that runs can use; null if providers come from registries. */
   mirrored(): ReadonlySet<string> | null;
   /**
-   * Seals inputs and states anew that an older key has sealed. Several gateways may do it at once.
-   * @returns how many there were; 0 where the key in use is not here
+   * Encrypts again, with the key in use, the inputs and states that an older key encrypted. Several gateways may run
+   * this at once.
+   * @returns the number of these values; 0 if the key in use is not available here
    */
   reseal(): Promise<number>;
   /** Calls back when a run of this gateway has applied or destroyed something: web ports may have changed. */
@@ -102,26 +103,26 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
-  /** A UUID of this gateway that stays the same when it is started again, and that no other one has meanwhile. */
+  /** A UUID of this gateway. It survives restarts, and no other gateway has it meanwhile. */
   readonly holder: string;
-  /** Looks for what can run Terraform here. Called when it is first needed, and again while there is nothing. */
+  /** Finds what can run Terraform here. Called when it is first needed, and again until something is found. */
   readonly findRunner: () => Promise<FoundRunner>;
-  /** Places that come before this machine; none when absent. */
+  /** Places that are tried before this machine; none if absent. */
   readonly containers?: ContainerRunners | null;
-  /** Whether runs have left folders here. Asked at the start and once a minute, before anything is looked for. */
+  /** True if runs have left folders here. Called at the start and once a minute, before the search for a runner. */
   readonly hasFolders?: () => boolean;
-  /** How long what was not found here is taken for missing; milliseconds. */
+  /** Milliseconds between two searches for a runner that was not found. */
   readonly lookAgainMs?: number;
-  /** A folder of provider packages. */
+  /** The folder of provider packages. */
   readonly mirror?: string | null;
-  /** A larger state is not kept in the database, but where its run was. */
+  /** A larger state is not stored in the database, and stays in the work folder of its run. */
   readonly stateBytesMax?: number;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
-  /** How long nobody may have heard of a run's machine before the run counts as lost. */
+  /** Milliseconds without news of a run's machine after which the run counts as lost. */
   readonly abandonedMs?: number;
-  /** How often a run may not be able to go on before it is given up. */
+  /** Number of failed attempts to continue a run after which the run is given up. */
   readonly triesMax?: number;
 }
 
@@ -166,7 +167,7 @@ export function createRuns(options: RunsOptions): Runs {
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
     problem: () => problemOf(options.containers ?? null, look),
-    // The images of Docker hosts may have any.
+    // The images of Docker hosts may contain any program.
     terraform: async () => ((options.containers ?? null) === null ? (await look()).terraform : null),
     async isUsed() {
       const [row] = await db.sql<{ used: boolean }[]>`select exists (select from installations) as used`;
@@ -188,7 +189,7 @@ function telling(claims: Claims, told: readonly (() => void)[]): Claims {
   };
 }
 
-/** Why nothing can be applied: no Docker host has room for a run, and nothing here can run Terraform. */
+/** Returns the reason why nothing can be applied: no Docker host accepts runs, and nothing here can run Terraform. */
 async function problemOf(
   containers: ContainerRunners | null,
   look: () => Promise<FoundRunner>,
@@ -200,7 +201,10 @@ async function problemOf(
   return `no Docker host can have runs (${troubles.join('; ')}), and ${problem}`;
 }
 
-/** A folder may have hundreds of packages, and lists of stacks are asked for often. */
+/**
+ * Milliseconds that the mirror's sources are cached: a folder may have hundreds of packages, and stacks are listed
+ * often.
+ */
 const mirrorKeptMs = 5000;
 
 function mirrorReader({ mirror = null, clock }: RunsOptions): () => ReadonlySet<string> | null {
@@ -213,14 +217,14 @@ function mirrorReader({ mirror = null, clock }: RunsOptions): () => ReadonlySet<
   };
 }
 
-/** Runs that hold their cluster just now, wherever they are. */
+/** Counts the runs that occupy their cluster now, on all gateways. */
 export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from runs where status in ${sql([...activeStatuses])}`;
   return row?.count ?? 0;
 }
 
-/** Runs of a cluster that wait or go on, oldest first, by the ids that outsiders know. */
+/** Returns the public ids of a cluster's pending and active runs, oldest first. */
 export async function runsUnderWay(tx: Transaction, clusterId: string): Promise<readonly string[]> {
   const statuses = text.join(
     ['PENDING', ...activeStatuses].map((status) => text`${status}`),
@@ -232,7 +236,9 @@ export async function runsUnderWay(tx: Transaction, clusterId: string): Promise<
   return rows.map(({ id }) => formatId('run', id));
 }
 
-/** What was found stays; what was not, or could not be looked for, is looked for again: it may be installed meanwhile. */
+/**
+ * Caches a runner that was found. After a failed search it searches again later: a runner may be installed meanwhile.
+ */
 function untilFound({ findRunner, clock, lookAgainMs = 15_000 }: RunsOptions): () => Promise<FoundRunner> {
   let asked: Promise<FoundRunner> | null = null;
   let againAtMs = Number.POSITIVE_INFINITY;

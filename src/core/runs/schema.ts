@@ -19,23 +19,23 @@ import { sealMarkBytes } from './sources.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-/** What was sealed names its key first: what an older key sealed is found by it. */
+/** The beginning of an encrypted value, which names its key: values of an older key are found by it. */
 const sealMark = (column: AnyPgColumn): SQL => sql`substr(${column}, 1, ${sql.raw(String(sealMarkBytes))})`;
 const isActive = sql.raw(activeStatuses.map((status) => `'${status}'`).join(', '));
 
-/** What a stack is on a cluster, or on one of its nodes: the state of Terraform, over all its runs. */
+/** A stack on a cluster, or on one of its nodes: the state of Terraform, across all its runs. */
 export const installations = pgTable(
   'installations',
   {
     id: uuid('id').primaryKey(),
     clusterId: uuid('cluster_id').notNull(),
     stackId: uuid('stack_id').notNull(),
-    /** By the name of its time. */
+    /** The name at the time of the last apply. */
     stackName: text('stack_name').notNull(),
     /** A node's name; empty for the whole cluster. */
     node: text('node').notNull(),
     createdAt: moment('created_at').notNull(),
-    /** When its node was taken out of the cluster: a later node of the same name is another machine. */
+    /** When its node was removed from the cluster: a later node of the same name is another machine. */
     retiredAt: moment('retired_at'),
   },
   (table) => [
@@ -48,7 +48,7 @@ export const installations = pgTable(
 export const runs = pgTable(
   'runs',
   {
-    /** UUIDv7: runs of a cluster begin in the order of their ids. */
+    /** UUIDv7: runs of a cluster start in the order of their ids. */
     id: uuid('id').primaryKey(),
     installationId: uuid('installation_id')
       .notNull()
@@ -61,50 +61,52 @@ export const runs = pgTable(
     failureCode: text('failure_code', { enum: failureCodes }),
     /** One sentence, without secrets. */
     failureMessage: text('failure_message'),
-    /** Sealed JSON: inputs may be secrets. */
+    /** Encrypted JSON: inputs may be secrets. */
     inputs: bytes('inputs').notNull(),
-    /** The run that it repeats. */
+    /** The run that this run repeats. */
     retryOf: uuid('retry_of'),
-    /** Only the version before writes it, while gateways are replaced one after the other: a later migration drops it. */
+    /**
+     * Written only by the previous version, while gateways are replaced one by one. A later migration drops the column.
+     */
     once: text('once'),
-    /** Of a user or a key; null for the gateway itself. */
+    /** The user or key that created the run; both null for the gateway itself. */
     createdByUser: uuid('created_by_user'),
     createdByKey: uuid('created_by_key'),
     createdAt: moment('created_at').notNull(),
     startedAt: moment('started_at'),
     endedAt: moment('ended_at'),
-    /** Why it was asked to end: somebody wanted it, or a phase took too long. */
+    /** The reason why the run was asked to end: a request, a phase over its limit, or a deleted cluster. */
     cancelReason: text('cancel_reason', { enum: ['asked', 'timeout', 'cluster_gone'] }),
-    /** Where it runs: only gateways that reach the place can go on with it. */
+    /** The place where the run runs: only gateways that reach the place can resume it. */
     place: text('place'),
-    /** The gateway that claimed it last, by what stays the same when it is started again. */
+    /** The gateway that claimed the run last, by an id that survives restarts. */
     holder: uuid('holder'),
-    /** Grows whenever somebody takes the run over; who holds an older number writes nothing more. */
+    /** Grows with every claim and adoption. A write with an older number changes nothing. */
     fence: integer('fence').notNull().default(0),
     leaseUntil: moment('lease_until'),
-    /** The phase that was begun last, and when. */
+    /** The phase that started last, and when. */
     phase: text('phase'),
     phaseStartedAt: moment('phase_started_at'),
-    /** Whether it holds its version of the stack, which goes when nobody does. */
+    /** True if the run pins its version of the stack; versions that no run pins are deleted. */
     holdsVersion: boolean('holds_version').notNull().default(true),
-    /** Whether its work folder has a state that is not on record: what it made is known nowhere else. */
+    /** True if the work folder has a state that is not stored: nothing else knows what the run created. */
     leftState: boolean('left_state').notNull().default(false),
-    /** When somebody said that what it has made, and left, is nothing to be kept. */
+    /** When somebody dropped the record of what the run created, and the state that it left. */
     forgottenAt: moment('forgotten_at'),
     prepared: boolean('prepared').notNull().default(false),
     /** Bytes of the phase's output that are in the log. */
     logOffset: bigint('log_offset', { mode: 'number' }).notNull().default(0),
     logLines: integer('log_lines').notNull().default(0),
     logBytes: integer('log_bytes').notNull().default(0),
-    /** `{operation, add, change, remove}` of the plan, then of what was done. */
+    /** `{operation, add, change, remove}` of the plan, then of the apply. */
     changes: jsonb('changes'),
-    /** Those that are not sensitive with their values, the others without. */
+    /** Outputs, with the values of those that are not sensitive. */
     outputs: jsonb('outputs'),
-    /** `{port, node, path}` of the web port that it declares. */
+    /** `{port, node, path}` of the web port that the run declares. */
     web: jsonb('web'),
-    /** Why what it declares is no web port; one sentence. */
+    /** The reason why the declared web port is invalid; one sentence. */
     webProblem: text('web_problem'),
-    /** Who may use its web address. */
+    /** Users of the web address. */
     access: text('access', { enum: runAccess }).notNull().default('public'),
   },
   (table) => [
@@ -136,7 +138,7 @@ export const runLog = pgTable(
     runId: uuid('run_id')
       .notNull()
       .references(() => runs.id, { onDelete: 'cascade' }),
-    /** From 1, without a gap. */
+    /** Numbers from 1, without a gap. */
     seq: integer('seq').notNull(),
     at: moment('at').notNull(),
     phase: text('phase').notNull(),
@@ -147,7 +149,10 @@ export const runLog = pgTable(
   (table) => [primaryKey({ columns: [table.runId, table.seq] })],
 );
 
-/** Terraform's state of an installation, newest `serial` last; sealed, since it holds secrets in clear. */
+/**
+ * Terraform's state of an installation; the highest `serial` is the newest. Encrypted, because it has secrets in clear
+ * text.
+ */
 export const stackStates = pgTable(
   'stack_states',
   {
@@ -157,7 +162,7 @@ export const stackStates = pgTable(
     serial: bigint('serial', { mode: 'number' }).notNull(),
     lineage: text('lineage').notNull(),
     runId: uuid('run_id').notNull(),
-    /** Resources that it has; without any there is nothing to destroy. */
+    /** Number of resources in the state; with none there is nothing to destroy. */
     resources: integer('resources').notNull(),
     state: bytes('state').notNull(),
     /** `.terraform.lock.hcl`: later runs use the same providers. */

@@ -1,67 +1,72 @@
 import type { Transaction } from '#base/db.ts';
 import type { WorkFile } from '#core/runs/runner/runner.ts';
 
-/** What runs need of the rooms beside them; the platform wing hands it over. */
+/** Interfaces to the rooms beside runs; the platform wing provides them. */
 
-/** Bytes that say which key something was sealed with; everything that is sealed begins with them. */
+/** Number of bytes at the beginning of an encrypted value that identify its key. */
 export const sealMarkBytes = 17;
 
-/** Stands before what was sealed: the length of the key's id in one byte, then the id. */
+/** Returns the first bytes of values encrypted with a key: the length of the key's id in one byte, then the id. */
 export const markOf = (keyId: string): Buffer => {
   const id = Buffer.from(keyId, 'utf8');
   return Buffer.concat([Buffer.from([id.length]), id]);
 };
 
-/** Encrypts what only runs may read. `context` binds a text to its place: sealed for one, it cannot be opened as another. */
+/**
+ * Encrypts data that only runs may read. `context` binds a value to its place: a value cannot be decrypted for another
+ * context.
+ */
 export interface Sealer {
   /**
-   * What everything begins with that the key in use seals; null where nothing was ever sealed.
-   * @throws AppError secrets_unavailable where that key is not here
+   * The first bytes of values encrypted with the key in use; null if nothing was ever encrypted.
+   * @throws AppError secrets_unavailable if the key is not here
    */
   mark(): Promise<Buffer | null>;
   seal(bytes: Buffer, context: string, tx?: Transaction): Promise<Buffer>;
-  /** @throws AppError secrets_unavailable when it was sealed with a key that is not here, for another context, or was changed */
+  /**
+   * @throws AppError secrets_unavailable if its key is not here, the context is another one, or the value was changed
+   */
   open(sealed: Buffer, context: string): Promise<Buffer>;
 }
 
-/** What a run's inputs are sealed for. */
+/** Encryption context of a run's inputs. */
 export const inputsContext = (runId: string): string => `inputs ${runId}`;
 
-/** What a state of an installation is sealed for. */
+/** Encryption context of an installation's states. */
 export const stateContext = (installationId: string): string => `state ${installationId}`;
 
 export interface StackInput {
   readonly name: string;
   readonly sensitive: boolean;
-  /** Terraform uses it where a run gives no value. Null where there is none. */
+  /** Terraform's default where a run gives no value; null if there is none. */
   readonly default: unknown;
-  /** Its value is in no plan, so that apply needs it once more. */
+  /** The value is in no plan, so `apply` needs it again. */
   readonly ephemeral: boolean;
 }
 
-/** A version of a stack, as it was uploaded. */
+/** A version of a stack, as uploaded. */
 export interface StackPackage {
-  /** Everybody sees it, and an administrator of the platform answers for it. */
+  /** Visible to everybody; a platform administrator is responsible for the package. */
   readonly isGlobal: boolean;
-  /** The folder of the module that is applied, within the package; empty for its top. */
+  /** The folder of the module within the package; empty for its top. */
   readonly root: string;
   readonly files: readonly WorkFile[];
   /** Variables that the module declares. */
   readonly inputs: readonly StackInput[];
-  /** Announced by the manifest; an output of the module outranks it. */
+  /** The manifest's web port; outputs of the module override it. */
   readonly web: WebPort | null;
 }
 
 export interface WebPort {
   readonly port: number;
-  /** Name of a node of the cluster; null: the first, or the run's own. */
+  /** Name of a node of the cluster; null: the run's own node, or the first one. */
   readonly node: string | null;
   readonly path: string;
 }
 
 /** A node as modules see it. */
 export interface ClusterNode {
-  /** Stays when the node is renamed. */
+  /** Survives a rename of the node. */
   readonly id: string;
   readonly name: string;
   readonly address: string;
@@ -76,7 +81,7 @@ export interface ClusterNode {
 
 export interface ClusterContext {
   readonly id: string;
-  /** As outsiders name it. */
+  /** The id in the API. */
   readonly publicId: string;
   readonly name: string;
   readonly organizationId: string;
@@ -86,16 +91,16 @@ export interface ClusterContext {
 }
 
 export interface RunSources {
-  /** Null when the version is gone. */
+  /** Null if the version was deleted. */
   readonly stackPackage: (stackVersionId: string) => Promise<StackPackage | null>;
-  /** Keeps the version for as long as runs may need it. @returns whether it is there */
+  /** Pins the version for as long as runs may need it. @returns true if the version exists */
   readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
-  /** Lets go of what `pinStackVersion` kept once. */
+  /** Ends one pin of `pinStackVersion`. */
   readonly unpinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<void>;
-  /** Null when the cluster is gone. */
+  /** Null if the cluster was deleted. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
-  /** Whose cluster it is, which stays so until the transaction ends. Null when the cluster is gone. */
+  /** Returns the cluster's organization, and keeps it until the transaction ends. Null if the cluster was deleted. */
   readonly holdCluster: (tx: Transaction, clusterId: string) => Promise<string | null>;
-  /** The cluster's private key, in OpenSSH's form. Null when the cluster is gone. */
+  /** The cluster's private key, in OpenSSH's format. Null if the cluster was deleted. */
   readonly privateKey: (clusterId: string) => Promise<string | null>;
 }

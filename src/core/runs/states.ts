@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { activeStatuses, type RunStatus } from './run-status.ts';
 import { type Sealer, stateContext } from './sources.ts';
 
-/** Versions of an installation's state that are kept. */
+/** Stored versions of an installation's state. */
 const versionsKept = 5;
 const stateSchema = z.object({
   serial: z.int().min(0),
@@ -17,32 +17,35 @@ export interface StoredState {
   readonly resources: number;
   readonly state: Buffer;
   readonly lockFile: Buffer | null;
-  /** Of the run that left it. */
+  /** The stack version of the run that left the state. */
   readonly stackVersionId: string | null;
 }
 
 export type KeepResult =
   | 'kept'
-  /** It is on record, or nobody wants it any more. */
+  /** The state is stored already, or the run was forgotten. */
   | 'unchanged'
   | 'not_a_state'
-  /** Of another lineage. */
+  /** The state has another lineage. */
   | 'foreign'
-  /** A later run of the installation has begun without it, and what that one makes counts. */
+  /** A later run of the installation has started without this state, and only what the later run creates counts. */
   | 'overtaken';
 
 export interface States {
-  /** A larger one is not taken. */
+  /** Maximum size; a larger state is rejected. */
   readonly bytesMax: number;
   latest(installationId: string): Promise<StoredState | null>;
   /**
-   * Keeps what a run has left, when it follows what is there: the same lineage, a higher serial, and no later run that
-   * goes on or has left a state.
+   * Stores the state that a run has left, if it follows the stored one: the same lineage, a higher serial, and no later
+   * run that is active or has stored a state.
    */
   keep(left: { installationId: string; runId: string; state: Buffer; lockFile: Buffer | null }): Promise<KeepResult>;
-  /** Writes down whether a run's folder has a state that is not on record. */
+  /** Records whether a run's folder has a state that is not stored. */
   left(runId: string, isLeft: boolean): Promise<void>;
-  /** A run of the installation whose folder has one, and that nobody has forgotten; null where there is none. */
+  /**
+   * Returns a run of the installation whose folder has an unstored state and that nobody has forgotten; null if there
+   * is none.
+   */
   unsavedRun(installationId: string): Promise<string | null>;
 }
 
@@ -106,9 +109,9 @@ interface LeftState extends ReadState {
 }
 
 /**
- * Holds the state of the installation until the transaction ends: no run of the cluster is asked for meanwhile, and none
- * of the installation begins.
- * @returns null for one that is to be kept
+ * Returns the reason why a state is not stored. Locks the installation's state until the transaction ends: meanwhile no
+ * run of the cluster is added, and none of the installation starts.
+ * @returns null if the state is to be stored
  */
 async function whyNotTaken(tx: TransactionSql, left: LeftState): Promise<KeepResult | null> {
   const { installationId, runId, serial, lineage } = left;
@@ -125,7 +128,7 @@ async function whyNotTaken(tx: TransactionSql, left: LeftState): Promise<KeepRes
   const known = rows.filter(({ isLater }) => !isLater);
   if (known.some((row) => row.lineage === lineage && Number(row.serial) >= serial)) return 'unchanged';
   if (rows.some(({ isLater }) => isLater)) {
-    // Only so many versions are kept: its own may have been among them, unless its machine was given up.
+    // Only the last versions are stored: the run's own may have been deleted, unless its machine was given up.
     const isOld = known.length === 0 && rows.every((row) => row.lineage === lineage && Number(row.serial) > serial);
     return isOld && run?.isLost !== true ? 'unchanged' : 'overtaken';
   }

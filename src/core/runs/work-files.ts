@@ -1,7 +1,7 @@
 import type { WorkFile, WorkPaths } from '#core/runs/runner/runner.ts';
 import type { ClusterContext, StackPackage } from './sources.ts';
 
-/** Names that a module finds filled in when it declares them; an input of a stack cannot have one. */
+/** Names that Headgate sets if a module declares them; an input of a stack cannot have one. */
 export const injectedNames = [
   'cluster_id',
   'cluster_name',
@@ -13,21 +13,21 @@ export const injectedNames = [
   'ssh_private_key_file',
 ] as const;
 
-/** The folder of the package in the work folder. */
+/** Folder of the package in the work folder. */
 const packageDir = 'm';
 const platformDir = '.platform';
 
-/** Where things are in a work folder, seen from its top. */
+/** Paths in a work folder, relative to its top. */
 export interface WorkLayout {
-  /** Where Terraform runs. */
+  /** The folder in which Terraform runs. */
   readonly cwd: string;
   readonly state: string;
   readonly lockFile: string;
   readonly backend: string;
   readonly plan: string;
-  /** Files with secrets in them. */
+  /** Files that contain secrets. */
   readonly secret: readonly string[];
-  /** As an argument of Terraform, seen from `cwd`. */
+  /** An argument of Terraform, relative to `cwd`. */
   readonly variablesArgument: string;
   readonly planArgument: string;
 }
@@ -57,14 +57,17 @@ export interface RunContext {
   readonly lockFile: Buffer | null;
 }
 
-/** All files of a work folder. The package's own come first and can overwrite none of ours: intake refuses such names. */
+/**
+ * Returns all files of a work folder. The package's files come first and cannot overwrite Headgate's: uploads with such
+ * names are rejected.
+ */
 export function workFiles(context: RunContext, paths: WorkPaths): WorkFile[] {
   const { stack, privateKey, state, lockFile } = context;
   const { cwd, ...layout } = layoutOf(stack.root);
   const text = (path: string, content: string): WorkFile => ({ path, bytes: Buffer.from(content, 'utf8') });
   const ours = [
     text('.terraform.rc', cliConfig(paths.mirror)),
-    // Terraform reads it last of all, whatever backend or cloud the package names.
+    // Terraform reads this file last, so it overrides any backend or cloud block of the package.
     text(`${cwd}/~platform_override.tf.json`, JSON.stringify({ terraform: { backend: { local: {} } } })),
     text(`${cwd}/${platformDir}/id`, privateKey.endsWith('\n') ? privateKey : `${privateKey}\n`),
     text(`${cwd}/${platformDir}/variables.json`, JSON.stringify(variablesOf(context, `${paths.root}/${cwd}`))),
@@ -90,7 +93,7 @@ provider_installation {
 `;
 }
 
-/** Only what the module declares: Terraform warns of every other name. */
+/** Returns only the variables that the module declares: Terraform warns about others. */
 function variablesOf({ stack, cluster, privateKey, node, inputs }: RunContext, cwd: string): Record<string, unknown> {
   const nodes = node === '' ? cluster.nodes : cluster.nodes.filter(({ name }) => name === node);
   const injected: Record<(typeof injectedNames)[number], unknown> = {
@@ -108,7 +111,7 @@ function variablesOf({ stack, cluster, privateKey, node, inputs }: RunContext, c
   return Object.fromEntries(Object.entries(all).filter(([name]) => declared.has(name)));
 }
 
-/** What no log may show. */
+/** Values that no log may show. */
 export function secretsOf({
   stack,
   privateKey,
@@ -124,6 +127,6 @@ function textsIn(value: unknown): string[] {
   if (typeof value === 'number') return [String(value)];
   if (typeof value !== 'object' || value === null) return [];
   if (Array.isArray(value)) return value.flatMap(textsIn);
-  // Whose names are in a secret may be one itself.
+  // The keys of a secret map may be secrets too.
   return Object.entries(value).flatMap(([key, one]) => [key, ...textsIn(one)]);
 }

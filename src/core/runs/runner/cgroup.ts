@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { isUuid } from '#base/id.ts';
 
-/** Control groups (cgroups(7)): bounds for all processes of a run together. */
+/** Control groups (cgroups(7)): limits for all processes of a run together. */
 
 export interface GroupLimits {
   readonly memoryBytes: number;
@@ -12,14 +12,17 @@ export interface GroupLimits {
 }
 
 export interface Groups {
-  /** Makes the groups of a run, or finds them. @returns files into which a process writes its id to enter them */
+  /**
+   * Creates the groups of a run, if they are missing.
+   * @returns files to which a process writes its id to enter the groups
+   */
   enter(runId: string): readonly string[];
-  /** Whether the kernel has killed a process of the run because its memory ran out. */
+  /** True if the kernel has killed a process of the run because its memory ran out. */
   ranOut(runId: string): boolean;
   remove(runId: string): Promise<void>;
   /**
-   * Removes groups that nobody else will: of runs that have no folder here, that hold no process and that are older than
-   * an hour, as of a gateway whose folder of runs was deleted.
+   * Removes orphaned groups: those without a folder here and without processes that are older than an hour, as after
+   * the folder of runs was deleted.
    */
   sweep(hasFolder: (runId: string) => boolean): void;
 }
@@ -27,21 +30,21 @@ export interface Groups {
 const root = '/sys/fs/cgroup';
 const folder = 'headgate-runs';
 const pidsMax = 512;
-/** The keeper of a phase is in its groups, too. */
+/** Memory of the phase's keeper, which is in the run's groups too. */
 const keeperBytes = 96 * 1024 * 1024;
 const cpuPeriodMicros = 100_000;
 
-/** A folder in which groups of runs are made, and what is written into files of each. */
+/** A folder for groups of runs, and the files to write in each group. */
 interface Hierarchy {
   readonly folder: string;
   readonly settings: readonly { readonly file: string; readonly value: string; readonly isNeeded: boolean }[];
-  /** Says in a line `oom_kill <number>` how many were killed; null where another hierarchy does. */
+  /** The file whose line `oom_kill <number>` counts killed processes; null if another hierarchy has it. */
   readonly killed: string | null;
 }
 
 /**
- * @param mode `ask`: nothing is left that was not there
- * @returns a sentence where this process may make none that bound memory and processes
+ * @param mode `ask`: leaves nothing that did not exist before
+ * @returns a sentence if this process may not create groups that limit memory and processes
  */
 export function findGroups(limits: GroupLimits, mode: 'make' | 'ask' = 'make'): Groups | string {
   try {
@@ -58,7 +61,7 @@ export function findGroups(limits: GroupLimits, mode: 'make' | 'ask' = 'make'): 
 const cpuQuota = ({ milliCpus }: GroupLimits): number => Math.round((milliCpus * cpuPeriodMicros) / 1000);
 const memoryOf = ({ memoryBytes }: GroupLimits): string => String(memoryBytes + keeperBytes);
 
-/** Version 2: one hierarchy, whose groups have processes or groups below them, and not both. */
+/** Version 2: one hierarchy. A group has either processes or subgroups, not both. */
 function unified(limits: GroupLimits): readonly Hierarchy[] | string {
   const own = join(root, ownPath(/^0::(.*)$/m));
   for (const parent of new Set([own, dirname(own), root])) {
@@ -76,21 +79,24 @@ function unified(limits: GroupLimits): readonly Hierarchy[] | string {
   return "control groups may not be made here: as a service of systemd the gateway's unit needs Delegate=yes and DelegateSubgroup=gateway";
 }
 
-/** Lets groups below have bounds of memory and processes, and of cores where that is to be had. */
+/**
+ * Enables limits of memory and processes for subgroups, and of cores where possible.
+ * @returns true if the first two are enabled
+ */
 function hasControllers(group: string): boolean {
   const file = join(group, 'cgroup.subtree_control');
   for (const names of ['+memory +pids', '+cpu']) {
     try {
       writeFileSync(file, names);
     } catch {
-      // They may be there already, or not at all.
+      // The controllers may be enabled already, or unavailable.
     }
   }
   const there = readText(file).split(/\s/);
   return there.includes('memory') && there.includes('pids');
 }
 
-/** Version 1: a hierarchy for each controller. */
+/** Version 1: one hierarchy per controller. */
 function legacy(limits: GroupLimits): readonly Hierarchy[] | string {
   const memory = memoryOf(limits);
   const wanted = [
@@ -128,7 +134,7 @@ function legacy(limits: GroupLimits): readonly Hierarchy[] | string {
   return lacks ? 'control groups of memory and processes may not be made here' : found;
 }
 
-/** The group of this process, as the kernel names it. */
+/** Returns the group of this process, as the kernel names it. */
 function ownPath(pattern: RegExp): string {
   return pattern.exec(readText('/proc/self/cgroup'))?.[1] ?? '/';
 }
@@ -166,7 +172,10 @@ function createGroups(hierarchies: readonly Hierarchy[]): Groups {
   };
 }
 
-/** Another gateway's run has none between two of its phases, and a group that is younger may be about to get one. */
+/**
+ * Minimum age of orphaned groups: another gateway's run has no process between two phases, and a new group may be about
+ * to get one.
+ */
 const sweptAfterMs = 3_600_000;
 
 function runGroupsIn(parent: string): string[] {
@@ -177,7 +186,7 @@ function runGroupsIn(parent: string): string[] {
   return existsSync(parent) ? readdirSync(parent).filter((name) => isUuid(name) && isOld(name)) : [];
 }
 
-/** Processes that were killed are in a group until the kernel has done with them. */
+/** Killed processes stay in their group until the kernel has removed them. */
 const removeTries = 40;
 
 async function removeGroup(group: string): Promise<void> {
@@ -191,7 +200,7 @@ async function removeGroup(group: string): Promise<void> {
   }
 }
 
-/** One that has groups of runs, or processes, stays. */
+/** Removes a group, unless it has subgroups or processes. */
 function dropEmpty(group: string): void {
   try {
     rmdirSync(group);
@@ -203,7 +212,7 @@ function dropEmpty(group: string): void {
 function isMade(path: string): boolean {
   try {
     mkdirSync(path, { recursive: true });
-    // It may be somebody else's.
+    // The existing folder may belong to somebody else: tests that a group can be created.
     const probe = join(path, `probe-${process.pid}`);
     mkdirSync(probe);
     rmdirSync(probe);

@@ -1,7 +1,7 @@
-/** Where programs are looked for, in a run and around it. */
+/** Folders in which programs are searched, in a run and around it. */
 export const programsPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** Where a run's network has an HTTP proxy; what is on its own loopback is asked for without it. */
+/** Returns variables that name the HTTP proxy of a run's network; addresses of its own loopback are not proxied. */
 export function proxyEnvironment(port: number): string[] {
   const url = `http://127.0.0.1:${port}`;
   const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'];
@@ -9,8 +9,8 @@ export function proxyEnvironment(port: number): string[] {
 }
 
 /**
- * All that Terraform finds in its environment. Nothing of the gateway's comes through: a variable `TF_CLI_ARGS` alone
- * changes every command.
+ * Returns Terraform's whole environment. Nothing of the gateway's is included: `TF_CLI_ARGS` would change every
+ * command.
  */
 export function terraformEnvironment({ root, tmpDir }: { readonly root: string; readonly tmpDir: string }): string[] {
   return [

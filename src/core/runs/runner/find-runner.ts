@@ -14,18 +14,18 @@ import type { Runner } from './types.ts';
 const run = promisify(execFile);
 
 export interface RunnerSearch {
-  /** A program's name or path; null: `tofu`, else `terraform`. */
+  /** A program's name or path; null: `tofu`, or `terraform` if `tofu` is missing. */
   readonly terraformBin: string | null;
-  /** Null: providers come from registries. */
+  /** Folder of provider packages. Null: providers come from registries. */
   readonly mirror: string | null;
   readonly runsDir: string;
-  /** Runs without a wall around them are allowed. */
+  /** True if runs without bubblewrap are allowed. */
   readonly allowUnsandboxed: boolean;
   readonly isRoot: boolean;
-  /** Who runs are where the gateway is root. */
+  /** User of runs if the gateway is root. */
   readonly user: RunUser;
   readonly egress: Egress;
-  /** Where one of these cannot be had, nothing runs here. */
+  /** Nothing runs here if one of these limits is unavailable. */
   readonly required: readonly Hold[];
   readonly memoryBytes: number;
   /** Thousandths of a core. */
@@ -33,7 +33,7 @@ export interface RunnerSearch {
   readonly diskBytes: number;
 }
 
-/** What can hold a run on this machine, or cannot be had. */
+/** Limits of a run on this machine that may be unavailable. */
 export type Hold = 'network' | 'memory';
 
 export interface Terraform {
@@ -42,18 +42,18 @@ export interface Terraform {
   readonly version: string;
 }
 
-/** How runs are held on this machine. */
+/** Limits of runs on this machine. */
 export interface Walls {
   readonly kind: 'bwrap' | 'process';
-  /** Why the network is the machine's; null: it is the run's own. */
+  /** The reason why runs share the machine's network; null: each run has its own. */
   readonly openNetwork: string | null;
-  /** Why memory is bounded for each process alone, and cores not at all; null: they are for the run. */
+  /** The reason why memory is limited only per process, and cores not at all; null: both are limited per run. */
   readonly openMemory: string | null;
-  /** All of it. */
+  /** All limits in one sentence. */
   readonly sentence: string;
 }
 
-/** Either runs can be made here, or a sentence says what is missing and how to get it. */
+/** A runner, or a sentence that says what is missing and how to get it. */
 export type FoundRunner =
   | { readonly runner: Runner; readonly terraform: Terraform; readonly problem: null }
   | { readonly runner: null; readonly terraform: Terraform | null; readonly problem: string };
@@ -64,7 +64,7 @@ export type AskedRunner =
 
 const versionSchema = z.object({ product: z.enum(['OpenTofu', 'Terraform']), version: z.string() });
 
-/** The program alone, without asking it anything. @returns its path, or a sentence where there is none */
+/** Finds the program without running it. @returns the path, or a sentence if there is no program */
 function findTerraformPath(setting: string | null): { readonly path: string } | { readonly problem: string } {
   const names = setting === null ? ['tofu', 'terraform'] : [setting];
   const path = names.map(findProgram).find((found) => found !== null) ?? null;
@@ -76,7 +76,7 @@ function findTerraformPath(setting: string | null): { readonly path: string } | 
   return { problem };
 }
 
-/** How runs would be held on this machine: what is needed is tried, and no folder is made. */
+/** Returns the limits that runs would have on this machine. Tests what is needed, and creates no folder. */
 export async function askRunner(search: RunnerSearch): Promise<AskedRunner> {
   const terraform = await findTerraform(search.terraformBin);
   if (typeof terraform === 'string') return { walls: null, terraform: null, problem: terraform };
@@ -95,8 +95,8 @@ export async function askRunner(search: RunnerSearch): Promise<AskedRunner> {
 }
 
 /**
- * Makes the folder of runs too, where it is missing.
- * @param known what was found when it was asked before
+ * Creates the runner, and the folder of runs if it is missing.
+ * @param known the result of an earlier `askRunner`
  */
 export async function findRunner(search: RunnerSearch, known?: AskedRunner): Promise<FoundRunner> {
   const { runsDir, mirror, isRoot, egress, memoryBytes, diskBytes } = search;
@@ -127,7 +127,7 @@ export async function findRunner(search: RunnerSearch, known?: AskedRunner): Pro
   return { runner, terraform: asked.terraform, problem: null };
 }
 
-/** What a run's log says of what does not hold it; null: everything does. */
+/** Returns the line in a run's log that names missing limits; null if none is missing. */
 function noticeOf({ openNetwork, openMemory }: Walls): string | null {
   const parts = [
     openNetwork === null ? null : `network: machine (${openNetwork})`,
@@ -155,13 +155,13 @@ async function askWalls(kind: Walls['kind'], terraform: Terraform, search: Runne
   return { kind, openNetwork, openMemory, sentence: parts.join('; ') };
 }
 
-/** Without a wall. */
+/** Describes the rights of a run without bubblewrap. */
 const ownRights = ({ isRoot, user: { uid } }: RunnerSearch): string =>
   isRoot
     ? `programs of user ${uid}, which read what that user may read here`
     : "programs of the gateway's own user, which read its secrets, its database and everything else that it may read";
 
-/** @returns null where runs go on without it */
+/** @returns null if runs are allowed without bubblewrap */
 function noSandbox(wall: string, search: RunnerSearch): string | null {
   if (search.allowUnsandboxed) return null;
   return `runs need bubblewrap (Debian: apt-get install bubblewrap), and ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true lets global stacks run without it, as ${ownRights(search)}`;
@@ -174,14 +174,14 @@ function isTooOld(version: string): boolean {
   return major < 1 || (major === 1 && minor < 4);
 }
 
-/** @returns a sentence where there is none, or none that is new enough */
+/** @returns a sentence if no program is found, or if it is too old */
 async function findTerraform(setting: string | null): Promise<Terraform | string> {
   const found = findTerraformPath(setting);
   if ('problem' in found) return found.problem;
   const { path } = found;
   try {
     const env = { PATH: programsPath, CHECKPOINT_DISABLE: '1', HOME: '/nonexistent' };
-    // Its JSON does not say which of the two it is.
+    // The JSON output does not say whether the program is OpenTofu or Terraform.
     const { stdout } = await run(path, ['version'], { env, timeout: probeMs });
     const { product, version } = versionSchema.parse(
       /^(?<product>OpenTofu|Terraform) v(?<version>\S+)/.exec(stdout)?.groups,
@@ -207,10 +207,10 @@ function isProgram(path: string): boolean {
   }
 }
 
-/** What only takes long on a busy machine must not be told as missing. */
+/** A generous limit: a tool that is only slow on a busy machine must not be reported as missing. */
 const probeMs = 120_000;
 
-/** bubblewrap may be there and not be allowed to do anything: it is tried. @returns what is wrong, null when it works */
+/** Runs bubblewrap, which may be installed without permission to do anything. @returns the problem, null if it works */
 async function sandboxProblem(terraform: string, { isRoot, user }: RunnerSearch): Promise<string | null> {
   const place = { workDir: '/usr', terraform, mirror: null, hosts: null };
   const [program, ...args] = [...(isRoot ? asRunUser(user) : []), ...sandboxCommand(place, '/'), '/bin/true'];
@@ -224,12 +224,12 @@ async function sandboxProblem(terraform: string, { isRoot, user }: RunnerSearch)
   }
 }
 
-/** A network of its own is tried, as a phase has it. @returns what is wrong, null when it works */
+/** Creates a network of the kind that a phase gets. @returns the problem, null if it works */
 async function networkProblem(terraform: string, { isRoot, user, egress }: RunnerSearch): Promise<string | null> {
   if (egress === 'machine') return 'HEADGATE_RUNS_EGRESS=machine';
   const lacking = ['unshare', 'ip'].find((name) => !programExists(name));
   if (lacking !== undefined) return `${lacking} is not installed (Debian: apt-get install util-linux iproute2)`;
-  // An address for documentation, which nobody has.
+  // An address reserved for documentation, which no host has.
   const { network } = planNetwork([{ address: '192.0.2.1', sshPort: 22 }], []);
   const place = { workDir: '/usr', terraform, mirror: null, hosts: '/dev/null' };
   const plan = { say: null, watch: null, user: isRoot ? user : null, network };
@@ -256,7 +256,7 @@ const unusable = (error: unknown): string => {
   return `the folder of runs cannot be made or used (${code}): HEADGATE_RUNS_DIR names another one`;
 };
 
-/** @returns what is wrong with the folder of runs, or with the one that it would be made in */
+/** @returns the problem of the folder of runs, or of the folder in which it would be created */
 function folderProblem(runsDir: string, isRoot: boolean): string | null {
   try {
     const there = nearest(runsDir);
@@ -269,7 +269,7 @@ function folderProblem(runsDir: string, isRoot: boolean): string | null {
   }
 }
 
-/** The folder itself, or the first on the way up that is there. @throws ENOTDIR where that is no folder */
+/** Returns the folder, or its nearest existing parent. @throws ENOTDIR if that is not a folder */
 function nearest(folder: string): string {
   const found = statSync(folder, { throwIfNoEntry: false });
   if (found === undefined) return nearest(dirname(folder));
@@ -277,7 +277,7 @@ function nearest(folder: string): string {
   return folder;
 }
 
-/** @returns what is wrong with the folder of providers */
+/** @returns the problem of the folder of providers */
 function mirrorProblem(mirror: string, isRoot: boolean): string | null {
   const named = `HEADGATE_PROVIDER_MIRROR names ${mirror},`;
   if (!isAbsolute(mirror)) return `${named} which must be a path from the root`;
@@ -287,7 +287,10 @@ function mirrorProblem(mirror: string, isRoot: boolean): string | null {
   return folder === null ? null : `${named} ${ownUser} ${folder} lets no other user read`;
 }
 
-/** The first folder on the way up that another user than root cannot pass. */
+/**
+ * Returns the nearest folder, from here up to the root, that only root and its owner's group can enter; null if there
+ * is none.
+ */
 function firstClosed(from: string): string | null {
   for (let folder = from; ; folder = dirname(folder)) {
     if ((statSync(folder).mode & 0o001) === 0) return folder;

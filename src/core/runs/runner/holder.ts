@@ -5,23 +5,24 @@ import { descendantsOf, findMarkedProcesses, processIdentity } from '#base/proce
 import { programsPath } from './environment.ts';
 import type { PhaseState } from './types.ts';
 
-/** A shell that holds a phase: it outlives the gateway, and writes down in files who it is and how the phase ended. */
+/** The shell around a phase. It outlives the gateway, and records in files its process and how the phase ended. */
 
-/** A phase of a run, as its holder knows it. */
+/** The names by which a phase's holder is found. */
 export interface HeldPhase {
   /** `<run>/<phase>`: marks the holder's process. */
   readonly mark: string;
-  /** What the names of its files begin with: `.pid`, `.log`, `.code`. */
+  /** Prefix of the phase's files `.pid`, `.log` and `.code`. */
   readonly files: string;
 }
 
-/** In the environment of every shell that holds a phase, and of nothing below it. */
+/** Set in the environment of the holder, and not passed to its child processes. */
 const runVariable = 'HEADGATE_RUN_PHASE';
 
 /**
- * Writes down who it is before anything runs, and how it ended. `set -C` lets one process alone write the first file:
- * a phase never runs twice. What a phase prints is unmasked, and for the gateway alone. $1 is the phase's files, then
- * come the files of control groups that it enters, `--`, and the command. Where memory runs out it goes before others.
+ * Records its process before anything runs, and the exit code at the end. `set -C` lets only one process create the
+ * first file: a phase never runs twice. The output is unmasked, so only the gateway may read it. $1 is the prefix of
+ * the phase's files; then come the files of the control groups to enter, `--`, and the command. Its OOM score makes the
+ * kernel kill it before other processes.
  */
 const holder = `
 set -C
@@ -48,11 +49,11 @@ const startTicksIndex = 19;
 
 interface Holder {
   readonly pid: number;
-  /** As `processIdentity` says it. */
+  /** Result of `processIdentity`. */
   readonly identity: string;
 }
 
-/** Begins a phase in the background; one that was begun before is left alone. */
+/** Starts a phase in the background. Does nothing if the phase was started before. */
 export function startHolder(
   { mark, files }: HeldPhase,
   {
@@ -61,7 +62,7 @@ export function startHolder(
     command,
   }: { readonly cwd: string; readonly groups: readonly string[]; readonly command: readonly string[] },
 ): Promise<void> {
-  // Its own session: a Ctrl-C for the gateway is none for the run.
+  // A session of its own: Ctrl-C in the gateway's terminal does not reach the run.
   const child = spawn('/bin/sh', ['-c', holder, 'run', files, ...groups, '--', ...command], {
     cwd,
     detached: true,
@@ -73,9 +74,9 @@ export function startHolder(
 }
 
 export function observeHolder({ mark, files }: HeldPhase): PhaseState {
-  // Whoever looks between the exit of the holder and a look at its code would see a phase that is lost.
+  // The process is checked before the exit code: in the other order, a holder that exits in between would look lost.
   const found = holderOf(files);
-  // A holder may not yet have written down who it is.
+  // The holder may not have recorded its process yet.
   if (found === null) return { kind: findMarkedProcesses(runVariable, mark).length > 0 ? 'running' : 'absent' };
   const runs = processIdentity(found.pid) === found.identity;
   const exitCode = exitCodeOf(files);
@@ -86,17 +87,17 @@ export function observeHolder({ mark, files }: HeldPhase): PhaseState {
   return { kind: runs ? 'running' : 'lost' };
 }
 
-/** SIGINT for the program of a phase, and for nothing else of it. */
+/** Sends SIGINT to the program of a phase, and to no other process. */
 export function interruptHeld({ files }: HeldPhase, program: string): void {
   const held = holderOf(files);
   if (held === null || processIdentity(held.pid) !== held.identity) return;
-  // The kernel cuts names of programs.
+  // The kernel truncates program names to 15 characters.
   const name = basename(program).slice(0, 15);
   const found = descendantsOf(held.pid).find((below) => below.program === name);
   if (found !== undefined) signal(found.pid, 'SIGINT');
 }
 
-/** SIGKILL for everything that a phase started, and for what it left running when it ended. */
+/** Sends SIGKILL to all processes of a phase, also those that are left after its end. */
 export function killHeld({ files }: HeldPhase): void {
   const held = holderOf(files);
   if (held !== null) killAll(held);
@@ -110,7 +111,7 @@ function holderOf(files: string): Holder | null {
   }
 }
 
-/** Null also where a full disk took the file and not what is in it: nothing is 0 as a number. */
+/** Returns null also for an empty file, as a full disk leaves it: `Number('')` would be 0. */
 function exitCodeOf(files: string): number | null {
   try {
     const text = readFileSync(`${files}.code`, 'latin1');
@@ -120,7 +121,7 @@ function exitCodeOf(files: string): number | null {
   }
 }
 
-/** What its keeper says of its end; null where it has nothing to say. */
+/** Returns the keeper's reason for the end; null if there is none. */
 function becauseOf(files: string): string | null {
   try {
     return readFileSync(`${files}.because`, 'utf8') || null;
@@ -129,7 +130,7 @@ function becauseOf(files: string): string | null {
   }
 }
 
-/** Null while the line is being written: a process id of 0 would stand for our own group. */
+/** Returns null while the line is being written: a process id of 0 would mean the gateway's own group. */
 function readHolder(line: string): Holder | null {
   const [pid = '', boot = '', ...stat] = line.trimEnd().split(' ');
   const startTicks = stat[startTicksIndex];
@@ -139,9 +140,9 @@ function readHolder(line: string): Holder | null {
 
 function killAll({ pid, identity }: Holder): void {
   const runs = processIdentity(pid) === identity;
-  // Found before anything ends: who loses its parent would not be found any more.
+  // Collected before anything is killed: a process that loses its parent could not be found anymore.
   const below = runs ? descendantsOf(pid) : [];
-  // The holder first: of what was killed nobody writes down how it ended.
+  // The holder is killed first, so that it records no exit code for what was killed.
   if (runs || processIdentity(pid) === null) signal(-pid, 'SIGKILL');
   for (const { pid: child } of below) signal(child, 'SIGKILL');
 }
@@ -150,6 +151,6 @@ function signal(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
   } catch {
-    // Ended meanwhile.
+    // The process has ended meanwhile.
   }
 }

@@ -2,10 +2,10 @@ import { fileURLToPath } from 'node:url';
 import { programsPath } from './environment.ts';
 import type { KeeperPlan } from './keeper-plan.ts';
 
-/** A keeper that hung at its exit would be a phase that does not end; `prepareRuntime` says how that comes. */
+/** A keeper that hangs at its exit would be a phase that never ends; `prepareRuntime` explains the cause. */
 const compileFlag = '--no-concurrent-sparkplug';
 
-/** The command that runs another one under a keeper. Nothing of the gateway's environment comes with it. */
+/** Returns the command that runs another command under a keeper. Nothing of the gateway's environment is passed on. */
 export function keeperCommand(plan: KeeperPlan, command: readonly string[]): string[] {
   const program = fileURLToPath(new URL('./keeper.ts', import.meta.url));
   const flags = ['--disable-warning=ExperimentalWarning', '--max-old-space-size=64', compileFlag];

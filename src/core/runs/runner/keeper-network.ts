@@ -7,12 +7,12 @@ import type { KeeperNetwork } from './keeper-plan.ts';
 import { type Unreached, unreachedText } from './unreached.ts';
 
 /**
- * A network namespace that has nothing but a loopback: the addresses of nodes are on it, and listeners at the ports that
- * may be reached are handed over to this process, which connects them to the machine's network. What runs in there has
- * no way to anything else, needs no privilege, and has none over its network.
+ * A network namespace with only a loopback interface, which has the addresses of nodes. Listeners at the reachable
+ * ports are passed to this process, which connects them to the machine's network. Programs inside have no other way
+ * out, need no privilege, and have none over their network.
  */
 
-/** Listens at what `HEADGATE_LISTEN` names, hands the sockets over to whoever started it, and ends. */
+/** Listens at the ports in `HEADGATE_LISTEN`, passes the sockets to its parent process, and ends. */
 const listen = `
 const { createServer } = require('node:net');
 const wanted = JSON.parse(process.env.HEADGATE_LISTEN);
@@ -26,7 +26,7 @@ for (const [index, { address, port }] of wanted.entries()) {
 }
 `;
 
-/** The last arguments are the command; nothing of what was open for the listeners is open for it. */
+/** The last arguments are the command, which inherits no handle that was open for the listeners. */
 const enter = `
 set -e
 ip link set lo up
@@ -41,7 +41,7 @@ exec 3>&- 4>&-
 exec "$@"
 `;
 
-/** A node that says nothing for so long is named in the log of the run. */
+/** Time without data after which the run's log names a node. */
 const silenceMs = 5000;
 
 interface Told {
@@ -50,9 +50,9 @@ interface Told {
 }
 
 /**
- * Starts a command in a network of its own.
- * @param asUser puts a command under the run's user
- * @param say tells what is wrong with a listener
+ * Starts a command in its own network.
+ * @param asUser command prefix that switches to the run's user
+ * @param say logs problems of listeners
  */
 export function spawnInNetwork(
   { relays, proxy }: KeeperNetwork,
@@ -62,7 +62,7 @@ export function spawnInNetwork(
   const addresses = new Set(relays.map(({ address }) => address).filter((address) => isOfNoLoopback(address)));
   const apart = ['unshare', '--user', '--map-root-user', '--net', '--'];
   const [program = '', ...args] = [...asUser, ...apart, '/bin/sh', '-c', enter, 'run', ...command];
-  // The run's user may not come to where this program lies: it gets it opened.
+  // Passed as an open handle: the run's user may have no access to the folder of this program.
   const own = openSync(process.execPath, 'r');
   const child = spawn(program, args, {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc', own],
@@ -74,7 +74,8 @@ export function spawnInNetwork(
     },
   });
   closeSync(own);
-  // A run's program sees a connection that ends, and takes it for a login that failed; it tries for minutes.
+  // A run's program takes a connection that ends for a failed login, and retries for minutes; so the log names the
+  // port.
   const told = new Set<string>();
   const tell = (unreached: Unreached): void => {
     const text = unreachedText(unreached);
@@ -89,7 +90,7 @@ export function spawnInNetwork(
     else
       accept(handle as Server, (socket) => relay(socket, { host, port }, (trouble) => tell({ host, port, trouble })));
   });
-  // The channel ends when the listeners are handed over; where it fails the phase ends without ever having begun.
+  // The channel closes once the listeners are passed on; if passing fails, the phase ends without having started.
   child.on('error', (error) => say(`the network of the run could not be made (${error.message})`));
   return child;
 }
@@ -107,7 +108,7 @@ function relay(
   onTrouble: (trouble: string) => void,
 ): void {
   const upstream = connect(to);
-  // An SSH server speaks first, and at once.
+  // An SSH server sends first, and at once.
   const timer = setTimeout(() => onTrouble(`nothing came within ${silenceMs / 1000} s`), silenceMs);
   const answered = (): void => clearTimeout(timer);
   upstream.once('data', answered).once('close', answered);
@@ -119,7 +120,7 @@ function relay(
   join(socket, upstream);
 }
 
-/** Those of a loopback are there already. */
+/** True for addresses that must be added: those of the loopback network exist already. */
 function isOfNoLoopback(address: string): boolean {
   return isIP(address) !== 0 && !address.startsWith('127.') && address !== '::1';
 }

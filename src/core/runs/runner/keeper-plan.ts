@@ -1,29 +1,29 @@
-/** What the keeper of a phase is told: the program that stays beside a phase for as long as it runs. */
+/** Input of the keeper, the program that runs beside a phase until its end. */
 
 export interface KeeperPlan {
-  /** A line for the log before anything is run; null: none. */
+  /** A line for the log before anything runs; null: none. */
   readonly say: string | null;
-  /** Null: nothing is written down of the command. */
+  /** Null: nothing is recorded about the command. */
   readonly watch: KeeperWatch | null;
-  /** The user that the keeper becomes once the phase runs; null where the gateway is not root. */
+  /** The user that the keeper becomes once the phase runs; null if the gateway is not root. */
   readonly user: { readonly uid: number; readonly gid: number } | null;
   /** Null: the phase has the machine's network. */
   readonly network: KeeperNetwork | null;
 }
 
 export interface KeeperWatch {
-  /** What the names of its files begin with: it writes `.times` and `.because`. */
+  /** Prefix of the phase's files: the keeper writes `.times` and `.because`. */
   readonly files: string;
   readonly workDir: string;
-  /** Bytes on disk that the work folder and what phases printed may have; a phase that takes more is killed. */
+  /** Maximum bytes on disk of the work folder and all output together; a phase that exceeds it is killed. */
   readonly diskBytesMax: number;
-  /** Bytes that phases before have printed. */
+  /** Bytes that earlier phases have printed. */
   readonly printedBytes: number;
-  /** Bytes that this phase may print; one that prints more is killed, and its output is cut. */
+  /** Maximum output of this phase in bytes; a phase that exceeds it is killed, and its output is cut. */
   readonly logBytesMax: number;
 }
 
-/** A network in which there are these listeners, and nothing else. */
+/** A network with only these listeners. */
 export interface KeeperNetwork {
   readonly relays: readonly Relay[];
   readonly proxy: ProxyRules;
@@ -31,18 +31,18 @@ export interface KeeperNetwork {
 
 /** One address and port of a node. */
 export interface Relay {
-  /** In the network of the phase. */
+  /** Address in the phase's network. */
   readonly address: string;
   readonly port: number;
-  /** In the network of the machine. */
+  /** Host in the machine's network. */
   readonly host: string;
 }
 
-/** What may be asked for through the HTTP proxy. */
+/** Targets that the HTTP proxy allows. */
 export interface ProxyRules {
   readonly port: number;
   readonly nodes: readonly ReachedNode[];
-  /** Ports of public addresses; `all`, or none at all where empty. */
+  /** Allowed ports of public addresses: `all`, or a list; empty: none. */
   readonly publicPorts: readonly number[] | 'all';
 }
 
@@ -53,7 +53,7 @@ export interface ReachedNode {
   readonly sshPort: number;
 }
 
-/** Addresses for nodes that have names: of the loopback of the phase's own network. */
+/** Loopback addresses, in the phase's own network, that stand for nodes with names. */
 const namedNet = '127.77';
 
 export interface PhaseNetwork {
@@ -62,7 +62,7 @@ export interface PhaseNetwork {
   readonly hosts: string;
 }
 
-/** @param publicPorts of the internet, through the proxy */
+/** @param publicPorts ports of public addresses that the proxy allows */
 export function planNetwork(reach: readonly ReachedNode[], publicPorts: ProxyRules['publicPorts']): PhaseNetwork {
   const nodes = [...new Map(reach.map((node) => [`${node.address} ${node.sshPort}`, node])).values()];
   const names = [...new Set(nodes.map(({ address }) => address).filter((address) => !isAddress(address)))];

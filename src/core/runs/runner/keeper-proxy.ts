@@ -5,8 +5,8 @@ import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound, pl
 import type { ProxyRules } from './keeper-plan.ts';
 
 /**
- * The HTTP proxy of a run, which programs find in their environment: it reaches the nodes and, where it may, addresses of
- * the internet at large. Never this machine, a private network, or what clouds tell a machine under link-local addresses.
+ * Creates the HTTP proxy of a run, which programs find in their environment. It reaches the nodes and, where allowed,
+ * public addresses. It never reaches this machine, a private network, or the link-local addresses of clouds' metadata.
  */
 export function proxyServer(rules: ProxyRules, outbound: Outbound = internet): (socket: Socket) => void {
   const reach: Reach = { rules, outbound };
@@ -17,7 +17,7 @@ export function proxyServer(rules: ProxyRules, outbound: Outbound = internet): (
   return (socket) => server.emit('connection', socket);
 }
 
-/** Passes on what two ends say, until both have ended. */
+/** Pipes two sockets into each other, until both have ended. */
 export function join(one: Socket, other: Socket): void {
   one.on('error', () => other.destroy()).on('close', () => other.destroy());
   other.on('error', () => one.destroy()).on('close', () => one.destroy());
@@ -32,7 +32,7 @@ interface Reach {
   readonly outbound: Outbound;
 }
 
-/** Aborts when one end is gone: what is asked for it meanwhile is given up. */
+/** Aborts when the connection closes, so that lookups and connections for it are abandoned. */
 function goneWith(end: Socket | ServerResponse): AbortSignal {
   const gone = new AbortController();
   end.once('close', () => gone.abort());
@@ -58,7 +58,7 @@ async function tunnel(reach: Reach, authority: string, socket: Socket, head: Buf
   join(socket, upstream);
 }
 
-/** Of one connection to its proxy. */
+/** Headers that concern only the client's connection to the proxy. */
 const hopByHop = new Set(['connection', 'proxy-connection', 'proxy-authorization', 'keep-alive', 'upgrade']);
 
 async function forward(reach: Reach, asked: IncomingMessage, answer: ServerResponse): Promise<void> {
@@ -77,7 +77,7 @@ async function forward(reach: Reach, asked: IncomingMessage, answer: ServerRespo
     answer.writeHead(502).end();
     return;
   }
-  // An agent of any kind, `false` too, would connect by itself.
+  // Any agent, even `false`, would open its own connection.
   const createConnection = (): Socket => socket;
   const upstream = request({ createConnection, path, headers, ...(asked.method && { method: asked.method }) });
   upstream.on('response', (response) => {
@@ -85,13 +85,13 @@ async function forward(reach: Reach, asked: IncomingMessage, answer: ServerRespo
     response.pipe(answer);
   });
   const fail = (): void => void (answer.headersSent ? answer.destroy() : answer.writeHead(502).end());
-  // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+  // After a response that switches protocols, Node.js emits only `close`: no response, and no error.
   upstream.on('error', fail).on('close', () => answer.headersSent || fail());
   answer.on('close', () => upstream.destroy());
   asked.pipe(upstream);
 }
 
-/** @returns the addresses to connect to, which are the very ones that were looked at; none where nothing is allowed */
+/** @returns the addresses to connect to, exactly those that were checked; none if the target is not allowed */
 async function allowed(
   { rules: { nodes, publicPorts }, outbound }: Reach,
   hostname: string,
@@ -105,7 +105,7 @@ async function allowed(
   const own = ownAddresses();
   const ofNode = nodes.filter(({ address }) => address.toLowerCase() === host);
   if (ofNode.length > 0) {
-    // Of a node that is this very machine nothing but its SSH server: others of its ports are the gateway's and its stores'.
+    // On a node that is this machine, only its SSH server: other ports are the gateway's and its databases'.
     const isSsh = ofNode.some(({ sshPort }) => sshPort === port);
     return addresses.filter((address) => isSsh || !isOfMachine(address, own));
   }

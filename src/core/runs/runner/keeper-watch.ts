@@ -2,10 +2,10 @@ import type { Dirent } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** One with more takes as much of a file system as one that is too large. */
+/** A folder with more entries counts as too large: entries use the file system too. */
 const entriesMax = 2_000_000;
 
-/** A folder, or what is in it, cannot be looked at: closed by its owner, or too deep for a path. */
+/** A folder or an entry cannot be counted: its permissions forbid it, or its path is too long. */
 export class UncountedError extends Error {
   constructor(path: string, code: string) {
     super(`${path} cannot be counted (${code})`);
@@ -14,9 +14,9 @@ export class UncountedError extends Error {
 }
 
 /**
- * Bytes on disk of a folder and of all that is in it; links are counted and not followed. What goes meanwhile counts for
- * nothing.
- * @param enough where counting may end
+ * Returns the bytes on disk of a folder and its content. Links are counted and not followed; entries that disappear
+ * meanwhile count as nothing.
+ * @param enough size at which counting may stop
  * @throws UncountedError
  */
 export async function diskBytesOf(folder: string, enough: number): Promise<number> {
@@ -42,7 +42,7 @@ export async function diskBytesOf(folder: string, enough: number): Promise<numbe
 const entriesOf = (folder: string): Promise<Dirent[]> =>
   readdir(folder, { withFileTypes: true }).catch((error: unknown) => unlessGone(error, folder, []));
 
-/** @returns `nothing` for what went meanwhile, or became something else */
+/** @returns `nothing` for an entry that was removed or replaced meanwhile */
 function unlessGone<T>(error: unknown, path: string, nothing: T): T {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
   if (code === 'ENOENT' || code === 'ENOTDIR') return nothing;

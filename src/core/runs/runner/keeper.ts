@@ -8,24 +8,24 @@ import { diskBytesOf, UncountedError } from './keeper-watch.ts';
 import { asRunUser } from './sandbox.ts';
 
 /**
- * The keeper of a phase, a program of its own: it starts the phase in its network, watches what it takes of the disk,
- * and notes when its output was written. Its arguments are a `KeeperPlan` as JSON and the command. It outlives the
- * gateway, as the phase does, and ends with the phase, as which it exits; the phase ends with it.
+ * The keeper of a phase, a separate program. It starts the phase in its network, watches its disk usage, and records
+ * when output was written. Its arguments are a `KeeperPlan` as JSON, and the command. It outlives the gateway, as the
+ * phase does. It exits with the phase and with its exit code; the phase ends if the keeper ends.
  */
 
 const lookAtLogMs = 200;
 const lookAtDiskMs = 1000;
-/** Counting takes at most this share of the time. */
+/** Pause after counting, as a multiple of the time that counting took. */
 const diskShare = 10;
 
 const [planText = '', ...command] = process.argv.slice(2);
 keep(JSON.parse(planText) as KeeperPlan);
 
 function keep(plan: KeeperPlan): void {
-  // In the language of the log that its output goes to: a line of text.
+  // A line of text, as in the log that the output goes to.
   const say = (text: string): void => void writeSync(1, `headgate: ${text}\n`);
   if (plan.say !== null) say(plan.say);
-  // Opened now: the folder is not the run's user's.
+  // Opened before the keeper becomes the run's user, who cannot write to the folder.
   const noted = plan.watch === null ? null : openNotes(plan.watch);
   const child = startIn(plan, say);
   if (plan.user !== null) becomeUser(plan.user);
@@ -43,13 +43,13 @@ function keep(plan: KeeperPlan): void {
   setInterval(() => {
     noted?.time();
     if (plan.watch !== null && printed() > plan.watch.logBytesMax) end(printedTooMuch(plan.watch));
-    // Nobody would write down how the phase ends.
+    // Without the holder nothing would record how the phase ends.
     if (process.ppid !== holder) process.exit(child.kill('SIGKILL') ? 137 : 1);
   }, lookAtLogMs);
   if (plan.watch !== null) void watchDisk(plan.watch, end);
 }
 
-/** Ends the phase and notes why, the first time. */
+/** Returns a function that kills the phase, and records the reason of its first call. */
 function endingOf({ workDir }: KeeperWatch, noted: Notes, child: ChildProcess): (because: string) => void {
   let isEnded = false;
   return (because) => {
@@ -59,7 +59,7 @@ function endingOf({ workDir }: KeeperWatch, noted: Notes, child: ChildProcess): 
   };
 }
 
-/** Bytes of the phase's output, which is this program's own. */
+/** Returns the bytes of the phase's output, which is the keeper's own standard output. */
 function printed(): number {
   return fstatSync(1).size;
 }
@@ -72,7 +72,7 @@ function printedTooMuch({ logBytesMax }: KeeperWatch): string {
   return `it printed more than ${mebibytes(logBytesMax)} MiB, which is the bound of one phase`;
 }
 
-/** Of a phase that has ended: what it printed beyond its bound takes no disk. */
+/** Cuts the output of an ended phase at its limit, so that the rest uses no disk. */
 function cutLog(watch: KeeperWatch): void {
   if (printed() <= watch.logBytesMax) return;
   ftruncateSync(1, watch.logBytesMax);
@@ -93,9 +93,9 @@ function becomeUser({ uid, gid }: { readonly uid: number; readonly gid: number }
 }
 
 interface Notes {
-  /** Lines of `<bytes of the output> <milliseconds since the Unix epoch>`: by then it had become so long. */
+  /** Appends `<bytes of the output> <milliseconds since the Unix epoch>`: by then the output had this length. */
   time(): void;
-  /** Why the phase was ended. */
+  /** Records why the phase was ended. */
   because(text: string): void;
 }
 

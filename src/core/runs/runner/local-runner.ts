@@ -14,31 +14,31 @@ import { readBounded, readFrom, readTimes, writeFiles } from './work-folder.ts';
 
 export interface LocalRunnerOptions {
   readonly kind: 'bwrap' | 'process';
-  /** Holds a folder per run; on the gateway's machine. */
+  /** Contains one folder per run; on the gateway's machine. */
   readonly runsDir: string;
-  /** The program, with its path. */
+  /** Path of the program. */
   readonly terraform: string;
-  /** A folder of provider packages; null: they are fetched from registries. */
+  /** Folder of provider packages; null: providers come from registries. */
   readonly mirror: string | null;
-  /** Who runs are where the gateway is root; null where it is not. */
+  /** User of runs if the gateway is root; null if it is not. */
   readonly user: RunUser | null;
-  /** Null: memory is bounded for each process of a run alone, and cores not at all. */
+  /** Control groups. Null: memory is limited only per process of a run, and cores not at all. */
   readonly groups: Groups | null;
   readonly memoryBytes: number;
-  /** Bytes on disk of a work folder. */
+  /** Maximum size of a work folder on disk. */
   readonly diskBytes: number;
   readonly egress: Egress;
-  /** What does not hold a run, for its log; null: everything does. */
+  /** Missing limits, for the log of a run; null: none is missing. */
   readonly notice: string | null;
 }
 
-/** What a run reaches: nodes alone, public addresses too, or whatever its machine reaches. */
+/** Addresses that a run may reach: nodes only, public addresses too, or everything that its machine reaches. */
 export type Egress = 'cluster' | 'internet' | 'machine';
 
-/** Without a mirror `init` fetches providers and modules, while nothing of the module is run. */
+/** Ports for `init` without a mirror: it downloads providers and modules, and runs nothing of the module. */
 const fetchingPorts = [443, 80];
 
-/** Of what one phase prints: far more than is kept of it, for programs that are loud. */
+/** Maximum output of one phase: far more than its log stores, for programs with much output. */
 const phaseLogBytesMax = 64 * 1_048_576;
 
 interface Folders {
@@ -62,7 +62,7 @@ function foldersOf({ kind, runsDir, mirror }: LocalRunnerOptions): Folders {
   };
 }
 
-/** The command of a phase, with the keeper around it. */
+/** Returns the command of a phase, wrapped in the keeper's command. */
 function phaseCommand(
   options: LocalRunnerOptions,
   { folderOf, workOf, hostsOf, held, paths }: Folders,
@@ -98,7 +98,7 @@ function phaseCommand(
   ]);
 }
 
-/** Runs on the gateway's own machine: in bubblewrap, or without any wall around them. */
+/** Creates the runner for the gateway's own machine: in bubblewrap, or as plain processes. */
 export function createLocalRunner(options: LocalRunnerOptions): Runner {
   const { kind, runsDir, terraform, user, groups } = options;
   const folders = foldersOf(options);
@@ -118,7 +118,7 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
     place: placeOf(runsDir),
     paths,
     prepare(runId, files, reach) {
-      // Whoever slept while another gateway took the run over must not take its folder away.
+      // A gateway that paused while another one adopted the run must not delete the run's folder.
       if (phasesIn(folderOf(runId)).length > 0) return Promise.reject(new Error('a phase of the run has begun'));
       mkdirSync(folderOf(runId), { recursive: true, mode: user === null ? 0o700 : 0o711 });
       writeFileSync(reachFile(folderOf(runId)), JSON.stringify(reach), { mode: 0o600 });
@@ -156,7 +156,7 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
 
 const reachFile = (folder: string): string => join(folder, 'reach.json');
 
-/** Null for a run that was prepared where networks were not closed. */
+/** Returns null for a run that was prepared while networks were not limited. */
 function readReach(folder: string): readonly ReachedNode[] | null {
   try {
     return JSON.parse(readFileSync(reachFile(folder), 'utf8')) as readonly ReachedNode[];
@@ -165,21 +165,22 @@ function readReach(folder: string): readonly ReachedNode[] | null {
   }
 }
 
-/** A file system of its own has a folder lost+found. */
+/** Skips folders that are not runs: a separate file system has a folder lost+found. */
 const runFoldersIn = (runsDir: string): string[] => readdirIfThere(runsDir).filter(isUuid);
 
-/** Whether any run has a folder here, which nobody needs a program of Terraform to see. */
+/** True if any run has a folder here. Requires no Terraform. */
 export const hasRunFolders = (runsDir: string): boolean => runFoldersIn(runsDir).length > 0;
 
 /**
- * Gateways of one folder and one machine find each other's runs there. A folder that several machines share is a place
- * of each of them: what runs on one is seen by no other.
+ * Returns the name of this place, which is stored in the folder of runs. Gateways with the same folder on the same
+ * machine find each other's runs. A folder that several machines share has one place per machine, because a machine
+ * sees only its own processes.
  */
 function placeOf(runsDir: string): string {
   const path = join(runsDir, `.place${machineSuffix()}`);
   const draft = `${path}.${randomUUID()}`;
   try {
-    // Whole or not at all: gateways that start at once, and a full disk, leave none that is empty.
+    // Written completely or not at all: simultaneous starts and a full disk leave no empty file.
     writeFileSync(draft, `local ${randomUUID()}`, { flag: 'wx', mode: 0o600 });
     linkSync(draft, path);
   } catch (error) {
@@ -190,11 +191,11 @@ function placeOf(runsDir: string): string {
   return readFileSync(path, 'utf8');
 }
 
-/** Empty where the system has no machine-id(5), as in most containers. */
+/** Returns an empty text if the system has no machine-id(5), as in most containers. */
 function machineSuffix(): string {
   try {
     const id = readFileSync('/etc/machine-id', 'utf8').trim();
-    // The id itself is not to be shown about: machine-id(5).
+    // machine-id(5) forbids publishing the id itself.
     return id === '' ? '' : `-${createHash('sha256').update(`headgate runs ${id}`).digest('hex').slice(0, 16)}`;
   } catch {
     return '';
@@ -209,7 +210,7 @@ function readdirIfThere(path: string): string[] {
   }
 }
 
-/** Bytes that the phases of a run have printed. */
+/** Returns the bytes that the phases of a run have printed. */
 function printedIn(folder: string): number {
   const logs = readdirIfThere(folder).filter((name) => /^phase-.+\.log$/.test(name));
   return logs.reduce((bytes, name) => bytes + (statSync(join(folder, name), { throwIfNoEntry: false })?.size ?? 0), 0);

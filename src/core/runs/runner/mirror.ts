@@ -5,8 +5,8 @@ import { arch } from 'node:process';
 const platform = `linux_${arch === 'x64' ? 'amd64' : arch}`;
 
 /**
- * Providers that a mirror has packages of for this machine, as `hashicorp/aws` for the registries of Terraform and
- * OpenTofu, and with the host before that for all of them. A version that a module asks for may still be missing.
+ * Returns the providers for which a mirror has packages for this machine: `hashicorp/aws` for the registries of
+ * Terraform and OpenTofu, and with the host in front for all. The version that a module requires may still be missing.
  */
 export function readMirror(folder: string): ReadonlySet<string> {
   const below = (path: string): string[] => namesIn(join(folder, path)).map((name) => join(path, name));
@@ -17,7 +17,7 @@ export function readMirror(folder: string): ReadonlySet<string> {
   return new Set(found.flatMap(sourcesOf));
 }
 
-/** With the host and, where it is a usual one, without. */
+/** Returns the name with the host and, for the usual hosts, also without. */
 function sourcesOf(path: string): string[] {
   const [host = '', ...source] = path.split('/');
   const all = usualHosts.has(host) ? [path, source.join('/')] : [path];
@@ -26,14 +26,17 @@ function sourcesOf(path: string): string[] {
 
 const usualHosts: ReadonlySet<string> = new Set(['registry.terraform.io', 'registry.opentofu.org']);
 
-/** Packed: a zip for each version and platform; unpacked: a folder of the version, and in it one of the platform. */
+/**
+ * True if a package exists. Packed: a zip per version and platform; unpacked: a folder per version, with one per
+ * platform.
+ */
 function hasPackage(folder: string): boolean {
   return namesIn(folder).some(
     (name) => name.endsWith(`_${platform}.zip`) || namesIn(join(folder, name)).includes(platform),
   );
 }
 
-/** Empty for what is no folder. */
+/** Returns an empty list if the path is not a folder. */
 function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder);

@@ -1,6 +1,6 @@
 /**
- * Where Terraform's commands run. A phase outlives the gateway that started it: its output goes to a file and its exit
- * code is written down beside it, so that any gateway that reaches the place finds out how it went.
+ * Places where Terraform's commands run. A phase outlives the gateway that started it: its output goes to a file, and
+ * its exit code is recorded beside it, so that any gateway that reaches the place finds the result.
  */
 
 export { hasRunFolders } from './local-runner.ts';

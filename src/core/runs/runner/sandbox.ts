@@ -6,10 +6,10 @@ export interface RunUser {
   readonly gid: number;
 }
 
-/** The user that runs have where the gateway is root: it owns nothing and is nobody's. */
+/** User of runs if the gateway is root: the user owns nothing else. */
 export const runUser = { uid: 65_532, gid: 65_532 } as const;
 
-/** setpriv(1): a command as that user, without any privilege of root's. */
+/** setpriv(1): runs a command as that user, without any of root's privileges. */
 export const asRunUser = ({ uid, gid }: RunUser): string[] => [
   'setpriv',
   `--reuid=${uid}`,
@@ -20,21 +20,21 @@ export const asRunUser = ({ uid, gid }: RunUser): string[] => [
 ];
 
 export interface SandboxPlace {
-  /** Of the gateway's machine: it becomes `/work`. */
+  /** On the gateway's machine; mounted as `/work`. */
   readonly workDir: string;
   readonly terraform: string;
-  /** Of the gateway's machine; null where there is none. */
+  /** On the gateway's machine; null if there is none. */
   readonly mirror: string | null;
-  /** `/etc/hosts` of a run whose network is its own; null: it has the machine's. */
+  /** `/etc/hosts` of a run with its own network; null: the run has the machine's network. */
   readonly hosts: string | null;
 }
 
 export const sandboxPaths = { work: '/work', mirror: '/mirror', terraformDir: '/opt/terraform' } as const;
 
-/** What of /etc programs need to find hosts in the machine's network. */
+/** Files of /etc that programs need to find hosts in the machine's network. */
 const etcOfNetwork = ['/etc/resolv.conf', '/etc/hosts'];
 
-/** What of /etc programs need to find certificates and names of users; of /etc/ssl not the private keys. */
+/** Files of /etc that programs need for certificates and user names, without the private keys in /etc/ssl. */
 const etcFiles = [
   '/etc/nsswitch.conf',
   '/etc/ssl/certs',
@@ -47,10 +47,10 @@ const etcFiles = [
 ];
 
 /**
- * bubblewrap around a command: the machine's programs, read-only, the work folder, and nothing else of the machine; own
- * process ids, so that no other process is seen or signalled; and an end when its keeper ends. Nothing can be written but
- * the work folder and two small folders in memory. It is to be started as another user than root: a run as root of the
- * machine could write kernel settings in /proc/sys by its user id alone, which no user namespace forbids.
+ * Returns a command inside bubblewrap. It sees the machine's programs, read-only, the work folder, and nothing else of
+ * the machine. It has its own process ids, so it sees and signals no other process, and ends with its keeper. Only the
+ * work folder and two small folders in memory are writable. Must not be started as root: root could write kernel
+ * settings in /proc/sys by its user id, which no user namespace prevents.
  */
 export function sandboxCommand({ workDir, terraform, mirror, hosts }: SandboxPlace, cwd: string): string[] {
   const etc = hosts === null ? [...etcOfNetwork, ...etcFiles] : etcFiles;
@@ -75,21 +75,21 @@ export function sandboxCommand({ workDir, terraform, mirror, hosts }: SandboxPla
   return ['bwrap', ...apart, ...user, ...mounts, ...rest];
 }
 
-/** On most systems these are links into /usr, on others folders of their own. */
+/** Returns mounts for a folder that is a link into /usr on most systems, and a real folder on others. */
 function rootFolder(path: string): string[][] {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return [];
   return found.isSymbolicLink() ? [['--symlink', readlinkSync(path), path]] : [['--ro-bind', path, path]];
 }
 
-/** Of a folder in memory, which counts as memory of the run where that is bounded. */
+/** Size of a folder in memory, which counts toward the run's memory where that is limited. */
 const memoryFolderBytes = String(64 * 1024 * 1024);
 
 /**
- * prlimit(1) and nice(1) for a run. Processes count per user, so their bound is for a fork bomb and not exact. Memory
- * that a process may write to is bounded where nothing bounds that of the run: not its addresses, of which programs in
- * Go reserve many.
- * @param dataBytesMax of one process; null: the run as a whole is bounded
+ * Returns prlimit(1) and nice(1) for a run. Processes are counted per user, so their limit stops a fork bomb and is not
+ * exact. Writable memory per process is limited where the run's is not. The address space is unlimited, because Go
+ * programs reserve much of it.
+ * @param dataBytesMax limit per process; null: the run as a whole is limited
  */
 export function resourceLimits(dataBytesMax: number | null): string[] {
   const data = dataBytesMax === null ? [] : [`--data=${dataBytesMax}`];

@@ -1,16 +1,16 @@
 import type { ReachedNode } from './keeper-plan.ts';
 
-/** What a runner does, whichever it is. */
+/** Interface of all runners. */
 
 export interface WorkFile {
-  /** Below the work folder, with `/`, without `..`. */
+  /** Relative to the work folder, with `/`, without `..`. */
   readonly path: string;
   readonly bytes: Uint8Array;
-  /** Whether it may be run as a program; no, where absent. */
+  /** True if the file may be run as a program; false if absent. */
   readonly isExecutable?: boolean;
 }
 
-/** A file of a run is larger than what is read of it: reading it again would find the same. */
+/** A file of a run is larger than the reader allows. Permanent: another attempt would fail too. */
 export class FileTooLargeError extends Error {
   constructor(name: string, bytesMax: number) {
     super(`${name} has more than ${bytesMax} bytes`);
@@ -18,7 +18,7 @@ export class FileTooLargeError extends Error {
   }
 }
 
-/** A command of one run; its name is used once per run. */
+/** A command of a run; each name is used once per run. */
 export interface Phase {
   /** Lower case letters, digits and `-`. */
   readonly name: string;
@@ -27,54 +27,57 @@ export interface Phase {
 }
 
 export type PhaseState =
-  /** It was never started. */
+  /** The phase was never started. */
   | { readonly kind: 'absent' }
   | { readonly kind: 'running' }
-  /** `because`: what the place knows of the end that Terraform could not say itself; `isExceeded`: it took too much. */
+  /** `because`: the reason that only the place knows; `isExceeded`: the phase exceeded a limit. */
   | { readonly kind: 'ended'; readonly exitCode: number; readonly because?: string; readonly isExceeded?: boolean }
-  /** It was started and does not run, and nobody wrote down how it ended: it was killed with whoever would have. */
+  /**
+   * The phase was started, does not run, and has no result: it was killed together with the process that records
+   * results.
+   */
   | { readonly kind: 'lost' };
 
 /** Folders as Terraform sees them. */
 export interface WorkPaths {
   readonly root: string;
-  /** Of the folder of provider packages; null where there is none. */
+  /** The folder of provider packages; null if there is none. */
   readonly mirror: string | null;
 }
 
 export interface Runner {
   readonly kind: 'docker' | 'bwrap' | 'process';
-  /** Where its runs are: every gateway that finds a runner of the same place can go on with them. */
+  /** Name of the place where its runs are: every gateway with a runner for the same place can resume them. */
   readonly place: string;
   readonly paths: (runId: string) => WorkPaths;
   /**
-   * Makes the work folder with these files.
-   * @param reach nodes that the run may reach, where the runner holds it to that
-   * @throws Error where a phase of the run has begun: the folder is in use
+   * Creates the work folder with these files.
+   * @param reach nodes that the run may reach, where the runner limits the network
+   * @throws Error if a phase of the run has started: the folder is in use
    */
   prepare(runId: string, files: readonly WorkFile[], reach: readonly ReachedNode[]): Promise<void>;
-  /** Starts a phase in the folder `cwd` of the work folder; one that was started before is left alone. */
+  /** Starts a phase in the subfolder `cwd` of the work folder. Does nothing if the phase was started before. */
   start(runId: string, cwd: string, phase: Phase): Promise<void>;
   observe(runId: string, phase: string): Promise<PhaseState>;
-  /** When a phase had written so many bytes, as far as its place knows; in their order. Absent: it does not. */
+  /** Times by which a phase had written how many bytes, as far as its place knows, in order. Absent: unknown. */
   readTimes?(runId: string, phase: string): Promise<readonly WrittenBy[]>;
-  /** At most 256 KiB of what a phase has written, from a byte on. */
+  /** Returns at most 256 KiB of a phase's output, from a byte offset. */
   readLog(runId: string, phase: string, offset: number): Promise<Buffer>;
   /** Asks Terraform to end; it stops its provisioners and writes its state. */
   interrupt(runId: string, phase: string): Promise<void>;
-  /** Ends everything that a phase started, at once; of a phase that has ended, what it left running. */
+  /** Kills all processes of a phase at once, also those that are left after its end. */
   kill(runId: string, phase: string): Promise<void>;
-  /** Null where there is no such file. @throws FileTooLargeError for one above `bytesMax` */
+  /** Returns null if the file does not exist. @throws FileTooLargeError if it is larger than `bytesMax` */
   readFile(runId: string, path: string, bytesMax: number): Promise<Buffer | null>;
-  /** Removes what is at this very place of the work folder; through a link it goes nowhere. */
+  /** Removes the file at this path of the work folder; follows no link. */
   removeFile(runId: string, path: string): Promise<void>;
-  /** Removes all of the work folder but these files. Absent: its place can only remove files that it is told. */
+  /** Removes everything in the work folder except these files. Absent: the place can only remove files by name. */
   keepOnly?(runId: string, paths: readonly string[]): Promise<void>;
-  /** Where an operator finds a file of the work folder. */
+  /** Describes where an operator finds a file of the work folder. */
   locate(runId: string, path: string): string;
-  /** Ends what still runs of it, and removes the folder. */
+  /** Ends the processes of a run, and removes its folder. */
   remove(runId: string): Promise<void>;
-  /** Runs that have a work folder here. */
+  /** Lists the runs that have a work folder here. */
   list(): Promise<readonly string[]>;
 }
 
@@ -85,8 +88,8 @@ export interface WrittenBy {
 }
 
 /**
- * The place answers, and says that the run cannot be made there: trying again would not help. The message is shown with
- * the run; the cause, which may name folders of the place, is for the log.
+ * The place answers that the run cannot run there: another attempt would not help. The API shows the message with the
+ * run; the cause, which may name folders of the place, is for the log.
  */
 export class RunnerRefusedError extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -95,21 +98,21 @@ export class RunnerRefusedError extends Error {
   }
 }
 
-/** Places with a runner each, beside the gateway's own machine. */
+/** Runners of container hosts, one per place, beside the gateway's own machine. */
 export interface ContainerRunners {
-  /** Those that answer, where runs can be gone on with. */
+  /** Places that answer, where runs can be resumed. */
   reachable(): Promise<readonly Runner[]>;
   /**
-   * Of those that answer and can begin a run, the one that has the fewest; null: none can.
-   * @param load how many runs each place has
+   * Returns the place with the fewest runs among those that answer and can start one; null if there is none.
+   * @param load number of runs at each place
    */
   next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
-  /** A call there went wrong: it is asked anew before it counts as one that answers. */
+  /** Reports a failed call at a place: the place is checked again before it counts as reachable. */
   doubt(place: string): void;
-  /** What keeps each of the others from beginning one. */
+  /** Problems that prevent runs, for each host that has one. */
   troubles(): readonly { readonly host: string; readonly trouble: string }[];
   close(): void;
 }
 
-/** Bytes of one `readLog`. */
+/** Maximum bytes that one `readLog` returns. */
 export const logChunkBytes = 262_144;

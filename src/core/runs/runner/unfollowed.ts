@@ -3,20 +3,21 @@ import { constants } from 'node:fs';
 import { chmod, type FileHandle, open, readdir, rename, rmdir, unlink } from 'node:fs/promises';
 
 /**
- * Files of a folder that a run writes to. Any part of a path in it may be a link by now: each folder is opened by itself,
- * never through a link, and the next one from there. openat(2), as Node has it: by way of /proc/self/fd.
+ * Access to files in a folder that a run writes to. Any part of a path may have become a link, so each folder is opened
+ * separately, never through a link, and the next one relative to it. This is openat(2), which Node only offers by way
+ * of /proc/self/fd.
  */
 
-/** open(2) on Linux: a handle that needs no right to read. Node does not name it. */
+/** O_PATH of open(2) on Linux: a handle that needs no read permission. Node has no constant for it. */
 const pathOnly = 0o10_000_000;
 const folderFlags = pathOnly | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 const at = (folder: FileHandle, name: string): string => `/proc/self/fd/${folder.fd}/${name}`;
-/** The folder itself: a name in it, such as `.`, would need its rights. */
+/** Path of the folder itself: any name inside, even `.`, would require its permissions. */
 const own = (folder: FileHandle): string => `/proc/self/fd/${folder.fd}`;
 const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : '');
 
-/** @returns null where there is none, or something else in its place */
+/** @returns null if the path is missing or not a folder */
 async function openFolder(path: string): Promise<FileHandle | null> {
   try {
     return await open(path, folderFlags);
@@ -27,10 +28,10 @@ async function openFolder(path: string): Promise<FileHandle | null> {
 }
 
 /**
- * Does something in the folder of a file.
+ * Calls `act` in the folder of a file.
  * @param root a folder that no run can replace
  * @param path of the file, below `root`
- * @returns null where the path leads through anything but folders
+ * @returns null if a part of the path is not a folder
  */
 export async function inFolderOf<T>(root: string, path: string, act: (place: string) => Promise<T>): Promise<T | null> {
   const parts = path.split('/');
@@ -54,7 +55,7 @@ export async function inFolderOf<T>(root: string, path: string, act: (place: str
   }
 }
 
-/** Removes a file, or a folder with all that is in it; a link is removed itself. Nothing where there is none. */
+/** Removes a file, a link itself, or a folder with its content. Does nothing if the path does not exist. */
 export async function removeUnfollowed(root: string, path: string): Promise<void> {
   await inFolderOf(root, path, removeAt);
 }
@@ -65,7 +66,7 @@ async function removeAt(place: string): Promise<void> {
   await rmdir(place).catch(unlessGone);
 }
 
-/** @returns false for a folder */
+/** Unlinks anything but a folder. @returns false for a folder */
 async function isUnlinked(place: string): Promise<boolean> {
   try {
     await unlink(place);
@@ -73,16 +74,16 @@ async function isUnlinked(place: string): Promise<boolean> {
   } catch (error) {
     const code = codeOf(error);
     if (code === 'ENOENT') return true;
-    // EPERM is what POSIX has for it.
+    // POSIX specifies EPERM for folders.
     if (code === 'EISDIR' || code === 'EPERM') return false;
     throw error;
   }
 }
 
 /**
- * Removes what is in a folder. Folders in it are brought to its top before they are emptied: however deep they are, few
- * handles are open, and no path is too long. They get their owner's rights first.
- * @param kept paths of files below it that stay where they are
+ * Empties a folder. Moves each subfolder to the top before emptying it: at any depth, few handles are open and no path
+ * is too long. Owner permissions are restored first.
+ * @param kept paths of files below the folder that stay
  */
 export async function emptyFolder(place: string, kept: readonly string[]): Promise<void> {
   const top = await openFolder(place);
@@ -111,14 +112,14 @@ async function takeOut(top: FileHandle, name: string): Promise<void> {
   if (!(await isUnlinked(at(top, name)))) await flatten(top, name);
 }
 
-/** Removes a folder of `top`; the folders in it are in `top` afterwards. */
+/** Removes a folder of `top`, and moves its subfolders to `top`. */
 async function flatten(top: FileHandle, name: string): Promise<void> {
   const folder = await openFolder(at(top, name));
   if (folder === null) return;
   try {
     for (const inner of await namesIn(folder)) {
       if (await isUnlinked(at(folder, inner))) continue;
-      // A folder without them cannot be moved.
+      // A folder without owner permissions cannot be moved.
       await openRights(at(folder, inner));
       await rename(at(folder, inner), at(top, randomUUID())).catch(unlessGone);
     }
@@ -137,7 +138,7 @@ async function openRights(place: string): Promise<void> {
   }
 }
 
-/** What a run has taken from its owner, who is the gateway where that is not root. */
+/** Restores the owner's permissions, which a run may have removed. The owner is the gateway, unless that is root. */
 async function giveRights(folder: FileHandle): Promise<void> {
   const { mode } = await folder.stat();
   if ((mode & 0o700) !== 0o700) await chmod(own(folder), (mode & 0o777) | 0o700);
@@ -152,13 +153,13 @@ function unlessGone(error: unknown): void {
   if (codeOf(error) !== 'ENOENT') throw error;
 }
 
-/** Removes a folder that no run can replace, with all that runs have put into it. */
+/** Removes a folder that no run can replace, with all content of runs. */
 export async function removeFolder(path: string): Promise<void> {
   await emptyFolder(path, []);
   await rmdir(path).catch(unlessGone);
 }
 
-/** Opens a plain file of a run to read it. Null where there is none: a run may have put a pipe or a link there. */
+/** Opens a file of a run for reading. Does not block on a pipe. Null if the path is missing, unreadable or a link. */
 export function openUnfollowed(root: string, path: string): Promise<FileHandle | null> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
   return inFolderOf(root, path, (place) => open(place, flags).catch(() => null));

@@ -6,7 +6,7 @@ import { FileTooLargeError, logChunkBytes, type WorkFile, type WrittenBy } from 
 import { openUnfollowed } from './unfollowed.ts';
 
 /**
- * In a folder that is made here: what a package brings can lead nowhere else. The folder is the run's user's own where
+ * Writes files into a new folder, so that no link of a package leads elsewhere. The folder belongs to the run's user if
  * the gateway is root.
  */
 export function writeFiles(workDir: string, files: readonly WorkFile[], user: RunUser | null): void {
@@ -28,7 +28,7 @@ export function writeFiles(workDir: string, files: readonly WorkFile[], user: Ru
   }
 }
 
-/** Nothing where there is no such file, or nothing behind `offset`. */
+/** Returns an empty buffer if the file does not exist, or ends at `offset`. */
 export async function readFrom(path: string, offset: number): Promise<Buffer> {
   const file = await open(path, 'r').catch(() => null);
   if (file === null) return Buffer.alloc(0);
@@ -40,7 +40,7 @@ export async function readFrom(path: string, offset: number): Promise<Buffer> {
   }
 }
 
-/** What the keeper of a phase has noted; nothing where it has not. */
+/** Reads the times that a phase's keeper recorded; none if there is no file. */
 export async function readTimes(path: string): Promise<readonly WrittenBy[]> {
   const text = await readFile(path, 'latin1').catch(() => '');
   return text
@@ -52,7 +52,7 @@ export async function readTimes(path: string): Promise<readonly WrittenBy[]> {
     });
 }
 
-/** What a run wrote may be a pipe or a link, and so may its folders: only a plain file at this very place is read. */
+/** Reads a plain file at exactly this path: a run may have created a pipe or a link, also in place of a folder. */
 export async function readBounded(workDir: string, path: string, bytesMax: number): Promise<Buffer | null> {
   const file = await openUnfollowed(workDir, path).catch(() => null);
   if (file === null) return null;

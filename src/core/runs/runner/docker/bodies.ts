@@ -4,23 +4,23 @@ import { terraformEnvironment } from '#core/runs/runner/environment.ts';
 import type { Phase } from '#core/runs/runner/types.ts';
 import { containerName, keeperPhase, labelsOf, networkName } from './names.ts';
 
-/** Bodies of POST /containers/create for runs. The door to the Docker socket knows them, field by field. */
+/** Bodies of POST /containers/create for runs. The gate of the Docker socket checks them field by field. */
 
 export interface ContainerSettings {
-  /** Its entrypoint is OpenTofu or Terraform; it has a shell and iptables. */
+  /** The entrypoint is OpenTofu or Terraform; the image has a shell and iptables. */
   readonly image: string;
-  /** A network that is there on every host; null: each run has one of its own. */
+  /** A network that exists on every host; null: each run has its own. */
   readonly network: string | null;
-  /** `cluster`: nothing but the nodes of its cluster. `internet`: everything that its network reaches. */
+  /** `cluster`: a run reaches only the nodes of its cluster. `internet`: everything that its network reaches. */
   readonly egress: 'cluster' | 'internet';
-  /** A folder of provider packages on every host; null: they are fetched from registries. */
+  /** Folder of provider packages on every host; null: providers come from registries. */
   readonly mirror: string | null;
   readonly memoryBytes: number;
   /** Thousandths of a core. */
   readonly milliCpus: number;
 }
 
-/** Where the volume of a run is; its root is the Docker engine's, what lies below is the run's. */
+/** Mount point of a run's volume. Its root belongs to the Docker engine, the folder below to the run. */
 export const volumePath = '/work';
 export const workPath = `${volumePath}/run`;
 export const mirrorPath = '/mirror';
@@ -45,7 +45,7 @@ export interface KeeperOptions {
   readonly reach: readonly string[];
 }
 
-/** The container that keeps volume and network, in which nothing of the run's own is executed. */
+/** Returns the keeper: the container with a run's volume and network. It executes nothing of the run. */
 export function keeperBody({ runId, fleetId, settings, reach }: KeeperOptions): object {
   return {
     Image: settings.image,
@@ -79,7 +79,7 @@ export interface PhaseOptions {
   readonly phase: Phase;
 }
 
-/** The image's entrypoint with the arguments of a phase. */
+/** Returns the container of a phase: the image's entrypoint with the phase's arguments. */
 export function phaseBody({ runId, fleetId, settings, cwd, phase }: PhaseOptions): object {
   const { memoryBytes, milliCpus, mirror } = settings;
   const keeper = containerName(runId, keeperPhase);
@@ -100,7 +100,7 @@ export function phaseBody({ runId, fleetId, settings, cwd, phase }: PhaseOptions
       Tmpfs: { '/tmp': 'rw,noexec,nosuid,nodev,size=64m,mode=1777' },
       PidsLimit: pidsMax,
       Memory: memoryBytes,
-      // The same: none of it on the host's disk.
+      // Equal to the memory, so that nothing is swapped to the host's disk.
       MemorySwap: memoryBytes,
       NanoCpus: milliCpus * 1_000_000,
       Ulimits: [
@@ -108,7 +108,7 @@ export function phaseBody({ runId, fleetId, settings, cwd, phase }: PhaseOptions
         { Name: 'core', Soft: 0, Hard: 0 },
         { Name: 'fsize', Soft: 1_073_741_824, Hard: 1_073_741_824 },
       ],
-      // As much as the log of a run can need; what a module prints beyond that is gone.
+      // Enough for the log of a run; older output beyond it is dropped.
       LogConfig: { Type: 'json-file', Config: { 'max-size': '50m', 'max-file': '2' } },
       Mounts: mirror === null ? [] : [mount],
     },

@@ -23,9 +23,9 @@ import { PhaseLog } from './phase-log.ts';
 
 export interface DockerRunnerOptions {
   readonly api: DockerApi;
-  /** As an operator calls the machine. */
+  /** Name of the machine that operators use. */
   readonly host: string;
-  /** Id of its Docker engine. */
+  /** Id of the machine's Docker engine. */
   readonly engineId: string;
   readonly fleetId: string;
   readonly settings: ContainerSettings;
@@ -36,23 +36,26 @@ const networkPauseMs = 1000;
 const isNetworkAway = ({ status, reason }: DockerError): boolean =>
   status === 404 && /^network \S+ not found/.test(reason);
 
-/** Closing a network takes a moment; a machine that is full takes several. */
+/** Maximum wait for a closed network: closing takes a moment, and several seconds on a busy machine. */
 const keeperWaitMs = 30_000;
 const keeperLookMs = 30;
-/** How old may be what is known of a container whose output goes on. */
+/** Age up to which a container's state is reused while its output continues. */
 const freshMs = 2000;
-/** Docker's own exit code for a container that ended while the engine was away. */
+/** Docker's exit code for a container that ended while the engine was down. */
 const lostExitCode = 255;
 
 interface Seen {
   readonly id: string;
   readonly atMs: number;
   readonly state: PhaseState;
-  /** As a rule it is there for whatever was started. */
+  /** Null until the first read, and after a failed one. */
   log: PhaseLog | null;
 }
 
-/** Runs of one Docker engine: a container for each phase, and one that keeps volume and network for all of them. */
+/**
+ * Creates the runner of one Docker engine: a container per phase, and a keeper container with the run's volume and
+ * network.
+ */
 export function createDockerRunner(options: DockerRunnerOptions): Runner {
   return new DockerRunner(options);
 }
@@ -61,7 +64,7 @@ class DockerRunner implements Runner {
   readonly kind = 'docker';
   readonly place: string;
   readonly #options: DockerRunnerOptions;
-  /** By the name of the container. */
+  /** Keys are names of containers. */
   readonly #seen = new Map<string, Seen>();
 
   constructor(options: DockerRunnerOptions) {
@@ -76,7 +79,7 @@ class DockerRunner implements Runner {
   async prepare(runId: string, files: readonly WorkFile[], nodes: Parameters<Runner['prepare']>[2]): Promise<void> {
     const { api, fleetId, settings } = this.#options;
     const reach = nodes.map(({ address }) => address);
-    // Whoever slept while another gateway took the run over must not take its folder away.
+    // A gateway that paused while another one adopted the run must not delete the run's folder.
     const made = await api.list([`${labels.runs}=${fleetId}`, `${labels.run}=${runId}`]);
     const hasBegun = made.some(({ Labels: marks }) => marks?.[labels.phase] !== keeperPhase);
     if (hasBegun) throw new Error('a phase of the run has begun');
@@ -96,7 +99,7 @@ class DockerRunner implements Runner {
   async #makeKeeper(runId: string, files: readonly WorkFile[], reach: readonly string[]): Promise<void> {
     const { api, fleetId, settings } = this.#options;
     const keeper = await api.create(containerName(runId, keeperPhase), keeperBody({ runId, fleetId, settings, reach }));
-    // The folder is the run's own, which the root of a volume is not.
+    // The subfolder belongs to the run's user; the root of a volume does not.
     const folders = ['run', 'run/home'].map((path) => ({ path, bytes: null }));
     const inRun = files.map((file) => ({ ...file, path: `run/${file.path}` }));
     await api.putArchive(keeper, volumePath, await packArchive([...folders, ...inRun], owner));
@@ -104,7 +107,10 @@ class DockerRunner implements Runner {
     await this.#untilClosed(keeper);
   }
 
-  /** A node of a Swarm gives up a network with the last container on it: who comes meanwhile does not find it. */
+  /**
+   * Retries while the network is missing: a Swarm node drops a network with its last container, so a new one may not
+   * find it.
+   */
   async #whileNetworkComes(runId: string, make: () => Promise<void>): Promise<void> {
     for (let triesLeft = this.#options.settings.network === null ? 0 : networkTries; ; triesLeft -= 1) {
       try {
@@ -117,7 +123,7 @@ class DockerRunner implements Runner {
     }
   }
 
-  /** Before its network is closed nothing of a run may begin. */
+  /** Waits until the run's network is closed: nothing of a run may start before. */
   async #untilClosed(keeper: string): Promise<void> {
     const { api, settings, host } = this.#options;
     for (const endMs = Date.now() + keeperWaitMs; Date.now() < endMs; await pause(keeperLookMs)) {
@@ -137,7 +143,7 @@ class DockerRunner implements Runner {
     const unclaimed = unclaimedName(name);
     await this.#orRefused(async () => {
       await taken(api.create(unclaimed, phaseBody({ runId, fleetId, settings, cwd, phase })));
-      // Whoever gives it its name starts it, and nobody else, however late somebody wakes up.
+      // Only the gateway that renames the container starts it, however late another gateway resumes.
       if (!(await taken(api.rename(unclaimed, name)))) return;
       await api.start(name);
     });
@@ -169,7 +175,7 @@ class DockerRunner implements Runner {
       const because = `it took more than the ${mebibytes} MiB of memory that a run has (HEADGATE_RUNS_MEMORY_MIB)`;
       return { kind: 'ended', exitCode, ...(isOom === true && exitCode !== 0 && { because }) };
     }
-    // One that has its name and never ran: whoever gave it that is gone, or could not start it.
+    // A container with its final name that never ran: the gateway that renamed it stopped, or could not start it.
     return { kind: ['created', 'exited', 'dead'].includes(status) ? 'lost' : 'running' };
   }
 
@@ -182,7 +188,7 @@ class DockerRunner implements Runner {
     try {
       return await seen.log.read(offset, state.kind !== 'running');
     } catch (error) {
-      // The next reader connects anew.
+      // The next read opens a new connection.
       seen.log.close();
       seen.log = null;
       throw error;
@@ -198,7 +204,7 @@ class DockerRunner implements Runner {
 
   async kill(runId: string, phase: string): Promise<void> {
     const state = await this.observe(runId, phase);
-    // With the first process of a container all others have ended.
+    // All other processes of a container end with its first one.
     if (state.kind !== 'running') return;
     const id = this.#seen.get(containerName(runId, phase))?.id;
     if (id !== undefined) await this.#options.api.kill(id, 'SIGKILL');
@@ -215,7 +221,7 @@ class DockerRunner implements Runner {
     return `${this.#options.host}, container ${containerName(runId, keeperPhase)}: ${workPath}/${path}`;
   }
 
-  /** Nothing of the Engine API removes a file: it is emptied. Folders of the archive take the place of links, if any. */
+  /** Empties a file, because the Engine API cannot remove one. Folders in the archive replace links in the path. */
   async removeFile(runId: string, path: string): Promise<void> {
     const empty = await packArchive([{ path: `run/${path}`, bytes: Buffer.alloc(0) }], owner);
     await this.#options.api.putArchive(containerName(runId, keeperPhase), volumePath, empty);
@@ -226,7 +232,7 @@ class DockerRunner implements Runner {
     const found = await api.list([`${labels.runs}=${fleetId}`, `${labels.run}=${runId}`]);
     const isKeeper = ({ Labels: marks }: (typeof found)[number]): boolean => marks?.[labels.phase] === keeperPhase;
     for (const { Id: id } of found.filter((container) => !isKeeper(container))) await api.remove(id, true);
-    // Its volume goes with it, once no phase has it.
+    // The keeper's volume is removed with it, once no phase uses it.
     for (const { Id: id } of found.filter(isKeeper)) await api.remove(id, true);
     if (settings.network === null) await api.removeNetwork(networkName(runId));
     const prefix = `${networkName(runId)}-`;
@@ -246,7 +252,10 @@ class DockerRunner implements Runner {
     return [...new Set([...ofContainers, ...ofNetworks])];
   }
 
-  /** What an engine answers is an answer: only one that says nothing may say something else later. */
+  /**
+   * Turns errors that the engine answers into refusals: only an engine that does not answer may answer differently
+   * later.
+   */
   async #orRefused(make: () => Promise<void>): Promise<void> {
     try {
       await make();
@@ -257,7 +266,7 @@ class DockerRunner implements Runner {
   }
 }
 
-/** @returns false where the name is taken, or what bore it is not there any more */
+/** @returns false if the name is in use, or the container with the old name does not exist */
 async function taken(call: Promise<unknown>): Promise<boolean> {
   try {
     await call;

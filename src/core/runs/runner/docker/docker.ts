@@ -11,34 +11,34 @@ export { gateAddresses, type SwarmGates } from './swarm-nodes.ts';
 
 /** A machine whose Docker engine may have runs. */
 export interface RunHost extends HostAddress {
-  /** As an operator calls it. */
+  /** Name that operators use. */
   readonly name: string;
 }
 
 export interface ContainerRunnersOptions {
   readonly hosts: readonly RunHost[];
-  /** Nodes of a swarm beside them; null: there are none. */
+  /** Nodes of a Swarm in addition to the hosts; null if there are none. */
   readonly gates: SwarmGates | null;
   readonly settings: ContainerSettings;
-  /** Tells runs of this database from those of another one on the same engine. */
+  /** Distinguishes runs of this database from those of another database on the same engine. */
   readonly fleetId: string;
   readonly logins: RegistryLogins;
   readonly log: Log;
 }
 
-/** A host that hangs must not hold up what goes on elsewhere. */
+/** Maximum wait for a host: a host that hangs must not delay the others. */
 const askWaitMs = 5000;
-/** How old may be what is known of a host. */
+/** Age up to which the state of a host is reused. */
 const freshMs = 5000;
 const pullAgainMs = 60_000;
 
-/** Runs in containers, spread over hosts by how many each has. */
+/** Creates the runners of all hosts. Each run goes to the host with the fewest runs. */
 export function createContainerRunners(options: ContainerRunnersOptions): ContainerRunners {
   const listed = options.hosts.map((host) => new Host(host, options));
   const nodes = options.gates === null ? null : nodesOf(options.gates, options);
   let hosts: readonly Host[] = listed;
 
-  /** Two entries for one machine are one place. */
+  /** Returns the hosts that answer. Two entries for one machine count as one place. */
   async function answering(): Promise<readonly Host[]> {
     hosts = [...listed, ...((await nodes?.find()) ?? [])];
     await Promise.all(hosts.map((host) => host.look()));
@@ -75,7 +75,10 @@ export function createContainerRunners(options: ContainerRunnersOptions): Contai
   };
 }
 
-/** What reaches a gate reaches no more than what it lets pass: its network is its own, without TLS. */
+/**
+ * Creates the nodes behind the gates. A gate's network is private, so it needs no TLS, and a gate allows only what runs
+ * need.
+ */
 function nodesOf(gates: SwarmGates, options: ContainerRunnersOptions): SwarmNodes<Host> {
   const docker = (host: string) => ({ type: 'tcp' as const, host, port: gates.port, tls: null });
   return createSwarmNodes(
@@ -97,10 +100,10 @@ class Host {
   #found: Runner | null = null;
   #isReachable = false;
   #hasImage = false;
-  /** Undefined before the first look. */
+  /** Undefined before the first check. */
   #trouble: string | null | undefined;
 
-  /** @param isNode nobody named it: it is called as its machine calls itself */
+  /** @param isNode true if no operator has named the host: it gets the name that its machine reports */
   constructor(host: RunHost, options: ContainerRunnersOptions, isNode = false) {
     this.#name = host.name;
     this.#isNode = isNode;
@@ -112,7 +115,7 @@ class Host {
     return this.#name;
   }
 
-  /** Null while it does not answer. */
+  /** Null while the host does not answer. */
   get runner(): Runner | null {
     return this.#isReachable ? this.#found : null;
   }
@@ -129,7 +132,7 @@ class Host {
     this.#lookedAtMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** Never throws. */
+  /** Checks the host, at most every `freshMs`. Never throws. */
   async look(): Promise<void> {
     if (Date.now() - this.#lookedAtMs < freshMs) return;
     this.#looking ??= this.#ask().finally(() => (this.#looking = null));
@@ -162,7 +165,7 @@ class Host {
     this.#lookedAtMs = Date.now();
   }
 
-  /** @returns whether it is there, or what the engine has against it */
+  /** @returns true if the image exists, or the engine's reason against it */
   async #findImage(): Promise<boolean | string> {
     const { image } = this.#options.settings;
     try {

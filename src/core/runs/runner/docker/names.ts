@@ -1,34 +1,34 @@
-/** What containers of runs are called and bear, so that every gateway can tell from them alone what they are. */
+/** Names and labels of run containers. They suffice for any gateway to identify a container. */
 
 export const labels = {
   managed: 'headgate.managed',
-  /** Whose runs: the id of the database's fleet. Engines bear it under another name, and are looked for by that. */
+  /** Owner of the runs: the id of the database's fleet. Engines use another label, by which they are listed. */
   runs: 'headgate.runs',
   run: 'headgate.run',
   phase: 'headgate.phase',
 } as const;
 
-/** The container that keeps a run's volume and network, from its beginning to its end. */
+/** Name of the container that keeps a run's volume and network, from the run's start to its end. */
 export const keeperPhase = 'work';
 
-/** Also of the run's network. Within the names that the door to the Docker socket knows. */
+/** Name of a run's network, and prefix of its containers. The gate of the Docker socket allows names of this form. */
 export function networkName(runId: string): string {
   const hex = runId.replaceAll('-', '');
   return `headgate-run-${hex.slice(0, 22)}-${hex.slice(22)}`;
 }
 
-/** One name for each phase: a phase never runs twice. */
+/** Returns one name per phase: a phase never runs twice. */
 export function containerName(runId: string, phase: string): string {
   return `${networkName(runId)}-${phase}`;
 }
 
-/** Of a container that nobody starts before it has the name of its phase. */
+/** Name of a container before a gateway claims it; it is started only under the name of its phase. */
 export const unclaimedName = (name: string): string => `${name}.new`;
 
-/** Of a phase that was asked to end: a second SIGINT would have Terraform throw its state away. */
+/** Name of a phase that was asked to end: a second SIGINT would make Terraform discard its state. */
 export const interruptedName = (name: string): string => `${name}.stopping`;
 
-/** Null for the name of anything else. */
+/** Returns the run of a network; null for any other name. */
 export function runOfNetwork(name: string): string | null {
   const [, first, last] = /^headgate-run-([0-9a-f]{22})-([0-9a-f]{10})$/.exec(name) ?? [];
   if (first === undefined || last === undefined) return null;

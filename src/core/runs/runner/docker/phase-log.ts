@@ -2,16 +2,16 @@ import type { Readable } from 'node:stream';
 import { readLogBytes } from '#base/docker/docker.ts';
 import { logChunkBytes } from '#core/runs/runner/types.ts';
 
-/** How much is kept that nobody has read yet. */
+/** Maximum bytes of unread output in memory. */
 const aheadBytesMax = 4 * logChunkBytes;
 
 /**
- * The output of a container, followed from its beginning, since a Docker engine knows no offset in it; whoever comes
- * later skips what was read before.
+ * The output of a container, followed from its beginning, because a Docker engine cannot start at an offset. A later
+ * reader skips what was read before.
  */
 export class PhaseLog {
   #chunks: Buffer[] = [];
-  /** Of all output: where what is kept begins, and ends. */
+  /** Offsets in the whole output at which the buffered part begins and ends. */
   #begin = 0;
   #end = 0;
   #wanted = 0;
@@ -29,8 +29,8 @@ export class PhaseLog {
   }
 
   /**
-   * @param toEnd the container has ended: a chunk that is shorter than it could be is the last one
-   * @throws what the connection died of, once everything before was read
+   * @param toEnd true if the container has ended: a chunk shorter than the maximum is then the last one
+   * @throws the error of the connection, once everything before it was read
    */
   async read(offset: number, toEnd: boolean): Promise<Buffer> {
     this.#drop(offset);

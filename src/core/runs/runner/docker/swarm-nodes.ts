@@ -1,32 +1,32 @@
 import { isLate } from '#base/is-late.ts';
 import { Resolver } from 'node:dns/promises';
 
-/** Where the docker-gates of a swarm's nodes are: one name for all of them, `tasks.SERVICE` as Docker tells it. */
+/** The name of all docker-gates on a Swarm's nodes: `tasks.SERVICE`, which Docker's DNS server resolves. */
 export interface SwarmGates {
   readonly host: string;
   readonly port: number;
 }
 
-/** What is open of one of them. */
+/** An open connection to a gate. */
 interface Gate {
   close(): void;
 }
 
 export interface SwarmNodes<G extends Gate> {
-  /** One for each address that the name has now; never throws. */
+  /** Returns one gate for each current address of the name; never throws. */
   find(): Promise<readonly G[]>;
   /** Null while the name has addresses. */
   trouble(): string | null;
   close(): void;
 }
 
-/** How old may be what is known of the name. */
+/** Age up to which the addresses are reused. */
 const freshMs = 5000;
 const askWaitMs = 5000;
 
 /**
- * Follows a name whose addresses come and go with the tasks of a service. One that cannot be looked up says nothing
- * about those that were known: they are kept, and each is asked whether it answers.
+ * Follows a name whose addresses change with the tasks of a service. A failed lookup drops no known address: each gate
+ * is checked by itself.
  * @param open is called once for each address
  */
 export function createSwarmNodes<G extends Gate>(
@@ -72,8 +72,8 @@ export function createSwarmNodes<G extends Gate>(
 }
 
 /**
- * Of Docker's own server of names, and no other way: what asks the machine's instead may hang for long.
- * @throws Error with the code of the lookup where the name has none
+ * Resolves a name only with Docker's own DNS server: a lookup through the machine's may hang for long.
+ * @throws Error with the code of the lookup if the name has no address
  */
 export function gateAddresses(name: string): Promise<readonly string[]> {
   return new Resolver({ timeout: 2000, tries: 2 }).resolve4(name);
