@@ -52,7 +52,7 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   noteEvent(draft, engine, givenUp ? 'an engine failed too often' : 'an engine could not be started', { cause });
 }
 
-/** True for the first replica of a new spec, or of a restart, before any replica of this spec has served. */
+/** True for the first replica of a new spec, or of a restart, while no other current replica serves. */
 function isTrial(engine: EngineState, replica: ReplicaState): boolean {
   if (replica.readyAtMs !== null || isOutdated(engine, replica)) return false;
   // With no serving replica there is no rollout: the file changed while the engine was stopped, or the leader that

@@ -50,8 +50,8 @@ export function waitsForNeighbours(
 }
 
 /**
- * Returns all processes that run now. If none runs, returns those that ran since this start began, without earlier
- * attempts of this engine that never became ready: their memory is already free.
+ * Returns the other processes that run now and may share devices. If none runs, returns those that ended since this
+ * start began, without earlier attempts of this engine that never became ready: their memory is already free.
  */
 function neighboursOf(
   { engines, ends, facts }: Draft,

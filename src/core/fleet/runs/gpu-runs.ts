@@ -48,8 +48,8 @@ interface Row {
 const epochMs = (column: string): string => `(extract(epoch from ${column}) * 1000)::bigint::text`;
 
 /**
- * Counts GPUs that another run used until then for that other run, because clocks of hosts differ. A host may have been
- * renamed in between: replica ids and GPU UUIDs are identical under both names.
+ * Moment since which a run has its GPUs: not before the end of another run that used them, because clocks of hosts
+ * differ. A host may have been renamed in between: replica ids and GPU UUIDs are identical under both names.
  */
 const heldAt = `case when held_at is null then started_at else least(started_at, greatest(held_at, (
   select max(before.ended_at) from replica_runs before

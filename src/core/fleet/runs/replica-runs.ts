@@ -359,7 +359,7 @@ function isBefore(now: EngineCounters, last: EngineCounters | null): boolean {
   );
 }
 
-/** Earlier process start times are ignored: a clock is wrong. */
+/** Process start times further in the past are ignored: a clock must be wrong. */
 const heldMsMax = 7 * 24 * hourMs;
 
 /**

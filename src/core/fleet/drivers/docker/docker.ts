@@ -237,7 +237,7 @@ class DockerDriver implements EngineDriver {
       await removeNetwork({ api: host.api, fleetId, engineId }, fence);
     } catch (error) {
       if (error instanceof FenceLostError) throw error;
-      // It costs nothing to stay, and is used again by the next start.
+      // A network that stays costs nothing, and the next start uses it again.
       log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
     }
   }

@@ -27,7 +27,7 @@ const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   ['ENOMEM', /cannot allocate memory/i],
 ];
 
-/** Messages only for a missing or wrong login. Registries report private images as not found. */
+/** Messages that mean a missing or wrong login. Registries report private images as not found. */
 const imageDeniedSigns =
   /no basic auth credentials|unauthorized|authentication required|authorization failed|incorrect username or password|\b401\b/i;
 /** Messages after which another login may help. */
