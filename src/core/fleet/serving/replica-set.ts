@@ -195,9 +195,7 @@ class Slots implements ReplicaSet {
   }
 }
 
-/**
- * True if the replica may get requests. An external server that does not answer is better than none, and may recover.
- */
+/** True if the replica counts as healthy. A silent external server is better than none, and may answer again. */
 function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean {
   if (observed.health === 'probe') return healthy === true;
   return healthy !== false || !isAnyWell;
