@@ -1,9 +1,11 @@
 import type { Holding, HostReport } from '#core/fleet/drivers/drivers.ts';
 import type { FleetObservation } from './observe-all.ts';
 
-/** Who has devices and memory of machines: replicas, orphans, and what other reconcilers placed on the same machines. */
+/**
+ * Lists who uses devices and memory of machines: replicas, orphans, and engines that other reconcilers placed there.
+ */
 
-/** What orphans have of devices and memory. */
+/** Returns the devices and memory that orphans use. */
 export function orphansHold({ orphans }: FleetObservation): Holding[] {
   return orphans.map(({ host, engineId, gpuIds, memoryBytes }) => ({
     engineId,
@@ -13,8 +15,8 @@ export function orphansHold({ orphans }: FleetObservation): Holding[] {
 }
 
 /**
- * All that has devices here, for this gateway's other reconcilers, which place engines on the same machines. Memory is
- * none of their business: they count devices as taken or free.
+ * Returns everything that uses devices here, for this gateway's other reconcilers, which place engines on the same
+ * machines. Memory is 0: other reconcilers only count devices as taken or free.
  */
 export function devicesHeld(observation: FleetObservation): Holding[] {
   const replicas = [...observation.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
@@ -24,10 +26,10 @@ export function devicesHeld(observation: FleetObservation): Holding[] {
   return [...replicas, ...orphans].filter(({ placement }) => placement.gpuIds.length > 0);
 }
 
-/** A UUID is the same from every host; a number means another device on each. */
+/** A UUID is identical on every host; an index means a different device on each. */
 const isUnique = (gpuId: string): boolean => /^(GPU|MIG)-/.test(gpuId);
 
-/** What other reconcilers have, by the ids that these hosts give the same devices. */
+/** Returns the devices that other reconcilers use, by the ids that these hosts give the same devices. */
 export function heldHere(elsewhere: readonly Holding[], hosts: readonly HostReport[]): Holding[] {
   return elsewhere.flatMap(({ engineId, placement }) =>
     hosts.flatMap(({ name: host, gpus }) => {

@@ -7,41 +7,43 @@ import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.
 export interface EngineView {
   readonly engineId: string;
   readonly status: EngineStatus;
-  /** `failed`: it is given up, until a command or a changed file. `retrying`: its last start failed, and it is started again. */
+  /**
+   * `failed`: given up until a command or a changed file. `retrying`: the last start failed, and the engine is retried.
+   */
   readonly phase: PublishedEngine['phase'] | 'retrying';
   /** Milliseconds since the Unix epoch at which the phase began. */
   readonly sinceMs: number;
-  /** Why it does not run, in plain words; null when it does, or was only stopped for being idle. */
+  /** Why the engine does not run; null if it runs, or was only stopped because it was idle. */
   readonly cause: string | null;
-  /** More of it, for operators alone: may name hosts, devices and programs. */
+  /** Details for operators only: may name hosts, devices and programs. */
   readonly causeDetail: string | null;
   /**
-   * Milliseconds since the Unix epoch before which a failed engine is not started again, now when that has passed;
-   * null: not before a command or a changed file, or it has not failed.
+   * Milliseconds since the Unix epoch before which a failed engine is not restarted; the current time if that has
+   * passed; null if the engine has not failed, or restarts only after a command or a changed file.
    */
   readonly retryAtMs: number | null;
-  /** Failures in a row; 0 where no failure counts. */
+  /** Consecutive failures; 0 if there are none. */
   readonly failures: number;
-  /** Stopped by an operator. */
+  /** True if an operator stopped the engine. */
   readonly held: boolean;
-  /** How long the last successful start took; null before the first. */
+  /** Duration of the last successful start; null before the first. */
   readonly lastStartMs: number | null;
-  /** The last few, newest last. */
+  /** Last few start times, newest last. */
   readonly startTimesMs: readonly number[];
   /** Leases of this gateway. */
   readonly leases: number;
   /** Requests that wait at this gateway. */
   readonly waiting: number;
   readonly replicaIds: readonly string[];
-  /** As published by whoever leads, with this gateway's leases. */
+  /** As published by the leader, with this gateway's leases. */
   readonly replicas: readonly ReplicaView[];
-  /** A changed file that is being checked, or that was refused and why. */
+  /** A changed file that is being checked, or was refused, with the reason. */
   readonly rollout: PublishedEngine['rollout'];
 }
 
 export interface ReplicaView extends PublishedReplica {
   readonly leases: number;
-  /** As this gateway's own probes found it; null before the first. */
+  /** Result of this gateway's own probes; null before the first. */
   readonly healthy: boolean | null;
 }
 
@@ -55,7 +57,7 @@ const nothingPublished = {
   rollout: null,
 } as const;
 
-/** What is wrong with servers that somebody else runs, as this gateway's probes and requests found them. */
+/** Returns the failure of an external engine, as this gateway's probes and requests found it. */
 function foreignCause(slots: readonly ReplicaSlot[], isSilent: boolean): FailureCause | null {
   const addressOf = ({ replica: { endpoint } }: ReplicaSlot): string => `${endpoint.host}:${endpoint.port}`;
   if (isSilent) return failureCause('unreachable', `does not answer: ${slots.map(addressOf).join(', ')}`);
@@ -66,13 +68,13 @@ function foreignCause(slots: readonly ReplicaSlot[], isSilent: boolean): Failure
   return failureCause('probe_failed', `${where}answered ${status} to POST ${path}${adviceFor(status)}`);
 }
 
-/** The field of the engine's file that such an answer is most often about. */
+/** Names the field of the engine's file that usually causes this status. */
 function adviceFor(status: number): string {
   if (status === 401 || status === 403) return ': see api_key_env';
   return status === 404 ? ': see upstream_model, and the path of url' : '';
 }
 
-/** An engine as this gateway has it, with what was published of it. */
+/** Returns this gateway's view of an engine, with its published state. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
   const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };

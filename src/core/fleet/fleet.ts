@@ -86,14 +86,17 @@ export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './id
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
 export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
 
-/** A replica that may be sent to now. */
+/** A replica that may get requests now. */
 export interface ReplicaCandidate {
   readonly replica: Replica;
-  /** Requests of this gateway that it has now. */
+  /** Requests of this gateway that the replica runs now. */
   readonly leases: number;
 }
 
-/** Whether this gateway is the one that starts and stops engines: those of its machine, or those that several share. */
+/**
+ * A scope of engines: those of this gateway's machine, or those that several gateways share. `leads` is true if this
+ * gateway starts and stops them.
+ */
 export interface FleetLead {
   readonly scope: 'machine' | 'shared';
   readonly leads: boolean;
@@ -102,97 +105,100 @@ export interface FleetLead {
 export interface Fleet {
   /** Adopts or ends what an earlier gateway left, and begins to reconcile. */
   start(): Promise<void>;
-  /** `failed` for an engine that is not known. */
+  /** Returns `failed` for an unknown engine. */
   status(engineId: string): EngineStatus;
-  /** The warm path: synchronous, null when nothing is ready outside `exclude` (replica ids). Never starts anything. */
+  /** The warm path: synchronous; null if no replica outside `exclude` (replica ids) is ready. Never starts anything. */
   tryAcquire(engineId: string, exclude?: ReadonlySet<string>): Lease | null;
-  /** The replicas of an engine that are ready, well and not draining. Cheap: asked for every request. */
+  /** Returns the replicas of an engine that are ready, healthy and not draining. Cheap: called for every request. */
   candidates(engineId: string): readonly ReplicaCandidate[];
-  /** null when that replica may not be sent to now. */
+  /** Returns null if the replica may not get requests now. */
   tryAcquireReplica(replicaId: string): Lease | null;
   /**
-   * Waits for a replica, starting the engine when it is cold; one start serves all who wait, in an order that is fair
-   * among keys. With `exclude` (ids of replicas that could not be reached) it waits for another, or for the one that is
-   * started in their place, unless they turn out to be well. Refusals are values, that of an
-   * engine that files do not have any more, or that is not enabled, among them; rejects when `signal` aborts.
+   * Waits for a replica and starts the engine if it is cold. One start serves all waiting requests, in an order that is
+   * fair among keys. With `exclude` (ids of replicas that could not be reached) it waits for another replica, or for
+   * the one started in their place, unless the excluded replicas turn out to be healthy. Refusals are values, also for
+   * an engine that files no longer have or have disabled; rejects when `signal` aborts.
    */
   acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult>;
-  /** Leases held on an engine's replicas. */
+  /** Returns the number of leases on an engine's replicas. */
   leases(engineId: string): number;
-  /** `max_concurrent` of the engine's file as it is now; null without it. */
+  /** Returns `max_concurrent` of the engine's current file; null if not set. */
   concurrencyMax(engineId: string): number | null;
-  /** Asks an engine what it has to do, all replicas together. */
+  /** Reads the load of an engine, summed over its replicas. */
   readLoad(engineId: string): Promise<LoadReport>;
   readReplicaLoad(replicaId: string): Promise<LoadReport>;
   /** Reads the counters of the engines that this gateway leads, and writes them with their runs. */
   readCounters(): Promise<void>;
   /**
-   * Asks the replicas that this gateway starts and stops for their own metrics, within 7 seconds; those of external
-   * engines, and of engines that another gateway leads, are not among them. Rejects never.
+   * Reads the metrics of the replicas that this gateway starts and stops, within 7 seconds. External engines, and
+   * engines that another gateway leads, are not included. Never rejects.
    */
   readMetrics(take: (metrics: ReplicaMetrics) => void): Promise<void>;
-  /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
+  /** Reports a refused connection: the replica leaves routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
-  /** How the last request ended at a server that somebody else runs: refused, or answered (null). */
+  /** Records how the last request ended at an external server: rejected, or answered (null). */
   reportRefusal(replicaId: string, refusal: EngineRefusal | null): void;
   list(): readonly EngineView[];
-  /** Only of what has engines. */
+  /** Only of scopes that have engines. */
   leads(): readonly FleetLead[];
   /**
-   * An operator's command, for whoever leads. Rejects for an engine that is not known, and when the store is away.
+   * Records an operator's command for the leader. Rejects if the engine is unknown or the store is unavailable.
    *
-   * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: wakes the leader, and resolves when the command holds at every
-   *   gateway, or after five seconds when nobody carries it out
+   * @param tx records the command in this transaction, or not at all
+   * @returns a function to call after the commit: it wakes the leader, and resolves once the command is in effect at
+   *   every gateway, or after five seconds
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   /**
-   * The files were read again. Changes nothing yet.
-   * @returns makes the fleet go by them: changed engines are renewed beside what serves, removed ones drained and stopped
-   * @throws when one of them cannot be run here
+   * Prepares the engines of reloaded files. Changes nothing yet.
+   * @returns a function that applies the files: changed engines are replaced beside serving replicas, removed ones
+   *   drained and stopped
+   * @throws if one of the engines cannot run here
    */
   prepare(engines: readonly EngineDefinition[]): () => void;
-  /** Lines of a replica's output, or of the newest replica's; of the last that ended when none runs. */
+  /** Yields lines of a replica's output, or of the newest replica's; of the last one that ended if none runs. */
   logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
-  /** Containers that bear our label and belong to no engine. */
+  /** Containers and processes with our label that belong to no engine. */
   orphans(): readonly Orphan[];
   hosts(): readonly HostReport[];
-  /** Refuses new work, waits for leases up to each engine's drain time, ends what it runs, and returns after that. */
+  /**
+   * Refuses new work, waits for leases up to each engine's drain time, ends the engines of this gateway, then returns.
+   */
   close(): Promise<void>;
 }
 
 export interface FleetOptions {
-  /** Disabled ones are never started. */
+  /** Disabled engines are never started. */
   readonly engines: readonly EngineDefinition[];
-  /** Used by one gateway at a time. */
+  /** Used by one gateway at a time, or by several as `sharing` says. */
   readonly dataDir: string;
-  /** Where child processes run: the folder that holds the engines folder. */
+  /** Working folder of child processes: the folder that contains the engines folder. */
   readonly workingDirectory: string;
-  /** The gateway's environment: references in engine files, API keys, and what children may inherit. */
+  /** The gateway's environment: references in engine files, API keys, and variables that children may inherit. */
   readonly env: Environment;
   readonly clock: Clock;
   readonly log: Log;
-  /** Requests that may wait for one engine at once. */
+  /** Maximum number of requests that wait for one engine. */
   readonly queueMax?: number;
-  /** Between SIGTERM and SIGKILL. */
+  /** Time between the stop signal and SIGKILL. */
   readonly stopGraceMs?: number;
   readonly policy?: Partial<FleetPolicy>;
-  /** Those that several gateways share; what has no driver here cannot be run. */
+  /** Drivers whose engines several gateways share. An engine without its driver cannot run here. */
   readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
-  /** Stores of this gateway alone when absent; what several gateways share needs one that they share too. */
+  /** Local stores of this gateway if absent. Engines that several gateways share need a shared store. */
   readonly stores?: { readonly machine?: CoordinationStore; readonly shared?: CoordinationStore };
-  /** Where it is kept what ran, and what was sent to try it out; nowhere when absent. */
+  /** Where runs and the gateway's own requests are recorded; not recorded if absent. */
   readonly runs?: { readonly machine: ReplicaRuns; readonly shared: ReplicaRuns };
   readonly engineRequests?: EngineRequests;
-  /** Whether other gateways run processes in the same data folder; they need a store for the machine then. */
+  /** How other gateways run processes in the same data folder; they need a shared `machine` store then. */
   readonly sharing?: SharingMode;
-  /** Memory that processes may take together; the machine's when absent or null. */
+  /** Memory that processes may use together; the machine's memory if absent or null. */
   readonly engineMemoryBytes?: number | null;
-  /** A replica was there and well, and is not any more: what has not reached it yet does not reach it. */
+  /** Called when a replica that was running and healthy no longer is: unsent requests do not go to it any more. */
   readonly onLost?: (replica: Replica) => void;
 }
 
-/** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
+/** Creates the engines of the gateway. Nothing runs and nothing is routed before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
   const { sharing = 'alone', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;

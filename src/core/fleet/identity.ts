@@ -2,20 +2,22 @@ import { createHmac, randomBytes } from 'node:crypto';
 import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 
-/** What all gateways of one database share of a fleet. */
+/** Values of a fleet that all gateways of one database share. */
 export interface FleetIdentity {
-  /** Tells this installation's containers from another's on the same host; no secret. 16 hexadecimal digits. */
+  /**
+   * Distinguishes this installation's containers from another's on the same host; not secret. 16 hexadecimal digits.
+   */
   readonly fleetId: string;
-  /** What the API keys of replicas are derived from; 64 hexadecimal digits. Never to be logged. */
+  /** Source of the replicas' API keys; 64 hexadecimal digits. Never log. */
   readonly fleetSecret: string;
-  /** What the salts are derived from that keep organizations apart in engines; base64url. Never to be logged. */
+  /** Source of the salts that keep organizations apart in engines; base64url. Never log. */
   readonly cacheSecret: string;
 }
 
 const purpose = 'replicas';
 const secretBytes = 32;
 
-/** Reads what the first start on this database made up; several may start at once. */
+/** Reads the secret that the first start on this database generated; several gateways may start at once. */
 export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<FleetIdentity> {
   const made = randomBytes(secretBytes).toString('hex');
   await sql`insert into fleet_secrets (purpose, secret) values (${purpose}, ${made}) on conflict do nothing`;
@@ -31,8 +33,8 @@ export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<Fleet
 }
 
 /**
- * Has the next start make up another one: containers of a database that this one is a copy of, and that goes on, are
- * neither taken over from here nor stopped.
+ * Makes the next start generate a new identity. A copied database then neither adopts nor stops the containers of the
+ * original, which keeps running.
  */
 export async function forgetFleetIdentity(sql: ISql): Promise<void> {
   await sql`delete from fleet_secrets where purpose = ${purpose}`;

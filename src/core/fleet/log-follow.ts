@@ -2,15 +2,15 @@ import type { Log } from '#base/log.ts';
 import type { LogOptions } from '#core/fleet/drivers/drivers.ts';
 
 export interface LogLine {
-  /** null: it is of the last replica that ended. */
+  /** null: the line is of the last replica that ended. */
   readonly replicaId: string | null;
   readonly line: string;
 }
 
-/** What is asked of a fleet for the logs of its engines. */
+/** The parts of a fleet that reading logs needs. */
 interface LoggedFleet {
   list(): readonly { readonly engineId: string; readonly replicas: readonly { readonly id: string }[] }[];
-  /** Lines of one replica; of the last one that ended where the id is null and none runs. */
+  /** Yields lines of one replica; of the last one that ended if the id is null and none runs. */
   logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
 }
 
@@ -25,8 +25,8 @@ interface LogTarget {
 }
 
 /**
- * Lines of one replica; where `replicaId` is null of all, one after the other, or, followed, of all at once with those
- * that come later.
+ * Yields lines of one replica. If `replicaId` is null, yields those of all replicas one after the other, or, if
+ * followed, of all at once with later replicas.
  */
 export function readLogs(source: LogSource, target: LogTarget, request: LogOptions): AsyncIterable<LogLine> {
   const { engineId, replicaId } = target;
@@ -46,7 +46,7 @@ function replicasOf({ fleet }: LogSource, engineId: string): string[] {
 
 async function* lastLines(source: LogSource, engineId: string, request: LogOptions): AsyncGenerator<LogLine> {
   const ids: (string | null)[] = replicasOf(source, engineId);
-  // Nothing runs: what the last one left.
+  // No replica runs: reads the last one that ended.
   if (ids.length === 0) ids.push(null);
   for (const replicaId of ids) yield* linesOf(source, { engineId, replicaId }, request);
 }
@@ -54,7 +54,7 @@ async function* lastLines(source: LogSource, engineId: string, request: LogOptio
 const queueMax = 100;
 const pollEveryMs = 1000;
 
-/** The lines of all replicas of an engine as they come, for as long as somebody reads. */
+/** Follows the lines of all replicas of an engine until the reader stops. */
 class FollowedLogs {
   readonly #source: LogSource;
   readonly #engineId: string;

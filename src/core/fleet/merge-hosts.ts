@@ -1,6 +1,6 @@
 import type { HostReport } from '#core/fleet/drivers/drivers.ts';
 
-/** One report for each host: processes and containers of one machine report it both. */
+/** Returns one report per host: both the processes and the containers of a machine report it. */
 export function mergeHosts(reports: readonly HostReport[]): HostReport[] {
   return [...Map.groupBy(reports, ({ name }) => name).values()].map((same) => same.reduce(merge));
 }

@@ -9,11 +9,11 @@ import {
   type Orphan,
 } from '#core/fleet/drivers/drivers.ts';
 
-/** What all drivers of a scope found. */
+/** The findings of all drivers of a scope. */
 export interface FleetObservation {
-  /** By replica id. */
+  /** Observed replicas by replica id. */
   readonly observed: ReadonlyMap<string, ObservedReplica>;
-  /** Types of drivers that could not be asked: their replicas are believed to be as they were. */
+  /** Types of drivers that could not be observed: their replicas are assumed unchanged. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
   readonly orphans: readonly Orphan[];
@@ -34,7 +34,7 @@ export async function observeAll(
       hosts.set(type, found.hosts);
       orphans.push(...found.orphans);
     } catch (error) {
-      // A driver that cannot be asked changes nothing: what was known stays, and it is asked again.
+      // A driver that fails changes nothing: its last findings stay, and it is observed again.
       log.error({ err: error, driver: type }, 'running engines could not be observed');
       blind.add(type);
     }
@@ -49,10 +49,10 @@ export async function observeAll(
   };
 }
 
-/** How replicas ended, kept for operators after the driver has tidied them away. */
+/** The ends of replicas, kept for operators after the driver has cleaned up. */
 export interface Exits {
   note(observation: FleetObservation, log: Log): void;
-  /** Last lines of the replica named, or of the last of its engine that ended unasked. */
+  /** Returns the last lines of the named replica, or of the engine's last replica that ended unexpectedly. */
   tail(engineId: string, replicaId: string | null, lines: number): readonly string[];
 }
 

@@ -3,17 +3,17 @@ import type { Audit, AuditEntry } from '#core/audit/audit.ts';
 import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineCommand } from '#core/fleet/store/store.ts';
 
-/** On whose behalf a command is given: whose organization's audit shows it, and who gave it. */
+/** The person who gives a command, and the organization whose audit log shows it. */
 export type CommandAuthor = Pick<AuditEntry, 'organizationId' | 'author'>;
 
-/** What operators change about engines, each with its row in the audit log. */
+/** Operators' changes of engines, each with its row in the audit log. */
 export interface OperatorCommands {
   /**
-   * Resolves when every gateway goes by the command, or after five seconds when nobody carries it out. Rejects, and
-   * leaves no trace, for an engine that is not known or not enabled, and when the command cannot be written.
+   * Resolves once every gateway applies the command, or after five seconds. Rejects, and leaves no trace, if the engine
+   * is unknown or disabled, or the command cannot be written.
    */
   command(engineId: string, kind: EngineCommand, by: CommandAuthor): Promise<void>;
-  /** Reads the engine files again. With any problem everything stays as it was, and there is no row. */
+  /** Reloads the engine files. With any problem nothing changes, and no row is written. */
   reload(by: CommandAuthor): Promise<EngineReloadResult>;
 }
 
@@ -24,7 +24,7 @@ export interface OperatorCommandsOptions {
     list(): readonly { readonly engineId: string; readonly phase: string }[];
     command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   };
-  /** Here and on the other gateways. */
+  /** Reloads on this gateway and on the others. */
   readonly reload: () => Promise<EngineReloadResult>;
 }
 
@@ -33,7 +33,7 @@ export function createOperatorCommands({ db, audit, fleet, reload }: OperatorCom
     async command(engineId, kind, by) {
       const engine = fleet.list().find((one) => one.engineId === engineId);
       if (engine === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
-      // Both in one transaction: a command that is not in the audit log was not given, and the reverse.
+      // One transaction: the command and its audit row are written together or not at all.
       const committed = await db.orm.transaction(async (tx) => {
         await audit.record(tx, {
           ...by,

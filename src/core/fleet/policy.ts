@@ -1,23 +1,23 @@
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 
-/** How a fleet treats crashes, devices and load, the same for all engines; milliseconds. */
+/** Rules for crashes, devices and load, shared by all engines; milliseconds. */
 export interface FleetPolicy {
-  /** With so many ends or failed starts in a row an engine stays failed. */
+  /** Consecutive crashes or failed starts after which an engine stays failed. */
   readonly crashesMax: number;
   /** Pause after the first crash in a row; doubles up to `backoffMaxMs`. */
   readonly backoffFirstMs: number;
   readonly backoffMaxMs: number;
-  /** How long it then stays so; Infinity: until an operator's command or a changed file. */
+  /** How long an engine then stays failed; Infinity: until an operator's command or a changed file. */
   readonly failedMs: number;
-  /** Ready for this long, a replica's earlier crashes are forgotten. */
+  /** Once a replica has been ready this long, its engine's earlier crashes are forgotten. */
   readonly stableMs: number;
-  /** How long a replica that stopped answering gets to answer again or to end. */
+  /** How long a replica that stopped answering may take to answer again or to end. */
   readonly unreachableMs: number;
-  /** How long an image may be pulled and a container made. */
+  /** Limit for pulling an image and creating a container. */
   readonly createTimeoutMs: number;
-  /** How long the memory of a device may take to become free after its last user ended. */
+  /** How long a device's memory may take to become free after its last user ended. */
   readonly gpuFreeTimeoutMs: number;
-  /** Load must be high this long before another replica is started, and low this long before one is stopped. */
+  /** How long load must be high before another replica is started, and low before one is stopped. */
   readonly scaleUpAfterMs: number;
   readonly scaleDownAfterMs: number;
 }
@@ -35,7 +35,7 @@ export const defaultPolicy: FleetPolicy = {
   scaleDownAfterMs: 120_000,
 };
 
-/** What the leader needs of an engine's file; always the newest. */
+/** The settings of an engine's current file that the leader needs. */
 export interface EngineSettings {
   readonly idleMs: number;
   readonly startTimeoutMs: number;
@@ -49,7 +49,7 @@ export interface EngineSettings {
 
 export function settingsOf({ driver }: EngineDefinition): EngineSettings {
   if (driver.type === 'external') {
-    // Nobody here starts or stops it.
+    // The gateway never starts or stops an external engine.
     const never = { idleMs: Infinity, startTimeoutMs: 600_000, drainMs: 30_000, upMinMs: 0 };
     return { ...never, min: driver.urls.length, max: driver.urls.length, pinned: true, sleepLevel: 0 };
   }

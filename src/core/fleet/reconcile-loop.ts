@@ -1,22 +1,22 @@
 import type { Clock } from '#base/clock.ts';
 
-/** Reconciles again and again: soon after something changed, when something falls due, and at least every second. */
+/** Reconciles repeatedly: soon after a change, when something is due, and at least every second. */
 export interface ReconcileLoop {
-  /** The first reconciliation, and those that follow from it at once; others come by themselves. */
+  /** Runs the first reconciliation and its immediate follow-ups; later ones run by themselves. */
   start(): Promise<void>;
-  /** Asks for a reconciliation soon; many asks make one. */
+  /** Requests a reconciliation soon; several requests cause one. */
   wake(): void;
-  /** Goes on until `isSettled`, then ends. */
+  /** Reconciles until `isSettled`, then ends. */
   close(isSettled: () => boolean): Promise<void>;
 }
 
 export interface ReconcileLoopOptions {
   readonly clock: Clock;
-  /** @returns when it is to be called again, monotonic milliseconds; never rejects */
+  /** @returns when to call it again, in monotonic milliseconds; never rejects */
   readonly reconcile: () => Promise<number>;
 }
 
-/** The longest time between two reconciliations, whatever was or was not reported. */
+/** The longest time between two reconciliations. */
 const reconcileEveryMs = 1000;
 
 export function createReconcileLoop({ clock, reconcile }: ReconcileLoopOptions): ReconcileLoop {

@@ -27,29 +27,30 @@ export interface ReconcilerOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly policy: FleetPolicy;
-  /** No driver is asked anything before there is an engine. */
+  /** True if no driver is contacted before there is an engine. */
   readonly waitsForEngines: boolean;
   readonly queueMax: number;
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
-  /** Where it is kept what ran; null: nowhere. */
+  /** Records of replicas that ran; null if they are not kept. */
   readonly runs: ReplicaRuns | null;
   readonly engineRequests: EngineRequests | null;
-  /** Nothing of it ends with this gateway: others go on with it. */
+  /** True if the engines outlive this gateway, because other gateways continue with them. */
   readonly outlives: boolean;
-  /** A replica was there and well, and is not any more. */
+  /** Called when a replica that was running and healthy no longer is. */
   readonly onLost: (replica: Replica) => void;
-  /** Devices that engines of this gateway's other reconcilers have. */
+  /** Devices that engines of this gateway's other reconcilers use. */
   readonly elsewhere: () => readonly Holding[];
 }
 
 const reportEveryMs = 1000;
-/** States in which a replica answers more than that it is not well yet. */
+/** States in which an engine can answer requests for its metrics. */
 const answering: ReadonlySet<string> = new Set(['checking', 'ready', 'draining', 'asleep']);
 
 /**
- * The engines of one store: this gateway routes to them by what is published and by what it finds itself, and decides
- * about them while it leads. When the store cannot be asked it routes on by what it knew last, and decides nothing.
+ * The engines of one store. This gateway routes to them by the published state and its own findings, and decides about
+ * them while it leads. If the store is unavailable, the gateway keeps routing by the last known state, and decides
+ * nothing.
  */
 export class Reconciler {
   readonly engines = new Map<string, Engine>();
@@ -59,7 +60,7 @@ export class Reconciler {
   readonly #loop: ReconcileLoop;
   readonly #exits: Exits = newExits();
   #specs: ReadonlyMap<string, EngineSpec> = new Map();
-  /** Specs that no file has any more; kept until nothing of them runs or is in use. */
+  /** Specs that no file has any more; kept until none of their replicas runs or is in use. */
   readonly #retired = new Map<string, EngineSpec>();
   #observation: FleetObservation;
   #published: Published | null = null;
@@ -86,14 +87,14 @@ export class Reconciler {
     this.#observation = { observed: new Map(), blind: new Set(), hosts: new Map(), orphans: [] };
   }
 
-  /** Whether this gateway starts and stops what is here; null while there is nothing to lead. */
+  /** True if this gateway starts and stops these engines; null while there is nothing to lead. */
   get leads(): boolean | null {
     return this.#begun ? this.#options.store.leadership.current() !== null : null;
   }
 
   /**
-   * Adopts what runs, and reconciles until nothing more is to be done at once. With `waitsForEngines` it begins with the
-   * first engine: a machine that has no Docker engine, and no file that needs one, is not asked for it every second.
+   * Adopts running replicas, and reconciles until no immediate work is left. With `waitsForEngines` it begins with the
+   * first engine: a machine without a Docker engine, and without a file that needs one, is not polled every second.
    */
   async start(specs: readonly EngineSpec[]): Promise<void> {
     this.#takeSpecs(specs);
@@ -113,7 +114,7 @@ export class Reconciler {
     await this.#loop.start();
   }
 
-  /** The files were read again. */
+  /** Sets the specs of reloaded files. */
   setSpecs(specs: readonly EngineSpec[]): void {
     this.#takeSpecs(specs);
     if (this.#begun) {
@@ -127,7 +128,7 @@ export class Reconciler {
     }
   }
 
-  /** Reads the counters of the engines that this gateway leads, for whoever compares them now. */
+  /** Reads the counters of the engines that this gateway leads, for a comparison now. */
   async readCounters(): Promise<void> {
     if (this.leads === true) await this.#options.runs?.readNow();
   }
@@ -145,7 +146,7 @@ export class Reconciler {
     };
   }
 
-  /** What comes of an order to a server that somebody else runs is what it answers from now on. */
+  /** Probes an external server again: the outcome of a command to it is its next answer. */
   #probeAnew(engineId: string): void {
     const replicas = this.engines.get(engineId)?.replicas;
     replicas?.forgetHealth();
@@ -162,7 +163,7 @@ export class Reconciler {
     return false;
   }
 
-  /** Replicas that answer for themselves, of engines that this gateway starts and stops. */
+  /** Returns the replicas that can answer for metrics, of engines that this gateway starts and stops. */
   ledReplicas(): readonly PlacedReplica[] {
     if (this.leads !== true) return [];
     return [...this.engines.values()]
@@ -180,12 +181,12 @@ export class Reconciler {
     return [...this.#observation.hosts.values()].flat();
   }
 
-  /** All that has devices here. */
+  /** Returns everything that uses devices here. */
   devicesHeld(): readonly Holding[] {
     return devicesHeld(this.#observation);
   }
 
-  /** Of the replica named, or of the newest; of the last one that ended unasked when nothing of it runs. */
+  /** Yields lines of the named replica, or of the newest; of the last one that ended unexpectedly if none runs. */
   async *logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncGenerator<string> {
     const slots = this.engines.get(engineId)?.replicas.all() ?? [];
     const slot = replicaId === null ? slots.at(-1) : slots.find(({ replica }) => replica.id === replicaId);
@@ -198,7 +199,7 @@ export class Reconciler {
     yield* this.#exits.tail(engineId, replicaId, options.tailLines);
   }
 
-  /** Refuses all that wait and will come; replicas that cannot outlive this gateway are drained. */
+  /** Refuses all waiting and future requests; replicas that cannot outlive this gateway are drained. */
   beginClosing(): void {
     this.#closing = true;
     for (const engine of this.engines.values()) engine.beginClosing();
@@ -219,7 +220,7 @@ export class Reconciler {
   #isSettled(): boolean {
     if (this.#options.outlives) return true;
     const state = this.#leader.state();
-    // What outlives this gateway runs on; and who does not lead stops nothing.
+    // Other engines keep running, and a gateway that does not lead stops nothing.
     return (state?.engines ?? []).every(
       ({ replicas, spec }) => replicas.length === 0 || spec.definition.driver.type !== 'process',
     );
@@ -263,7 +264,7 @@ export class Reconciler {
     this.#tellDrivers();
   }
 
-  /** @returns when to reconcile again, monotonic milliseconds; now when something was changed that may lead to more */
+  /** @returns when to reconcile again, in monotonic milliseconds; now if a change may cause more */
   async #reconcile(): Promise<number> {
     const { drivers, log, store, clock, elsewhere } = this.#options;
     const jobs = this.#leader.jobs();
@@ -308,7 +309,7 @@ export class Reconciler {
 
   async #onStoreError(error: unknown): Promise<void> {
     if (error instanceof FenceLostError) {
-      // What the next leader published counts, also for a gateway that has not noticed yet that it leads no more.
+      // The next leader's published state applies, also if this gateway has not noticed yet that it lost the lead.
       this.#leader.stepDown();
       this.#takePublished(await this.#options.store.read().catch(() => null));
       return;
@@ -350,7 +351,10 @@ export class Reconciler {
     this.#loop.wake();
   }
 
-  /** At once when the first request waits or something was published; else every second, and for whoever leads. */
+  /**
+   * Reports at once if a first request waits or a version was published; otherwise every second, or always for the
+   * leader.
+   */
   async #report(leads: boolean): Promise<void> {
     const { clock, store } = this.#options;
     const nowMs = clock.monotonicMs();

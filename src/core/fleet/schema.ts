@@ -16,32 +16,32 @@ import {
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' }).notNull();
 const count = (name: string) => bigint(name, { mode: 'bigint' }).notNull();
 
-/** Who may change what runs, one gateway for each scope; all moments are the database's own. */
+/** The leader of each scope: one gateway at a time. All moments are of the database's clock. */
 export const fleetLeases = pgTable('fleet_leases', {
   scope: text('scope').primaryKey(),
   gatewayId: uuid('gateway_id').notNull(),
-  /** Grows whenever the lease is taken, and never falls: the row of a lease that was given back stays. */
+  /** Grows whenever the lease is taken, and never falls: the row of a returned lease stays. */
   epoch: count('epoch'),
   expiresAt: moment('expires_at'),
 });
 
-/** What the leader of a scope says of its engines. */
+/** The published state of a scope's engines. */
 export const fleetPublished = pgTable('fleet_published', {
   scope: text('scope').primaryKey(),
   version: count('version'),
-  /** Under which it was written; nothing is written under an older one any more. */
+  /** Epoch of the leader that wrote the row; no older epoch can overwrite it. */
   epoch: count('epoch'),
   engines: jsonb('engines').notNull(),
 });
 
-/** What each gateway needs of the engines of a scope. */
+/** Each gateway's demand for the engines of a scope. */
 export const fleetDemands = pgTable(
   'fleet_demands',
   {
     scope: text('scope').notNull(),
     gatewayId: uuid('gateway_id').notNull(),
     seenVersion: count('seen_version'),
-    /** Requests that wait there, over all engines. */
+    /** Requests that wait at the gateway, over all engines. */
     waiting: integer('waiting').notNull(),
     engines: jsonb('engines').notNull(),
     updatedAt: moment('updated_at'),
@@ -49,7 +49,7 @@ export const fleetDemands = pgTable(
   (table) => [primaryKey({ columns: [table.scope, table.gatewayId] })],
 );
 
-/** Commands of operators that no leader has taken yet. */
+/** Operators' commands that no leader has taken yet. */
 export const fleetOrders = pgTable(
   'fleet_orders',
   {
@@ -61,23 +61,23 @@ export const fleetOrders = pgTable(
   (table) => [primaryKey({ columns: [table.scope, table.engineId] })],
 );
 
-/** The newest definition of each engine that passed its checks: what is started while a newer file is refused. */
+/** The newest definition of each engine that passed its checks, started while a newer file is refused. */
 export const fleetGoodSpecs = pgTable(
   'fleet_good_specs',
   {
     scope: text('scope').notNull(),
     engineId: text('engine_id').notNull(),
     specHash: text('spec_hash').notNull(),
-    /** Not jsonb: the hash is made over keys in their order, and jsonb keeps neither that nor every text. */
+    /** Not jsonb: the hash depends on the order of keys, and jsonb keeps neither the order nor every text. */
     definition: json('definition').notNull(),
-    /** Grows with every write; what is written names the one that it follows. */
+    /** Grows with every write; a write names the revision that it follows. */
     revision: count('revision'),
     updatedAt: moment('updated_at'),
   },
   (table) => [primaryKey({ columns: [table.scope, table.engineId] })],
 );
 
-/** Secrets that all gateways of a database share, by what they are for. */
+/** Secrets that all gateways of a database share, by purpose. */
 export const fleetSecrets = pgTable('fleet_secrets', {
   purpose: text('purpose').primaryKey(),
   secret: text('secret').notNull(),
@@ -87,14 +87,14 @@ const counter = (name: string) => bigint(name, { mode: 'number' });
 const mayBe = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
 /**
- * Every run of a replica: from when it is there, or its counters begin anew, to when it is gone. Counters are vLLM's
- * own, null for an engine that has none.
+ * Runs of replicas: from when a replica exists, or its counters restart, until it is gone. Counters are vLLM's own;
+ * null for an engine without counters.
  */
 export const replicaRuns = pgTable(
   'replica_runs',
   {
     id: uuid('id').primaryKey(),
-    /** Whose leader writes it. */
+    /** The scope whose leader writes the run. */
     scope: text('scope').notNull(),
     /** Catalog id. */
     model: text('model').notNull(),
@@ -105,15 +105,17 @@ export const replicaRuns = pgTable(
     specHash: text('spec_hash').notNull(),
     image: text('image'),
     startedAt: moment('started_at'),
-    /** Since when it has its GPUs, where that is before `started_at`: of one that was found, by its own word. */
+    /**
+     * When the run got its GPUs, if before `started_at`: for a replica that was found running, as its process reports.
+     */
     heldAt: mayBe('held_at'),
     readyAt: mayBe('ready_at'),
     endedAt: mayBe('ended_at'),
-    /** `clean`: its counters were read after its last request. */
+    /** `clean`: the counters were read after the last request. */
     ended: text('ended', { enum: ['clean', 'unclean'] }),
     endReason: text('end_reason'),
     exitCode: integer('exit_code'),
-    /** What the counters said before its first request of ours. */
+    /** The counters before the run's first request of ours. */
     promptTokensFirst: counter('prompt_tokens_first'),
     generationTokensFirst: counter('generation_tokens_first'),
     requestsFirst: counter('requests_first'),
@@ -121,7 +123,7 @@ export const replicaRuns = pgTable(
     generationTokensLast: counter('generation_tokens_last'),
     requestsLast: counter('requests_last'),
     scrapedAt: mayBe('scraped_at'),
-    /** When the engine's process began by its own word, in seconds since the Unix epoch. */
+    /** Start of the engine's process as the engine reports it, in seconds since the Unix epoch. */
     processStartedAt: text('process_started_at'),
   },
   (table) => [
@@ -132,7 +134,7 @@ export const replicaRuns = pgTable(
   ],
 );
 
-/** An engine's counters as they were when they were read last in an hour. */
+/** The counters of an engine at the last reading of an hour. */
 export const replicaHours = pgTable(
   'replica_hours',
   {
@@ -155,14 +157,14 @@ export const engineRequests = pgTable(
     hour: moment('hour'),
     kind: text('kind', { enum: ['canary', 'probe', 'retry', 'undelivered'] }).notNull(),
     requests: counter('requests').notNull(),
-    /** Those of which the engine did not say what it had counted in the end. */
+    /** Requests for which the engine did not report its final count. */
     uncounted: counter('uncounted').notNull(),
-    /** What it may have counted of those, all together; null where that has no bound, and of older ones. */
+    /** The most tokens that these requests may have used together; null if there is no bound, and for older rows. */
     uncountedPromptTokens: counter('uncounted_prompt_tokens'),
     uncountedCompletionTokens: counter('uncounted_completion_tokens'),
     promptTokens: counter('prompt_tokens').notNull(),
     completionTokens: counter('completion_tokens').notNull(),
-    /** When the last of them ended. */
+    /** When the last of these requests ended. */
     lastAt: moment('last_at'),
   },
   (table) => [primaryKey({ columns: [table.hour, table.model, table.replica, table.kind] })],

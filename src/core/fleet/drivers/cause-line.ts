@@ -1,9 +1,9 @@
 /**
- * Which line of what a program wrote says best why it ended. Frames of stacks, the frames' own words, notices about
- * what was cleaned up, and answered probes say nothing; an exception says more than a line that has a word for trouble.
+ * Finds the line of a program's output that best explains its end. Stack frames, lines that introduce them, notices
+ * about cleanup, and answered probes explain nothing. An exception explains more than a line with a word for trouble.
  */
 
-/** @param lines without line breaks, oldest first; @returns '' when none says anything */
+/** @param lines without line breaks, oldest first; @returns '' if no line explains the end */
 export function causeLine(lines: readonly string[], errorLines: readonly string[] = []): string {
   return (
     lastOf(errorLines, isException) ??
@@ -16,19 +16,22 @@ export function causeLine(lines: readonly string[], errorLines: readonly string[
   );
 }
 
-/** The last of those lines that are wanted which says something, and what belongs to it; '' when none does. */
+/** Returns the last wanted line that explains something, with the lines that belong to it; '' if there is none. */
 export function lastCauseOf(lines: readonly string[], isWanted: (line: string) => boolean): string {
   return lastOf(lines, (line) => isWanted(line) && saysSomething(line)) ?? '';
 }
 
-/** What a line says, without colours and without who said it and when: vLLM's, uvicorn's and torch's ways to begin. */
+/**
+ * Returns a line's message without colors and without the prefix that names its writer and time, as vLLM, uvicorn and
+ * torch write it.
+ */
 export function wordsOf(line: string): string {
   return beginnings.reduce((words, beginning) => words.replace(beginning, ''), plain(line)).trimEnd();
 }
 
 function plain(line: string): string {
   const words = line.replaceAll(ansi, '').replace(/\r$/, '');
-  // Of what was written over itself, as progress is, the last stays to be seen.
+  // Keeps the last version of a line that was overwritten, as progress bars are.
   return words.slice(words.lastIndexOf('\r') + 1);
 }
 
@@ -52,7 +55,7 @@ const troublePattern =
 
 const silentPatterns = [
   /^\s*$/,
-  // Frames of Python, Node and Java, what they point at, and where Node says that it stood.
+  // Stack frames of Python, Node and Java, their markers, and the place that Node prints.
   /^\s+at \S/,
   /^\s*File ".*", line \d+/,
   /^\s+\S/,
@@ -63,22 +66,22 @@ const silentPatterns = [
   /^Node\.js v\d/,
   /^Traceback \(most recent call last\):/,
   /^During handling of the above exception|^The above exception was the direct cause/,
-  // The cause stands above, elsewhere.
+  // The cause stands in an earlier line.
   /See (?:root cause|stack trace|above)|^Engine core initialization failed/i,
-  // What is said of the end itself.
+  // Notices about the end itself.
   /resource_tracker|leaked \w+ objects|destroy_process_group|UserWarning|DeprecationWarning|FutureWarning/,
   /^task: non-zero exit|^failed: task: non-zero exit/,
   /^(?:INFO:\s+)?(?:Shutting down|Waiting for application shutdown|Application shutdown complete|Finished server process)/,
 ];
 
-/** Lines of access logs in which a probe was answered well: uvicorn's and llama.cpp's. Headgate asks all the time. */
+/** True for access log lines of uvicorn and llama.cpp that show an answered probe. Headgate probes constantly. */
 export function isProbe(line: string): boolean {
   return probePattern.test(line);
 }
 
 const probePattern = /"GET \/(?:health|metrics) HTTP\/\d(?:\.\d)?" 200\b|\bGET \/(?:health|metrics) \S+ 200\b/;
 
-/** Written by a logger as something that does not end a program. */
+/** True if a logger wrote the line at a level that does not end a program. */
 export function isCalm(line: string): boolean {
   return calmPattern.test(plain(line));
 }
@@ -101,7 +104,7 @@ function lastOf(lines: readonly string[], isWanted: (line: string) => boolean): 
   return at === -1 ? null : withReasons(lines, at);
 }
 
-/** Pydantic says on the first line how many mistakes there are, and on the next ones which. */
+/** Pydantic's first line counts the mistakes, and the next lines name them. */
 function withReasons(lines: readonly string[], at: number): string {
   const line = wordsOf(lines[at] ?? '').trim();
   if (!/\d+ validation errors?\b/.test(line)) return line;

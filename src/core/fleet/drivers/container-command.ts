@@ -13,15 +13,15 @@ import {
   vllmForcesUsage,
 } from './vllm-arguments.ts';
 
-/** What runs in a container: what the engine's file says, and what the gateway adds. */
+/** Builds the command and the environment of a container from the engine's file and the gateway's additions. */
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** vLLM's worker processes hand tensors to each other in shared memory; Docker's 64 MiB are too little for that. */
+/** vLLM's worker processes exchange tensors in shared memory; Docker's default of 64 MiB is too small. */
 const shmBytesOfParallel = 16 * 2 ** 30;
 const vllmPort = 8000;
 
-/** @throws for an engine of another driver */
+/** @throws if the engine belongs to another driver */
 export function containerSettings(definition: EngineDefinition): ContainerDriverSettings {
   const { driver } = definition;
   if (driver.type !== 'docker' && driver.type !== 'swarm') {
@@ -30,12 +30,12 @@ export function containerSettings(definition: EngineDefinition): ContainerDriver
   return driver;
 }
 
-/** Every frame of the engine will carry usage. */
+/** True if every frame of the engine carries usage. */
 export function containerForcesUsage(definition: EngineDefinition): boolean {
   return vllmForcesUsage(definition.kind, containerSettings(definition).args);
 }
 
-/** The words after the entrypoint. */
+/** Returns the arguments after the entrypoint. */
 export function containerArguments(definition: EngineDefinition): string[] {
   const { args, gpus, port } = containerSettings(definition);
   if (definition.kind !== 'vllm') return [...args];
@@ -47,7 +47,7 @@ export function containerArguments(definition: EngineDefinition): string[] {
   return [...args, ...missingArguments(args, additions)];
 }
 
-/** The file itself says how its GPUs are shared out. */
+/** True if the file itself says how to parallelize over its GPUs. */
 function saysParallel(args: readonly string[]): boolean {
   const flags = ['--tensor-parallel-size', '--pipeline-parallel-size', '--data-parallel-size'];
   return (
@@ -55,7 +55,7 @@ function saysParallel(args: readonly string[]): boolean {
   );
 }
 
-/** Bytes of /dev/shm; null leaves Docker's own. */
+/** Bytes of /dev/shm; null keeps Docker's default. */
 export function containerShmBytes(definition: EngineDefinition): number | null {
   const { gpus, shmBytes } = containerSettings(definition);
   if (shmBytes !== null || definition.kind !== 'vllm' || gpus === null || gpus.count < 2) return shmBytes;
@@ -66,13 +66,13 @@ export interface ContainerEnvironmentOptions {
   readonly definition: EngineDefinition;
   /** The gateway's environment, for references. */
   readonly env: Environment;
-  /** The key that the replica asks for. */
+  /** The key that the replica requires. */
   readonly apiKey: string;
-  /** Nobody but the gateway connects: vLLM's development routes may be there. */
+  /** True if only the gateway can connect: vLLM's development routes may then be enabled. */
   readonly isPrivate: boolean;
 }
 
-/** The whole environment that is added to the image's, or the variable that refers to one that is not set. */
+/** Returns the variables to add to the image's environment, or the variable that refers to an unset one. */
 export function containerEnvironment({
   definition,
   env,
@@ -86,15 +86,15 @@ export function containerEnvironment({
     filled[name] = value;
   }
   if (definition.kind !== 'vllm') return { ok: true, env: filled };
-  // Its routes abort requests by id and do worse, and ask for no key.
+  // The development routes can abort requests by id and do worse, and require no key.
   delete filled['VLLM_SERVER_DEV_MODE'];
   const own = { VLLM_API_KEY: apiKey, ...(isPrivate ? { VLLM_SERVER_DEV_MODE: '1' } : {}) };
   return { ok: true, env: { VLLM_NO_USAGE_STATS: '1', DO_NOT_TRACK: '1', ...vllmEnvironment, ...filled, ...own } };
 }
 
 /**
- * Changes with everything of the engine's file that a running container cannot take over. Secrets go into it, so it is
- * made with a key.
+ * Returns a hash that changes with every part of the engine's file that a running container cannot adopt. The hash
+ * covers secrets, so it is keyed.
  */
 export function containerSpecHash(definition: EngineDefinition, env: Environment, fleetSecret: string): string {
   const { image, entrypoint, env: texts, gpus, memoryBytesMax, volumes, port } = containerSettings(definition);

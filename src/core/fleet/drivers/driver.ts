@@ -3,23 +3,23 @@ import type { Fence } from './fence.ts';
 import type { ReplicaExit } from './replica-exit.ts';
 import type { Replica } from './replica.ts';
 
-/** What a driver is asked to run. Two specs of one engine with the same hash are interchangeable. */
+/** An engine for a driver to run. Two specs of one engine with equal hashes are interchangeable. */
 export interface EngineSpec {
   readonly engineId: string;
   readonly hash: string;
   readonly definition: EngineDefinition;
 }
 
-/** Where a replica runs, and which devices are its own. */
+/** The host and the devices of a replica. */
 export interface Placement {
-  /** Name of a host entry; `local` for drivers that know one machine only. */
+  /** Name of a host entry; `local` for drivers that know only one machine. */
   readonly host: string;
-  /** UUIDs, or whatever the host calls its devices; each is given to one replica at a time. */
+  /** UUIDs, or the host's own device names; each device serves one replica at a time. */
   readonly gpuIds: readonly string[];
 }
 
 export interface StartRequest {
-  /** Chosen by who asks, new for every start: asking for one twice starts it once. */
+  /** Chosen by the caller, new for every start: repeated requests with one id start one replica. */
   readonly replicaId: string;
   readonly spec: EngineSpec;
   readonly placement: Placement;
@@ -28,70 +28,74 @@ export interface StartRequest {
 
 export interface StopRequest {
   readonly fence: Fence;
-  /** Between the polite signal and SIGKILL. */
+  /** Time between the stop signal and SIGKILL. */
   readonly graceMs: number;
 }
 
-/** A replica as the driver finds it; the fleet believes nothing else. */
+/** A replica as the driver finds it. The fleet relies on nothing else. */
 export interface ObservedReplica {
   readonly replica: Replica;
   readonly specHash: string;
   readonly placement: Placement;
-  /** Under which epoch it was made; null when unknown. */
+  /** Epoch under which the replica was created; null if unknown. */
   readonly epoch: bigint | null;
-  /** `creating` until there is something to probe: image, container, network; its endpoint is not to be used yet. */
+  /**
+   * `creating` while there is nothing to probe yet: image, container, network. The endpoint is not valid in this state.
+   */
   readonly state: 'creating' | 'running' | 'stopping' | 'exited';
-  /** What it is busy with while `creating`, for operators: `pulling vllm/vllm-openai:v0.29.0 43 %`. */
+  /** Progress while `creating`, for operators: `pulling vllm/vllm-openai:v0.29.0 43 %`. */
   readonly progress: string | null;
-  /** While `creating`: whoever chooses the place finds none with enough devices free; room can be made for it. */
+  /** Set while `creating`: the external scheduler finds no place with enough free devices. The fleet may make room. */
   readonly noRoom?: boolean;
   /**
-   * `watched`: somebody else runs it, it is routed to at once, and while it does not answer it is left alone for others
-   * that do; `probe`: ready when GET /health says so.
+   * `watched`: an external server. It gets requests at once, and is avoided while it does not answer and others do.
+   * `probe`: ready once GET /health succeeds.
    */
   readonly health: 'watched' | 'probe';
-  /** Set when state is `exited`; such a replica is observed once by whoever leads, and then cleaned away. */
+  /** Set in state `exited`. The leader observes such a replica once, then cleans it up. */
   readonly exit: ReplicaExit | null;
 }
 
 export interface Gpu {
   readonly id: string;
-  /** null when nobody said how much it has. */
+  /** null if unknown. */
   readonly memoryBytes: number | null;
-  /** Product name or profile, as `NVIDIA H100 80GB HBM3`; null when unknown. */
+  /** Product name or profile, such as `NVIDIA H100 80GB HBM3`; null if unknown. */
   readonly profile: string | null;
 }
 
 export interface HostReport {
   readonly name: string;
-  /** Names that engine files may ask for instead of one host. */
+  /** Names that engine files may use in place of one host. */
   readonly pools: readonly string[];
-  /** False: nothing is known of it now, and what it ran before is believed to run on. */
+  /** False: the state of the host is unknown, and its replicas are assumed to keep running. */
   readonly reachable: boolean;
-  /** Why it is not reachable, or what is not known of it, for operators; absent when there is nothing to say. */
+  /** Why the host is unreachable, or what is unknown about it, for operators; absent if there is nothing to report. */
   readonly trouble?: string;
   readonly gpus: readonly Gpu[];
-  /** Memory that engines may take together; absent where nobody counts it. */
+  /** Memory that engines may use together; absent if it is not counted. */
   readonly memoryBytes?: number;
 }
 
-/** Devices and memory of a host that something has. */
+/** Devices and memory of a host that are in use. */
 export interface Holding {
   readonly engineId: string | null;
   readonly placement: Placement;
   readonly memoryBytes: number;
 }
 
-/** Something that bears our label and belongs to no engine of the files: listed for the operator, never touched. */
+/**
+ * A container or process with our label that belongs to no engine of the files: listed for the operator, never touched.
+ */
 export interface Orphan {
   readonly host: string;
-  /** Its name there. */
+  /** Name on its host. */
   readonly name: string;
   readonly engineId: string | null;
-  /** Devices that it has as long as it is there. */
+  /** Devices in use while the orphan exists. */
   readonly gpuIds: readonly string[];
   readonly memoryBytes: number;
-  /** The command that ends it, for an operator on that host. */
+  /** Command with which an operator on that host ends the orphan. */
   readonly endedBy: string;
 }
 
@@ -101,12 +105,12 @@ export interface Observation {
   readonly orphans: readonly Orphan[];
 }
 
-/** What a device's memory is used by, so that the next engine does not start into another's remains. */
+/** Memory use of a device, checked so that no engine starts into memory left over from another. */
 export interface GpuUse {
   readonly gpuId: string;
   readonly usedBytes: number;
   readonly totalBytes: number;
-  /** Programs that hold memory there, as the driver calls them. */
+  /** Programs that use memory there, as the driver names them. */
   readonly processes: readonly string[];
 }
 
@@ -117,44 +121,45 @@ export interface LogOptions {
 }
 
 /**
- * Runs engines somewhere. Every change is idempotent by replica id and returns when it is under way; `observe` says
- * what there is, whoever started it. Several gateways observe; only the one that leads changes anything.
+ * Runs engines somewhere. Every change is idempotent by replica id and returns once it has begun; `observe` reports all
+ * replicas, whoever started them. Several gateways observe; only the leader makes changes.
  */
 export interface EngineDriver {
-  /** The spec of a definition, with a hash over all that would make a running replica the wrong one. */
+  /** Returns the spec of a definition. Its hash covers everything that would make a running replica the wrong one. */
   specOf(definition: EngineDefinition): EngineSpec;
-  /** Reads what an earlier gateway left; called once, before the first `observe`. `specs` are those of the files. */
+  /** Reads what an earlier gateway left. Called once, before the first `observe`. `specs` are those of the files. */
   open(specs: readonly EngineSpec[]): Promise<void>;
-  /** The files were read again. */
+  /** Sets the specs after the files were reloaded. */
   setSpecs(specs: readonly EngineSpec[]): void;
   /**
-   * @param epoch under which this gateway leads; null when another does. What was made under an earlier one, and not
-   *   started, will not be started any more.
-   * @throws when nothing could be learned at all; a host that cannot be reached is part of the answer
+   * Reports replicas, hosts and orphans.
+   * @param epoch under which this gateway leads; null if another gateway leads. Replicas that were created under an
+   *   earlier epoch and not started will never be started.
+   * @throws if nothing at all could be observed; an unreachable host is part of the result
    */
   observe(epoch?: bigint | null): Promise<Observation>;
   /**
-   * Whatever goes wrong shows up in `observe` as `exited` with the cause.
+   * Starts a replica. A failure shows up in `observe` as `exited` with its cause.
    * @throws FenceLostError
    */
   start(request: StartRequest): Promise<void>;
   /**
-   * Signals it and has it killed after the grace time; nothing for one that is not there.
+   * Signals a replica, and kills it after the grace time; does nothing if it does not exist.
    * @throws FenceLostError
    */
   stop(replicaId: string, request: StopRequest): Promise<void>;
   /**
-   * Cleans away what is left of an exited replica, its log included.
+   * Cleans up the remains of an exited replica, including its log.
    * @throws FenceLostError
    */
   forget(replicaId: string, fence: Fence): Promise<void>;
-  /** null where devices cannot be asked. */
+  /** Returns the memory use of devices; null if they cannot be read. */
   probeGpus(placement: Placement): Promise<readonly GpuUse[] | null>;
-  /** Lines of a replica's output, oldest first, running or exited and not yet forgotten. */
+  /** Yields lines of a replica's output, oldest first. The replica runs, or has exited and is not forgotten yet. */
   logs(replicaId: string, options: LogOptions): AsyncIterable<string>;
-  /** Calls the listener soon after anything changed; observing now and then is still needed. */
+  /** Calls the listener soon after any change; regular observation is still needed. */
   onChange(listener: () => void): void;
-  /** Ends what cannot outlive this gateway and waits for it; containers run on. */
+  /** Ends replicas that cannot outlive this gateway and waits for their end; containers keep running. */
   close(): Promise<void>;
 }
 

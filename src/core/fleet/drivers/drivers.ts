@@ -1,4 +1,4 @@
-/** Running engines somewhere: the contract of a driver, the four of them, and what they share. */
+/** Runs engines somewhere: the interface of a driver, the four drivers, and what they share. */
 export { createDockerDriver } from '#core/fleet/drivers/docker/docker.ts';
 export {
   createProcessDriver,

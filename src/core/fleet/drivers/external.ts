@@ -4,9 +4,9 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 
 /**
- * Engines that somebody else runs. They are always there: nothing starts or stops them. Probes and requests find out
- * whether they answer.
- * @param env the gateway's environment, where API keys are looked up
+ * Creates the driver for external engines. Their replicas always exist: nothing starts or stops them. Probes and
+ * requests find out whether they answer.
+ * @param env the gateway's environment, in which API keys are looked up
  */
 export function createExternalDriver(env: Readonly<Record<string, string | undefined>>): EngineDriver {
   let replicas: readonly ObservedReplica[] = [];
@@ -16,7 +16,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
   return {
     specOf(definition) {
       const spec = { engineId: definition.id, hash: hashOf(definition), definition };
-      // What cannot be sent to is refused before anything is changed.
+      // Rejects an unusable address or key before anything changes.
       observe(spec, env);
       return spec;
     },
@@ -31,7 +31,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
     forget: () => Promise.resolve(),
     probeGpus: () => Promise.resolve(null),
     async *logs() {
-      // What it writes is with whoever runs it.
+      // External engines keep their own logs.
     },
     onChange: () => undefined,
     close() {
@@ -45,7 +45,7 @@ function hashOf(definition: EngineDefinition): string {
   return createHash('sha256').update(JSON.stringify(definition.driver)).digest('hex');
 }
 
-/** A replica for each address. */
+/** Returns one replica per address. */
 function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefined>>): ObservedReplica[] {
   const { driver, id, kind } = spec.definition;
   if (driver.type !== 'external') throw new Error('The external driver was given another driver’s engine.');
@@ -68,7 +68,10 @@ function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefin
   });
 }
 
-/** Stays an address's own when others come or go; tenants see the ids of replicas, and learn no address by it. */
+/**
+ * Identifies an address, also when others come or go. A hash, because tenants see replica ids and must not learn
+ * addresses.
+ */
 function markOf(url: string): string {
   return createHash('sha256').update(url).digest('hex').slice(0, 8);
 }
@@ -77,7 +80,7 @@ function parseEndpoint(address: string): Endpoint {
   const url = new URL(address);
   const tls = url.protocol === 'https:';
   const port = url.port === '' ? (tls ? 443 : 80) : Number(url.port);
-  // IPv6 addresses stand in brackets in a URL and without them everywhere else.
+  // IPv6 addresses have brackets only in URLs.
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   return { socketPath: null, host, port, tls, basePath: url.pathname.replace(/\/+$/, '') };
 }

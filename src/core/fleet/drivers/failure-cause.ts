@@ -2,7 +2,7 @@
 export interface FailureCause {
   readonly kind: FailureKind;
   readonly publicText: string;
-  /** More of it for operators, never for clients. */
+  /** Details for operators, never for clients. */
   readonly detail?: string;
 }
 
@@ -71,12 +71,15 @@ const publicTexts: Record<FailureKind, string> = {
   weights_not_found: 'The weights of this model were not found.',
 };
 
-/** @param detail for operators; '' when there is no more to say */
+/** @param detail for operators; '' if there is none */
 export function failureCause(kind: FailureKind, detail = ''): FailureCause {
   return detail === '' ? { kind, publicText: publicTexts[kind] } : { kind, publicText: publicTexts[kind], detail };
 }
 
-/** Mended by whoever has the engine's file or the machine: another try ends the same. Any other may pass by itself. */
+/**
+ * Causes that the owner of the engine's file or of the machine must fix: another try fails the same way. Any other
+ * cause may pass by itself.
+ */
 const operatorsKinds: ReadonlySet<FailureKind> = new Set([
   'adapter_missing',
   'bad_arguments',

@@ -1,15 +1,17 @@
 /**
- * The right to change what runs. A leader that was frozen and wakes has lost it without knowing: a driver asks
- * immediately before every change, and does nothing where the answer is no.
+ * The right to change engines. A leader that was frozen may have lost the right without noticing: a driver checks it
+ * immediately before every change, and changes nothing if it is lost.
  */
 export interface Fence {
-  /** Grows with every change of leaders; written on whatever is made, so that a successor can tell who made it. */
+  /**
+   * Grows with every change of leaders; recorded on everything that a leader creates, so that its successor can tell.
+   */
   readonly epoch: bigint;
-  /** Asks the store that knows; false also when it cannot be asked. */
+  /** Asks the store; also false if the store does not answer. */
   holds(): Promise<boolean>;
 }
 
-/** A change was requested by a gateway that leads no more, or that cannot make sure that it still does. */
+/** Thrown if the gateway that requested a change does not lead any more, or cannot verify that it leads. */
 export class FenceLostError extends Error {
   constructor() {
     super('this gateway leads the fleet no more, or Postgres did not say in time that it does: nothing was changed');
@@ -17,7 +19,7 @@ export class FenceLostError extends Error {
   }
 }
 
-/** To be awaited immediately before every change. @throws FenceLostError */
+/** Must be awaited immediately before every change. @throws FenceLostError */
 export async function requireFence(fence: Fence): Promise<void> {
   if (!(await fence.holds())) throw new FenceLostError();
 }

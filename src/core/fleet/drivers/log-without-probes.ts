@@ -3,22 +3,22 @@ import { demultiplex, readLogLines } from '#base/docker/docker.ts';
 import type { LogOptions } from './driver.ts';
 import { isProbe } from './cause-line.ts';
 
-/** Logs without the lines of Headgate's own probes, which would hide everything else. */
+/** Reads logs without the lines of Headgate's own probes, which would hide everything else. */
 
 const linesMax = 10_000;
-/** So many lines are read for each that is wanted. */
+/** Lines read per line that is wanted, since many may be probes. */
 const linesPerLine = 20;
 
-/** The last of a program's lines that tell something. */
+/** Returns the last lines of a program that are not probes. */
 export function lastLogLines(text: string, count: number): string[] {
   const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
   return count === 0 || text === '' ? [] : lines.filter((line) => !isProbe(line)).slice(-count);
 }
 
 export interface ContainerLog {
-  /** The last lines, as the Engine API frames them. */
+  /** Returns the last lines, as the Engine API frames them. */
   tail(lines: number): Promise<Buffer>;
-  /** The last lines and those that come. */
+  /** Streams the last lines and all later ones. */
   follow(lines: number): Promise<Readable>;
 }
 
@@ -38,7 +38,10 @@ export async function* containerLogLines(
   }
 }
 
-/** How many lines at the end of a text hold so many that tell something; null where it has fewer: more may come yet. */
+/**
+ * Returns how many lines at the end of a text contain `count` lines that are not probes; null if the text has fewer:
+ * more may follow.
+ */
 function linesHolding(text: string, count: number): number | null {
   const lines = text === '' ? [] : text.replace(/\r?\n$/, '').split(/\r?\n/);
   let missing = count;

@@ -1,6 +1,6 @@
 import type { Gpu, GpuUse } from './driver.ts';
 
-/** What `nvidia-smi` is asked, on this machine or in a container, and what its answers mean. */
+/** Queries for `nvidia-smi`, on this machine or in a container, and the parsing of its answers. */
 
 export const csvFormat = '--format=csv,noheader,nounits';
 export const inventoryQuery = '--query-gpu=uuid,memory.total,name';
@@ -9,17 +9,17 @@ export const programsQuery = '--query-compute-apps=gpu_uuid,pid,process_name';
 
 const mebibyte = 2 ** 20;
 
-/** The cells of one line. */
+/** Splits one line into its cells. */
 export function cellsOf(line: string): string[] {
   return line.split(',').map((cell) => cell.trim());
 }
 
-/** The first row that is none, or null. It says in words what is wrong. */
+/** Returns the first row that describes no device, which is nvidia-smi's error message; null if there is none. */
 export function wrongRow(rows: readonly (readonly string[])[]): string | null {
   return rows.find((row) => !/^(GPU|MIG)-/.test(row[0] ?? ''))?.join(', ') ?? null;
 }
 
-/** Answers to `inventoryQuery`. */
+/** Parses answers to `inventoryQuery`. */
 export function gpusOfRows(rows: readonly (readonly string[])[]): Gpu[] {
   return rows.map(([id = '', total = '', name = '']) => ({
     id,
@@ -28,7 +28,7 @@ export function gpusOfRows(rows: readonly (readonly string[])[]): Gpu[] {
   }));
 }
 
-/** Answers to `useQuery` and `programsQuery`. */
+/** Parses answers to `useQuery` and `programsQuery`. */
 export function usesOfRows(
   devices: readonly (readonly string[])[],
   programs: readonly (readonly string[])[],
@@ -41,7 +41,7 @@ export function usesOfRows(
   }));
 }
 
-/** `81559`; null for `[N/A]` and the like. */
+/** Parses `81559`; null for `[N/A]` and other texts. */
 function mebibytes(text: string): number | null {
   return /^\d+$/.test(text) ? Number(text) * mebibyte : null;
 }

@@ -3,16 +3,16 @@ import { containerForcesUsage } from './container-command.ts';
 import type { ObservedReplica, StartRequest } from './driver.ts';
 import type { ReplicaExit } from './replica-exit.ts';
 
-/** A start that is under way, or that failed before there was anything to find. */
+/** A start that is running, or that failed before a replica existed. */
 export interface PendingStart {
   readonly request: StartRequest;
-  /** For operators. */
+  /** Text for operators. */
   readonly progress: string;
-  /** Set when it will not run. */
+  /** Set if the start has failed. */
   readonly exit: ReplicaExit | null;
 }
 
-/** The replica of a pending start, as a driver of containers reports it. */
+/** Returns the replica of a pending start, as container drivers report it. */
 export function observedStart({ request, progress, exit }: PendingStart): ObservedReplica {
   const { replicaId, spec, placement, fence } = request;
   const { definition, engineId, hash } = spec;

@@ -1,30 +1,30 @@
-/** How a replica ended. `stopRequested` tells a stop that was wanted from a crash, which an exit code cannot. */
+/** How a replica ended. `stopRequested` distinguishes a requested stop from a crash, which an exit code cannot. */
 export interface ReplicaExit {
   readonly stopRequested: boolean;
-  /** null when a signal ended it, when it never ran, or when the gateway was not its parent. */
+  /** null if a signal ended the replica, if it never ran, or if the gateway was not its parent. */
   readonly exitCode: number | null;
   readonly signal: string | null;
-  /** One of `startErrors` or of errno when it never came to run; else null. */
+  /** A code of `startErrors` or of errno if the replica never ran; else null. */
   readonly startErrorCode: string | null;
-  /** Proven: the kernel ended it because memory was short. */
+  /** True if the kernel is known to have killed the replica because memory was short. */
   readonly oomKilled: boolean;
-  /** The end of what it wrote, bounded; for finding the cause, never for clients. */
+  /** The end of the replica's output, bounded; for finding the cause, never for clients. */
   readonly logTail: string;
-  /** The end of what it wrote on stderr alone; absent where that is not known. */
+  /** The end of stderr only; absent if unknown. */
   readonly errorTail?: string;
 }
 
-/** Why a replica never came to run, beside the codes of errno such as ENOENT. */
+/** Reasons why a replica never ran, in addition to errno codes such as ENOENT. */
 export const startErrors = {
-  /** The gateway that began the start leads no more. */
+  /** The gateway that began the start does not lead any more. */
   fenceLost: 'FENCE_LOST',
-  /** It was made, and whoever made it did not come to start it. */
+  /** The replica was created and never started by its creator. */
   notStarted: 'NOT_STARTED',
   hostUnreachable: 'HOST_UNREACHABLE',
   imageDenied: 'IMAGE_DENIED',
   imageNotFound: 'IMAGE_NOT_FOUND',
   pullFailed: 'IMAGE_PULL_FAILED',
-  /** Docker refused it for a reason that has no code of its own. */
+  /** Docker rejected the start for a reason without its own code. */
   refused: 'CONTAINER_REFUSED',
   /** The engine's file refers to an environment variable that is not set. */
   missingVariable: 'MISSING_VARIABLE',
@@ -32,18 +32,18 @@ export const startErrors = {
   noSuchDevice: 'NO_SUCH_DEVICE',
   noSuitableNode: 'NO_SUITABLE_NODE',
   networkPoolEmpty: 'NETWORK_POOL_EMPTY',
-  /** The words of the failed start say more. */
+  /** The message of the failed start has the details. */
   unknown: 'UNKNOWN',
 } as const;
 
-/** An exit of which only this is known. */
+/** Returns an exit with the given fields; the others are unknown. */
 export function replicaExit(known: Partial<ReplicaExit>): ReplicaExit {
   const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
   return { stopRequested: false, ...unknown, ...known };
 }
 
 /**
- * The end of a replica that never came to run, the same from every driver.
+ * Returns the exit of a replica that never ran, uniform across drivers.
  * @param why for operators
  */
 export function failedStart(startErrorCode: string, why: string): ReplicaExit {
@@ -58,12 +58,14 @@ export function missingVariable(name: string): ReplicaExit {
   );
 }
 
-/** A start that nobody wants any more, or that the next leader makes again: no failure of the engine. */
+/**
+ * Returns the exit of a start that is not wanted any more, or that the next leader repeats: no failure of the engine.
+ */
 export function calledOffStart(startErrorCode: string | null): ReplicaExit {
   return replicaExit({ stopRequested: true, startErrorCode });
 }
 
-/** The code that Node gives an error of the system. */
+/** Returns the code that Node gives a system error. */
 export function errorCodeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : startErrors.unknown;
 }

@@ -2,24 +2,24 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Endpoint } from '#base/endpoint.ts';
 import type { EngineKind } from '#core/catalog/catalog.ts';
 
-/** One running copy of an engine, as a request needs to know it. */
+/** One running copy of an engine, with what a request needs to know. */
 export interface Replica {
-  /** New for every start, so that what is known of an ended process is never taken for its successor's. */
+  /** New for every start, so that knowledge about an ended process is never applied to its successor. */
   readonly id: string;
   readonly engineId: string;
   readonly endpoint: Endpoint;
-  /** What `model` must say upstream; null when the engine goes by the catalog id. */
+  /** Value of `model` in upstream requests; null if the engine uses the catalog id. */
   readonly upstreamModel: string | null;
-  /** Header lines the engine needs, each with its CRLF; '' when there are none. Holds secrets: not for logs. */
+  /** Header lines that the engine requires, each with its CRLF; '' if none. Contains secrets: never log. */
   readonly headerLines: string;
-  /** The engine was started so that every frame carries usage, whatever the client asked. */
+  /** True if the engine was started so that every frame carries usage, whatever the client asked. */
   readonly forcedUsage: boolean;
   readonly kind: EngineKind;
 }
 
 export const replicaIdLength = 15;
 
-/** A name for a new child: the engine's part, so that people see what belongs together, and one that is new. */
+/** Returns a new replica id: the engine's key, so that people see which replicas belong together, and a random part. */
 export function newReplicaId(engineId: string): string {
   return `${engineKey(engineId)}-${randomBytes(4).toString('hex')}`;
 }

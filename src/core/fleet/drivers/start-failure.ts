@@ -21,9 +21,9 @@ const kindOfStartError: Readonly<Record<string, FailureKind>> = {
 };
 
 /**
- * What engines write when they fail, in the order of trust: the first match wins. The texts are those of vLLM 0.29,
- * PyTorch, transformers, huggingface_hub, uvicorn and Node. A repository that does not exist and one that is private
- * look the same to huggingface_hub (401), so only its words about gated repositories count as a token's fault.
+ * Messages of failing engines, most reliable first: the first match applies. The texts are those of vLLM 0.29, PyTorch,
+ * transformers, huggingface_hub, uvicorn and Node. huggingface_hub answers 401 for both missing and private
+ * repositories, so only its messages about gated repositories are attributed to the token.
  */
 const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   [
@@ -35,7 +35,7 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
     'weights_not_found',
     /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|LocalEntryNotFoundError|We couldn't connect to|Repo id must be in the form/,
   ],
-  // Whatever else runs: vLLM counts what it may take itself.
+  // Independent of other engines: vLLM computes its own memory limit.
   ['memory_settings', /No available memory for the cache blocks|larger than the available KV cache memory/],
   [
     'memory',
@@ -54,7 +54,10 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
 
 const detailCharsMax = 500;
 
-/** Tells causes apart by how a process ended and by what it wrote last; the line that says it is for operators. */
+/**
+ * Determines the cause from how a process ended and from its last output. The detail is the explaining line, for
+ * operators.
+ */
 export function explainExit(exit: ReplicaExit): FailureCause {
   const lines = linesOf(exit.logTail);
   const errors = linesOf(exit.errorTail ?? '');
@@ -76,19 +79,21 @@ function linesOf(text: string): string[] {
   return text.split(/\r?\n/).filter((line) => line.trim() !== '');
 }
 
-/** Signals that others send; SIGSEGV and the like a program brings upon itself. With the numbers of Linux. */
+/** Signals that others send, with their Linux numbers. SIGSEGV and similar signals come from the program itself. */
 const outsideSignals: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGKILL: 9, SIGTERM: 15 };
 
-/** The signal that ended it from outside; null when none did. Shells and containers say 128 and its number. */
+/**
+ * Returns the signal that ended the replica from outside, or null. Shells and containers report 128 plus its number.
+ */
 function signalOf({ signal, exitCode }: ReplicaExit): string | null {
   const found = Object.entries(outsideSignals).find(([name, number]) => name === signal || exitCode === 128 + number);
   return found?.[0] ?? null;
 }
 
 function kindOfEnd(exit: ReplicaExit): FailureKind {
-  // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
+  // argparse, and so vLLM, exits with 2 on an invalid command line.
   if (exit.exitCode === 2) return 'bad_arguments';
-  // What a shell, and the init of a container, end with when there is no such program, or it may not run.
+  // Shells, and the init of a container, exit with 127 if there is no such program, and with 126 if it may not run.
   if (exit.exitCode === 127) return 'program_not_found';
   if (exit.exitCode === 126) return 'not_executable';
   if (exit.exitCode === 0) return 'ended';

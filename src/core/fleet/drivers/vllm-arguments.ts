@@ -1,22 +1,22 @@
 import { type EngineDefinition, findFlag } from '#core/catalog/catalog.ts';
 
 /**
- * What the gateway adds to vLLM's command line, whoever starts it. That an engine's file must not say it again is
- * checked in container-checks.ts and process-command-checks.ts of core/catalog.
+ * Adds the gateway's arguments to vLLM's command line, for every driver. The checks that an engine's file does not
+ * repeat them are in container-checks.ts and process-command-checks.ts of core/catalog.
  */
 
 export type VllmArgument = readonly [flag: string, values: readonly string[]];
 
-/** Variables that every vLLM gets; the engine's file may set others in their place. */
+/** Variables that every vLLM gets; the engine's file may override them. */
 export const vllmEnvironment: Readonly<Record<string, string>> = {
-  // A host that may be fetched from could otherwise send vLLM on to one that may not, within its own network.
+  // Otherwise an allowed media host could redirect vLLM to a forbidden one in its own network.
   VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0',
 };
 
 /**
- * The names under which the model is served (the first is what answers call it), its context, usage with details in every frame,
- * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an
- * open JSON request, and the gateway has drained before it sends the signal.
+ * Returns the served model names (answers use the first), the context length, usage with details in every frame, and
+ * the allowed media hosts. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an open JSON request, and
+ * the gateway has drained before it sends the signal.
  */
 export function vllmArguments(engine: EngineDefinition): VllmArgument[] {
   const { id, name, huggingFaceId, mediaDomains, contextLength } = engine;
@@ -42,14 +42,14 @@ function loraArguments({ lora, lorasMax, loraRankMax }: EngineDefinition): VllmA
   ];
 }
 
-/** Those of `additions` that the file's own command neither gives nor switches off, as words of a command line. */
+/** Returns the `additions` that the file's command neither sets nor disables, as command-line arguments. */
 export function missingArguments(command: readonly string[], additions: readonly VllmArgument[]): string[] {
   return additions
     .filter(([flag]) => findFlag(command, flag) === null && findFlag(command, flag.replace('--', '--no-')) === null)
     .flatMap(([flag, values]) => [flag, ...values]);
 }
 
-/** Every frame of an engine with this command will carry usage. */
+/** True if every frame of an engine with this command carries usage. */
 export function vllmForcesUsage(kind: EngineDefinition['kind'], command: readonly string[]): boolean {
   return kind === 'vllm' && findFlag(command, '--no-enable-force-include-usage') === null;
 }

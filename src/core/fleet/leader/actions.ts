@@ -39,12 +39,12 @@ export interface JobsOptions {
   readonly wake: () => void;
 }
 
-/** What a leader has begun and not yet taken note of. */
+/** Actions that a leader has begun, with their reports until the state has recorded them. */
 export interface Jobs {
   reports(): ReadonlyMap<string, JobReport>;
-  /** Does nothing for what is under way, or was done and not taken note of. */
+  /** Begins an action. Does nothing if the action is running, or its report is not recorded yet. */
   begin(action: LeaderAction, state: LeaderState, observed: ReadonlyMap<string, ObservedReplica>): void;
-  /** Forgets what the state has taken note of. */
+  /** Drops the reports that the state has recorded. */
   settle(state: LeaderState, nowMs: number): void;
 }
 
@@ -59,7 +59,7 @@ interface JobResult {
   readonly uses: readonly GpuUse[] | null;
 }
 
-/** A stop or a tidying that had no effect is tried again after this time. */
+/** Delay before a stop or forget without effect is repeated. */
 const repeatAfterMs = 1000;
 const fine: JobResult = { cause: null, uses: null };
 
@@ -125,7 +125,7 @@ function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
     return { state: 'called_off' };
   }
   log.error({ engine: engineId, action: type, err: error }, 'a change of an engine could not be begun');
-  // A device that cannot be asked now is asked again; see judgeMemory.
+  // A device that cannot be read now is read again; see judgeMemory.
   const words = error instanceof Error ? error.message : String(error);
   return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, words)) };
 }
@@ -160,7 +160,7 @@ async function run(
   }
 }
 
-/** What is asked of the engine itself. */
+/** Runs the requests to the engine itself: checks, sleep and wake-up. */
 async function tryOut(
   { engineRequests, clock }: JobsOptions,
   type: 'check' | 'sleep' | 'wake',
@@ -169,10 +169,10 @@ async function tryOut(
 ): Promise<FailureCause | null> {
   if (found === undefined) return failureCause('vanished');
   const { replica } = found;
-  // One that was started since a newer file is refused must not be held to that file's canaries.
+  // A replica started after a newer file was refused must not be checked with that file's canaries.
   const spec = specOf(engine, found.specHash);
   const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
-  // The first answers may take minutes, while kernels are compiled; a start has one bound for all of it.
+  // The first answers may take minutes while kernels are compiled. One bound covers the whole start.
   const checked = { replica, definition: spec.definition, timeoutMs, engineRequests, clock };
   if (type === 'check') return checkReplica(checked);
   const level = sleepLevel === 2 ? 2 : 1;

@@ -7,27 +7,27 @@ import { askEngine, type EngineAnswer, noAnswerText } from '#core/fleet/serving/
 import { countedIn } from './counted.ts';
 
 /**
- * What a replica must do before users' requests reach it. None of these requests is billed or in anybody's usage: they
- * go to the engine past the gateway's own path, and are noted so that the engine's counters can be explained.
+ * Checks a replica before users' requests reach it. These requests are not billed and appear in nobody's usage: they
+ * bypass the gateway's request path. They are noted, so that the engine's own counters can be explained.
  */
 
 export interface CheckedReplica {
   readonly replica: Replica;
   readonly definition: EngineDefinition;
-  /** For each request. */
+  /** Limit for each request. */
   readonly timeoutMs: number;
   readonly engineRequests: EngineRequests | null;
   readonly clock: Clock;
 }
 
-/** Usage probe, adapters, then canaries. @returns null when all went well */
+/** Runs the usage probe, the check of adapters, then the canaries. @returns null if all passed */
 export async function checkReplica(checked: CheckedReplica): Promise<FailureCause | null> {
   const { replica, definition } = checked;
   const probe = replica.kind === 'vllm' ? await probeUsage(checked) : null;
   return probe ?? (await findAdapters(checked)) ?? (await replayCanaries(checked, canariesOf(definition)));
 }
 
-/** An adapter that the engine does not list would be answered with "not found", one request after the other. */
+/** Checks that the engine lists all adapters. Otherwise every request for a missing adapter would get "not found". */
 async function findAdapters({ replica, definition, timeoutMs }: CheckedReplica): Promise<FailureCause | null> {
   if (definition.lora.length === 0) return null;
   const answer = await askEngine(replica, { method: 'GET', path: '/v1/models', timeoutMs });
@@ -49,7 +49,7 @@ function servedIds({ status, text }: EngineAnswer): ReadonlySet<string> {
   }
 }
 
-/** After an awakening: one prompt. */
+/** Checks a replica after its wake-up with one prompt. */
 export function checkAwake(checked: CheckedReplica): Promise<FailureCause | null> {
   const [canary] = [...canariesOf(checked.definition), ...builtIn(checked.definition.taskType)];
   return replayCanaries(checked, canary === undefined ? [] : [canary]);
@@ -69,8 +69,8 @@ const routes: Record<TaskType, ProbeRoute> = {
 };
 
 /**
- * One tiny request: the bill rests on the engine's own count, so an engine that does not count meets nobody. Where
- * forced usage is expected, the request does not ask for it.
+ * Sends one tiny request and requires a token count in its answer. Bills use the engine's own count, so an engine that
+ * does not count gets no users' requests. If forced usage is expected, the request does not ask for usage.
  */
 async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null> {
   const { replica, definition } = checked;
@@ -79,7 +79,7 @@ async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null>
   const asksUsage = streams && !replica.forcedUsage ? { stream_options: { include_usage: true } } : {};
   const answer = await send(checked, 'probe', route, { ...usageBody(route), ...asksUsage });
   if (typeof answer === 'string') return failureCause('probe_failed', answer);
-  // A model without a chat template is right to refuse a conversation.
+  // A model without a chat template is right to reject a conversation.
   if (answer.status === 400 && definition.taskType === 'code') {
     const completion = { ...usageBody('completions'), ...asksUsage };
     return judgeUsage(await send(checked, 'probe', 'completions', completion), true);
@@ -114,7 +114,7 @@ function canariesOf(definition: EngineDefinition): readonly Canary[] {
   return [...builtIn(taskType), ...driver.canaries];
 }
 
-/** An answer of a few tokens shows more than one: templates and parsers are at work in it. */
+/** Returns the built-in canaries. Answers of a few tokens also exercise chat templates and parsers. */
 function builtIn(taskType: TaskType): readonly Canary[] {
   const route = routes[taskType];
   const few = { max_tokens: 8, temperature: 0 };
@@ -155,13 +155,13 @@ const wellFormed: Readonly<Record<Canary['route'], RegExp>> = {
   score: /"score"\s*:/,
 };
 
-/** Streamed or not: no error, and something of what the route is for. */
+/** True if the answer, streamed or not, has no error and contains the field that its route requires. */
 function isWellFormed(route: Canary['route'], text: string): boolean {
   if (/"error"\s*:\s*\{/.test(text)) return false;
   return wellFormed[route].test(text);
 }
 
-/** @returns the answer, or words for there being none */
+/** @returns the answer, or a message that says why there is none */
 async function send(
   checked: CheckedReplica,
   kind: EngineRequestKind,

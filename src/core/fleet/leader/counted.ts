@@ -3,12 +3,12 @@ import type { EngineAnswer, NoAnswer } from '#core/fleet/serving/serving.ts';
 
 type Counted = Pick<EngineRequest, 'promptTokens' | 'completionTokens' | 'uncounted'>;
 
-/** The last one counts: with continuous usage every frame of a stream has one. */
+/** Matches usage objects. The last match applies: with continuous usage every frame of a stream has one. */
 const usages = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
 
 /**
- * What an engine counted of a request of ours by its own answer, streamed or not.
- * @returns null where it counted nothing: it could not be reached, or refused the request
+ * Returns the tokens that an engine counted for one of the gateway's own requests, by its answer, streamed or not.
+ * @returns null if the engine counted nothing: it was unreachable or rejected the request
  */
 export function countedIn(answer: EngineAnswer | NoAnswer, body: unknown): Counted | null {
   if (answer === 'refused' || (typeof answer !== 'string' && answer.status >= 400 && answer.status < 500)) return null;
@@ -18,7 +18,7 @@ export function countedIn(answer: EngineAnswer | NoAnswer, body: unknown): Count
   if (last === undefined) return unknown;
   try {
     const usage = JSON.parse(last) as Record<string, unknown>;
-    // input_tokens is the word of /v1/responses and /v1/messages.
+    // `input_tokens` is the field name of /v1/responses and /v1/messages.
     const promptTokens =
       countOf(usage['prompt_tokens']) || countOf(usage['input_tokens']) || countOf(usage['total_tokens']);
     // An engine counts the prompt for each of its choices.

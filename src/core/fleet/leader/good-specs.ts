@@ -6,16 +6,16 @@ import type { LeaderState } from '#core/fleet/plan/plan.ts';
 import type { CoordinationStore, GoodSpec } from '#core/fleet/store/store.ts';
 
 export interface RecallOptions {
-  /** Of the files, by engine id. */
+  /** Specs of the files, by engine id. */
   readonly specs: ReadonlyMap<string, EngineSpec>;
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
   readonly log: Log;
 }
 
 /**
- * The good specs that are still what they say: their definition has the same hash as when it passed its checks. It has
- * not when another version of the gateway makes other hashes, or when a variable that it refers to has got another value.
- * @returns by engine id, of engines that files have
+ * Recalls the good specs whose definition still has the hash with which it passed its checks. The hash differs if
+ * another version of the gateway computes hashes differently, or if a variable in the definition has a new value.
+ * @returns specs by engine id, of engines that files have
  */
 export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOptions): Map<string, EngineSpec> {
   const recalled = kept.flatMap((one) => {
@@ -39,7 +39,7 @@ function specOf(
 ) {
   const definition = decodeDefinition(text);
   const { type } = file.definition.driver;
-  // Another driver could not start it beside the file's replicas.
+  // Another driver could not start the spec beside the file's replicas.
   if (definition === null || definition.id !== engineId || definition.driver.type !== type) return null;
   try {
     const spec = drivers.get(type)?.specOf(definition);
@@ -54,18 +54,18 @@ export interface GoodSpecKeeperOptions {
   readonly fence: Fence;
   readonly clock: Clock;
   readonly log: Log;
-  /** As the store had them when this gateway began to lead. */
+  /** Good specs of the store when this gateway began to lead. */
   readonly kept: readonly GoodSpec[];
 }
 
-/** Writes the good specs that the leader knows to the store. Never fails; only the end of the gateway waits for it. */
+/** Writes the good specs that the leader knows to the store. Never fails; only the gateway's shutdown waits for it. */
 export interface GoodSpecKeeper {
   /**
-   * Begins to write what has changed, unless it is at it; what could not be written is tried again later. Dropped is
-   * what no file has and of which nothing runs, once all drivers could be asked.
+   * Starts to write changed specs unless a write is running; failed writes are retried later. Drops specs of engines
+   * that no file has and that do not run, once all drivers could be observed.
    */
   keep(state: LeaderState, found: FoundReplicas): void;
-  /** Settled when nothing is being written. */
+  /** Resolves when no write is running. */
   settled(): Promise<void>;
 }
 
@@ -78,7 +78,7 @@ const retryMs = 2000;
 
 export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpecKeeperOptions): GoodSpecKeeper {
   let known: Map<string, GoodSpec> | null = byEngine(kept);
-  /** What was compared with what is kept and found the same: most reconciliations have nothing to encode. */
+  /** Specs already found equal to the kept ones, so that most reconciliations encode nothing. */
   const same = new Map<string, EngineSpec>();
   let running: Promise<void> | null = null;
   let retryAtMs = -Infinity;
@@ -106,7 +106,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
   }
 
   function failed(error: unknown): void {
-    // What became of it is not known: it is read before anything more is written.
+    // The result of the write is unknown: the kept specs are read before the next write.
     known = null;
     same.clear();
     retryAtMs = clock.monotonicMs() + retryMs;

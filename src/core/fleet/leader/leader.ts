@@ -23,25 +23,25 @@ export interface LeaderOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly policy: FleetPolicy;
-  /** Between the polite signal and SIGKILL. */
+  /** Time between the stop signal and SIGKILL. */
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
-  /** Where it is kept what ran; null: nowhere. */
+  /** Records of replicas that ran; null if they are not kept. */
   readonly runs: ReplicaRuns | null;
   readonly engineRequests: EngineRequests | null;
-  /** Asks for a reconciliation soon. */
+  /** Requests a reconciliation soon. */
   readonly wake: () => void;
 }
 
-/** What one reconciliation of the gateway found, before the leader adds what it knows itself. */
+/** The findings of one reconciliation, without what the leader adds itself. */
 export interface ReconcileFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 'commands' | 'loads' | 'newReplicaId'> {
-  /** Of files that are gone, by engine id: what still runs of them is to end. */
+  /** Specs of deleted files, by engine id: their replicas must end. */
   readonly retired: ReadonlyMap<string, EngineSpec>;
 }
 
 export interface ReconcileResult {
   readonly published: Published | null;
-  /** Something was published that makes another reconciliation worthwhile at once. */
+  /** True if a change was published that requires another reconciliation at once. */
   readonly again: boolean;
   /** Monotonic milliseconds. */
   readonly dueAtMs: number;
@@ -49,32 +49,32 @@ export interface ReconcileResult {
 
 interface Term {
   readonly epoch: bigint;
-  /** Added to milliseconds since the Unix epoch, makes them monotonic ones. */
+  /** Offset to add to milliseconds since the Unix epoch to get monotonic milliseconds. */
   readonly offsetMs: number;
   readonly jobs: Jobs;
   readonly goodSpecs: GoodSpecKeeper;
   state: LeaderState;
-  /** As JSON: what was published last. */
+  /** The last published engines, as JSON. */
   publishedJson: string;
   published: Published | null;
 }
 
 const loadEveryMs = 1000;
 
-/** Decides and acts for all gateways of a scope while this one leads it. */
+/** Decides and acts for all gateways of a scope while this gateway leads it. */
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #loads = new Map<string, LoadReport>();
   #loadsAtMs = -Infinity;
   #term: Term | null = null;
-  /** Taken from the store, and not carried out yet. */
+  /** Commands read from the store and not carried out yet. */
   #commands: PendingCommand[] = [];
 
   constructor(options: LeaderOptions) {
     this.#options = options;
   }
 
-  /** Of what is under way; to be read before the replicas are observed. */
+  /** Returns the reports of running actions. Read them before the replicas are observed. */
   jobs(): ReadonlyMap<string, JobReport> {
     return this.#term?.jobs.reports() ?? new Map();
   }
@@ -83,21 +83,21 @@ export class Leader {
     return this.#term?.state ?? null;
   }
 
-  /** It does not lead any more: what it knew may be wrong by the time that it leads again. */
+  /** Ends the term. The term's state is dropped, because it may be wrong when this gateway leads again. */
   stepDown(): void {
     this.#term = null;
     this.#options.runs?.stepDown();
   }
 
-  /** Waits until what it has begun to write is written, or cannot be. */
+  /** Waits until the writes that this leader began have succeeded or failed. */
   async settled(): Promise<void> {
     await this.#term?.goodSpecs.settled();
     await this.#options.runs?.close();
   }
 
   /**
-   * Decides, publishes, then acts: what could not be published is not done and was not decided.
-   * @throws when the store cannot be asked, or another gateway leads
+   * Decides, publishes, then acts. If publishing fails, no action runs and the decision is discarded.
+   * @throws if the store is unavailable, or another gateway leads
    */
   async reconcile(fence: Fence, found: ReconcileFacts): Promise<ReconcileResult> {
     const { store, clock, policy, newReplicaId, log } = this.#options;
@@ -150,7 +150,7 @@ export class Leader {
     return true;
   }
 
-  /** Only where the number of replicas may follow it. */
+  /** Reads the load of engines that may have several replicas. */
   #readLoads({ observed }: ReconcileFacts, { state }: Term): void {
     const { clock } = this.#options;
     const nowMs = clock.monotonicMs();
@@ -171,7 +171,7 @@ export class Leader {
   }
 }
 
-/** What is there, with what is known of how it is to go on; of an engine that the files have, or had. */
+/** Returns the observed replicas of known engines, with what the leader intends for each. */
 function followed(state: LeaderState, { observed }: ReconcileFacts): readonly FollowedReplica[] {
   const engines = new Map(state.engines.map((engine) => [engine.id, engine]));
   return [...observed.values()].flatMap((found) => {

@@ -1,18 +1,20 @@
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
 import { askEngine, noAnswerText } from '#core/fleet/serving/serving.ts';
 
-/** vLLM's sleep: an idle engine gives its GPU memory away and keeps its process. */
+/** vLLM's sleep mode: an idle engine frees its GPU memory and keeps its process. */
 
-/** A level 1 sleep takes as long as its weights take to be copied to memory. */
+/** A level 1 sleep takes as long as copying the weights to memory. */
 const sleepTimeoutMs = 120_000;
 const wakeTimeoutMs = 600_000;
 
-/** vLLM's development routes; they answer when it is done. */
+/** Calls vLLM's development routes, which answer when the change is complete. */
 export async function putToSleep(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
   return control(replica, [`/sleep?level=${level}`], sleepTimeoutMs);
 }
 
-/** After level 2 the weights are read anew, between the two halves of the awakening, as vLLM documents it. */
+/**
+ * Wakes an engine. After level 2 the weights are reloaded between the two halves of the wake-up, as vLLM documents it.
+ */
 export async function wakeUp(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
   if (level === 1) return control(replica, ['/wake_up'], wakeTimeoutMs);
   return control(

@@ -4,17 +4,18 @@ import { settingsOf } from '#core/fleet/policy.ts';
 import type { Published, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
 /**
- * What a new leader knows from the last one: what was published, made equal to what runs by the first reconciliation.
+ * State that a new leader gets from the last one: the published state, which the first reconciliation makes equal to
+ * what runs.
  */
 export interface Inheritance {
   readonly published: Published | null;
   readonly specs: ReadonlyMap<string, EngineSpec>;
-  /** What passed its checks last, by engine id. */
+  /** Specs that passed their checks last, by engine id. */
   readonly good: ReadonlyMap<string, EngineSpec>;
   readonly observed: ReadonlyMap<string, ObservedReplica>;
   /** Monotonic milliseconds. */
   readonly nowMs: number;
-  /** What must be added to milliseconds since the Unix epoch to make them monotonic ones. */
+  /** Offset to add to milliseconds since the Unix epoch to get monotonic milliseconds. */
   readonly offsetMs: number;
 }
 
@@ -29,9 +30,9 @@ export function inherit(inheritance: Inheritance): LeaderState {
   return { engines, gpus: new Map(), ends: [] };
 }
 
-/** Whatever serves, or did when it was last heard of, has passed its checks. */
+/** Returns the last good spec. A replica that serves, or did at the last publication, has passed its checks. */
 function goodSpecOf({ good }: Inheritance, replicas: readonly PublishedReplica[], spec: EngineSpec): EngineSpec | null {
-  // Of one that somebody else runs nothing is checked, and nothing started.
+  // External engines are neither checked nor started.
   if (spec.definition.driver.type === 'external') return null;
   const hasServed = replicas.some((replica) => replica.specHash === spec.hash && isServing(replica));
   const kept = good.get(spec.engineId) ?? null;
@@ -71,10 +72,10 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   const { nowMs, offsetMs, observed, published } = from;
   const isThere = observed.has(replica.id);
   const hasServed = isServing(replica);
-  // A replica that was published and never came about is nobody's failure; one that served and is gone is.
+  // A published replica that never started is no failure; one that served and is gone is a failure.
   if (!isThere && !hasServed) return null;
   const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
-  // Its checks are done again: what they had found died with who did them.
+  // Checks run again: their reports were lost with the last leader.
   const phase = replica.state === 'checking' ? 'starting' : replica.state;
   const sinceMs = replica.sinceMs + offsetMs;
   return {
@@ -98,7 +99,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   };
 }
 
-/** The state as it is published to all gateways. */
+/** Returns the state in the form that is published to all gateways. */
 export function publishable(state: LeaderState, offsetMs: number): PublishedEngine[] {
   return state.engines.map((engine) => ({
     engineId: engine.id,
@@ -116,7 +117,10 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
   }));
 }
 
-/** Drains and ready replicas bear the version that was just published: a gateway that has seen it acts by them. */
+/**
+ * Sets the version that was just published on drains and ready replicas: a gateway that has seen the version acts by
+ * them.
+ */
 export function withVersion(state: LeaderState, version: bigint): LeaderState {
   const engines = state.engines.map((engine) => ({
     ...engine,
@@ -138,7 +142,7 @@ function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedRep
   return {
     id,
     specHash,
-    // What cannot be reached serves nobody, and may come back.
+    // An unreachable replica serves no request, and may come back.
     state: phase === 'lost' ? 'stopping' : phase,
     host: placement.host,
     gpuIds: placement.gpuIds,

@@ -14,35 +14,38 @@ import type { Demand, PendingCommand } from '#core/fleet/store/store.ts';
 import type { Occupant } from './placement.ts';
 import type { End, EngineState, GpuMemory, LeaderState, ReplicaState } from './state.ts';
 
-/** What is known now, and what follows from it. Nothing here does anything; times are monotonic milliseconds. */
+/**
+ * Everything the leader knows at one reconciliation. The functions of this folder only compute: they change nothing
+ * outside. Times are monotonic milliseconds.
+ */
 export interface LeaderFacts {
   readonly nowMs: number;
-  /** Of the files, enabled ones, by engine id. */
+  /** Enabled engines of the files, by engine id. */
   readonly specs: ReadonlyMap<string, EngineSpec>;
-  /** By replica id. */
+  /** Replicas that the drivers report, by replica id. */
   readonly observed: ReadonlyMap<string, ObservedReplica>;
-  /** Types of drivers that could not be asked at all: nothing is decided about their engines. */
+  /** Types of drivers whose observation failed. The plan decides nothing about their engines. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
-  /** What has devices or memory of these hosts and is no replica of these engines. */
+  /** Devices or memory of these hosts in use by something that is not a replica of these engines. */
   readonly holdings: readonly Holding[];
   readonly demands: readonly Demand[];
   readonly commands: readonly PendingCommand[];
-  /** By key: see `jobKey`. Read before the replicas were observed. */
+  /** Reports by key, see `jobKey`. Read before the replicas are observed. */
   readonly jobs: ReadonlyMap<string, JobReport>;
-  /** By replica id, as this gateway's own probes found it; absent before the first one. */
+  /** Results of this gateway's own probes, by replica id; absent before a replica's first probe. */
   readonly health: ReadonlyMap<string, boolean>;
-  /** By replica id. */
+  /** Loads that the engines report, by replica id. */
   readonly loads: ReadonlyMap<string, LoadReport>;
   readonly newReplicaId: (engineId: string) => string;
-  /** What cannot outlive this gateway is to end. */
+  /** True while this gateway shuts down: replicas that cannot outlive the gateway must end. */
   readonly closing: boolean;
 }
 
-/** Something that takes time and is done beside the reconciliations. */
+/** The report of an action that takes time and runs beside the reconciliations. */
 export type JobReport =
   | { readonly state: 'pending' }
-  /** Nothing was changed: this gateway could not make sure that it still leads. */
+  /** The action changed nothing: this gateway could not verify that it still leads. */
   | { readonly state: 'called_off' }
   | { readonly state: 'done'; readonly cause: FailureCause | null; readonly uses: readonly GpuUse[] | null };
 
@@ -57,7 +60,7 @@ export type LeaderAction =
   | { readonly type: ReplicaJob; readonly engineId: string; readonly replicaId: string }
   | { readonly type: 'probe_gpus'; readonly engineId: string; readonly placement: Placement; readonly key: string };
 
-/** `check`: usage probe and canaries; `sleep` and `wake` as the engine's file says. */
+/** Jobs on a replica. `check` runs the usage probe and the canaries; `sleep` and `wake` follow the engine's file. */
 export type ReplicaJob = 'stop' | 'forget' | 'check' | 'sleep' | 'wake';
 
 /** One line of the log. */
@@ -72,7 +75,7 @@ export interface Plan {
   readonly state: LeaderState;
   readonly actions: readonly LeaderAction[];
   readonly events: readonly LeaderEvent[];
-  /** When time alone will change something; Infinity when it will not. */
+  /** When the passage of time alone changes the plan next; Infinity if it never does. */
   readonly dueAtMs: number;
 }
 
@@ -80,23 +83,26 @@ export function jobKey(type: LeaderAction['type'], id: string): string {
   return `${type}:${id}`;
 }
 
-/** A plan in the making. */
+/** A plan under construction. */
 export interface Draft {
   readonly facts: LeaderFacts;
   readonly policy: FleetPolicy;
   engines: EngineState[];
   readonly gpus: Map<string, GpuMemory>;
   ends: readonly End[];
-  /** Places that who has waited longest cannot have yet, and nobody else gets meanwhile. */
+  /** Places that the longest waiting engine cannot use yet, and that no other engine gets meanwhile. */
   readonly reserved: Occupant[];
-  /** Replicas that are to give way for those, by id. */
+  /** Ids of the replicas that must leave to free the reserved places. */
   readonly spokenFor: Set<string>;
   readonly actions: LeaderAction[];
   readonly events: LeaderEvent[];
   dueAtMs: number;
 }
 
-/** What is replaced as a whole may be shared with the state before; what is changed in place is copied. */
+/**
+ * Returns a draft of the next state. Objects that are replaced as a whole are shared with the state before; objects
+ * that are changed in place are copied.
+ */
 export function draftOf(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy): Draft {
   const engines = state.engines.map((engine) => ({
     ...engine,
@@ -119,7 +125,7 @@ export function driverType(engine: EngineState): DriverType {
   return engine.spec.definition.driver.type;
 }
 
-/** This gateway is about to end; containers run on then, or sleep on. */
+/** True if the engine ends because this gateway ends. Only processes do; containers keep running, or stay asleep. */
 export function endsWithGateway({ facts }: Draft, engine: EngineState): boolean {
   return facts.closing && driverType(engine) === 'process';
 }
@@ -141,11 +147,11 @@ export function job(draft: Draft, type: LeaderAction['type'], id: string): JobRe
   return draft.facts.jobs.get(jobKey(type, id));
 }
 
-/** What all live gateways together need of one engine. */
+/** Demand for one engine, summed over all live gateways. */
 export interface Need {
   readonly waiting: number;
   readonly leases: number;
-  /** Since it was last used; 0 while it is. */
+  /** Time since the last use; 0 while the engine is in use. */
   readonly idleMs: number;
 }
 
@@ -163,7 +169,7 @@ export function needOf({ facts }: Draft, { id }: EngineState): Need {
   return { waiting, leases, idleMs: waiting + leases > 0 ? 0 : idleMs };
 }
 
-/** Leases on one replica, of all live gateways. */
+/** Returns the number of leases on one replica, summed over all live gateways. */
 export function leasesOn({ facts }: Draft, { id }: EngineState, replica: ReplicaState): number {
   return facts.demands.reduce((sum, { engines }) => sum + (engines[id]?.leases[replica.id] ?? 0), 0);
 }

@@ -5,15 +5,15 @@ import { type Evictable, findEviction, type Occupant, type PlaceNeed } from './p
 import { drain, stopNow } from './replica.ts';
 import { type EngineState, isArriving, isOutdated, type ReplicaState } from './state.ts';
 
-/** Which replicas are stopped so that another one has room. */
+/** Chooses the replicas to stop so that another one has room. */
 
 /**
- * Takes idle ones out, the least recently used first; where all are busy, those that have been up for their minimum
- * and have served who waited for them, once who waits here has waited as long. Where some of these need time, the place
- * is kept for who waits here: nobody who came later gets it. An engine that renews itself without room beside gives up
- * one of its own.
+ * Stops idle replicas, the least recently used first. If all are busy, stops replicas that have been up for their
+ * minimum time and have served the requests that waited for them, once this engine's requests have waited as long. If
+ * some of these replicas need more time, the place is reserved: no later engine gets it. An engine that is replaced
+ * without room for both versions gives up one of its own replicas.
  *
- * @returns null when there is no room now
+ * @returns null if there is no room now
  */
 export function makeRoom(draft: Draft, engine: EngineState, spec: EngineSpec, need: PlaceNeed): Placement | null {
   const occupants = plannedOccupants(draft, engine, stayingReplica);
@@ -35,7 +35,10 @@ export function makeRoom(draft: Draft, engine: EngineState, spec: EngineSpec, ne
   return null;
 }
 
-/** Nothing fits beside: as few of its own old ones as will do go first, those with the fewest requests. */
+/**
+ * Drains the engine's own outdated replicas where the new one does not fit beside them: as few as possible, those with
+ * the fewest requests first.
+ */
 function replaceOwn(
   draft: Draft,
   engine: EngineState,
@@ -54,12 +57,12 @@ function replaceOwn(
   return eviction.placement;
 }
 
-/** A scheduler that is not ours takes a moment to see what became free. */
+/** An external scheduler needs a moment to notice freed resources. */
 const freedMs = 2000;
 
 /**
- * Makes room for replicas that a scheduler which is not ours finds no place for. What would fit is that scheduler's to
- * know, so one replica gives way at a time, and the next one when that did not help.
+ * Makes room for replicas for which an external scheduler finds no place. Only that scheduler knows what would fit, so
+ * one replica leaves at a time, and the next one if that did not help.
  */
 export function makeRoomElsewhere(draft: Draft, engines: readonly EngineState[]): void {
   const { observed, nowMs } = draft.facts;
@@ -82,7 +85,7 @@ export function makeRoomElsewhere(draft: Draft, engines: readonly EngineState[])
   }
 }
 
-/** Somebody still waits for what has no place. */
+/** True if a replica without a place is still needed. */
 function isNeeded(draft: Draft, engine: EngineState): boolean {
   const { startRequested, recovering, rollout, replicas } = engine;
   const { waiting, leases } = needOf(draft, engine);
@@ -133,11 +136,14 @@ function ownerOf(draft: Draft, replicaId: string): { engine: EngineState; replic
 interface Room {
   readonly idle: Evictable[];
   readonly busy: Evictable[];
-  /** Those that will be one of these while somebody still waits for the room. */
+  /** Replicas that become idle or busy candidates while requests still wait for the room. */
   readonly later: Evictable[];
 }
 
-/** Worth grows with use: what was idle longest goes first, what is asleep before it. */
+/**
+ * Returns the replicas that may leave. Worth grows with use: sleeping replicas go first, then those that were idle
+ * longest.
+ */
 function evictables(draft: Draft, forEngine: EngineState): Room {
   const room: Room = { idle: [], busy: [], later: [] };
   for (const engine of draft.engines) if (mayGiveWay(engine, forEngine)) addEvictables(draft, room, engine, forEngine);
@@ -175,20 +181,20 @@ function addEvictables(draft: Draft, room: Room, engine: EngineState, forEngine:
     else room.busy.push({ replicaId: replica.id, worth: need.leases });
   }
   if (!mayBeWaitedFor(forEngine, nowMs + upMinMs)) return;
-  // What is on its way, or waits for those that leave, must come to serve before it can go.
+  // Replicas that are starting, or wait for room, must serve before they can leave.
   const coming = engine.replicas.filter(isArriving).map(({ id }) => id);
   if (engine.claim !== null) coming.push(claimId(engine));
   const extra = Math.max(0, ready.length + coming.length - min - spare.length);
   room.later.push(...coming.slice(0, extra).map((replicaId) => ({ replicaId, worth: need.waiting })));
 }
 
-/** Somebody waits who came first and will not have given up by then. */
+/** True if requests for the engine wait and will not have timed out by then. */
 function mayBeWaitedFor(forEngine: EngineState, untilMs: number): boolean {
   const { waitingSinceMs } = forEngine;
   return waitingSinceMs !== null && untilMs < waitingSinceMs + settings(forEngine).startTimeoutMs;
 }
 
-/** Who waited when it became ready has got it, or had the time of a drain to come. */
+/** True if the requests that waited when the replica became ready have reached it, or a drain's time has passed. */
 function hasServed(draft: Draft, engine: EngineState, replica: ReplicaState): boolean {
   const { facts } = draft;
   const untilMs = replica.sinceMs + settings(engine).drainMs;

@@ -4,12 +4,12 @@ import { failRequest } from './failure.ts';
 import { gpuKey } from './placement.ts';
 import type { Claim, EngineState } from './state.ts';
 
-/** So little in use counts as free: drivers and displays keep some. */
+/** Memory use up to this counts as free: drivers and displays keep some. */
 const freeBytesMax = 1_073_741_824;
 const freeShareMax = 0.05;
 const probePauseMs = 500;
 
-/** Notes the devices that a replica of ours is or was on: memory in use there later may be its remains. */
+/** Records the devices that a replica of ours uses or used: memory in use there later may be left over from it. */
 export function noteTouched({ engines, gpus }: Draft): void {
   const placements = engines.flatMap(({ replicas }) => replicas.map(({ placement }) => placement));
   for (const key of placements.flatMap(({ host, gpuIds }) => gpuIds.map((id) => gpuKey(host, id)))) {
@@ -19,8 +19,8 @@ export function noteTouched({ engines, gpus }: Draft): void {
 }
 
 /**
- * Whether the memory of the claimed devices is free; asks the driver, again and again for a bounded time. What stays
- * in use then fails the start, named.
+ * True if the memory of the claimed devices is free. Asks the driver repeatedly, for a bounded time; memory still in
+ * use then fails the start, and the failure names its processes.
  */
 export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): boolean {
   const { nowMs } = draft.facts;
@@ -51,7 +51,7 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
 function isFree({ gpus }: Draft, host: string, { gpuId, usedBytes, totalBytes }: GpuUse): boolean {
   const key = gpuKey(host, gpuId);
   const known = gpus.get(key);
-  // Before ours ever came there, it is what others keep for themselves.
+  // Before any replica of ours ran on the device, all memory in use belongs to others.
   const baselineBytes = known?.baselineBytes ?? (known?.touched === true ? null : usedBytes);
   gpus.set(key, { baselineBytes, touched: known?.touched ?? false });
   return usedBytes <= Math.max(freeBytesMax, freeShareMax * totalBytes, baselineBytes ?? 0);

@@ -3,15 +3,15 @@ import { type Draft, driverType, noteEvent } from './draft.ts';
 import { type EngineState, type ReplicaState, specOf } from './state.ts';
 
 /**
- * Processes whose files do not say what they need. One that finds too little memory while others are there has not
- * failed: it waits until one of them is gone, and is not tried beside all of them again.
+ * Handles processes whose files do not say how much memory they need. A process that finds too little memory while
+ * others run has not failed: it waits until one of the others ends, and is not tried beside all of them again.
  */
 
-/** The memory of what was killed may take so long to be free. */
+/** The memory of a killed process may take this long to become free. */
 const remainsMs = 5000;
 const endsMax = 50;
 
-/** One text for an engine and what it runs. */
+/** Returns one text for an engine and the spec that it runs. */
 export function runsKey(engineId: string, specHash: string): string {
   return `${engineId}\0${specHash}`;
 }
@@ -22,12 +22,15 @@ export function noteEnd(draft: Draft, engine: EngineState, { specHash, readyAtMs
   draft.ends = [...draft.ends, end].slice(-endsMax);
 }
 
-/** What was killed says nothing itself: the kernel does that when memory is short. */
+/**
+ * True if the failure may mean too little memory. A killed process reports nothing itself, and the kernel kills
+ * processes when memory is short.
+ */
 function maySayMemory({ kind }: FailureCause): boolean {
   return kind === 'memory' || kind === 'killed';
 }
 
-/** @returns whether the end of this replica is put down to those that were there meanwhile */
+/** @returns true if the replica's end is attributed to the processes that ran beside it */
 export function waitsForNeighbours(
   draft: Draft,
   engine: EngineState,
@@ -47,8 +50,8 @@ export function waitsForNeighbours(
 }
 
 /**
- * All that is there; where nothing is any more, what was since it was begun. Earlier attempts of its own are gone with
- * their memory.
+ * Returns the other processes that run now and may share devices. If none runs, returns those that ended since this
+ * start began, without earlier attempts of this engine that never became ready: their memory is already free.
  */
 function neighboursOf(
   { engines, ends, facts }: Draft,
@@ -78,11 +81,11 @@ function mayShareDevices(one: Process, other: Process): boolean {
   return own === null || theirs === null || own.some((id) => theirs.includes(id));
 }
 
-/** What it was given, or what its file shows it; null: it may use any. */
+/** Returns the assigned devices, or those that the file makes visible; null: the process may use any. */
 function devicesOf({ engine, replica }: Process): readonly string[] | null {
   if (replica.placement.gpuIds.length > 0) return replica.placement.gpuIds;
   const { driver } = specOf(engine, replica.specHash).definition;
   const shown = driver.type === 'process' ? (driver.env['CUDA_VISIBLE_DEVICES'] ?? '') : '';
-  // Indexes are not to be compared with UUIDs, nor what stands in a variable.
+  // Indexes cannot be compared with UUIDs, nor with other texts in the variable.
   return /^\d+(?:,\d+)*$/.test(shown) ? shown.split(',') : null;
 }

@@ -4,7 +4,7 @@ import { act, type Draft, driverType, hostIsAway, job, noteEvent, settings } fro
 import { noteFailure } from './failure.ts';
 import { enter, type EngineState, isAlive, type ReplicaState } from './state.ts';
 
-/** Makes an engine's replicas what the driver found, and notes how those ended that nobody had asked to. */
+/** Updates an engine's replicas to what the driver found, and records unexpected ends. */
 export function foldObservation(draft: Draft, engine: EngineState): void {
   const { observed } = draft.facts;
   if (driverType(engine) === 'external') {
@@ -25,7 +25,10 @@ export function foldObservation(draft: Draft, engine: EngineState): void {
   }
 }
 
-/** Somebody else runs it: it is there, and routed to unless that is not wanted. */
+/**
+ * Mirrors an external engine: its replica exists, and gets requests unless the engine is held or removed or the gateway
+ * closes.
+ */
 function mirror(draft: Draft, engine: EngineState): void {
   const { observed, nowMs, closing } = draft.facts;
   const wanted = !(engine.held || engine.removed || closing);
@@ -46,7 +49,7 @@ function missing(draft: Draft, engine: EngineState, replica: ReplicaState): void
     engine.pausedUntilMs = draft.facts.nowMs + draft.policy.backoffFirstMs;
     return;
   }
-  // Its failure, where the driver could not even begin, or its disappearance, maybe right after.
+  // The driver could not begin the start, or the replica disappeared, maybe right after its start.
   endedUnasked(draft, engine, replica, requested?.cause ?? failureCause('vanished'));
 }
 
@@ -58,7 +61,7 @@ function exited(draft: Draft, engine: EngineState, replica: ReplicaState, { exit
 
 function endedUnasked(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
   remove(engine, replica);
-  // Of one that was to end anyway nobody expects more, and one that is asleep serves nobody.
+  // A replica that was to end anyway needs no restart, and a sleeping replica serves no request.
   if (['draining', 'stopping', 'asleep', 'lost'].includes(replica.phase)) return;
   noteEvent(draft, engine, 'an engine ended unasked', { replicaId: replica.id, cause });
   noteFailure(draft, engine, replica, cause);
@@ -71,7 +74,7 @@ function remove(engine: EngineState, replica: ReplicaState): void {
 function present(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {
   const { nowMs } = draft.facts;
   replica.observed = true;
-  // An entry of hosts.yaml may have got another name, or be another one's that reaches the same engine.
+  // A host may have been renamed in hosts.yaml, or another entry may reach the same Docker engine.
   replica.placement = found.placement;
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
@@ -81,7 +84,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   } else if (replica.phase === 'creating' && found.state === 'running') begin(draft, engine, replica, found);
 }
 
-/** Checked like a new one, whoever started it. */
+/** Adds a replica that already runs. It is checked like a new one, whoever started it. */
 function adopt(draft: Draft, engine: EngineState, found: ObservedReplica): void {
   const replica = foundReplica(found, draft.facts.nowMs);
   engine.replicas.push(replica);

@@ -5,11 +5,11 @@ import { runsKey } from './memory-neighbours.ts';
 import type { Occupant, PlaceNeed } from './placement.ts';
 import { type EngineState, isLeaving, type ReplicaState, specOf, specToStart } from './state.ts';
 
-/** Which replica has which place, and what the next one of an engine needs. */
+/** Lists which replica has which place, and what the next replica of an engine needs. */
 
 const nobody: ReadonlySet<string> = new Set();
 
-/** null where somebody else places, or nothing is placed at all. */
+/** Returns null if another scheduler places the engine, or nothing is placed at all. */
 export function placeNeed({ id, neighbours }: EngineState, { definition: { driver } }: EngineSpec): PlaceNeed | null {
   if (driver.type === 'docker') {
     const { gpus, hosts, placement: strategy } = driver;
@@ -24,7 +24,7 @@ export function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[
   return draft.facts.hosts.get(driverType(engine)) ?? [];
 }
 
-/** All that keeps places: replicas of any phase, known to the plan or only seen, and what is nobody's. */
+/** Returns all occupants: replicas in any phase, planned or only observed, and resources in use by anything else. */
 export function presentOccupants({ engines, facts }: Draft): Occupant[] {
   const own = engines.flatMap((engine) => engine.replicas.map((replica) => occupant(engine, replica)));
   const known = new Set(engines.flatMap(({ replicas }) => replicas.map(({ id }) => id)));
@@ -35,7 +35,7 @@ export function presentOccupants({ engines, facts }: Draft): Occupant[] {
   return [...own, ...[...seen, ...facts.holdings].map((one) => ({ ...one, ...unknown }))];
 }
 
-/** What is there, what is about to be, and what is kept for who waits longer; without the engine's own claim. */
+/** Returns the present occupants, other engines' claims and reserved places, without the engine's own claim. */
 export function plannedOccupants(draft: Draft, engine: EngineState, isStaying: (replica: ReplicaState) => boolean) {
   const leaving = new Set(
     draft.engines.flatMap(({ replicas }) => replicas.filter((one) => !isStaying(one)).map(({ id }) => id)),

@@ -2,12 +2,12 @@ import type { EngineGroup, GpuNeed } from '#core/catalog/catalog.ts';
 import type { Gpu, HostReport, Placement } from '#core/fleet/drivers/drivers.ts';
 
 /**
- * Which replica gets which place. Pure: what is taken, what there is and what is needed come in, a placement comes out.
- * A device is given to one replica at a time, all devices of a replica are on one host, what replicas of a host need of
- * its memory is never more than it has, and a host that cannot be reached is not chosen.
+ * Chooses a place for each replica. The functions are pure: occupants, hosts and needs come in, a placement comes out.
+ * A device serves one replica at a time, and all devices of a replica are on one host. The memory that replicas of a
+ * host need never exceeds the host's memory. An unreachable host is not chosen.
  */
 
-/** An engine as its group sees it. */
+/** The fields by which the rules of groups apply. */
 interface Member {
   readonly engineId: string | null;
   readonly group: EngineGroup | null;
@@ -15,51 +15,54 @@ interface Member {
 
 export interface PlaceNeed extends Member {
   readonly gpus: GpuNeed | null;
-  /** Of the host's memory; 0 where nobody says. */
+  /** Bytes of the host's memory; 0 if the file does not say. */
   readonly memoryBytes: number;
-  /** Occupants, by their `runs`, beside all of which it found too little memory; empty: none. */
+  /** Occupants, by their `runs`, beside all of which the engine found too little memory; empty: none. */
   readonly neighbours: ReadonlySet<string>;
-  /** Names of hosts or pools; empty: any. */
+  /** Names of allowed hosts or pools; empty: any. */
   readonly hosts: readonly string[];
   readonly strategy: 'pack' | 'spread';
 }
 
-/** A replica, or a claim for one, that keeps its place. */
+/** A replica, or the claim for one, that occupies a place. */
 export interface Occupant extends Member {
-  /** For a claim a text of its own; null for what no engine of the files runs. */
+  /** Id of the replica, or the id of a claim (see `claimId`). null if no engine of the files runs here. */
   readonly replicaId: string | null;
-  /** Engine and spec as one text, see `runsKey`; null where they are not known. */
+  /** Engine and spec as one text, see `runsKey`; null if unknown. */
   readonly runs: string | null;
   readonly placement: Placement;
   readonly memoryBytes: number;
-  /** It is about to start, and must then find what it was promised. */
+  /** True for a replica that is about to start, whose place must stay free. */
   readonly isClaim: boolean;
-  /** Nobody stops it to make room. */
+  /** True if the occupant is never stopped to make room. */
   readonly isKept: boolean;
 }
 
-/** A replica that could be stopped to make room. */
+/** A replica that may be stopped to make room. */
 export interface Evictable {
   readonly replicaId: string;
-  /** Those with less go first. */
+  /** Replicas with the lowest worth are stopped first. */
   readonly worth: number;
 }
 
 export type PlaceOutcome =
   | { readonly type: 'placed'; readonly placement: Placement }
-  /** It would fit if others were not there. */
+  /** The replica would fit without the other occupants. */
   | { readonly type: 'full' }
-  /** It would fit on a host that cannot be reached now. */
+  /** The replica would fit on a host that is unreachable now. */
   | { readonly type: 'unreachable'; readonly hosts: readonly HostReport[] }
-  /** No host has what it needs. */
+  /** No host has what the replica needs. */
   | { readonly type: 'impossible'; readonly lacks: 'gpus' | 'memory' };
 
-/** One text for a device of a host. */
+/** Returns one key for a device of a host. */
 export function gpuKey(host: string, gpuId: string): string {
   return `${host}\0${gpuId}`;
 }
 
-/** Whether the one may start only when the other is not there. What is kept running anyway is lived with. */
+/**
+ * True if `starting` may start only while `there` does not run. Persistent or kept occupants of another group do not
+ * prevent the start.
+ */
 function excludes(starting: Member, there: Member & Pick<Occupant, 'isKept'>): boolean {
   const { group } = starting;
   if (group === null || starting.engineId === there.engineId) return false;
@@ -85,7 +88,7 @@ export function findPlace(need: PlaceNeed, hosts: readonly HostReport[], occupan
   return { type: 'placed', placement: { host: best.host.name, gpuIds } };
 }
 
-/** Whether a replica with this need could be at this very place beside these. */
+/** True if a replica with this need fits exactly at this placement beside these occupants. */
 export function hasPlace(
   need: PlaceNeed,
   { host: name, gpuIds }: Placement,
@@ -101,13 +104,13 @@ export function hasPlace(
 
 export interface Eviction {
   readonly placement: Placement;
-  /** To be stopped before the placement is free. */
+  /** Replicas to stop before the placement is free. */
   readonly victims: readonly string[];
 }
 
 /**
- * The cheapest way to make room: the fewest replicas on one host, those of least worth.
- * @returns null when stopping all that may be stopped is not enough
+ * Finds the cheapest way to make room: the fewest replicas on one host, with the lowest worth.
+ * @returns null if stopping all evictable replicas is not enough
  */
 export function findEviction(
   need: PlaceNeed,
@@ -124,7 +127,7 @@ export function findEviction(
   return best === undefined ? null : { placement: best.placement, victims: best.victims };
 }
 
-/** Ids of engines that have what is needed, on hosts that would do. */
+/** Returns the ids of the engines that occupy the needed resources on suitable hosts. */
 export function holdersOf(need: PlaceNeed, hosts: readonly HostReport[], occupants: readonly Occupant[]): string[] {
   const able = new Map(hosts.filter((host) => isAble(need, host)).map((host) => [host.name, host]));
   const holders = occupants.flatMap((occupant) => {
@@ -158,7 +161,8 @@ function evictOn(need: PlaceNeed, host: HostReport, here: readonly Occupant[], w
   let count = 0;
   while (count <= inTheWay.length && !isEnough(inTheWay.slice(0, count))) count += 1;
   if (count > inTheWay.length) return null;
-  // A first small victim may turn out not to be needed once a larger one is gone; the worthiest is spared first.
+  // An early small victim may be unnecessary once a larger one is chosen. The victims with the highest worth are spared
+  // first.
   const victims = inTheWay
     .slice(0, count)
     .toReversed()
@@ -176,7 +180,7 @@ function evictOn(need: PlaceNeed, host: HostReport, here: readonly Occupant[], w
   return { placement: { host: host.name, gpuIds }, victims: victims.map(({ replicaId }) => replicaId), worth };
 }
 
-/** Its end would help. */
+/** True if stopping the occupant would help. */
 function isInTheWay(need: PlaceNeed, occupant: Occupant, wanted: ReadonlySet<string>): boolean {
   return (
     (need.memoryBytes > 0 && occupant.memoryBytes > 0) ||
@@ -186,7 +190,7 @@ function isInTheWay(need: PlaceNeed, occupant: Occupant, wanted: ReadonlySet<str
   );
 }
 
-/** There is room beside these. */
+/** True if the host has room beside these occupants. */
 function fits(need: PlaceNeed, host: HostReport, here: readonly Occupant[]): boolean {
   if (freeOf(need, host, here).length < countOf(need)) return false;
   const limitBytes = host.memoryBytes ?? Infinity;
@@ -197,12 +201,12 @@ function fits(need: PlaceNeed, host: HostReport, here: readonly Occupant[]): boo
   return need.neighbours.size === 0 || [...need.neighbours].some((one) => !running.has(one));
 }
 
-/** What is about to start may not be overtaken by what it would have to stop. */
+/** True if the two must not run together. A claim also excludes engines that it would have to stop. */
 function clash(need: PlaceNeed, occupant: Occupant): boolean {
   return excludes(need, occupant) || (occupant.isClaim && excludes(occupant, { ...need, isKept: false }));
 }
 
-/** The host alone would do. */
+/** True if the host would fit with no occupants. */
 function isAble(need: PlaceNeed, host: HostReport): boolean {
   return isAllowed(need, host) && usable(need, host).length >= countOf(need) && hasMemory(need, host);
 }
@@ -224,7 +228,7 @@ function countOf({ gpus }: PlaceNeed): number {
   return gpus?.count ?? 0;
 }
 
-/** Devices of a host that would do, taken or not. */
+/** Returns the devices of a host that meet the need, free or not. */
 function usable({ gpus: need }: PlaceNeed, { gpus }: HostReport): readonly Gpu[] {
   if (need === null) return gpus;
   return gpus.filter(({ memoryBytes, profile }) => {
@@ -234,7 +238,7 @@ function usable({ gpus: need }: PlaceNeed, { gpus }: HostReport): readonly Gpu[]
   });
 }
 
-/** The smallest that will do first, so that large ones stay for those who need them. */
+/** Returns the free devices, smallest first: large ones stay free for engines that need them. */
 function freeOf(need: PlaceNeed, host: HostReport, here: readonly Occupant[]): readonly Gpu[] {
   const taken = new Set(here.flatMap(({ placement }) => placement.gpuIds));
   return usable(need, host)
@@ -247,7 +251,7 @@ interface Place {
   readonly used: number;
 }
 
-/** The host with the least left first; without devices the one that runs most. */
+/** Sorts the host with the fewest free devices first; at equal numbers, the host that runs most. */
 function packs(a: Place, b: Place): number {
   return a.free.length - b.free.length || b.used - a.used;
 }

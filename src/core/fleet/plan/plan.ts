@@ -22,8 +22,8 @@ export {
 } from './state.ts';
 
 /**
- * What the leader does next: from what it kept, what is known now and the policy, to what it keeps then and what is to
- * be done. Called with the same facts again it requests nothing twice: whatever was requested stands in the state.
+ * Computes the leader's next state and actions from the state before, the facts and the policy. Planning again with the
+ * same facts requests nothing twice: every request is recorded in the state.
  */
 export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy): Plan {
   const draft = draftOf(state, facts, policy);
@@ -39,7 +39,7 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
   placeStarts(draft, seen);
   makeRoomElsewhere(draft, seen);
   for (const engine of draft.engines) notePhase(engine, facts.nowMs);
-  // What is left of a removed one is still to be tidied away.
+  // A removed engine stays until nothing of it is left to clean up.
   const isThere = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));
   const engines = draft.engines.filter(
     ({ id, removed, replicas }) => !removed || replicas.length > 0 || isThere.has(id),
@@ -48,7 +48,7 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
   return { state: { engines, gpus, ends }, actions, events, dueAtMs };
 }
 
-/** Takes over what the files say now. */
+/** Applies the current specs of the files. */
 function syncSpecs(draft: Draft): void {
   const { facts } = draft;
   const known = new Map(draft.engines.map((engine) => [engine.id, engine]));
@@ -66,11 +66,11 @@ function takeSpec(engine: EngineState, spec: EngineSpec): void {
     engine.rollout = null;
   }
   engine.spec = spec;
-  // What the hash leaves out, hosts and times, counts as the file has it now.
+  // The hash does not include hosts and times; the file's current values apply.
   if (engine.lastGood?.hash === spec.hash) engine.lastGood = spec;
 }
 
-/** Failures of before count no more: something was changed since. */
+/** Clears failures, because the file or a command has changed something. */
 function forgive(engine: EngineState): void {
   engine.failure = null;
   engine.blocked = null;

@@ -3,10 +3,10 @@ import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, noteEvent,
 import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
 
-/** So many start times are kept: enough for a median that follows a changed file soon. */
+/** Number of start times kept: enough for a median that soon follows a changed file. */
 const startTimesMax = 8;
 
-/** Takes each replica one step on, as far as what is known allows. */
+/** Moves each replica to its next phase, as far as the facts allow. */
 export function advanceReplicas(draft: Draft, engine: EngineState): void {
   if (driverType(engine) === 'external') return;
   for (const replica of engine.replicas) advance(draft, engine, replica);
@@ -15,7 +15,7 @@ export function advanceReplicas(draft: Draft, engine: EngineState): void {
 function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   switch (replica.phase) {
     case 'creating':
-      // One whose start request has not ended has no deadline of its own yet.
+      // A replica has no deadline until its start request has ended.
       if (replica.observed) lateOrDue(draft, engine, replica);
       break;
     case 'starting':
@@ -63,7 +63,7 @@ function lateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): vo
   else fail(draft, engine, replica, failureCause('timeout'));
 }
 
-/** A replica that must go although it still runs. */
+/** Stops a replica that runs but did not become ready. */
 function fail(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
   noteEvent(draft, engine, 'a replica did not come to serve', { replicaId: replica.id, cause });
   stopNow(draft, engine, replica);
@@ -106,7 +106,10 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
   noteFailure(draft, engine, replica, cause);
 }
 
-/** A replica is stopped when all gateways know of its drain and have no request there, or its time is over. */
+/**
+ * Stops a replica, or puts it to sleep, once all gateways know of its drain and have no request there, or at the
+ * drain's deadline.
+ */
 function advanceDrain(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   const { drain } = replica;
   const { nowMs } = draft.facts;
@@ -137,7 +140,7 @@ function isDrained(draft: Draft, engine: EngineState, replica: ReplicaState, { v
   return leasesOn(draft, engine, replica) === 0;
 }
 
-/** Repeated until the driver shows that it is under way. */
+/** Requests the stop again until the driver reports the replica as stopping. */
 function advanceStop(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   const found = draft.facts.observed.get(replica.id);
   const isUnderWay = found !== undefined && found.state === 'stopping';
@@ -149,7 +152,7 @@ export function stopNow(draft: Draft, engine: EngineState, replica: ReplicaState
   advanceStop(draft, engine, replica);
 }
 
-/** Takes a replica out of routing; it is stopped, or put to sleep, when its requests have ended. */
+/** Takes a replica out of routing. The replica is stopped, or put to sleep, when its requests have ended. */
 export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, reason: DrainReason): void {
   const { nowMs } = draft.facts;
   if (replica.phase !== 'ready') {
@@ -163,10 +166,10 @@ export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, 
   due(draft, deadlineMs);
 }
 
-/** @returns whether it serves again */
+/** @returns true if the replica serves again */
 export function undrain(draft: Draft, replica: ReplicaState): boolean {
   if (replica.phase !== 'draining' || isLeaving(replica)) return false;
-  // It may be falling asleep already.
+  // The replica may already be falling asleep.
   if (job(draft, 'sleep', replica.id) !== undefined) return false;
   enter(replica, 'ready', draft.facts.nowMs);
   replica.drain = null;

@@ -11,8 +11,8 @@ import {
 } from './state.ts';
 
 /**
- * Brings the replicas that are there towards the target: takes out what is too much, what is outdated once a new one
- * serves in its place, and brings back what was on its way out or asleep. Starting anew is another part's work.
+ * Moves the present replicas toward the target: drains surplus ones, drains outdated ones once a new one serves in
+ * their place, and brings back draining or sleeping ones. `placeStarts` starts new replicas.
  */
 export function reduceAndRenew(draft: Draft, engine: EngineState): void {
   if (driverType(engine) === 'external') return;
@@ -51,7 +51,7 @@ function takeOutOne(draft: Draft, engine: EngineState, replica: ReplicaState, re
   } else if (replica.drain?.reason === 'sleep' && isForGood) replica.drain = { ...replica.drain, reason };
 }
 
-/** Replaces outdated replicas count by count, each after a new one serves. */
+/** Replaces outdated replicas one for one, each after a new replica serves. */
 function renew(draft: Draft, engine: EngineState): void {
   for (const replica of engine.replicas) {
     const isIdleOld = isOutdated(engine, replica) && (isArriving(replica) || replica.phase === 'asleep');
@@ -84,7 +84,7 @@ interface Cut {
   readonly reason: DrainReason;
 }
 
-/** Those that serve nobody yet go first, then those with the fewest requests. */
+/** Drains replicas that serve no requests yet first, then those with the fewest requests. */
 export function takeOut(
   draft: Draft,
   engine: EngineState,

@@ -1,12 +1,12 @@
 import { type Draft, due, endsWithGateway, leasesOn, type Need, needOf, settings } from './draft.ts';
 import { type EngineState, isAlive, isArriving, noScale, type ReplicaState } from './state.ts';
 
-/** From so much of what its replicas can run at once, an engine is thought full. */
+/** Share of its replicas' capacity from which an engine counts as full. */
 const fullShare = 0.8;
-/** Below so much of what one replica less could run, one is too many. */
+/** Share of the capacity of one replica fewer below which one replica is too many. */
 const spareShare = 0.5;
 
-/** How many replicas there should be: from need, idle time and load, between the file's bounds. */
+/** Sets the number of replicas from need, idle time and load, between the file's bounds. */
 export function setTarget(draft: Draft, engine: EngineState): void {
   const need = needOf(draft, engine);
   const alive = engine.replicas.filter(isAlive);
@@ -28,9 +28,9 @@ function mustEnd(draft: Draft, engine: EngineState): boolean {
 
 function targetFromZero(engine: EngineState, need: Need): void {
   const { min, idleMs } = settings(engine);
-  // Who was cut off by its end would be back by now.
+  // By now, clients that lost requests when the engine ended would have retried.
   if (engine.recovering && need.idleMs >= idleMs) engine.recovering = false;
-  // The old one has gone to make room for the new one: what its requests do meanwhile says nothing.
+  // The old replica left to make room for the new one: the engine's requests say nothing during that time.
   const isRenewed = engine.rollout?.state === 'checking';
   const isWanted = need.waiting > 0 || engine.startRequested || engine.recovering || isRenewed;
   engine.target = Math.max(min, isWanted ? 1 : 0);
@@ -42,7 +42,7 @@ function isIdle(draft: Draft, engine: EngineState, need: Need): boolean {
   const { nowMs } = draft.facts;
   const { idleMs, min } = settings(engine);
   const ready = engine.replicas.filter(({ phase }) => phase === 'ready');
-  // Counted from its start at the earliest: all who waited for it may have left.
+  // Counted from the newest replica's start at the earliest: all waiting clients may have left.
   const newestMs = Math.max(...ready.map(({ sinceMs }) => sinceMs));
   const forMs = Math.min(need.idleMs, nowMs - newestMs);
   if (forMs < idleMs && need.waiting + need.leases === 0 && ready.length > min) due(draft, nowMs + idleMs - forMs);
@@ -55,7 +55,7 @@ function scale(draft: Draft, engine: EngineState, alive: readonly ReplicaState[]
   const { scaleUpAfterMs, scaleDownAfterMs } = draft.policy;
   engine.target = Math.min(Math.max(engine.target, min, 1), max);
   const ready = alive.filter(({ phase }) => phase === 'ready');
-  // Another is on its way, or there is nothing to choose: nothing is learned from the load now.
+  // A replica is starting, or max allows no choice: the load teaches nothing now.
   if (max <= 1 || ready.length === 0 || ready.length < engine.target) {
     engine.scale = { ...engine.scale, highSinceMs: null, lowSinceMs: null };
     return;
@@ -69,7 +69,7 @@ function scale(draft: Draft, engine: EngineState, alive: readonly ReplicaState[]
   }
 }
 
-/** Since when there has been too much to do, or too little. */
+/** Records since when the load has been too high, or too low. */
 function learnLoad(draft: Draft, engine: EngineState, ready: readonly ReplicaState[]): void {
   const { nowMs } = draft.facts;
   const load = loadOf(draft, engine, ready);
@@ -94,7 +94,7 @@ function step(draft: Draft, engine: EngineState, atMs: number, by: 1 | -1): void
   engine.scale = { ...engine.scale, highSinceMs: null, lowSinceMs: null };
 }
 
-/** The load of all: as each engine reports it, or the leases of all gateways where one reports none. */
+/** Sums the load of all replicas: as each engine reports it, or the leases of all gateways if it reports none. */
 function loadOf(draft: Draft, engine: EngineState, ready: readonly ReplicaState[]) {
   const sum = { running: 0, waiting: 0 };
   for (const replica of ready) {

@@ -16,7 +16,7 @@ import {
   specToStart,
 } from './state.ts';
 
-/** Starts what is missing, one replica of an engine at a time; who has waited longest chooses first. */
+/** Starts missing replicas, one per engine at a time. The engine that has waited longest chooses first. */
 export function placeStarts(draft: Draft, engines: readonly EngineState[]): void {
   noteTouched(draft);
   const wanting = engines
@@ -40,7 +40,7 @@ function wantsStart(draft: Draft, engine: EngineState): boolean {
   const current = alive.filter((replica) => !isOutdated(engine, replica));
   if (current.length >= engine.target || current.some(isArriving)) return false;
   const { max } = settings(engine);
-  // What still ends keeps its memory: where the devices are not known, the next one waits for it.
+  // A replica that is ending keeps its memory: where devices are unknown, the next replica waits for its end.
   const isThere = engine.replicas.filter(({ phase }) => phase !== 'lost' && phase !== 'asleep').length;
   const isRollout = engine.rollout?.state === 'checking';
   if (isThere >= max + (isRollout ? 1 : 0)) return false;
@@ -50,7 +50,7 @@ function wantsStart(draft: Draft, engine: EngineState): boolean {
   return false;
 }
 
-/** What was promised can still be had once those that leave are gone. */
+/** True if the claimed place will be free once the leaving replicas are gone. */
 function isSound(draft: Draft, engine: EngineState, { placement }: Claim): boolean {
   const need = placeNeed(engine, specToStart(engine));
   if (need === null) return true;
@@ -58,7 +58,7 @@ function isSound(draft: Draft, engine: EngineState, { placement }: Claim): boole
   return hasPlace(need, placement, hosts, plannedOccupants(draft, engine, stayingReplica));
 }
 
-/** @returns null when there is no room now, or never will be */
+/** @returns null if there is no room now, or never will be */
 function claim(draft: Draft, engine: EngineState): Claim | null {
   const { nowMs } = draft.facts;
   const spec = specToStart(engine);
@@ -71,7 +71,7 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
     due(draft, engine.pausedUntilMs);
     return null;
   }
-  // Swarm places by itself.
+  // Swarm places its tasks itself.
   if (need === null) return claimed({ host: 'swarm', gpuIds: [] });
   const found = placeFor(draft, engine, need);
   if (found.type === 'placed') return claimed(found.placement);
@@ -88,14 +88,14 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
 
 const holdersMax = 10;
 
-/** For operators. */
+/** Names the engines in the way, for operators. */
 function holdersText(draft: Draft, engine: EngineState, need: PlaceNeed): string {
   const holders = holdersOf(need, hostsOf(draft, engine), plannedOccupants(draft, engine, anyReplica));
   const more = holders.length > holdersMax ? ` and ${holders.length - holdersMax} more` : '';
   return holders.length === 0 ? '' : `taken by ${holders.slice(0, holdersMax).join(', ')}${more}`;
 }
 
-/** What is free now, or else what will be when those that leave are gone. */
+/** Finds a place that is free now, otherwise one that is free once the leaving replicas are gone. */
 function placeFor(draft: Draft, engine: EngineState, need: PlaceNeed): PlaceOutcome {
   const hosts = hostsOf(draft, engine);
   const now = findPlace(need, hosts, plannedOccupants(draft, engine, anyReplica));
@@ -115,7 +115,7 @@ function refusePlace(draft: Draft, engine: EngineState, found: NoPlace, need: Pl
   else failRequest(draft, engine, cause);
 }
 
-/** For operators: what is needed, and what there is. */
+/** Describes what is needed and what there is, for operators. */
 function lackText({ memoryBytes }: PlaceNeed, hosts: readonly HostReport[], kind: FailureKind): string {
   const gib = (bytes: number): string => `${Math.round((bytes / 2 ** 30) * 10) / 10} GiB`;
   if (kind === 'memory') {
@@ -127,12 +127,12 @@ function lackText({ memoryBytes }: PlaceNeed, hosts: readonly HostReport[], kind
   return troublesOf(hosts);
 }
 
-/** No host has what the changed file asks for, and some have what the one before did. */
+/** True if no host has what the changed file asks for, and some have what the spec before needs. */
 function isFilesFault(draft: Draft, engine: EngineState): boolean {
   const { lastGood } = engine;
   if (lastGood === null || !hasFallback(engine) || isRefused(engine)) return false;
   const hosts = hostsOf(draft, engine);
-  // One that was never reached may have anything.
+  // A host that was never reached may have anything.
   if (hosts.some(({ reachable, gpus }) => !reachable && gpus.length === 0)) return false;
   const need = placeNeed(engine, lastGood);
   return need === null || !['impossible', 'unreachable'].includes(findPlace(need, hosts, []).type);
@@ -142,7 +142,7 @@ function troublesOf(hosts: readonly HostReport[]): string {
   return hosts.flatMap(({ name, trouble }) => (trouble === undefined ? [] : [`${name}: ${trouble}`])).join('; ');
 }
 
-/** Requests the start once nothing is in its place and the memory of its devices is free. */
+/** Requests the start once no occupant is in its place and the memory of its devices is free. */
 function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
   const { nowMs, newReplicaId } = draft.facts;
   const { placement } = own;

@@ -2,119 +2,120 @@ import type { EngineSpec, FailureCause, Placement } from '#core/fleet/drivers/dr
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
 /**
- * What the leader keeps of each engine and replica between two reconciliations. All times are monotonic milliseconds.
+ * The leader's knowledge of each engine and replica, kept between two reconciliations. All times are monotonic
+ * milliseconds.
  */
 export interface LeaderState {
   readonly engines: readonly EngineState[];
-  /** By host and device: what its memory was used for before ours came there, and whether ours has been there. */
+  /** Memory of each device, by host and device. */
   readonly gpus: ReadonlyMap<string, GpuMemory>;
-  /** The last processes that ended, oldest first: what they had may have been what another found too little of. */
+  /** The last processes that ended, oldest first. Their memory may be the memory that another process lacked. */
   readonly ends: readonly End[];
 }
 
 export interface End {
-  /** As `runs` of an occupant. */
+  /** Engine and spec as one text, like `runs` of an occupant. */
   readonly runs: string;
   readonly atMs: number;
   readonly wasReady: boolean;
 }
 
 export interface GpuMemory {
-  /** Bytes in use when nothing of ours was there; null when that is not known. */
+  /** Bytes in use before any replica of ours ran on the device; null if unknown. */
   readonly baselineBytes: number | null;
   readonly touched: boolean;
 }
 
-/** `lost`: its host cannot be reached; it is believed to run on, and to keep its devices. */
+/** State of a replica. `lost`: its host is unreachable. A lost replica is assumed to run and to keep its devices. */
 export type ReplicaPhase = PublishedReplica['state'] | 'lost';
 
-/** Why a replica is to get no more requests. The first three are taken back when it is needed after all. */
+/** Why a replica gets no more requests. `idle`, `scale` and `sleep` are reversed if the replica is needed again. */
 export type DrainReason = 'idle' | 'scale' | 'sleep' | 'room' | 'rollout' | 'held' | 'removed' | 'closing';
 
 export interface Drain {
   readonly reason: DrainReason;
-  /** When requests are no longer waited for. */
+  /** When the drain stops waiting for running requests. */
   readonly deadlineMs: number;
-  /** The published version with which all gateways know of it; null until it is published. */
+  /** Published version by which all gateways learn of the drain; null until published. */
   readonly version: bigint | null;
 }
 
 export interface ReplicaState {
   readonly id: string;
   readonly specHash: string;
-  /** As its start was requested, and then as it is observed. */
+  /** Requested at the start, then updated to the observed placement. */
   placement: Placement;
   phase: ReplicaPhase;
   sinceMs: number;
-  /** When this leader requested its start; null for one that was found. */
+  /** When this leader requested the start; null for a replica that the leader found running. */
   readonly startRequestedAtMs: number | null;
-  /** The driver has shown it at least once. */
+  /** True once the driver has reported the replica. */
   observed: boolean;
-  /** When a start, check or awakening is late. */
+  /** When a start, check or wake-up is late. */
   deadlineMs: number;
-  /** When it was ready first; null before. */
+  /** When the replica first became ready; null before. */
   readyAtMs: number | null;
-  /** The published version with which all gateways send to it; null until it is published. */
+  /** Published version with which all gateways send requests to the replica; null until published. */
   readyVersion: bigint | null;
   drain: Drain | null;
-  /** To be replaced although its spec has not changed. */
+  /** True if the replica must be replaced although its spec has not changed. */
   stale: boolean;
   progress: string | null;
   unhealthySinceMs: number | null;
-  /** Since when no place was found for it although nothing was ending that could have left one. */
+  /** Start of the time in which no place was found for the replica while nothing was ending that could leave one. */
   noRoomSinceMs?: number | null;
 }
 
-/** Devices kept for the next replica of an engine while they become free. */
+/** Devices reserved for the next replica of an engine while they become free. */
 export interface Claim {
   readonly placement: Placement;
   readonly sinceMs: number;
-  /** When the last replica there was gone; null while one is. */
+  /** When the last replica on these devices ended; null while one is there. */
   readonly freeSinceMs: number | null;
-  /** When the devices may be asked again. */
+  /** Earliest time of the next GPU probe. */
   readonly probeAtMs: number;
   readonly tries: number;
 }
 
 export interface Failure {
   readonly cause: FailureCause;
-  /** Infinity: not before a command or a changed file. */
+  /** Earliest time of the next try. Infinity: only after a command or a changed file. */
   readonly retryAtMs: number;
 }
 
 export interface EngineState {
   readonly id: string;
-  /** Of the files. */
+  /** Spec of the file. */
   spec: EngineSpec;
-  /** No file has it any more. */
+  /** True if no file has the engine any more. */
   removed: boolean;
-  /** The newest spec that passed its checks, kept by the store; what is started while a newer one is refused. */
+  /** The newest spec that passed its checks, kept by the store. Started while a newer spec is refused. */
   lastGood: EngineSpec | null;
   held: boolean;
-  /** An operator asked for a start that has not come about yet. */
+  /** True if an operator requested a start that has not succeeded yet. */
   startRequested: boolean;
-  /** It was ready and ended unasked: started again whether anybody waits or not. */
+  /** True if the engine was ready and ended unexpectedly. It is restarted even if no request waits. */
   recovering: boolean;
-  /** Replicas that there should be. */
+  /** Number of replicas that the engine should have. */
   target: number;
-  /** Ends and failed starts in a row. */
+  /** Consecutive crashes and failed starts. */
   crashes: number;
   failure: Failure | null;
   failedStarts: number;
-  /** Why a start that is wanted cannot begin yet. */
+  /** Why a wanted start cannot begin yet. */
   blocked: FailureCause | null;
   claim: Claim | null;
-  /** Occupants, by their `runs`, beside all of which it found too little memory; empty: none. */
+  /** Occupants, by their `runs`, beside all of which the engine found too little memory; empty: none. */
   neighbours: ReadonlySet<string>;
-  /** It found too little memory although nobody else was there: others are not to go for it. */
+  /** True if the engine found too little memory with no other engine there. Others are not stopped for it. */
   failedAlone: boolean;
-  /** Not started before: what has just ended may still keep memory, or the last request was called off. */
+  /** No start before this time: a process that just ended may still keep memory, or the last request was called off. */
   pausedUntilMs: number;
-  /** The newest command that was carried out; null: none. */
+  /** Newest command that was carried out; null if none. */
   lastCommand: string | null;
-  /** Since when requests wait while nothing serves them. */
+  /** Start of the time in which requests wait and no replica serves them. */
   waitingSinceMs: number | null;
-  /** Newest last. */
+  /** Durations of the last starts, newest last. */
   startTimesMs: readonly number[];
   rollout: PublishedEngine['rollout'];
   replicas: ReplicaState[];
@@ -126,7 +127,7 @@ export interface EngineState {
 export interface ScaleState {
   readonly highSinceMs: number | null;
   readonly lowSinceMs: number | null;
-  /** Requests that a replica ran when some waited inside it; null before that was seen. */
+  /** Requests that a replica ran while others waited inside it; null before this was observed. */
   readonly capacity: number | null;
 }
 
@@ -164,7 +165,7 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
 const alivePhases: ReadonlySet<ReplicaPhase> = new Set(['creating', 'starting', 'checking', 'ready', 'waking']);
 const arrivingPhases: ReadonlySet<ReplicaPhase> = new Set(['creating', 'starting', 'checking', 'waking']);
 
-/** It serves or is on its way to. */
+/** True if the replica serves or is about to. */
 export function isAlive({ phase }: ReplicaState): boolean {
   return alivePhases.has(phase);
 }
@@ -175,32 +176,32 @@ export function isArriving({ phase }: ReplicaState): boolean {
 
 const takenBack: ReadonlySet<DrainReason> = new Set(['idle', 'scale', 'sleep']);
 
-/** It ends for good: its place is as good as free. */
+/** True if the replica ends permanently. Its place counts as free. */
 export function isLeaving({ phase, drain }: ReplicaState): boolean {
   return phase === 'stopping' || (phase === 'draining' && drain !== null && !takenBack.has(drain.reason));
 }
 
-/** A newer spec of this engine failed its checks: what runs stays. */
+/** True if the current spec failed its checks. Running replicas stay. */
 export function isRefused({ rollout, spec }: EngineState): boolean {
   return rollout !== null && rollout.state === 'refused' && rollout.specHash === spec.hash;
 }
 
-/** It does not run what its file says, and is to be replaced by one that does. */
+/** True if the replica does not run the spec of its file and must be replaced by one that does. */
 export function isOutdated(engine: EngineState, replica: ReplicaState): boolean {
   return (replica.stale || replica.specHash !== engine.spec.hash) && !isRefused(engine);
 }
 
-/** Its file has changed since something passed the checks: there is what to fall back to. */
+/** True if the file has changed since a spec passed the checks, so that there is a spec to fall back to. */
 export function hasFallback({ lastGood, spec }: EngineState): boolean {
   return lastGood !== null && lastGood.hash !== spec.hash;
 }
 
-/** What a replica was started from, as far as it is known; else what the file says. */
+/** Returns the spec that a replica was started from if it is known, otherwise the spec of the file. */
 export function specOf({ lastGood, spec }: EngineState, specHash: string): EngineSpec {
   return specHash !== spec.hash && lastGood?.hash === specHash ? lastGood : spec;
 }
 
-/** What the next replica is started from. */
+/** Returns the spec from which the next replica is started. */
 export function specToStart(engine: EngineState): EngineSpec {
   const { lastGood, spec } = engine;
   return isRefused(engine) && lastGood !== null ? { ...lastGood } : spec;

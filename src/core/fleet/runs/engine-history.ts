@@ -1,7 +1,7 @@
 import type { Db } from '#base/db.ts';
 import type { EngineRequestKind, TokensMax } from './engine-requests.ts';
 
-/** Moments are milliseconds since the Unix epoch. */
+/** A run of a replica. Times are milliseconds since the Unix epoch. */
 export interface ReplicaRun {
   readonly id: string;
   /** Catalog id. */
@@ -9,26 +9,29 @@ export interface ReplicaRun {
   readonly replicaId: string;
   readonly host: string;
   readonly startedMs: number;
-  /** Null while it lasts. */
+  /** null while the run lasts. */
   readonly endedMs: number | null;
   readonly ended: 'clean' | 'unclean' | null;
   readonly endReason: string | null;
-  /** When its counters were read last; null for an engine that has none. */
+  /** When the counters were last read; null for an engine without counters. */
   readonly scrapedMs: number | null;
-  /** The same before the span. */
+  /** When the counters were last read before the span. */
   readonly readBeforeMs: number | null;
-  /** It had counted something before its counters were read first: it was found, and not started here. */
+  /**
+   * True if the engine had counted something before its first reading: the replica was found running, and not started
+   * here.
+   */
   readonly isFound: boolean;
 }
 
-/** What an engine counted between the last readings of two hours. */
+/** The counts of an engine between the last readings of two hours. */
 export interface CountedHour {
   readonly runId: string;
   readonly hourMs: number;
   readonly promptTokens: number;
   readonly generationTokens: number;
   readonly requests: number;
-  /** When it was read last in this hour. */
+  /** When the counters were last read in this hour. */
   readonly scrapedMs: number;
 }
 
@@ -39,18 +42,18 @@ export interface OwnRequests {
   readonly kind: EngineRequestKind;
   readonly requests: number;
   readonly uncounted: number;
-  /** What engines may have counted of those; null where that has no bound. */
+  /** The most that engines may have counted for the uncounted requests; null if there is no bound. */
   readonly uncountedMax: TokensMax | null;
   readonly promptTokens: number;
   readonly completionTokens: number;
-  /** When the last of them ended. */
+  /** When the last of these requests ended. */
   readonly lastMs: number;
 }
 
 export interface EngineHistory {
-  /** All that lasted in the span, oldest first. */
+  /** All runs that overlap the span, oldest first. */
   readonly runs: readonly ReplicaRun[];
-  /** Of each run in order. */
+  /** Hours of each run, in order. */
   readonly hours: readonly CountedHour[];
   readonly own: readonly OwnRequests[];
 }
@@ -88,7 +91,7 @@ interface HourRow {
   readonly scraped_ms: string;
 }
 
-/** What stands before its first reading is what the run began with. */
+/** Subtracts the reading of the hour before; for the first hour, the counters with which the run began. */
 const since = (name: string): string =>
   `(h.${name} - coalesce(lag(h.${name}) over w, r.${name}_first, h.${name}))::text`;
 
@@ -116,7 +119,7 @@ interface OwnRow {
   readonly last_ms: string;
 }
 
-/** Null as soon as one of them has no bound. */
+/** null as soon as one of the requests has no bound. */
 const uncountedMax = (kind: 'prompt' | 'completion'): string => `
     case when bool_or(uncounted > 0 and uncounted_${kind}_tokens is null) then null
       else coalesce(sum(uncounted_${kind}_tokens), 0) end::text as uncounted_${kind}`;
@@ -128,7 +131,7 @@ const ownText = `
   from engine_requests where hour >= $1::timestamptz and hour < $2::timestamptz
   group by model, hour, kind order by hour, model, kind`;
 
-/** What is known of engines between two full hours; `toMs` is not in it. */
+/** Reads the history of engines between two full hours; `toMs` is exclusive. */
 export async function readEngineHistory({ sql }: Db, fromMs: number, toMs: number): Promise<EngineHistory> {
   const span = [new Date(fromMs).toISOString(), new Date(toMs).toISOString()];
   const runs = await sql.unsafe<RunRow[]>(runsText, span);

@@ -3,8 +3,8 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 
 /**
- * `canary` and `probe`: sent by us to try a replica out. `retry`: an attempt that another replica repeated.
- * `undelivered`: what an engine counted of an answer that could not be given, and is not billed.
+ * `canary` and `probe`: sent by the gateway to check a replica. `retry`: an attempt that another replica repeated.
+ * `undelivered`: tokens of an answer that could not be delivered, and is not billed.
  */
 export type EngineRequestKind = 'canary' | 'probe' | 'retry' | 'undelivered';
 
@@ -16,12 +16,12 @@ export interface EngineRequest {
   readonly replicaId: string;
   /** Milliseconds since the Unix epoch. */
   readonly startedMs: number;
-  /** As the engine counts them: the prompt once for each choice. */
+  /** Counted as the engine does: the prompt once per choice. */
   readonly promptTokens: number;
   readonly completionTokens: number;
-  /** The engine did not say what it had counted in the end. */
+  /** True if the engine did not report its final count. */
   readonly uncounted: boolean;
-  /** What it may have counted then; null where that has no bound. */
+  /** The most that the engine may have counted for an uncounted request; null if there is no bound. */
   readonly uncountedMax: TokensMax | null;
 }
 
@@ -30,10 +30,10 @@ export interface TokensMax {
   readonly completionTokens: number;
 }
 
-/** Counts such requests in memory, and writes them as sums per replica and hour. */
+/** Counts requests of these kinds in memory, and writes them as sums per replica and hour. */
 export interface EngineRequests {
   note(request: EngineRequest): void;
-  /** Rejects never: what cannot be written is kept for the next time. */
+  /** Never rejects: sums that cannot be written are kept for the next flush. */
   flush(): Promise<void>;
 }
 
@@ -48,7 +48,7 @@ interface Sum extends Pick<EngineRequest, 'kind' | 'model' | 'replicaId'> {
 }
 
 const hourMs = 3_600_000;
-/** Sums in memory. More come only in a long outage of Postgres; they are dropped. */
+/** Maximum number of sums in memory. More occur only in a long outage of Postgres, and are dropped. */
 const heldMax = 100_000;
 
 export interface EngineRequestsOptions {

@@ -1,6 +1,6 @@
 import type { Db } from '#base/db.ts';
 
-/** A run that was given GPUs. Moments are milliseconds since the Unix epoch. */
+/** A run with GPUs. Times are milliseconds since the Unix epoch. */
 export interface GpuRun {
   readonly id: string;
   /** Catalog id. */
@@ -9,24 +9,24 @@ export interface GpuRun {
   readonly host: string;
   /** At least one. */
   readonly gpuIds: readonly string[];
-  /** Since when it has them. */
+  /** When the run got its GPUs. */
   readonly startedMs: number;
-  /** When it could serve; null as long as it cannot. */
+  /** When the replica became ready; null before. */
   readonly readyMs: number | null;
-  /** When its end was seen; null while it lasts. */
+  /** When the end was observed; null while the run lasts. */
   readonly endedMs: number | null;
-  /** Null while it lasts; `unclean` where nobody may have watched it end. */
+  /** null while the run lasts; `unclean` if the end may have been unobserved. */
   readonly ended: 'clean' | 'unclean' | null;
   readonly endReason: string | null;
-  /** When its counters were read last; null for an engine that has none. */
+  /** When the counters were last read; null for an engine without counters. */
   readonly scrapedMs: number | null;
 }
 
-/** Which runs are wanted: those that last, those of `ids`, and those that ended at `endedSinceMs` or later. */
+/** Selects runs that last, runs of `ids`, and runs that ended at `endedSinceMs` or later. */
 export interface GpuRunsWanted {
   readonly endedSinceMs: number;
   readonly ids: readonly string[];
-  /** The id of the last one of the page before; null for the first page. */
+  /** Id of the last run of the page before; null for the first page. */
   readonly after: string | null;
   readonly limit: number;
 }
@@ -48,8 +48,8 @@ interface Row {
 const epochMs = (column: string): string => `(extract(epoch from ${column}) * 1000)::bigint::text`;
 
 /**
- * GPUs that another run had until then count for that one: clocks of hosts differ. A host may have got another name
- * meanwhile: a replica's id and a GPU's UUID are the same under both.
+ * Moment since which a run has its GPUs: not before the end of another run that used them, because clocks of hosts
+ * differ. A host may have been renamed in between: replica ids and GPU UUIDs are identical under both names.
  */
 const heldAt = `case when held_at is null then started_at else least(started_at, greatest(held_at, (
   select max(before.ended_at) from replica_runs before
@@ -64,7 +64,7 @@ const columns = `id::text, model, replica, host, gpus, ${epochMs(heldAt)} as sta
 
 const hasGpus = `jsonb_array_length(gpus) > 0`;
 
-/** By id. */
+/** Returns runs sorted by id. */
 export async function readGpuRuns({ sql }: Db, wanted: GpuRunsWanted): Promise<readonly GpuRun[]> {
   const rows = await sql.unsafe<Row[]>(
     `select ${columns} from replica_runs r
@@ -76,14 +76,14 @@ export async function readGpuRuns({ sql }: Db, wanted: GpuRunsWanted): Promise<r
   return rows.map(toGpuRun);
 }
 
-/** Whose replica it was, and how many GPUs it was given. */
+/** The model of a replica and the number of its GPUs. */
 export interface ReplicaGpus {
   /** Catalog id. */
   readonly model: string;
   readonly gpus: number;
 }
 
-/** Of each replica that was given GPUs and was there between two moments, by its id. */
+/** Returns the replicas with GPUs that existed between two moments, by id. */
 export async function readReplicaGpus(
   { sql }: Db,
   { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },

@@ -11,37 +11,37 @@ import { type HourRow, readOpenRuns, type RunRow, writeRuns } from './run-table.
 export interface FollowedReplica {
   readonly found: ObservedReplica;
   readonly driver: string;
-  /** Of a container. */
+  /** Image of a container. */
   readonly image: string | null;
   readonly isReady: boolean;
-  /** Why it is to end, or to sleep; null where it is not. */
+  /** Why the replica must end or sleep; null if it stays. */
   readonly leaves: string | null;
 }
 
 /**
- * Keeps the runs of the replicas of a scope, and reads their counters while this gateway leads it. Nothing waits for
- * it: what cannot be read or written now is tried again.
+ * Records the runs of a scope's replicas, and reads their counters while this gateway leads the scope. No caller waits
+ * for it: failed reads and writes are retried.
  */
 export interface ReplicaRuns {
-  /** A start of it was asked for here: all that it will ever count is of its run. */
+  /** Records that this gateway requested the start: everything that the replica counts belongs to its run. */
   starting(replicaId: string): void;
-  /** What there is now; to be called at least once a second. `away`: hosts of which nothing is known. */
+  /** Updates the runs; must be called at least once a second. `away`: unreachable hosts. */
   follow(replicas: readonly FollowedReplica[], away: ReadonlySet<string>): void;
-  /** Takes what was read of a replica for another purpose; `askedMs` is of the monotonic clock. */
+  /** Uses a reading that was made for another purpose; `askedMs` is of the monotonic clock. */
   take(replicaId: string, reading: EngineReading, askedMs: number): void;
-  /** Reads its counters once more before it ends. */
+  /** Reads the replica's counters once more before it ends. */
   lastReading(replica: Replica): Promise<void>;
-  /** Reads and writes all of them now, where this gateway leads. */
+  /** Reads and writes all counters now, if this gateway leads. */
   readNow(): Promise<void>;
-  /** Another gateway leads: what is known here may be wrong by the next time. */
+  /** Drops the runs, because another gateway leads: they may be wrong when this gateway leads again. */
   stepDown(): void;
-  /** Writes what is still to be written, within seconds. */
+  /** Writes what is pending, within seconds. */
   close(): Promise<void>;
 }
 
 export interface ReplicaRunsOptions {
   readonly db: Db;
-  /** One gateway at a time leads it. */
+  /** One gateway at a time leads the scope. */
   readonly scope: string;
   readonly clock: Clock;
   readonly log: Log;
@@ -50,22 +50,22 @@ export interface ReplicaRunsOptions {
 
 interface Run {
   readonly row: RunRow;
-  /** Null once it is gone. */
+  /** null once the replica is gone. */
   replica: Replica | null;
   leaves: string | null;
   isRunning: boolean;
-  /** It had no request left when it was read last. */
+  /** True if the replica had no request at the last reading. */
   isIdle: boolean;
-  /** It was read after its stop had been decided on. */
+  /** True if the replica was read after its stop was decided. */
   readAtStop: boolean;
-  /** When the last reading that counts was asked for, and when to read again; monotonic milliseconds. */
+  /** When the last accepted reading was requested, and when to read again; monotonic milliseconds. */
   askedMs: number;
   dueMs: number;
 }
 
 const hourMs = 3_600_000;
 const everyMsDefault = 10_000;
-/** One that does not answer yet. */
+/** Interval of readings while an engine does not answer yet. */
 const startingMs = 1000;
 const closeMsMax = 5000;
 
@@ -75,7 +75,7 @@ export function createReplicaRuns(options: ReplicaRunsOptions): ReplicaRuns {
 
 class LeaderRuns implements ReplicaRuns {
   readonly #options: ReplicaRunsOptions;
-  /** By replica id; null before they were read from the table. */
+  /** Runs by replica id; null before they are read from the table. */
   #runs: Map<string, Run> | null = null;
   #loading = false;
   readonly #started = new Set<string>();
@@ -201,7 +201,7 @@ class LeaderRuns implements ReplicaRuns {
     this.#unwritten.set(run.row.id, run.row);
   }
 
-  /** @param seen as it was seen to have ended; null when it was not seen any more */
+  /** @param seen the replica observed as exited; null if it was not observed any more */
   #end(runs: Map<string, Run>, replicaId: string, seen: FollowedReplica | null): void {
     this.#started.delete(replicaId);
     const run = runs.get(replicaId);
@@ -217,7 +217,7 @@ class LeaderRuns implements ReplicaRuns {
     this.#unwritten.set(run.row.id, run.row);
   }
 
-  /** One round at a time. */
+  /** Runs one round at a time. */
   #readDue(): Promise<void> {
     this.#round ??= this.#readAll().finally(() => {
       this.#round = null;
@@ -233,7 +233,7 @@ class LeaderRuns implements ReplicaRuns {
     await this.#flush();
   }
 
-  /** @returns when it was asked */
+  /** @returns when the reading was requested */
   async #read(run: Run, replica: Replica): Promise<number> {
     const askedMs = this.#options.clock.monotonicMs();
     this.#accept(run, await readEngine(replica), askedMs);
@@ -266,7 +266,7 @@ class LeaderRuns implements ReplicaRuns {
     this.#unwrittenHours.set(`${runId} ${hour}`, { runId, hourMs: hour, counters, scrapedMs });
   }
 
-  /** Its counters begin anew: another process is there under the same name. */
+  /** Starts a new run: counters that restart belong to another process under the same id. */
   #restarted(run: Run, counters: EngineCounters, askedMs: number): void {
     const { replica } = run;
     this.#close(run, { ended: 'unclean', endReason: 'restarted', exitCode: null });
@@ -313,7 +313,7 @@ class LeaderRuns implements ReplicaRuns {
     } catch (error) {
       this.#onAway(error);
       if (isTaken(error)) {
-        // Another gateway led in between, and has written a run of its own for what runs here.
+        // Another gateway led in between, and has recorded its own runs for these replicas.
         this.#runs = null;
         return;
       }
@@ -342,7 +342,7 @@ type HowEnded = Pick<RunRow, 'ended' | 'endReason' | 'exitCode'>;
 
 function howEnded({ row, leaves, readAtStop, isIdle }: Run, exit: ObservedReplica['exit']): HowEnded {
   const exitCode = exit?.exitCode ?? null;
-  // One that somebody else runs has not ended: its file is gone.
+  // An external engine has not ended: its file was removed.
   if (row.driver === 'external') return { ended: 'clean', endReason: 'removed', exitCode };
   const isAsked = exit === null ? leaves !== null : exit.stopRequested;
   if (!isAsked) return { ended: 'unclean', endReason: exit === null ? 'vanished' : explainExit(exit).kind, exitCode };
@@ -359,12 +359,12 @@ function isBefore(now: EngineCounters, last: EngineCounters | null): boolean {
   );
 }
 
-/** Of a word that is older than this nothing is believed: a clock is wrong. */
+/** Process start times further in the past are ignored: a clock must be wrong. */
 const heldMsMax = 7 * 24 * hourMs;
 
 /**
- * A replica that was found may have been there for long, while no gateway was: whoever started it was killed before it
- * wrote that down. Its process says when it began.
+ * Returns when a found replica got its GPUs. The replica may be much older than its discovery if the gateway that
+ * started it was killed before recording the run. The process reports its own start.
  */
 function heldSince({ processStartedAt }: EngineCounters, foundMs: number): number {
   const saidMs = Math.round(Number(processStartedAt ?? Number.NaN) * 1000);

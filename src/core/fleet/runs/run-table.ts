@@ -1,7 +1,7 @@
 import type { Db } from '#base/db.ts';
 import type { EngineCounters } from '#core/fleet/serving/serving.ts';
 
-/** A run as it is kept in memory while it lasts; moments are milliseconds since the Unix epoch. */
+/** A run as kept in memory while it lasts. Times are milliseconds since the Unix epoch. */
 export interface RunRow {
   readonly id: string;
   readonly model: string;
@@ -11,9 +11,9 @@ export interface RunRow {
   readonly gpuIds: readonly string[];
   readonly specHash: string;
   readonly image: string | null;
-  /** Of one that was found, when its counters were read first. */
+  /** For a replica that was found running, the time of the first reading of its counters. */
   startedMs: number;
-  /** Since when it has its GPUs; null: since it started. */
+  /** When the run got its GPUs; null: at its start. */
   heldMs: number | null;
   readyMs: number | null;
   endedMs: number | null;
@@ -25,7 +25,7 @@ export interface RunRow {
   scrapedMs: number | null;
 }
 
-/** The counters of a run as they were at one moment of an hour. */
+/** The counters of a run at one moment of an hour. */
 export interface HourRow {
   readonly runId: string;
   readonly hourMs: number;
@@ -57,7 +57,7 @@ interface StoredRun {
 
 const epochMs = (column: string): string => `(extract(epoch from ${column}) * 1000)::bigint::text`;
 
-/** Runs of a scope that no row says have ended. */
+/** Reads the runs of a scope without a recorded end. */
 export async function readOpenRuns({ sql }: Db, scope: string): Promise<readonly RunRow[]> {
   const rows = await sql<StoredRun[]>`
     select id::text, model, replica, driver, host, gpus, spec_hash, image,
@@ -130,7 +130,7 @@ function toRow(run: RunRow): Record<string, unknown> {
   };
 }
 
-/** Writes runs and hours as they are now, all or none. A repeat changes nothing. */
+/** Writes runs and hours in their current state, all or none. Repeating the call changes nothing. */
 export async function writeRuns(
   { sql }: Db,
   scope: string,

@@ -1,4 +1,4 @@
-/** Proof of what engines did: runs of replicas, what their counters said, and requests that nobody is billed for. */
+/** Records what engines did: runs of replicas, their counters, and requests that nobody is billed for. */
 export {
   createEngineRequests,
   type EngineRequest,

@@ -3,12 +3,12 @@ import { request as httpsRequest } from 'node:https';
 import type { Endpoint } from '#base/endpoint.ts';
 import type { Replica } from '#core/fleet/drivers/drivers.ts';
 
-/** A small request to an engine, as the fleet makes them: over a connection of its own, with a bound on everything. */
+/** A small request of the fleet to an engine: over its own connection, with a bound on time and size. */
 export interface EngineAsk {
   readonly method: 'GET' | 'POST';
-  /** With its query. */
+  /** Path with its query. */
   readonly path: string;
-  /** Sent as JSON; nothing is sent when it is absent. */
+  /** Sent as JSON; no body is sent if absent. */
   readonly body?: unknown;
   readonly timeoutMs: number;
 }
@@ -18,10 +18,10 @@ export interface EngineAnswer {
   readonly text: string;
 }
 
-/** `refused` when no connection could be had or it broke, `silent` when the time was over. */
+/** `refused` if the connection failed or broke, `silent` if the time ran out. */
 export type NoAnswer = 'refused' | 'silent';
 
-/** For operators. */
+/** Messages for operators. */
 export const noAnswerText: Record<NoAnswer, string> = {
   refused: 'The engine broke the connection.',
   silent: 'The engine did not answer in time.',
@@ -29,7 +29,7 @@ export const noAnswerText: Record<NoAnswer, string> = {
 
 const answerCharsMax = 4_194_304;
 
-/** @param target a replica, whose headers are sent along, or only where it listens */
+/** @param target a replica, whose headers are sent along, or only its endpoint */
 export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<EngineAnswer | NoAnswer> {
   const endpoint = 'endpoint' in target ? target.endpoint : target;
   const headerLines = 'endpoint' in target ? target.headerLines : '';
@@ -50,7 +50,7 @@ export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<E
       answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
       answer.on('close', () => settle('refused'));
     });
-    // Of the whole answer: the socket's own timeout would begin anew with every byte.
+    // Bounds the whole answer: the socket's own timeout would restart with every byte.
     const timer = setTimeout(() => {
       settle('silent');
       asked.destroy();
@@ -59,7 +59,7 @@ export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<E
       clearTimeout(timer);
       resolve(none);
     }
-    // Refused, reset and broken are one here: it does not answer.
+    // Refused, reset and broken connections all count as no answer.
     asked.on('error', () => settle('refused'));
     asked.on('close', () => clearTimeout(timer));
     asked.end(body);
@@ -70,7 +70,7 @@ function bodyHeaders(body: string): Record<string, string> {
   return { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(body)) };
 }
 
-/** `Name: value` lines, each with its CRLF, as a replica carries them. */
+/** Parses `Name: value` lines, each with its CRLF, as a replica carries them. */
 function parseHeaderLines(lines: string): Record<string, string> {
   const headers: Record<string, string> = {};
   for (const line of lines.split('\r\n')) {

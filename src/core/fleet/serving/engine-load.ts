@@ -1,36 +1,36 @@
 import type { Replica } from '#core/fleet/drivers/drivers.ts';
 import { askEngine } from './engine-http.ts';
 
-/** Requests that an engine works on, and those that wait inside it until it can. */
+/** Requests that an engine runs, and requests that wait inside the engine. */
 export interface EngineLoad {
   readonly running: number;
   readonly waiting: number;
 }
 
-/** `none` when an engine does not report its load, `unknown` when it did not answer. */
+/** `none` if an engine does not report its load, `unknown` if the engine did not answer. */
 export type LoadReport = EngineLoad | 'none' | 'unknown';
 
 const answerTimeoutMs = 2000;
 
-/** What an engine has counted since it began, by vLLM's counters of these names. */
+/** Counts since an engine's process began, from vLLM's counters of these names. */
 export interface EngineCounters {
-  /** The prompt once for each choice, when its first token is made. */
+  /** Counts the prompt once per choice, when the choice's first token is made. */
   readonly promptTokens: number;
   readonly generationTokens: number;
-  /** Finished requests, one for each choice. */
+  /** Finished requests, counted once per choice. */
   readonly requests: number;
-  /** When its process began, in seconds since the Unix epoch as it writes them; null where it does not say. */
+  /** Start of the engine's process, in seconds since the Unix epoch as the engine writes them; null if not reported. */
   readonly processStartedAt: string | null;
 }
 
-/** One look at an engine's metrics. */
+/** One reading of an engine's metrics. */
 export interface EngineReading {
   readonly load: LoadReport;
-  /** Null for an engine that has no such counters, and where it did not answer. */
+  /** null if the engine has no such counters, or did not answer. */
   readonly counters: EngineCounters | null;
 }
 
-/** Asks an engine's GET /metrics (Prometheus text) once, over a connection of its own. */
+/** Reads an engine's GET /metrics (Prometheus text) once, over its own connection. */
 export async function readEngine(replica: Replica): Promise<EngineReading> {
   const answer = await askEngine(replica, { method: 'GET', path: '/metrics', timeoutMs: answerTimeoutMs });
   if (typeof answer === 'string') return { load: 'unknown', counters: null };
@@ -46,8 +46,8 @@ const counters = /^vllm:(prompt_tokens|generation_tokens|request_success)_total(
 const processStart = /^process_start_time_seconds ([0-9.eE+]+)$/m;
 
 /**
- * One line each per engine core, and per reason of requests.
- * @returns null for an engine that has no such counters
+ * Sums the counters over the engine cores, and over the finish reasons of requests: each has its own line.
+ * @returns null for an engine without such counters
  */
 export function parseCounters(text: string): EngineCounters | null {
   const sums = { prompt_tokens: 0, generation_tokens: 0, request_success: 0 };
@@ -67,7 +67,7 @@ export function parseCounters(text: string): EngineCounters | null {
 
 const gauges = /^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)$/gm;
 
-/** @returns `none` for an engine that has no such gauges */
+/** @returns `none` for an engine without such gauges */
 export function parseLoad(text: string): LoadReport {
   const sums = { running: 0, waiting: 0 };
   let seen = false;
@@ -78,7 +78,7 @@ export function parseLoad(text: string): LoadReport {
   return seen ? sums : 'none';
 }
 
-/** The load of an engine's replicas, all together. */
+/** Returns the summed load of an engine's replicas. */
 export function sumLoads(reports: readonly LoadReport[]): LoadReport {
   const loads = reports.filter((report) => typeof report === 'object');
   if (loads.length === 0)

@@ -1,27 +1,27 @@
 import type { Replica } from '#core/fleet/drivers/drivers.ts';
 import { askEngine } from './engine-http.ts';
 
-/** A replica that is run here, with where it runs. */
+/** A replica that the fleet runs, with the name of its host. */
 export interface PlacedReplica {
   readonly replica: Replica;
   readonly host: string;
 }
 
-/** What a replica answers to GET /metrics. */
+/** A replica's answer to GET /metrics. */
 export interface ReplicaMetrics {
   readonly engineId: string;
   readonly replicaId: string;
   readonly host: string;
-  /** Prometheus' text format, at most 4 MiB; null where it did not answer in time. */
+  /** Prometheus' text format, at most 4 MiB; null if the replica did not answer in time. */
   readonly text: string | null;
 }
 
 const answerTimeoutMs = 2000;
-/** Prometheus waits 10 seconds for everything, unless it is told otherwise. */
+/** Stays below Prometheus' default scrape timeout of 10 seconds. */
 const allTimeoutMs = 7000;
 const atOnceMax = 16;
 
-/** Asks replicas for their metrics, some at a time; those that there is no time left for count as silent. */
+/** Reads the metrics of replicas, some at a time. Replicas that no time is left for count as silent. */
 export async function readReplicaMetrics(
   replicas: readonly PlacedReplica[],
   take: (metrics: ReplicaMetrics) => void,

@@ -15,12 +15,12 @@ import { abortError, createWaitQueue, type Fairness, type Tried, type Waiter, ty
 
 export interface EngineOptions {
   readonly spec: EngineSpec;
-  /** Requests that may wait at once. */
+  /** Maximum number of waiting requests. */
   readonly queueMax: number;
   readonly clock: Clock;
-  /** Asks for a reconciliation soon. */
+  /** Requests a reconciliation soon. */
   readonly wake: () => void;
-  /** A replica was there and well, and is not any more. */
+  /** Called when a replica that was running and healthy no longer is. */
   readonly onLost: (replica: Replica) => void;
 }
 
@@ -28,11 +28,11 @@ export interface AcquireOptions {
   readonly signal?: AbortSignal;
   /** Ids of replicas that were tried and could not be reached. */
   readonly exclude?: ReadonlySet<string>;
-  /** Where it must wait, it is weighed against the others by this. */
+  /** Weighs the request against others while it waits. */
   readonly fairness?: Fairness;
 }
 
-/** As outsiders see an engine; one that is being stopped counts as cold. */
+/** Status of an engine for clients; an engine that is being stopped counts as cold. */
 export type EngineStatus = 'ready' | 'cold' | 'starting' | 'failed';
 
 type OwnRefusal = Exclude<AcquireRefusal['code'], 'taken_away'>;
@@ -45,23 +45,23 @@ const refusalTexts: Record<OwnRefusal, string> = {
   shutting_down: 'The gateway is shutting down.',
 };
 /**
- * A replica that refused a connection is asked for its health at once. One whose address is gone answers nothing, and
- * is known to be ill when that question, and one that may have been under way, are over. Below five seconds, so that
- * a refusal keeps its HTTP status.
+ * Time to wait for the health of a replica that refused a connection. The replica is probed at once. An address that
+ * does not answer is found ill after that probe and one that may have been running already. Stays below five seconds,
+ * so that a rejection keeps its HTTP status.
  */
 const suspicionMs = 4500;
-/** The leader's own verdict on a late start comes first. */
+/** Extra wait, so that the leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
-/** After too many failures: it is not tried again before a command or a changed file. */
+/** Retry-After of an engine that failed too often: it is not restarted before a command or a changed file. */
 const givenUpRetryMs = 60_000;
 
-/** One engine as this gateway routes to it: gives out leases on what is published ready and found well. */
+/** One engine as this gateway routes to it: leases replicas that are published as ready and found healthy. */
 export class Engine {
   readonly replicas: ReplicaSet;
   spec: EngineSpec;
-  /** No file has it any more. */
+  /** True if no file has the engine any more. */
   isRetired = false;
-  /** null before a leader said anything of it. */
+  /** null until a leader has published the engine. */
   published: PublishedEngine | null = null;
   readonly #clock: Clock;
   readonly #wake: () => void;
@@ -78,7 +78,7 @@ export class Engine {
     this.replicas = createReplicaSet({ onLeases: (slot) => this.#onLeases(slot), onLost });
   }
 
-  /** What was published, without what is not so any more since the file was read again. */
+  /** Returns the published state, without the parts that a changed file has made obsolete. */
   get current(): PublishedEngine | null {
     const { published } = this;
     if (published === null || published.specHash === this.spec.hash) return published;
@@ -86,7 +86,7 @@ export class Engine {
     return { ...published, phase, cause: null, retryAtMs: null, rollout: null };
   }
 
-  /** Somebody else runs it, and by this gateway's probes none of its addresses answers. */
+  /** True for an external engine none of whose addresses answers this gateway's probes. */
   isSilent(): boolean {
     const slots = this.replicas.all();
     return (
@@ -95,7 +95,7 @@ export class Engine {
   }
 
   status(): EngineStatus {
-    // Requests are sent there all the same: it may answer again.
+    // Requests are still sent to a silent engine: it may answer again.
     if (this.isSilent()) return 'failed';
     if (this.replicas.routable().length > 0) return 'ready';
     switch (this.current?.phase) {
@@ -110,7 +110,7 @@ export class Engine {
     }
   }
 
-  /** Null when nothing is ready outside `exclude`. */
+  /** Returns null if no replica outside `exclude` is ready. */
   tryAcquire(exclude?: ReadonlySet<string>): Lease | null {
     const slot = this.#closing ? undefined : this.replicas.pick(exclude);
     return slot === undefined ? null : this.replicas.lease(slot.replica.id, false);
@@ -120,13 +120,13 @@ export class Engine {
     return this.#closing ? null : this.replicas.lease(replicaId, false);
   }
 
-  /** Waits for a start where that is needed; rejects when the signal aborts. */
+  /** Acquires a lease, waiting for a start if needed. Rejects when the signal aborts. */
   async acquire({ signal, exclude, fairness }: AcquireOptions): Promise<AcquireResult> {
     if (signal?.aborted === true) throw abortError(signal);
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Of an external engine nobody starts another in its place.
+    // External engines are never replaced by another start, so waiting would be in vain.
     if (this.#isTried(exclude, ({ observed }) => observed.health !== 'probe')) {
       return this.#refusal('no_other_replica');
     }
@@ -171,13 +171,13 @@ export class Engine {
     this.#queue.answerAll((waiter) => this.#verdict(published, waiter));
   }
 
-  /** A replica that could not be reached is well after all. */
+  /** Records that a replica that could not be reached is healthy after all. */
   takeCleared(replicaId: string): void {
     this.replicas.setCleared(replicaId, this.#clock.monotonicMs());
     this.serve();
   }
 
-  /** Gives those who wait what there is, and ends the wait of those whose time is over. */
+  /** Gives waiting requests the available replicas, and ends the wait of those whose time is over. */
   serve(): void {
     if (this.#queue.size() === 0) return;
     const nowMs = this.#clock.monotonicMs();
@@ -185,7 +185,7 @@ export class Engine {
       const slot = this.replicas.pick(waiter.tried?.ids);
       const lease = slot === undefined ? null : this.replicas.lease(slot.replica.id, true);
       if (lease !== null) return { ok: true, lease };
-      // It is well after all, and there is no other.
+      // The tried replica is healthy after all, and there is no other.
       if (waiter.tried !== null && this.#isInVain(waiter.tried, nowMs)) return this.#refusal('no_other_replica');
       if (nowMs < waiter.deadlineMs) return null;
       const cause = this.published?.cause ?? null;
@@ -193,7 +193,7 @@ export class Engine {
     });
   }
 
-  /** Refuses all that wait and will come. */
+  /** Refuses all waiting and future requests. */
   beginClosing(): void {
     this.#closing = true;
     this.#queue.answerAll(() => this.#refusal('shutting_down'));
@@ -209,13 +209,13 @@ export class Engine {
     this.#queue.answerAll(() => this.#refusal('start_failed'));
   }
 
-  /** Milliseconds that a start of this engine takes, by the last ones measured; null before the first. */
+  /** Returns the median of the last measured start times in milliseconds; null before the first start. */
   startMs(): number | null {
     const times = (this.published?.startTimesMs ?? []).toSorted((a, b) => a - b);
     return times[Math.floor(times.length / 2)] ?? null;
   }
 
-  /** What is known to be in vain is not waited for. */
+  /** Returns the refusal for an engine that cannot start now; null if waiting makes sense. */
   #hopeless(): AcquireResult | null {
     const { current: published } = this;
     if (published?.phase === 'held') return this.#failure(failureCause('held'), 0);
@@ -231,18 +231,18 @@ export class Engine {
     return this.#failure(published.cause ?? failureCause('crashed'), this.#nextTryMs(published));
   }
 
-  /** Until the leader itself would start it again; below zero when that moment has come. */
+  /** Returns the milliseconds until the leader itself retries the start; below zero if that time has passed. */
   #nextTryMs({ retryAtMs }: PublishedEngine): number {
     return retryAtMs === null ? givenUpRetryMs : retryAtMs - this.#clock.now();
   }
 
-  /** Whether those that were tried stay, by what was found since, or because nothing was found against them in time. */
+  /** True if a tried replica stays in use: it was found healthy since, or was not found ill in time. */
   #isInVain({ ids, sinceMs, untilMs }: Tried, nowMs: number): boolean {
     if (nowMs >= untilMs) return this.#isTried(ids);
     return this.#isTried(ids, ({ clearedAtMs }) => clearedAtMs !== null && clearedAtMs >= sinceMs);
   }
 
-  /** Whether one of those that were tried is still given requests, and is as asked for. */
+  /** True if a tried replica still gets requests and meets the condition. */
   #isTried(ids: ReadonlySet<string> | undefined, isSo: (slot: ReplicaSlot) => boolean = () => true): boolean {
     return ids !== undefined && this.replicas.routable().some((slot) => ids.has(slot.replica.id) && isSo(slot));
   }

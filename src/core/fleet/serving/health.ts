@@ -4,10 +4,13 @@ import { askEngine } from './engine-http.ts';
 
 const probeTimeoutMs = 2000;
 
-/** `busy`: it was reached and did not answer in time, which under load means little when it happens once. */
+/**
+ * Result of a probe. `busy`: the engine was reached and did not answer in time, which under load means little if it
+ * happens once.
+ */
 export type Health = 'well' | 'busy' | 'ill';
 
-/** Asks GET /health once. */
+/** Requests GET /health once. */
 export async function probeHealth(replica: Replica): Promise<Health> {
   const answer = await askEngine(replica.endpoint, { method: 'GET', path: '/health', timeoutMs: probeTimeoutMs });
   if (answer === 'silent') return 'busy';
@@ -16,8 +19,8 @@ export async function probeHealth(replica: Replica): Promise<Health> {
 }
 
 /**
- * Whether what answers at its address is this replica and well: its key opens, where another one that was started at
- * the address of a container that is gone refuses it. GET /health asks for no key.
+ * Probes that this replica itself answers at its address. GET /health requires no key, but GET /v1/models does: another
+ * replica, started at the address of a removed container, rejects this replica's key.
  */
 export async function probeOwn(replica: Replica): Promise<Health> {
   const health = await probeHealth(replica);
@@ -28,8 +31,8 @@ export async function probeOwn(replica: Replica): Promise<Health> {
 }
 
 /**
- * Whether a server that somebody else runs answers. Many such have no GET /health, or want a key for it: only what
- * says of itself that something is wrong is ill.
+ * Probes an external server. Many of these servers have no GET /health, or require a key for it. A server is ill only
+ * if it is unreachable or reports an error of its own.
  */
 export async function probeServer(replica: Replica): Promise<Health> {
   const answer = await askEngine(replica, { method: 'GET', path: '/health', timeoutMs: probeTimeoutMs });
@@ -37,7 +40,7 @@ export async function probeServer(replica: Replica): Promise<Health> {
   return answer === 'refused' || answer.status >= 500 ? 'ill' : 'well';
 }
 
-/** vLLM answers 200 when its model is loaded; another engine that has no such route answers 404 once it listens. */
+/** vLLM answers 200 once its model is loaded; another engine without this route answers 404 once it listens. */
 function isHealthy(status: number, kind: EngineKind): boolean {
   return status === 200 || (kind === 'openai' && status === 404);
 }

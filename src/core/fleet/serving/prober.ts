@@ -2,11 +2,11 @@ import type { Clock } from '#base/clock.ts';
 import { type Health, probeHealth, probeOwn, probeServer } from './health.ts';
 import type { ReplicaSlot } from './replica-set.ts';
 
-/** Keeps knowing how the replicas are that this gateway sends to, or starts. */
+/** Probes the health of the replicas that this gateway sends requests to, or starts. */
 export interface Prober {
-  /** Something changed: decides anew which replicas are probed when. */
+  /** Reschedules all probes, after a change of the replicas. */
   kick(): void;
-  /** Probes a replica now, because a connection to it could not be had. */
+  /** Probes a replica now, because a connection to it failed. */
   suspect(slot: ReplicaSlot): void;
   close(): void;
 }
@@ -14,26 +14,26 @@ export interface Prober {
 export interface ProberOptions {
   readonly clock: Clock;
   readonly slots: () => Iterable<ReplicaSlot>;
-  /** Only the leader probes replicas that are starting. */
+  /** True while this gateway leads: only the leader probes replicas that are starting. */
   readonly leads: () => boolean;
   readonly onHealth: (slot: ReplicaSlot, healthy: boolean) => void;
-  /** It was suspected, and was then found to be itself and well. */
+  /** Called when a suspected replica answered as itself and healthy. */
   readonly onCleared: (slot: ReplicaSlot) => void;
 }
 
-/** Quick engines are ready at once; slow ones are not worth asking more often. */
+/** Probe intervals while a replica starts: quick engines are ready at once, slow ones need fewer probes. */
 const earlyMs = 50;
 const lateMs = 500;
 const earlyForMs = 3000;
 const readyMs = 5000;
-/** A busy engine may miss one or two. */
+/** Missed probes in a row that make a replica ill: a busy engine may miss one or two. */
 const missesMax = 3;
 
 interface Watch {
   readonly sinceMs: number;
   atMs: number;
   probing: boolean;
-  /** Suspected since its last probe began. */
+  /** True if the replica was suspected since its last probe began. */
   suspected: boolean;
   misses: number;
 }
@@ -110,7 +110,7 @@ class SlotProber implements Prober {
     watch.probing = false;
     if (this.#closed) return;
     this.#judge(slot, watch, health, isSuspect);
-    // What was suspected meanwhile may have come after the answer.
+    // A new suspicion may be younger than this answer.
     if (watch.suspected) return this.#probe(slot, watch);
     if (isSuspect && health === 'well') this.#options.onCleared(slot);
     const nowMs = this.#options.clock.monotonicMs();
@@ -119,7 +119,7 @@ class SlotProber implements Prober {
     this.kick();
   }
 
-  /** @param isSuspect a single miss counts then */
+  /** @param isSuspect a single miss makes a suspected replica ill */
   #judge(slot: ReplicaSlot, watch: Watch, health: Health, isSuspect: boolean): void {
     watch.misses = health === 'busy' ? watch.misses + 1 : 0;
     const isIll = health === 'ill' || (health === 'busy' && (isSuspect || watch.misses >= missesMax));

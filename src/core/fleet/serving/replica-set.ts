@@ -2,23 +2,25 @@ import type { ObservedReplica, Replica } from '#core/fleet/drivers/drivers.ts';
 import type { PublishedReplica } from '#core/fleet/store/store.ts';
 import type { Lease } from './lease.ts';
 
-/** A replica as one gateway keeps it: what was observed and published of it, what its own probes found, who uses it. */
+/**
+ * One gateway's view of a replica: its observed and published state, the result of this gateway's probes, its leases.
+ */
 export interface ReplicaSlot {
   readonly replica: Replica;
   readonly leases: number;
-  /** It may be given requests. */
+  /** True if the replica may get requests. */
   readonly routable: boolean;
   readonly observed: ObservedReplica;
   readonly published: PublishedReplica['state'] | null;
   /** null before the first probe. */
   readonly healthy: boolean | null;
-  /** How its server refused the last request that it ended, where somebody else runs it; null: it answered. */
+  /** How an external server rejected the last finished request; null if it answered. */
   readonly refusal: EngineRefusal | null;
-  /** When it was last suspected and then found well, monotonic milliseconds; null: never. */
+  /** When the replica was last suspected and then found healthy, in monotonic milliseconds; null if never. */
   readonly clearedAtMs: number | null;
 }
 
-/** An answer of an engine that is no fault of the request, such as 404 for a model that it does not have. */
+/** An engine's answer that is not the request's fault, such as 404 for a model that the engine does not have. */
 export interface EngineRefusal {
   /** HTTP status. */
   readonly status: number;
@@ -26,26 +28,26 @@ export interface EngineRefusal {
 }
 
 export interface ReplicaSet {
-  /** Makes the set equal to what the driver found; those that `keep` says stay although they were not found. */
+  /** Makes the set equal to the driver's findings. Replicas that `keep` accepts stay although they were not found. */
   takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void;
   takePublished(replicas: readonly PublishedReplica[]): void;
-  /** @returns whether it made a difference */
+  /** @returns true if the health changed */
   setHealth(replicaId: string, healthy: boolean): boolean;
   setCleared(replicaId: string, nowMs: number): void;
-  /** How the last request ended there: refused, or answered (null). */
+  /** Records how the last request ended: rejected, or answered (null). */
   setRefusal(replicaId: string, refusal: EngineRefusal | null): void;
-  /** Of servers that somebody else runs: nothing is known before the next probe. */
+  /** Resets the health of external servers to unknown until the next probe. */
   forgetHealth(): void;
   get(replicaId: string): ReplicaSlot | undefined;
   all(): readonly ReplicaSlot[];
   routable(): readonly ReplicaSlot[];
-  /** The routable replica with the fewest leases; undefined when there is none outside `exclude`. */
+  /** Returns the routable replica with the fewest leases; undefined if there is none outside `exclude`. */
   pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined;
-  /** null when the replica is not routable now. */
+  /** Returns null if the replica is not routable now. */
   lease(replicaId: string, cold: boolean): Lease | null;
-  /** Leases held on all replicas, those included that have ended since. */
+  /** Number of leases on all replicas, including replicas that have ended. */
   leases(): number;
-  /** By replica id, those with none left out. */
+  /** Leases by replica id, without replicas that have none. */
   leasesByReplica(): Readonly<Record<string, number>>;
 }
 
@@ -54,7 +56,7 @@ type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
 export interface ReplicaSetListeners {
   /** Called with the slot after each change of its leases. */
   readonly onLeases: (slot: ReplicaSlot) => void;
-  /** It was there and well, and is not any more. */
+  /** Called when a replica that was running and healthy no longer is. */
   readonly onLost: (replica: Replica) => void;
 }
 
@@ -64,10 +66,10 @@ export function createReplicaSet(listeners: ReplicaSetListeners): ReplicaSet {
 
 class Slots implements ReplicaSet {
   readonly #slots = new Map<string, OwnSlot>();
-  /** Gone, and still in use. */
+  /** Replicas that have ended and still have leases. */
   readonly #ended = new Set<OwnSlot>();
   readonly #listeners: ReplicaSetListeners;
-  /** Those that are there and well. */
+  /** Replicas that run and are healthy. */
   #sound: ReadonlySet<OwnSlot> = new Set();
   #published: ReadonlyMap<string, PublishedReplica> = new Map();
   #routable: readonly OwnSlot[] = [];
@@ -83,11 +85,11 @@ class Slots implements ReplicaSet {
       if (found.state === 'exited') continue;
       const { replica } = found;
       present.add(replica.id);
-      // A host that came back has its replicas still, and who uses them.
+      // When a host returns, its replicas keep their leases.
       const former = [...this.#ended].find((slot) => slot.replica.id === replica.id);
       const slot = this.#slots.get(replica.id) ?? former ?? newSlot(found);
       if (former !== undefined) this.#ended.delete(former);
-      // What was said of another address, name or key.
+      // The refusal applied to another address, name or key.
       if (slot.observed.specHash !== found.specHash) slot.refusal = null;
       slot.observed = found;
       slot.replica = replica;
@@ -193,7 +195,7 @@ class Slots implements ReplicaSet {
   }
 }
 
-/** A server of somebody else's that does not answer is better than none, and may answer again. */
+/** True if the replica counts as healthy. A silent external server is better than none, and may answer again. */
 function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean {
   if (observed.health === 'probe') return healthy === true;
   return healthy !== false || !isAnyWell;

@@ -1,4 +1,4 @@
-/** How this gateway sends requests to engines: leases on replicas, waiting for a start, probes, load. */
+/** Sends this gateway's requests to engines: leases on replicas, waiting for a start, probes, load. */
 export { askEngine, type EngineAnswer, type NoAnswer, noAnswerText } from './engine-http.ts';
 export {
   type EngineCounters,

@@ -1,14 +1,17 @@
 import { FairQueue } from '#base/fair-queue.ts';
 import type { AcquireResult } from './lease.ts';
 
-/** By what a request that waits is weighed against the others. */
+/** The weight of a waiting request against the others. */
 export interface Fairness {
   readonly keyId: string;
-  /** Expected to be used, input and output together. */
+  /** Tokens that the request is expected to use, input and output together. */
   readonly tokens: number;
 }
 
-/** Monotonic milliseconds of when they could not be reached, and of when they should have been found to be away. */
+/**
+ * Replicas that could not be reached. Times are monotonic milliseconds: when they failed, and when they should have
+ * been found ill.
+ */
 export interface Tried {
   readonly ids: ReadonlySet<string>;
   readonly sinceMs: number;
@@ -16,22 +19,23 @@ export interface Tried {
 }
 
 export interface Waiter {
-  /** Monotonic milliseconds after which it is not to wait any longer. */
+  /** Monotonic milliseconds after which the request stops waiting. */
   readonly deadlineMs: number;
-  /** Failed starts of the engine when it came. */
+  /** Failed starts of the engine when the request began to wait. */
   failedStarts: number;
-  /** Replicas that could not be reached; null: none. */
+  /** Replicas that could not be reached; null if none. */
   readonly tried: Tried | null;
 }
 
-/** Requests that wait for an engine, bounded, each free to leave. */
+/** A bounded queue of requests that wait for an engine; each may leave at any time. */
 export interface WaitQueue {
   size(): number;
   isFull(): boolean;
-  /** Settles with the answer that it gets; rejects when the signal aborts first. */
+  /** Resolves with the request's answer; rejects if the signal aborts first. */
   join(waiter: Waiter, fairness: Fairness | undefined, signal: AbortSignal | undefined): Promise<AcquireResult>;
   /**
-   * Calls `answer` once for each that waits, fair among their keys by tokens; those for which it returns null wait on.
+   * Calls `answer` once per waiting request, fair among keys by tokens. Requests for which it returns null keep
+   * waiting.
    */
   answerAll(answer: (waiter: Waiter) => AcquireResult | null): void;
 }
@@ -75,7 +79,7 @@ export function createWaitQueue(sizeMax: number): WaitQueue {
     for (let next = queue.take(); next !== null; next = queue.take()) {
       const { keyId, tokens } = next.fairness;
       const result = answer(next.waiter);
-      // Who was refused has cost nothing; whoever got a replica goes on beyond this queue.
+      // A refused request costs its key nothing; a request that got a replica keeps its cost.
       queue.correct(keyId, result?.ok === true ? 0 : -tokens);
       if (result === null) kept.push(next);
       else next.settle(result);
@@ -86,7 +90,7 @@ export function createWaitQueue(sizeMax: number): WaitQueue {
   return { size: () => queue.size, isFull: () => queue.size >= sizeMax, join, answerAll };
 }
 
-/** The signal's own reason where that is an error. */
+/** Returns the signal's own reason if that is an error. */
 export function abortError(signal: AbortSignal | undefined): Error {
   const reason: unknown = signal?.reason;
   return reason instanceof Error ? reason : new Error('The wait for an engine was given up.');

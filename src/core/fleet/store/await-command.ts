@@ -3,7 +3,7 @@ import type { CoordinationStore, Published } from './coordination-store.ts';
 
 export interface CarriedOutOptions {
   readonly store: Pick<CoordinationStore, 'demands'>;
-  /** As this gateway goes by it. */
+  /** Published state that this gateway routes by. */
   readonly published: () => Published | null;
   readonly isClosing: () => boolean;
 }
@@ -17,8 +17,8 @@ const askEveryMs = 50;
 const waitMsMax = 5000;
 
 /**
- * Waits until a command holds: whoever leads has carried it out, and every gateway goes by that. Returns all the same
- * when that takes too long, as it does while nobody leads: the command stays noted. Never rejects.
+ * Waits until a command is in effect: the leader has carried it out, and every gateway routes by the result. Returns
+ * anyway after 5 seconds, for example while no gateway leads; the command stays recorded. Never rejects.
  */
 export async function carriedOut(options: CarriedOutOptions, command: AwaitedCommand): Promise<void> {
   const untilMs = performance.now() + waitMsMax;
@@ -30,7 +30,7 @@ export async function carriedOut(options: CarriedOutOptions, command: AwaitedCom
   }
 }
 
-/** The published version, if that command or a later one is carried out in it; else null. */
+/** Returns the published version if it includes the command or a later one; else null. */
 function versionWith(published: Published | null, { engineId, commandId }: AwaitedCommand): bigint | null {
   const engine = published?.engines.find((one) => one.engineId === engineId);
   const last = engine?.lastCommand ?? null;

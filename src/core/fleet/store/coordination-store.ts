@@ -1,10 +1,10 @@
 import type { Transaction } from '#base/db.ts';
 import type { FailureCause, Fence } from '#core/fleet/drivers/drivers.ts';
 
-/** What an operator wants of an engine, beyond what its file says. */
+/** An operator's command to an engine, beyond its file. */
 export type EngineCommand = 'start' | 'stop' | 'restart' | 'reset';
 
-/** A command as whoever leads takes it. */
+/** A command as the leader receives it. */
 export interface PendingCommand {
   /** Decimal digits; grows with every command of the scope. */
   readonly id: string;
@@ -17,7 +17,7 @@ export interface NotedCommand {
   readonly committed: () => void;
 }
 
-/** One gateway's need of engines, for whoever leads. */
+/** One gateway's demand for engines, read by the leader. */
 export interface Demand {
   readonly gatewayId: string;
   /** The newest published version that this gateway routes by. */
@@ -26,43 +26,45 @@ export interface Demand {
 }
 
 export interface EngineDemand {
-  /** Requests that wait for a replica there. */
+  /** Requests that wait for a replica of the engine on this gateway. */
   readonly waiting: number;
-  /** Milliseconds since this gateway last used the engine, at the time of the report; null while it uses it. */
+  /** Milliseconds since this gateway last used the engine, at the time of the report; null while it uses the engine. */
   readonly idleMs: number | null;
   /** Leases by replica id. */
   readonly leases: Readonly<Record<string, number>>;
 }
 
-/** What the leader says of one engine; everybody routes and answers by it. */
+/** The leader's published state of one engine; all gateways route and answer by it. */
 export interface PublishedEngine {
   readonly engineId: string;
-  /** Of the file that the leader goes by. */
+  /** Hash of the file's spec that the leader uses. */
   readonly specHash: string;
   readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
-  /** Why it does not run: set in `failed`, and in `starting` when the last start failed. */
+  /** Why the engine does not run: set in `failed`, and in `starting` if the last start failed. */
   readonly cause: FailureCause | null;
-  /** Milliseconds since the Unix epoch before which a failed engine is not started again; null otherwise. */
+  /** Milliseconds since the Unix epoch before which a failed engine is not restarted; null otherwise. */
   readonly retryAtMs: number | null;
-  /** Failures in a row, of which `crashesMax` give the engine up; absent of a leader of an older version. */
+  /**
+   * Consecutive failures; the engine is given up after `crashesMax`. Absent if a leader of an older version published.
+   */
   readonly failures?: number;
-  /** Counts starts that failed: a request that waits since before the last one is answered with its cause. */
+  /** Counts failed starts: a request that has waited since before the last one is answered with its cause. */
   readonly failedStarts: number;
   readonly replicas: readonly PublishedReplica[];
-  /** Measured start times, newest last, a few, milliseconds from the start request to traffic. */
+  /** Last measured start times, newest last, in milliseconds from the start request to traffic. */
   readonly startTimesMs: readonly number[];
-  /** The rollout that did not go in, in plain words with its spec hash; null when there is none. */
+  /** The rollout that is running or was refused, with the hash of its spec and a text; null if there is none. */
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
-  /** Id of the newest command that was carried out; null or absent: none that is remembered. */
+  /** Id of the newest command that was carried out; null or absent: none is remembered. */
   readonly lastCommand?: string | null;
 }
 
 export interface PublishedReplica {
   readonly id: string;
   readonly specHash: string;
-  /** Only `ready` ones take new requests. */
+  /** Only `ready` replicas get new requests. */
   readonly state: 'creating' | 'starting' | 'checking' | 'ready' | 'draining' | 'stopping' | 'asleep' | 'waking';
   readonly host: string;
   readonly gpuIds: readonly string[];
@@ -71,72 +73,71 @@ export interface PublishedReplica {
 }
 
 export interface Published {
-  /** Grows with every change, also over changes of leaders. */
+  /** Grows with every change, also across leaders. */
   readonly version: bigint;
   readonly epoch: bigint;
   readonly engines: readonly PublishedEngine[];
 }
 
-/** The newest definition of an engine that passed its checks, as it is kept for the leaders to come. */
+/** The newest definition of an engine that passed its checks, kept for future leaders. */
 export interface GoodSpec {
   readonly engineId: string;
   readonly specHash: string;
-  /** One JSON object, kept as it is written. */
+  /** One JSON object, kept exactly as written. */
   readonly definition: string;
   /** Grows with every write. */
   readonly revision: bigint;
 }
 
-/** Who may change what runs. One at a time over all gateways of a scope. */
+/** The right to change engines. One gateway at a time has it per scope. */
 export interface Leadership {
-  /** The fence of this gateway while it leads; null while another does, or nobody can be asked. */
+  /** The fence of this gateway while it leads; null while another gateway leads, or the store is unreachable. */
   current(): Fence | null;
-  /** Called when it began or ceased to lead. */
+  /** Called when this gateway began or ceased to lead. */
   onChange(listener: () => void): void;
   start(): Promise<void>;
-  /** Gives the lease back, so that another takes over at once. */
+  /** Returns the lease, so that another gateway takes over at once. */
   close(): Promise<void>;
 }
 
 /**
- * What the leader of a scope and the gateways that route write for each other.
+ * The store that the leader and the other gateways of a scope share.
  *
- * What is asked of a store rejects when its store does not answer in time; nothing is known then of a write.
- * `start`, `close` and `onChange` never fail.
+ * Calls reject if the store does not answer in time; the result of a write is then unknown. `start`, `close` and
+ * `onChange` never fail.
  */
 export interface CoordinationStore {
-  /** Begun and ended with the store. */
+  /** Started and closed with the store. */
   readonly leadership: Leadership;
-  /** Leader only. @returns the version under which it is known @throws FenceLostError when the fence does not hold */
+  /** Leader only. @returns the published version @throws FenceLostError if the fence does not hold */
   publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint>;
-  /** What was published last by whoever; null when nothing ever was. */
+  /** Returns the last published state of any gateway; null if none was ever published. */
   read(): Promise<Published | null>;
-  /** Writes this gateway's own need in place of the last one. */
+  /** Replaces this gateway's own demand. */
   report(demand: Omit<Demand, 'gatewayId'>): Promise<void>;
-  /** The demands of all live gateways, this one included. */
+  /** Returns the demands of all live gateways, including this one. */
   demands(): Promise<readonly Demand[]>;
   /**
-   * An operator's command, for whoever leads; the newest replaces one of the same engine that was not taken yet.
+   * Records an operator's command for the leader. Replaces a command to the same engine that the leader has not read
+   * yet.
    *
-   * @param tx it is noted in this transaction, or not at all
-   * @returns its id, and what is to be called once that is committed: it wakes who waits for commands
+   * @param tx records the command in this transaction, or not at all
+   * @returns its id, and `committed`, to be called after the commit: it wakes the gateways that wait for commands
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<NotedCommand>;
-  /** Leader only: commands not taken yet, oldest first; taking them is final. None when the fence does not hold. */
+  /** Leader only: takes the commands not taken yet, oldest first. Taking is final. Empty if the fence does not hold. */
   takeCommands(fence: Fence): Promise<readonly PendingCommand[]>;
-  /** Of all engines of the scope, also of those whose files are gone. */
+  /** Returns the good specs of all engines of the scope, also of engines without a file. */
   goodSpecs(): Promise<readonly GoodSpec[]>;
   /**
-   * Leader only: keeps a spec in place of the one that has its revision; 0n when none is kept of its engine.
-   * @returns its own revision; null, and nothing is written, when the fence does not hold or another was kept since
+   * Leader only: replaces the kept spec that has this revision; 0n if none is kept for the engine.
+   * @returns the new revision; null, without a write, if the fence does not hold or another spec was kept since
    */
   keepGoodSpec(fence: Fence, spec: GoodSpec): Promise<bigint | null>;
-  /**
-   * Leader only. @returns whether none is kept any more; false when the fence does not hold or another was kept since
-   */
+  /** Leader only. @returns true if the spec was dropped; false if the fence does not hold or another was kept since */
   dropGoodSpec(fence: Fence, spec: Pick<GoodSpec, 'engineId' | 'revision'>): Promise<boolean>;
   /**
-   * Calls the listener soon after another gateway published something; the leader's also after reports and commands.
+   * Calls the listener soon after another gateway published a change; on the leader also after reports and commands.
    */
   onChange(listener: () => void): void;
   start(): Promise<void>;

@@ -19,12 +19,12 @@ import type {
 import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
 import { createLeadership, type LeadershipOptions } from './leadership.ts';
 
-/** How often a gateway reads what others wrote, and when it takes them for dead; milliseconds. */
+/** How often a gateway reads what others wrote, and when they count as gone; milliseconds. */
 export interface StoreTimes {
   readonly pollMs: number;
-  /** While a request waits somewhere, or the leader is not alone. */
+  /** Applies while a request waits on any gateway, or while the leader is not the only gateway. */
   readonly busyPollMs: number;
-  /** A demand this old is of a gateway that is gone, or that cannot be heard. */
+  /** A demand this old belongs to a gateway that has ended, or that cannot reach the store. */
   readonly goneAfterMs: number;
   readonly answerMs: number;
 }
@@ -37,13 +37,13 @@ const publishAttemptsMax = 3;
 
 export interface DbStoreOptions extends Omit<LeadershipOptions, 'times'> {
   readonly times?: Partial<StoreTimes>;
-  /** Of its own making when absent. */
+  /** Created by the store if absent. */
   readonly leadership?: Leadership;
 }
 
 /**
- * The store of one scope in Postgres. Every write of a leader locks the row of its lease and goes in only under it,
- * and under no older epoch than what was written. A statement that was given up for lost and lands later changes
+ * The store of one scope in Postgres. Every write of a leader locks the row of its lease and only succeeds while the
+ * lease is held, and if nothing was written under a later epoch. A statement that timed out and arrives late changes
  * nothing: it names the version that it follows.
  */
 export function createDbStore(options: DbStoreOptions): CoordinationStore {
@@ -67,7 +67,7 @@ class DatabaseStore implements CoordinationStore {
   readonly #goodSpecs: GoodSpecTable;
   readonly #log: Log;
   readonly #listeners: (() => void)[] = [];
-  /** Of what is published, as this gateway knows it. */
+  /** Published version that this gateway knows. */
   #version = 0n;
   #reported = '';
   #waitsHere = false;
@@ -205,7 +205,7 @@ class DatabaseStore implements CoordinationStore {
     }
   }
 
-  /** @returns how long to wait before the next */
+  /** @returns milliseconds to wait before the next poll */
   async #poll(): Promise<number> {
     const { pollMs, busyPollMs } = this.#times;
     const leads = this.leadership.current() !== null;
@@ -248,7 +248,7 @@ class DatabaseStore implements CoordinationStore {
     return row ?? { version: '0', commands: 0, others: 0, waiting: 0, reported: '' };
   }
 
-  /** Rows that nobody counts any more. */
+  /** Deletes demands that are long outdated. */
   async #sweep(): Promise<void> {
     const { scope, clock, db } = this.#options;
     if (clock.monotonicMs() - this.#sweptAtMs < sweepEveryMs) return;
@@ -259,7 +259,7 @@ class DatabaseStore implements CoordinationStore {
     });
   }
 
-  /** @returns the new version; null when the lease is not held, or something else was published since `after` */
+  /** @returns the new version; null if the lease is not held, or another version than `after` is published */
   async #write(fence: Fence, engines: string, after: bigint): Promise<bigint | null> {
     const { scope, gatewayId, db } = this.#options;
     const [row] = await this.#ask('something to be published', () => {
@@ -278,7 +278,7 @@ class DatabaseStore implements CoordinationStore {
     return row === undefined ? null : BigInt(row.version);
   }
 
-  /** @returns the epoch under which was published last */
+  /** @returns the epoch of the last publication */
   async #readHead(): Promise<bigint> {
     const { scope, db } = this.#options;
     const [row] = await this.#ask('the published version', () => {
@@ -294,7 +294,7 @@ class DatabaseStore implements CoordinationStore {
   }
 }
 
-/** Postgres' jsonb refuses NUL and broken pairs of surrogates, which an engine's own words may hold. */
+/** Removes NUL and broken surrogate pairs, which Postgres' jsonb rejects and engines' texts may contain. */
 function toJson(value: unknown): string {
   return JSON.stringify(value, (_, inner: unknown) => {
     return typeof inner === 'string' ? inner.replaceAll('\0', '').toWellFormed() : inner;

@@ -2,19 +2,19 @@ import { BoundedStore } from '#base/bounded-store.ts';
 import type { Db } from '#base/db.ts';
 import type { GoodSpec } from './coordination-store.ts';
 
-/** The row of fleet_leases under which a write counts. */
+/** The row of fleet_leases that allows a write. */
 export interface LeaseKey {
   readonly gatewayId: string;
   readonly epoch: bigint;
 }
 
 /**
- * The good specs of one scope in Postgres. A write names the revision that it follows, so that one that was given up
- * for lost and lands later undoes nothing. Rejects when Postgres does not answer in time.
+ * The good specs of one scope in Postgres. A write names the revision that it follows, so that a write that timed out
+ * and arrives late undoes nothing. Rejects if Postgres does not answer in time.
  */
 export interface GoodSpecTable {
   read(): Promise<readonly GoodSpec[]>;
-  /** @param lease under which it is written; null where nobody else can lead. @returns as the store does */
+  /** @param lease allows the write; null if no other gateway can lead. @returns as the store does */
   keep(spec: GoodSpec, lease: LeaseKey | null): Promise<bigint | null>;
   drop(spec: Pick<GoodSpec, 'engineId' | 'revision'>, lease: LeaseKey | null): Promise<boolean>;
 }
@@ -22,14 +22,14 @@ export interface GoodSpecTable {
 export interface GoodSpecTableOptions {
   readonly db: Db;
   readonly scope: string;
-  /** How long Postgres may take to answer, milliseconds. */
+  /** Limit for an answer of Postgres, milliseconds. */
   readonly answerMs?: number;
 }
 
 export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTableOptions): GoodSpecTable {
   const store = new BoundedStore();
   const { sql } = db;
-  /** One row while the lease is held, and as long as nobody can take it. */
+  /** Selects one row while the lease is held, or if no other gateway can take it. */
   const heldBy = (lease: LeaseKey | null) =>
     lease === null
       ? sql`select 1`

@@ -6,15 +6,15 @@ import { createPacedLoop } from '#base/paced-loop.ts';
 import type { Fence } from '#core/fleet/drivers/drivers.ts';
 import type { Leadership } from './coordination-store.ts';
 
-/** How long a lease holds and how it is kept; milliseconds. */
+/** Durations of a lease and of its renewals; milliseconds. */
 export interface LeadershipTimes {
   readonly ttlMs: number;
   readonly renewMs: number;
-  /** How often a gateway that does not lead tries to, and one that could not renew its lease tries again. */
+  /** Interval of attempts to take the lease, or to renew a lease after a failed renewal. */
   readonly pollMs: number;
-  /** How much of a lease must be left for something to be done under it. */
+  /** Time that must be left of a lease for an action under it. */
   readonly marginMs: number;
-  /** How long Postgres may take to answer. */
+  /** Limit for an answer of Postgres. */
   readonly answerMs: number;
 }
 
@@ -28,11 +28,11 @@ export const leadershipTimes: LeadershipTimes = {
 
 export interface LeadershipOptions {
   readonly db: Db;
-  /** What is led: one gateway at a time for each scope. */
+  /** The scope to lead: one gateway leads each scope. */
   readonly scope: string;
-  /** Of this gateway, new with every start. */
+  /** Id of this gateway, new with every start. */
   readonly gatewayId: string;
-  /** Ids of the gateways that live: the lease of any other is taken at once. Must know this one. */
+  /** Ids of the live gateways, including this one. A lease of any other gateway is taken at once. */
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
   readonly clock: Clock;
   readonly log: Log;
@@ -40,9 +40,9 @@ export interface LeadershipOptions {
 }
 
 /**
- * A lease in Postgres, by Postgres' clock. Here it counts from before the statement that took or renewed it was sent,
- * and ends by the monotonic clock a margin before it ends there: a gateway that cannot renew stops to lead before
- * another may begin. One that did not notice, since it was frozen, learns it from the fence.
+ * A lease in Postgres, by Postgres' clock. This gateway counts the lease from before the statement that took or renewed
+ * it was sent, and ends it by the monotonic clock a margin before Postgres does: a gateway that cannot renew stops
+ * leading before another may begin. A gateway that was frozen learns from the fence that its lease has ended.
  */
 export function createLeadership(options: LeadershipOptions): Leadership {
   return new LeaseLeadership(options);
@@ -57,7 +57,7 @@ interface Term {
 interface LeaseRow {
   readonly gatewayId: string;
   readonly epoch: string;
-  /** Until it expires; below zero afterwards. */
+  /** Milliseconds until the lease expires; below zero afterwards. */
   readonly leftMs: number;
 }
 
@@ -71,7 +71,7 @@ class LeaseLeadership implements Leadership {
   #started = false;
   #closed = false;
   #away = false;
-  /** It may be that the lease is this gateway's. */
+  /** True if the lease may be this gateway's. */
   #took = false;
   #ends: NodeJS.Timeout | undefined;
 
@@ -89,7 +89,7 @@ class LeaseLeadership implements Leadership {
     this.#listeners.push(listener);
   }
 
-  /** Returns when it is known who leads, or that nobody can be asked. */
+  /** Resolves once the leader is known, or the database is found unreachable. */
   async start(): Promise<void> {
     if (this.#started || this.#closed) return;
     this.#started = true;
@@ -114,7 +114,7 @@ class LeaseLeadership implements Leadership {
     }
   }
 
-  /** @returns how long to wait before the next */
+  /** @returns milliseconds to wait before the next call */
   async #turn(): Promise<number> {
     const { renewMs, pollMs } = this.#times;
     try {
@@ -149,14 +149,14 @@ class LeaseLeadership implements Leadership {
           and expires_at > now()
         returning epoch`;
     });
-    // Listeners know by now of a term that ended here meanwhile: the next one has an epoch of its own.
+    // If the term ended here meanwhile, listeners were notified already: the next term needs its own epoch.
     if (rows.length === 0 || this.current() === null) return false;
     this.#hold(term, sentAtMs + ttlMs - marginMs);
     this.#away = false;
     return true;
   }
 
-  /** Takes the lease where that may be done. @returns how long to wait before the next turn */
+  /** Takes the lease if allowed. @returns milliseconds to wait before the next call */
   async #poll(): Promise<number> {
     const { scope, gatewayId, liveGateways } = this.#options;
     const { sql } = this.#options.db;
@@ -173,7 +173,7 @@ class LeaseLeadership implements Leadership {
     return (await this.#take(row ?? null, isHeld)) ? renewMs : pollMs;
   }
 
-  /** Takes the lease if it is still as it was seen; with `isOfDead` before it expires. */
+  /** Takes the lease if it is unchanged since it was read; with `isOfDead` also before it expires. */
   async #take(seen: LeaseRow | null, isOfDead: boolean): Promise<boolean> {
     const { scope, gatewayId, log } = this.#options;
     const { sql } = this.#options.db;
@@ -212,7 +212,7 @@ class LeaseLeadership implements Leadership {
           where scope = ${scope} and gateway_id = ${gatewayId} and epoch = ${String(epoch)}::bigint
             and expires_at > clock_timestamp() + ${marginMs}::int * interval '1 ms'`;
       });
-      // The answer may have waited here while this process was frozen.
+      // This process may have been frozen before it read the answer.
       return rows.length === 1 && this.#now() - askedAtMs < marginMs / 2 && this.current()?.epoch === epoch;
     } catch {
       return false;

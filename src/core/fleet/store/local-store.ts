@@ -5,13 +5,13 @@ import type { GoodSpecTable } from './good-spec-table.ts';
 
 export interface LocalStoreOptions {
   readonly clock: Clock;
-  /** Where specs that passed their checks outlive this process; nowhere when absent. */
+  /** Keeps specs that passed their checks beyond this process; they are not kept if absent. */
   readonly goodSpecs?: GoodSpecTable;
 }
 
 /**
- * The store of a gateway that is alone with what it runs: child processes belong to one gateway, and need no others to
- * agree. Nothing of it outlives the process but the specs that passed their checks, where there is a table for them.
+ * The store of a single gateway: its child processes belong to no other gateway, so no agreement is needed. Only the
+ * specs that passed their checks outlive the process, if there is a table for them.
  */
 export function createLocalStore({ clock, goodSpecs }: LocalStoreOptions): CoordinationStore {
   const leadership = soleLeadership(BigInt(Math.max(1, Math.floor(clock.now()))));
@@ -65,7 +65,7 @@ export function createLocalStore({ clock, goodSpecs }: LocalStoreOptions): Coord
   };
 }
 
-/** There is nobody to take it away. */
+/** Returns a leadership that no other gateway can take. */
 function soleLeadership(epoch: bigint): Leadership {
   let leads = false;
   const listeners: (() => void)[] = [];

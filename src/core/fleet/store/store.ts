@@ -1,4 +1,6 @@
-/** What gateways write for each other of engines: who leads, what is published, what each needs, what operators want. */
+/**
+ * State that gateways share about engines: the leader, the published state, each gateway's demand, operators' commands.
+ */
 export { carriedOut } from './await-command.ts';
 export type {
   CoordinationStore,

@@ -9,11 +9,11 @@ import {
 import type { StartRequest } from '#core/fleet/drivers/driver.ts';
 import { apiKeyOf, containerName, labelsOf, networkName } from './labels.ts';
 
-/** A container as the Engine API is asked to make it. */
+/** A container as requested from the Engine API. */
 export interface ContainerPlan {
   readonly name: string;
   readonly network: string;
-  /** Holds secrets: not for logs. */
+  /** Contains secrets: never log. */
   readonly body: Readonly<Record<string, unknown>>;
 }
 
@@ -26,9 +26,9 @@ export interface PlanOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** So that logs fill no disk. */
+/** Bounds logs, so that they do not fill the disk. */
 export const containerLog = { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } };
-/** Of Docker's default set; what is left lets root read caches that belong to other users. */
+/** Capabilities dropped from Docker's default set; the others let root read caches that belong to other users. */
 export const droppedCapabilities = [
   'AUDIT_WRITE',
   'MKNOD',
@@ -38,7 +38,7 @@ export const droppedCapabilities = [
   'SETPCAP',
   'SYS_CHROOT',
 ];
-/** The container of a start request, or the variable of the engine's file that refers to something that is not set. */
+/** Returns the container for a start request, or the variable of the engine's file that refers to an unset one. */
 export function planContainer(
   options: PlanOptions,
 ): { ok: true; plan: ContainerPlan } | { ok: false; missing: string } {
@@ -73,7 +73,7 @@ export function planContainer(
     }),
     ExposedPorts: { [`${settings.port}/tcp`]: {} },
     StopSignal: 'SIGTERM',
-    // The fleet asks for its health itself.
+    // The fleet runs its own health checks.
     Healthcheck: { Test: ['NONE'] },
     HostConfig: {
       NetworkMode: network,
@@ -93,7 +93,7 @@ export function planContainer(
   return { ok: true, plan: { name: containerName(fleetId, engineId, replicaId), network, body } };
 }
 
-/** A folder that is not there is an error: Docker would make an empty one where a model was expected. */
+/** A missing folder is an error: with binds, Docker would create an empty one where a model is expected. */
 export function mountsOf(volumes: readonly { source: string; target: string; readOnly: boolean }[]): object[] {
   return volumes.map(({ source, target, readOnly }) => ({
     Type: source.startsWith('/') ? 'bind' : 'volume',
@@ -107,7 +107,7 @@ function shmOf(bytes: number | null): object {
   return bytes === null ? {} : { ShmSize: bytes };
 }
 
-/** Without swap: an engine that swaps is worse than one that ends. */
+/** Disables swap: an engine that swaps is worse than one that ends. */
 function memoryOf(bytes: number | null): object {
   return bytes === null ? {} : { Memory: bytes, MemorySwap: bytes };
 }
@@ -123,8 +123,8 @@ interface GpuSettings {
 }
 
 /**
- * How a container gets devices. One without any has a variable that says so: images of vLLM ask for all of them, and
- * get them where nvidia's runtime is the default.
+ * Returns the settings that give a container its devices. A container without devices needs
+ * NVIDIA_VISIBLE_DEVICES=void: vLLM images request all GPUs, and get them where nvidia's runtime is the default.
  * @param gpuIds `all` as the only one gives every device
  */
 export function gpuSettings(access: GpuAccess, gpuIds: readonly string[]): GpuSettings {

@@ -33,22 +33,25 @@ export { refusedStart, startErrorCode } from './start-error-code.ts';
 
 export interface DockerDriverOptions {
   readonly hosts: readonly DockerHostSettings[];
-  /** Names the installation: what another one runs on the same hosts is not touched, nor seen. */
+  /** Identifies the installation: containers of another installation on the same hosts are neither touched nor seen. */
   readonly fleetId: string;
-  /** What the keys of replicas are made from; the same for all gateways of the installation. */
+  /** Source of the replicas' keys; shared by all gateways of the installation. */
   readonly fleetSecret: string;
   /** The gateway's environment, for the references of engine files. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly logins: RegistryLogins;
   readonly log: Log;
-  /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
+  /** Id of the container that this gateway runs in; null if none. Detected if absent. */
   readonly selfContainer?: string | null;
 }
 
 const progressIntervalMs = 1000;
 const openWaitMs = 15_000;
 
-/** Engines as containers, on one Docker engine or several. Nothing that runs depends on this process. */
+/**
+ * Creates the driver that runs engines as containers, on one or several Docker engines. They do not depend on this
+ * process.
+ */
 export function createDockerDriver(options: DockerDriverOptions): EngineDriver {
   return new DockerDriver(options);
 }
@@ -56,13 +59,13 @@ export function createDockerDriver(options: DockerDriverOptions): EngineDriver {
 class DockerDriver implements EngineDriver {
   readonly #options: DockerDriverOptions;
   readonly #hosts = new Map<string, ObservedHost>();
-  /** By replica id. */
+  /** Starts by replica id. */
   readonly #launches = new Map<string, Launch>();
-  /** Replicas whose container is being stopped by this gateway. */
+  /** Replicas whose container this gateway is stopping. */
   readonly #stopping = new Set<string>();
-  /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
+  /** Never shrinks: replicas of an engine without a file must still be stopped. */
   readonly #knownEngines = new Set<string>();
-  /** For what concerns one engine's network on one host. */
+  /** Serializes changes of one engine's network on one host. */
   readonly #serial = createSerial();
   #specs: readonly EngineSpec[] = [];
   #epoch = 0n;
@@ -118,11 +121,11 @@ class DockerDriver implements EngineDriver {
   async observe(epoch: bigint | null = null): Promise<Observation> {
     if (epoch !== null && epoch > this.#epoch) this.#epoch = epoch;
     let views: HostView[] = [];
-    // A list that was read before a launch ended lacks its container, which would pass for one that vanished.
+    // A list read before a launch ended lacks its container, which would then look vanished.
     for (let round = 0; round < 3; round += 1) {
       const changes = this.#changes;
       await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
-      // As of one moment: what one host is found to be may change what another one is.
+      // Views are taken at one moment: a finding on one host may change the view of another.
       views = [...this.#hosts.values()].map((host) => host.view());
       if (changes === this.#changes) break;
     }
@@ -234,7 +237,7 @@ class DockerDriver implements EngineDriver {
       await removeNetwork({ api: host.api, fleetId, engineId }, fence);
     } catch (error) {
       if (error instanceof FenceLostError) throw error;
-      // It costs nothing to stay, and is used again by the next start.
+      // A network that stays costs nothing, and the next start uses it again.
       log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
     }
   }
@@ -285,7 +288,7 @@ class DockerDriver implements EngineDriver {
     return null;
   }
 
-  /** The container of a replica as it is now; hosts that do not answer are left out. */
+  /** Returns the current container of a replica; unreachable hosts are skipped. */
   async #locate(replicaId: string): Promise<{ host: ObservedHost; container: ContainerSummary } | null> {
     const placed = this.#launches.get(replicaId)?.request.placement.host;
     const known = (placed === undefined ? undefined : this.#hosts.get(placed)) ?? this.#seen(replicaId);

@@ -7,14 +7,14 @@ export interface EventsOptions {
   readonly api: DockerApi;
   readonly fleetId: string;
   readonly signal: AbortSignal;
-  /** Called for every event, and whenever the stream begins or ends: what happened without it is not known. */
+  /** Called for every event, and whenever the stream begins or ends: changes without a stream are unknown. */
   readonly onEvent: () => void;
 }
 
 const retryMsMin = 200;
 const retryMsMax = 5000;
 
-/** Listens to a Docker engine's events until the signal ends it, and again whenever the stream broke. */
+/** Watches a Docker engine's events until the signal aborts, and reconnects whenever the stream breaks. */
 export async function watchEvents({ api, fleetId, signal, onEvent }: EventsOptions): Promise<void> {
   let retryMs = retryMsMin;
   while (!signal.aborted) {
@@ -25,7 +25,7 @@ export async function watchEvents({ api, fleetId, signal, onEvent }: EventsOptio
       stream.on('data', onEvent);
       await finished(stream, { writable: false });
     } catch {
-      // The engine is away, or the signal ended it; observing says which.
+      // The Docker engine is unreachable, or the signal ended the stream; the next observation tells which.
     }
     if (signal.aborted) return;
     onEvent();

@@ -14,21 +14,21 @@ import {
 import { gpuSettings } from './container.ts';
 import { labels } from './labels.ts';
 
-/** What a Docker engine knows of its machine's GPUs, and what `nvidia-smi` in a container says of them. */
+/** Combines a Docker engine's own knowledge of its GPUs with the answers of `nvidia-smi` in a container. */
 
 export interface DockerGpus {
   readonly access: GpuAccess;
-  /** Without memory and product name; empty where the engine knows none. */
+  /** Without memory and product name; empty if the engine knows no GPU. */
   readonly gpus: readonly Gpu[];
-  /** The engine can give containers GPUs at all, known by name or not. */
+  /** True if the engine can give GPUs to containers at all, even if it cannot list them. */
   readonly mayHaveMore: boolean;
 }
 
 const cdiPrefix = 'nvidia.com/gpu=';
 
 /**
- * CDI devices (engine 28.2 and later), the daemon's own list of generic resources, and whether nvidia's runtime is
- * there. CDI lists each device by index and by UUID, and all at once.
+ * Reads CDI devices (engine 28.2 and later), the daemon's generic resources, and the presence of nvidia's runtime. CDI
+ * lists each device by index and by UUID, and all of them as one.
  */
 export function gpusOfInfo(info: DockerInfo, wanted: GpuAccess | null): DockerGpus {
   const devices = (info.DiscoveredDevices ?? [])
@@ -62,22 +62,22 @@ export interface ProbeOptions {
 const probeTimeoutMs = 20_000;
 let probeCount = 0;
 
-/** Every GPU that a container can be given there. @throws when it cannot be asked */
+/** Returns every GPU that a container can get on the host. @throws if the probe fails */
 export async function probeInventory(options: Omit<ProbeOptions, 'gpuIds'>): Promise<Gpu[]> {
   return gpusOfRows(await runNvidiaSmi({ ...options, gpuIds: ['all'] }, inventoryQuery));
 }
 
-/** Memory of the given GPUs and who holds it. @throws when they cannot be asked */
+/** Returns the memory use of the given GPUs and its owners. @throws if the probe fails */
 export async function probeUse(options: ProbeOptions): Promise<GpuUse[]> {
   const [devices, programs] = await Promise.all([
     runNvidiaSmi(options, useQuery),
-    // Where the machine's process ids may not be seen, memory in use still says enough.
+    // Without access to the machine's process ids, the memory in use is still enough.
     runNvidiaSmi(options, programsQuery).catch(() => []),
   ]);
   return usesOfRows(devices, programs);
 }
 
-/** Rows of CSV without header and units: `nvidia-smi … --format=csv,noheader,nounits`. */
+/** Returns rows of CSV without header and units: `nvidia-smi … --format=csv,noheader,nounits`. */
 async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOptions, query: string): Promise<string[][]> {
   const gpu = gpuSettings(access, gpuIds);
   probeCount += 1;
@@ -92,8 +92,8 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
     Labels: { [labels.managed]: 'true', [labels.fleet]: fleetId, [labels.probe]: 'true' },
     NetworkDisabled: true,
     Healthcheck: { Test: ['NONE'] },
-    // Removed by the engine, also when this gateway ends meanwhile. The names of other processes are seen only with
-    // the machine's process ids.
+    // The Docker engine removes the container, even if this gateway ends meanwhile. Names of other processes are
+    // visible only with the machine's process ids.
     HostConfig: {
       AutoRemove: true,
       NetworkMode: 'none',

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Placement } from '#core/fleet/drivers/driver.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
 
-/** What is written on containers, so that every gateway can tell from them alone what they are. */
+/** Labels of containers, by which every gateway recognizes them without other state. */
 
 export const labels = {
   managed: 'headgate.managed',
@@ -16,11 +16,11 @@ export const labels = {
   kind: 'headgate.kind',
   port: 'headgate.port',
   forcedUsage: 'headgate.forced-usage',
-  /** On containers that ask for the state of GPUs and are gone in a moment. */
+  /** Set on short-lived containers that read the state of GPUs. */
   probe: 'headgate.probe',
 } as const;
 
-/** What a container's labels say of its `Replica`; its address comes from the container itself. */
+/** The fields of a `Replica` that its container's labels have; the address comes from the container itself. */
 export interface Marks {
   readonly replicaId: string;
   readonly engineId: string;
@@ -28,7 +28,7 @@ export interface Marks {
   readonly epoch: bigint | null;
   readonly gpuIds: readonly string[];
   readonly kind: Replica['kind'];
-  /** Inside the container. */
+  /** Port inside the container. */
   readonly port: number;
   readonly forcedUsage: boolean;
 }
@@ -59,7 +59,7 @@ export function labelsOf(fleetId: string, marks: Marks): Record<string, string> 
   };
 }
 
-/** null when somebody else wrote them. */
+/** Returns null if the labels are not complete and valid, so not ours. */
 export function readMarks(found: Readonly<Record<string, string>>): Marks | null {
   const parsed = marksSchema.safeParse(found);
   if (!parsed.success) return null;
@@ -77,7 +77,7 @@ export function readMarks(found: Readonly<Record<string, string>>): Marks | null
   };
 }
 
-/** Of the label `gpus`; null when somebody else wrote it. */
+/** Parses the label `gpus`; null if it is not ours. */
 export function readGpuIds(text: string): Placement['gpuIds'] | null {
   try {
     const parsed = z.array(z.string()).safeParse(JSON.parse(text));
@@ -88,12 +88,12 @@ export function readGpuIds(text: string): Placement['gpuIds'] | null {
 }
 
 /**
- * A container that was asked to stop bears this at the end of its name: labels cannot be changed, and a gateway that
- * comes later must know that its end was wanted.
+ * Suffix of the name of a container whose stop was requested. Labels cannot be changed, and a later gateway must know
+ * that the end was requested.
  */
 const stoppingSuffix = '.stopping';
 
-/** `headgate-<engine>-<key>`: readable, and one for each replica of each fleet. */
+/** Returns `headgate-<engine>-<key>`: readable, and unique per replica and fleet. */
 export function containerName(fleetId: string, engineId: string, replicaId: string): string {
   return `headgate-${slugOf(engineId)}-${keyOf(`${fleetId}\n${replicaId}`)}`;
 }
@@ -120,8 +120,8 @@ function keyOf(text: string): string {
 }
 
 /**
- * The key that a replica asks for: known to every gateway of the fleet without being written down, and another one for
- * each replica.
+ * Returns the key that a replica requires. Every gateway of the fleet can compute it, so it is not stored; each replica
+ * has its own.
  */
 export function apiKeyOf(fleetSecret: string, replicaId: string): string {
   return `hg-${createHmac('sha256', fleetSecret).update(`replica ${replicaId}`).digest('base64url')}`;

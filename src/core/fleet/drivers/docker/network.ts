@@ -2,7 +2,7 @@ import { type DockerApi, DockerError, type NetworkSummary } from '#base/docker/d
 import { type Fence, requireFence } from '#core/fleet/drivers/fence.ts';
 import { labels, networkName } from './labels.ts';
 
-/** One private network per engine and host. */
+/** Manages one private network per engine and host. */
 
 export interface NetworkOptions {
   readonly api: DockerApi;
@@ -10,7 +10,7 @@ export interface NetworkOptions {
   readonly engineId: string;
 }
 
-/** Makes the network of an engine if it is not there. @throws FenceLostError */
+/** Creates the network of an engine if it does not exist. @throws FenceLostError */
 export async function ensureNetwork(options: NetworkOptions, fence: Fence): Promise<void> {
   const { api, fleetId, engineId } = options;
   const found = await networksOf(options);
@@ -27,13 +27,13 @@ export async function ensureNetwork(options: NetworkOptions, fence: Fence): Prom
       [labels.engine]: engineId,
     });
   } catch (error) {
-    // Somebody else was faster.
+    // Another call created it first.
     if (!(error instanceof DockerError) || error.status !== 409) throw error;
   }
   await keepOne(options, await networksOf(options), fence);
 }
 
-/** By age, the newest first. */
+/** Returns the engine's networks, newest first. */
 async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<readonly NetworkSummary[]> {
   const name = networkName(fleetId, engineId);
   const found = await api.networks([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
@@ -42,8 +42,9 @@ async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<r
 }
 
 /**
- * Docker looks for a namesake before it makes a network, so that two calls at once may make two, and no container can
- * be started in either then. Whoever sees both keeps the same one: the oldest, but for one that is in use.
+ * Resolves duplicates. Docker checks for a network of the same name before it creates one, so two simultaneous calls
+ * may create two, and then no container can start in either. All callers keep the same network: the oldest, unless a
+ * newer one is in use.
  */
 async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<void> {
   let left = found.length;
@@ -54,15 +55,15 @@ async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[]
       await api.removeNetwork(id);
       left -= 1;
     } catch (error) {
-      // It has containers.
+      // The network has containers.
       if (!(error instanceof DockerError) || error.status !== 403) throw error;
     }
   }
 }
 
 /**
- * Removes the network of an engine that has no container there any more; gateways that joined it leave, those too whose
- * containers are stopped.
+ * Removes the network of an engine that has no container on the host any more. Gateways that joined the network leave
+ * first, including stopped gateway containers.
  * @throws FenceLostError
  */
 export async function removeNetwork({ api, fleetId, engineId }: NetworkOptions, fence: Fence): Promise<void> {
@@ -78,9 +79,9 @@ export async function removeNetwork({ api, fleetId, engineId }: NetworkOptions, 
 }
 
 /**
- * Lets the gateway's own container into the networks that it is not in yet.
- * @param own its id; a host that does not know it is another machine, and nothing is done there
- * @returns the networks that it is in now, or null when it does not run there
+ * Connects the gateway's own container to the networks that it has not joined yet.
+ * @param own its id; a host that does not know this id is another machine, and nothing is done there
+ * @returns the networks it has joined, or null if the container does not run on this host
  */
 export async function joinNetworks(
   api: DockerApi,

@@ -11,25 +11,25 @@ import { type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/
 import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
 import { codeOfReason } from './start-error-code.ts';
 
-/** Reads off a host's containers what replicas there are. */
+/** Derives replicas from the containers of a host. */
 
 export interface ObserveOptions {
   readonly hostName: string;
   readonly connection: HostConnection;
   readonly fleetId: string;
   readonly fleetSecret: string;
-  /** Engines of the files, and those whose files are gone since this gateway started. */
+  /** Engines of the files, and engines whose files were removed since this gateway started. */
   readonly knownEngines: ReadonlySet<string>;
-  /** The newest epoch that this gateway has acted under. */
+  /** The newest epoch under which this gateway has acted. */
   readonly epoch: bigint;
   readonly memory: ObserveMemory;
 }
 
-/** What was learned of containers that does not change any more. */
+/** Facts about containers that do not change any more. */
 export interface ObserveMemory {
-  /** By container id. */
+  /** Exits by container id. */
   readonly exits: Map<string, ReplicaExit>;
-  /** When a container was first seen that nobody has started yet; Unix ms of this machine. */
+  /** When a container that is not started yet was first seen; Unix ms of this machine. */
   readonly unstartedSince: Map<string, number>;
 }
 
@@ -40,12 +40,12 @@ export interface ObservedContainers {
   readonly networks: ReadonlySet<string>;
 }
 
-/** Between creation and start lie milliseconds; after this time whoever created it is not coming back. */
+/** Creation and start are milliseconds apart; after this time the creator has given up. */
 const unstartedMsMax = 60_000;
 const logTailLines = 200;
 const logTailCharsMax = 16_384;
 
-/** @throws DockerError when the host does not answer */
+/** @throws DockerError if the host does not answer */
 export async function observeContainers(options: ObserveOptions): Promise<ObservedContainers> {
   const { connection, fleetId, memory, hostName, knownEngines } = options;
   const containers = await connection.api.list([`${labels.managed}=true`, `${labels.fleet}=${fleetId}`]);
@@ -71,7 +71,7 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
   return { replicas: observed.filter((replica) => replica !== null), orphans, networks };
 }
 
-/** A container in one of these states has no device, and nobody starts it any more. */
+/** A container in one of these states uses no device, and nobody starts it any more. */
 const endedStates = new Set(['created', 'exited', 'dead']);
 
 function orphanOf(host: string, container: ContainerSummary): Orphan {
@@ -82,7 +82,7 @@ function orphanOf(host: string, container: ContainerSummary): Orphan {
   return { host, name, engineId, gpuIds, memoryBytes: 0, endedBy: `docker rm --force ${name}` };
 }
 
-/** null when it vanished meanwhile. */
+/** Returns null if the container vanished meanwhile. */
 async function observeContainer(
   options: ObserveOptions,
   container: ContainerSummary,
@@ -120,7 +120,7 @@ async function observeContainer(
     : { ...base, replica: replica(), state: 'exited', exit };
 }
 
-/** null while somebody may still be about to start it. */
+/** Returns null while the container may still be started. */
 async function exitOf(
   { connection: { api }, memory, epoch }: ObserveOptions,
   { Id: id, State: state }: ContainerSummary,
@@ -131,7 +131,7 @@ async function exitOf(
   const detail = await api.inspect(id);
   if (detail === null) return 'gone';
   const failed = (detail.State.Error ?? '') !== '';
-  // Who made it leads no more and will not start it: that is no failure of the engine.
+  // The creator does not lead any more and will not start the container: no failure of the engine.
   const isLeft = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
   if (state === 'created' && !failed && !stopRequested && !isLeft) {
     const since = memory.unstartedSince.get(id) ?? Date.now();
@@ -162,7 +162,7 @@ function toExit({ State: state }: ContainerDetail, stopRequested: boolean, outpu
 }
 
 export function nameOf({ Names: names, Id: id }: ContainerSummary): string {
-  // With links a container has several names; its own has one slash.
+  // With links a container has several names; only its own has one slash.
   const own = names?.find((name) => name.lastIndexOf('/') === 0);
   return own?.slice(1) ?? id.slice(0, 12);
 }

@@ -14,16 +14,16 @@ export interface HostOptions {
   readonly fleetSecret: string;
   readonly selfContainer: string | null;
   readonly log: Log;
-  /** Images that may hold `nvidia-smi`, asked when GPUs are to be counted. */
+  /** Images that may contain `nvidia-smi`, used to count GPUs. */
   readonly engineImages: () => readonly string[];
   readonly knownEngines: ReadonlySet<string>;
   readonly epoch: () => bigint;
   readonly onChange: () => void;
-  /** Name of the entry before this one whose Docker engine has that id; null when there is none. */
+  /** Returns the name of an earlier entry whose Docker engine has this id; null if there is none. */
   readonly namesake: (engineId: string) => string | null;
 }
 
-/** A host as it was last seen. */
+/** A host as last observed. */
 export interface HostView extends ObservedContainers {
   readonly report: HostReport;
 }
@@ -31,43 +31,43 @@ export interface HostView extends ObservedContainers {
 export interface ObservedHost {
   readonly settings: DockerHostSettings;
   readonly api: DockerApi;
-  /** Id of its Docker engine, as that reported it last; null: not known. */
+  /** Id of the host's Docker engine, as last reported; null if unknown. */
   engineId(): string | null;
-  /** Why nothing may be done there whatever it answers; null when there is no such reason. */
+  /** Why the host must not be used although it may answer; null if there is no such reason. */
   refusal(): string | null;
   gpuAccess(): GpuAccess;
-  /** In which image `nvidia-smi` is asked; null when there is none on the host. */
+  /** Image in which `nvidia-smi` runs; null if the host has none. */
   probeImage(): Promise<string | null>;
-  /** Asks the host; one that does not answer soon is answered for with what was seen last. Never throws. */
+  /** Observes the host; if it does not answer soon, returns the last view. Never throws. */
   observe(): Promise<HostView>;
-  /** What was seen last. */
+  /** Returns the last view. */
   view(): HostView;
-  /** Something was changed there: what is being read now may be older than that. */
+  /** Marks the host as changed: a read that is running may be older than the change. */
   touch(): void;
   close(): void;
 }
 
-/** A host that hangs must not hold up what happens on the others; its answer is taken when it comes. */
+/** A host that hangs must not delay the others; its answer is used when it arrives. */
 const observeWaitMs = 3000;
 const inventoryRetryMs = 60_000;
 
 interface HostState {
   engineId: string | null;
   reachable: boolean;
-  /** The API version is agreed on, and the GPUs are known. */
+  /** True if the API version is negotiated and the GPUs are known. */
   ready: boolean;
   access: GpuAccess;
   gpus: readonly Gpu[];
-  /** When to ask for GPUs again; Unix ms, null when they are known. */
+  /** When to count GPUs again; Unix ms, null if they are known. */
   inventoryAt: number | null;
-  /** The gateway's own container does not run there. */
+  /** True if the gateway's own container does not run on the host. */
   isElsewhere: boolean;
   seen: ObservedContainers;
   /** The running read, if it began after the last change. */
   reading: Promise<void> | null;
   begun: number;
   applied: number;
-  /** Why it could not be read last time; logged once. */
+  /** Why the last read failed; logged once. */
   trouble: string | null;
 }
 
@@ -136,14 +136,14 @@ function viewOf(context: Context): HostView {
   const { name, pools } = settings;
   const { gpus } = state;
   const refusal = refusalOf(context);
-  // What runs there is seen, and counted, by the entry that is used.
+  // The entry that is used already reports this machine's replicas.
   if (refusal !== null) return { ...nothing, report: { name, pools, reachable: false, trouble: refusal, gpus } };
   const { reachable } = state;
   const trouble = reachable || state.trouble === null ? {} : { trouble: state.trouble };
   return { ...state.seen, report: { name, pools, reachable, ...trouble, gpus } };
 }
 
-/** Two entries for one machine would each give its GPUs away: only the first one is used. */
+/** Two entries for one machine would both assign its GPUs, so only the first entry is used. */
 function refusalOf({ state, namesake }: Context): string | null {
   const other = state.engineId === null ? null : namesake(state.engineId);
   if (other === null) return null;
@@ -175,7 +175,7 @@ async function readHost(context: Context): Promise<void> {
   } catch (error) {
     if (sequence >= state.applied) noteError(context, error);
   } finally {
-    // What comes later must be read anew.
+    // Later calls must read again.
     if (state.begun === sequence) state.reading = null;
   }
 }
@@ -210,7 +210,7 @@ async function agree({ state, connection: { api }, settings }: Context): Promise
   state.inventoryAt = found.mayHaveMore ? 0 : null;
 }
 
-/** Asks a container for what the engine does not know of its GPUs; again after a while when that failed. */
+/** Counts GPUs with a container if the Docker engine does not know them; retries after a while if that failed. */
 async function countGpus(context: Context): Promise<void> {
   const { state, connection, fleetId, log, settings } = context;
   if (state.inventoryAt === null || Date.now() < state.inventoryAt) return;

@@ -1,11 +1,11 @@
 import { DockerError } from '#base/docker/docker.ts';
 import { failedStart, type ReplicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 
-/** What a Docker engine's refusal means, as a start error code. */
+/** Maps errors of a Docker engine to start error codes. */
 
 /**
- * In the order of trust: the first match wins. The texts are those of Docker 20.10 to 29, containerd's resolver, runc
- * and nvidia's container toolkit.
+ * Messages, most reliable first: the first match applies. The texts are those of Docker 20.10 to 29, containerd's
+ * resolver, runc and nvidia's container toolkit.
  */
 const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   [
@@ -27,16 +27,16 @@ const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   ['ENOMEM', /cannot allocate memory/i],
 ];
 
-/** Only a login that is missing or wrong is refused with these. Of a private image registries say that it is not found. */
+/** Messages that mean a missing or wrong login. Registries report private images as not found. */
 const imageDeniedSigns =
   /no basic auth credentials|unauthorized|authentication required|authorization failed|incorrect username or password|\b401\b/i;
-/** Another login may help after these. */
+/** Messages after which another login may help. */
 const loginSigns = /access denied|denied:|forbidden|may require|toomanyrequests|\b403\b/i;
 
 const missingImageSigns =
   /no such image|not found: manifest|manifest (?:for .* |\S+ )?(?:not found|unknown)|pull access denied|repository (?:does not exist|name not known)|name unknown|invalid reference format|: not found$|no matching manifest|image not known/i;
 
-/** @param step what was being done: words such as "not found" mean something else each time */
+/** @param step the step that failed: texts such as "not found" mean different things in each */
 export function startErrorCode(error: unknown, step: 'image' | 'container'): string {
   if (!(error instanceof DockerError)) return startErrors.refused;
   const { status, reason, call } = error;
@@ -44,22 +44,22 @@ export function startErrorCode(error: unknown, step: 'image' | 'container'): str
   if (known !== null) return known;
   if (call === 'pull' && imageDeniedSigns.test(reason)) return startErrors.imageDenied;
   if (missingImageSigns.test(reason) || (step === 'image' && status === 404)) return startErrors.imageNotFound;
-  // What a registry says comes without a status too.
+  // Errors of a registry have no status either.
   if (status === null && call !== 'pull') return startErrors.hostUnreachable;
   return step === 'image' ? startErrors.pullFailed : startErrors.refused;
 }
 
-/** The failed start that an error of Docker means. */
+/** Returns the failed start for a Docker error. */
 export function refusedStart(error: unknown, step: 'image' | 'container'): ReplicaExit {
   return failedStart(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
 }
 
-/** Whether it matters for a failed pull which login the registry was asked with. */
+/** True if a failed pull may depend on the registry login. */
 export function concernsLogin(reason: string): boolean {
   return imageDeniedSigns.test(reason) || loginSigns.test(reason);
 }
 
-/** The code of what an engine wrote down of a failed start; null when it says nothing known. */
+/** Returns the code for the error that a Docker engine recorded for a failed start; null if the text is unknown. */
 export function codeOfReason(reason: string): string | null {
   return signs.find(([, sign]) => sign.test(reason))?.[0] ?? null;
 }

@@ -16,12 +16,12 @@ import { ensureNetwork } from './network.ts';
 import type { ObservedHost } from './observed-host.ts';
 import { concernsLogin, refusedStart, startErrorCode } from './start-error-code.ts';
 
-/** A replica that is on its way to being a running container, or has failed to become one. */
+/** A replica whose container is being created and started, or whose start has failed. */
 export interface Launch extends PendingStart {
   readonly cancel: AbortController;
   progress: string;
   exit: ReplicaExit | null;
-  /** Settled when it runs or has failed; never rejects. */
+  /** Resolves once the container runs or the start has failed; never rejects. */
   done: Promise<void>;
 }
 
@@ -31,18 +31,18 @@ export interface LaunchOptions {
   readonly fleetSecret: string;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly logins: RegistryLogins;
-  /** Runs one after the other what concerns the same engine's network. */
+  /** Serializes work on the same engine's network. */
   readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
   readonly onProgress: () => void;
 }
 
-/** Together longer than Docker takes to make a container. */
+/** All attempts together last longer than Docker needs to create a container. */
 const makeAttemptsMax = 300;
 const makeRetryMs = 100;
 
 class Cancelled extends Error {}
 
-/** From the image to the running container. @returns how it failed, or null when the container runs */
+/** Pulls the image, then creates and starts the container. @returns the failure, or null once the container runs */
 export async function launch(started: Launch, options: LaunchOptions): Promise<ReplicaExit | null> {
   const { request, cancel } = started;
   const { host, fleetId, fleetSecret, env, exclusively } = options;
@@ -74,7 +74,7 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
   }
 }
 
-/** @returns how that failed, or null when the image is there */
+/** @returns the failure, or null once the image exists */
 async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOptions): Promise<ReplicaExit | null> {
   const { api } = host;
   const { signal } = started.cancel;
@@ -117,7 +117,7 @@ async function makeContainer(started: Launch, options: LaunchOptions, plan: Cont
   }
 }
 
-/** One that is already there is the same one: its name is made of the replica's id. */
+/** Creates the container, or finds one of the same name: the name is derived from the replica's id. */
 async function createOrFind(
   started: Launch,
   { host: { api }, fleetId }: LaunchOptions,
@@ -140,8 +140,8 @@ async function assertWanted({ request: { fence }, cancel }: Launch): Promise<voi
 }
 
 /**
- * Whether another call may be making that very container, or its network. Docker reserves a container's name first,
- * lists it next, and only when its volumes are filled does it know it by its id; if that fails, the name is free again.
+ * True if another call may be creating this container or its network. Docker first reserves a container's name, then
+ * lists the container, and knows it by its id only once its volumes are filled; if that fails, the name is free again.
  */
 function isBeingMade(error: unknown): boolean {
   if (!(error instanceof DockerError)) return false;

@@ -35,29 +35,29 @@ import {
 import { killGroup, processIdentity, signalProcess } from '#base/process-identity.ts';
 import type { OomKills } from './oom-kills.ts';
 
-/** A child that runs or has just ended. */
+/** A child process that runs or has just ended. */
 export interface Child {
   readonly replica: Replica;
   readonly specHash: string;
-  /** null when it could not even be started. */
+  /** null if the process could not be started. */
   readonly record: ProcessRecord | null;
   readonly logPath: string;
-  /** Which of the engine's logs it writes: those of replicas that run at once have different ones. */
+  /** Index of the log file: replicas of an engine that run at once write to different files. */
   readonly logIndex: number;
   readonly gpuIds: readonly string[];
   readonly memoryBytes: number;
-  /** Of the leader that started it; null when unknown. */
+  /** Epoch of the leader that started the child; null if unknown. */
   readonly epoch: bigint | null;
-  /** Started by this gateway, which therefore gets the event of its end. */
+  /** True if this gateway started the child, and so gets its exit event. */
   readonly own: boolean;
   stopRequested: boolean;
   killTimer: NodeJS.Timeout | null;
   exit: ReplicaExit | null;
-  /** Monotonic milliseconds; null while it runs. */
+  /** Monotonic milliseconds; null while the child runs. */
   endedAtMs: number | null;
 }
 
-/** What all children of one driver share. */
+/** State that all children of one driver share. */
 export interface ChildProcesses {
   readonly children: Map<string, Child>;
   readonly folders: ProcessFolders;
@@ -65,13 +65,13 @@ export interface ChildProcesses {
   readonly env: Environment;
   readonly log: Log;
   readonly oomKills: OomKills;
-  /** This gateway starts and stops children now. */
+  /** True while this gateway starts and stops children. */
   leads: boolean;
   /** Called after a child ended. */
   onChange: () => void;
 }
 
-/** Starts a child. Whatever goes wrong is seen as its exit. */
+/** Starts a child. A failure shows up as its exit. */
 export async function launchChild(processes: ChildProcesses, request: StartRequest): Promise<void> {
   const { replicaId, spec, fence, placement } = request;
   const { definition, engineId, hash } = spec;
@@ -99,7 +99,7 @@ export async function launchChild(processes: ChildProcesses, request: StartReque
     const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
     spawnChild(processes, begin(port), { command, env: environment.env });
   } catch (error) {
-    // Other codes of files, such as ENOENT, mean something else than those of a program.
+    // Other codes of file errors, such as ENOENT, mean something different from those of a program.
     const code = errorCodeOf(error) === 'ENOSPC' ? 'ENOSPC' : startErrors.unknown;
     fail(failedStart(code, error instanceof Error ? error.message : String(error)));
   }
@@ -107,7 +107,7 @@ export async function launchChild(processes: ChildProcesses, request: StartReque
 
 type Launch = Pick<Child, 'replica' | 'specHash' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>;
 
-/** @throws when the machine has no room for its files */
+/** @throws if the machine has no room for the child's files */
 function spawnChild(
   processes: ChildProcesses,
   begun: Launch,
@@ -125,14 +125,14 @@ function spawnChild(
   const takes = { gpuIds: [...gpuIds], memoryBytes };
   const record =
     pid === undefined || identity === null ? null : { ...written, ...takes, keeper: ownKeeper(), pid, identity };
-  // At once, before anything is awaited: a gateway that is killed now must still find its child.
+  // Written before anything is awaited: if this gateway is killed now, the next one must still find the child.
   if (record !== null) recordOrKill(folders, record);
   const child = addChild(processes, { ...begun, record });
   started.once('error', (error) => {
     endChild(processes, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
   });
   started.once('exit', (exitCode, signal) => {
-    // A shell says 137 of a program that was killed.
+    // A shell reports a killed program as 137.
     const isKilled = signal === 'SIGKILL' || exitCode === 137;
     const oomKilled = oomKills.take(oomKillsBefore) && isKilled;
     endChild(processes, child, { exitCode, signal, oomKilled });
@@ -140,7 +140,7 @@ function spawnChild(
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
 
-/** A child without a record would be lost with this gateway. */
+/** Writes the record, or kills the child: a child without a record would be lost with this gateway. */
 function recordOrKill(folders: ProcessFolders, record: ProcessRecord): void {
   try {
     writeRecord(folders, record);
@@ -150,7 +150,7 @@ function recordOrKill(folders: ProcessFolders, record: ProcessRecord): void {
   }
 }
 
-/** A child of an earlier gateway, which still runs. */
+/** Adds a child of an earlier gateway that still runs. */
 export function adoptChild(
   processes: ChildProcesses,
   record: ProcessRecord,
@@ -161,7 +161,9 @@ export function adoptChild(
   return addChild(processes, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
 }
 
-/** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
+/**
+ * Sends SIGTERM to the program only, which ends its own children; then SIGKILL to the whole group after the grace time.
+ */
 export function stopChild(processes: ChildProcesses, child: Child, graceMs: number): void {
   if (child.stopRequested || child.exit !== null) return;
   child.stopRequested = true;
@@ -175,13 +177,13 @@ export function stopChild(processes: ChildProcesses, child: Child, graceMs: numb
   }, graceMs);
 }
 
-/** Notes that a child has ended, and clears up after it. */
+/** Records the end of a child and cleans up after it. */
 export function endChild(processes: ChildProcesses, child: Child, how: Partial<ReplicaExit>): void {
   if (child.exit !== null) return;
   if (child.killTimer !== null) clearTimeout(child.killTimer);
   const { record, stopRequested } = child;
   if (record !== null) {
-    // Whatever it started and left would keep the GPU's memory.
+    // Processes that the child left would keep GPU memory.
     killGroup(record.pid, record.identity);
     removeRecord(processes.folders, record);
   }
@@ -195,8 +197,8 @@ export function endChild(processes: ChildProcesses, child: Child, how: Partial<R
 }
 
 /**
- * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
- * and whoever leads, once that one is gone.
+ * True if this gateway copies the child's stderr to its log. The gateway that started or adopted the child does so;
+ * once that gateway is gone, the leader does.
  */
 export function keepsLog({ leads }: ChildProcesses, { own, record }: Child): boolean {
   if (own || record === null) return own;
@@ -216,7 +218,7 @@ function addChild({ children, folders }: ChildProcesses, begun: Launch & Pick<Ch
   return child;
 }
 
-/** The first that no child writes now. */
+/** Returns the first index that no running child uses. */
 function freeLogIndex({ children }: ChildProcesses, engineId: string): number {
   const used = new Set(
     [...children.values()]
@@ -228,7 +230,7 @@ function freeLogIndex({ children }: ChildProcesses, engineId: string): number {
   return index;
 }
 
-/** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
+/** Spawns in a new session and process group, so that a terminal's Ctrl-C reaches only the gateway. */
 function spawnDetached(
   { workingDirectory: cwd }: ChildProcesses,
   [program = '', ...args]: readonly string[],
@@ -260,7 +262,9 @@ function replicaOf(
   };
 }
 
-/** A free port of the loopback address. Another program may take it first; the start then fails and says so. */
+/**
+ * Returns a free port of the loopback address. Another program may take it first; the start then fails with that error.
+ */
 function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
@@ -275,7 +279,7 @@ function freePort(): Promise<number> {
   });
 }
 
-/** For operators. */
+/** Describes a spawn error for operators. */
 function spawnTrouble(program: string, error: Error): string {
   const code = errorCodeOf(error);
   if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;

@@ -8,15 +8,15 @@ import {
   vllmForcesUsage,
 } from '#core/fleet/drivers/vllm-arguments.ts';
 
-/** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
+/** Builds the command and the environment of a child process from the engine's file and the gateway's additions. */
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 export type ListenTarget = { readonly socketPath: string } | { readonly port: number };
 
-/** Names the data folder's owner in every child's environment, by which leftovers are recognised. */
+/** Environment variable that names the owner of the data folder in every child, to recognize orphaned processes. */
 export const ownerVariable = 'HEADGATE_ENGINE_OWNER';
 
-/** What a child may inherit: what programs need to run at all, and what engines read. Nothing else is passed on. */
+/** Variables that a child may inherit: those that programs need to run at all, and those that engines read. */
 const inheritedNames = new Set(
   [
     'PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TMP TEMP',
@@ -27,7 +27,7 @@ const inheritedNames = new Set(
 );
 const inheritedPrefixes =
   /^(LC|CUDA|NVIDIA|HF|VLLM|TORCH|PYTORCH|TRITON|NCCL|GLOO|OMP|MKL|KMP|XDG|ROCR|HIP|HSA|TRANSFORMERS)_/;
-/** An engine that found this one would ask the gateway for a key that nobody gave it. */
+/** With the gateway's own key, an engine would require a key that the gateway does not send. */
 const neverInherited = new Set(['VLLM_API_KEY']);
 
 export function processSettings(definition: EngineDefinition): ProcessDriverSettings {
@@ -35,19 +35,21 @@ export function processSettings(definition: EngineDefinition): ProcessDriverSett
   return definition.driver;
 }
 
-/** On a socket wherever the engine can: nobody else reaches it there. vLLM can unless its file insists on a port. */
+/**
+ * True if the engine listens on a socket, which only the gateway reaches. vLLM does, unless its file insists on a port.
+ */
 export function listensOnSocket(definition: EngineDefinition): boolean {
   const { command } = processSettings(definition);
   if (command.some((argument) => argument.includes('{socket}'))) return true;
   return definition.kind === 'vllm' && !command.some((argument) => argument.includes('{port}'));
 }
 
-/** Every frame of the engine will carry usage. */
+/** True if every frame of the engine carries usage. */
 export function forcesUsage(definition: EngineDefinition): boolean {
   return vllmForcesUsage(definition.kind, processSettings(definition).command);
 }
 
-/** Program and arguments, complete. */
+/** Returns the program and all its arguments. */
 export function launchCommand(definition: EngineDefinition, target: ListenTarget): string[] {
   const { command } = processSettings(definition);
   const filled = [...command, ...addedArguments(definition)].map((argument) =>
@@ -55,11 +57,11 @@ export function launchCommand(definition: EngineDefinition, target: ListenTarget
       ? argument.replaceAll('{port}', String(target.port))
       : argument.replaceAll('{socket}', target.socketPath),
   );
-  // The gateway's own Node: the one on PATH may be too old to run TypeScript, or not be there.
+  // Uses the gateway's own Node: the one on PATH may be missing, or too old to run TypeScript.
   return filled[0] === 'node' ? [process.execPath, ...filled.slice(1)] : filled;
 }
 
-/** vLLM's own arguments, where the file does not give them, and a private socket. */
+/** Returns vLLM's arguments that the file does not set, including a private socket. */
 function addedArguments(definition: EngineDefinition): string[] {
   if (definition.kind !== 'vllm') return [];
   const listen: VllmArgument = listensOnSocket(definition) ? ['--uds', ['{socket}']] : ['--host', ['127.0.0.1']];
@@ -70,11 +72,11 @@ export interface LaunchContext {
   readonly gatewayEnv: Environment;
   /** Marks the child as belonging to this gateway's data folder. */
   readonly owner: string;
-  /** The child's own; none: it sees what the gateway does. */
+  /** Devices of the child; none: the child sees the gateway's devices. */
   readonly gpuIds: readonly string[];
 }
 
-/** The child's whole environment, or the variable of the engine's file that refers to something that is not set. */
+/** Returns the child's whole environment, or the variable of the engine's file that refers to an unset one. */
 export function launchEnvironment(
   definition: EngineDefinition,
   { gatewayEnv, owner, gpuIds }: LaunchContext,
@@ -84,10 +86,10 @@ export function launchEnvironment(
     if (value === undefined || neverInherited.has(name)) continue;
     if (inheritedNames.has(name) || inheritedPrefixes.test(name)) env[name] = value;
   }
-  // What Python has printed stands in the log before what it fails with, and not after it.
+  // Keeps Python's output in order: buffered output would appear in the log after the error.
   env['PYTHONUNBUFFERED'] = '1';
   if (definition.kind === 'vllm') Object.assign(env, vllmEnvironment);
-  // Its routes abort requests by id and do worse: only where nobody but the gateway can connect.
+  // The development routes can abort requests by id and do worse: enabled only if nobody but the gateway can connect.
   if (definition.kind === 'vllm' && listensOnSocket(definition)) env['VLLM_SERVER_DEV_MODE'] = '1';
   for (const [name, text] of Object.entries(processSettings(definition).env)) {
     const value = fillReferences(text, gatewayEnv);
@@ -99,7 +101,7 @@ export function launchEnvironment(
   return { ok: true, env };
 }
 
-/** Changes with everything of the engine's file that a running child cannot take over. */
+/** Returns a hash that changes with every part of the engine's file that a running child cannot adopt. */
 export function processSpecHash(definition: EngineDefinition, gatewayEnv: Environment): string {
   const { env, gpus } = processSettings(definition);
   const values = Object.keys(env)

@@ -23,13 +23,13 @@ import { z } from 'zod';
 import { engineKey, replicaIdLength } from '#core/fleet/drivers/replica.ts';
 import { errorFolder } from './stderr-log.ts';
 
-/** The files that the process driver keeps: sockets, records of its children, and what they wrote. */
+/** Files of the process driver: sockets, records of its children, and their output. */
 export interface ProcessFolders {
-  /** 0700, with a path short enough for the sockets in it. */
+  /** Mode 0700, with a path short enough for the sockets in it. */
   readonly sockets: string;
   readonly records: string;
   readonly logs: string;
-  /** The same for every gateway on this data folder, and for no other. */
+  /** Identical for all gateways on this data folder, and unique to it. */
   readonly owner: string;
 }
 
@@ -38,7 +38,7 @@ const socketPathBytesMax = process.platform === 'linux' ? 107 : 103;
 const logBytesMax = 4 * 1_048_576;
 const logTailBytes = 65_536;
 
-/** Makes the folders, all of them for the gateway's user alone. */
+/** Creates the folders, accessible only to the gateway's user. */
 export function prepareProcessFolders(dataDir: string): ProcessFolders {
   const root = join(dataDir, 'engines');
   mkdirSync(root, { recursive: true, mode: 0o700 });
@@ -58,7 +58,7 @@ function privateFolder(path: string): string {
 function socketFolder(root: string): string {
   const own = join(root, 's');
   if (fitsSocket(own)) return privateFolder(own);
-  // The data folder's path is too long: a short folder elsewhere, remembered so that it does not pile up.
+  // The data folder's path is too long: use a short folder elsewhere, and remember it to avoid creating one per start.
   const memory = join(root, 'socket-folder');
   const remembered = readText(memory);
   if (remembered !== null && fitsSocket(remembered) && isOwnPrivateFolder(remembered)) return remembered;
@@ -75,7 +75,7 @@ function fitsSocket(folder: string): boolean {
   return Buffer.byteLength(folder) + 1 + replicaIdLength + '.sock'.length <= socketPathBytesMax;
 }
 
-/** In a folder that everybody may write to, a name alone proves nothing. */
+/** True if the folder is private and ours. In a world-writable parent folder, a name proves nothing. */
 function isOwnPrivateFolder(path: string): boolean {
   try {
     const stat = lstatSync(path);
@@ -103,14 +103,14 @@ const recordSchema = z.object({
   socketPath: z.string().nullable(),
   port: z.int(),
   logIndex: z.int().min(0).default(0),
-  /** What it takes of the machine, for whoever does not know its engine's file. */
+  /** Resources of the child, for gateways that do not know its engine's file. */
   gpuIds: z.array(z.string()).default([]),
-  /** Which gateway adds to its log; absent in records of before there was such a thing. */
+  /** The gateway that copies stderr to the log; absent in records of older versions. */
   keeper: z.object({ pid: z.int(), identity: z.string() }).nullable().default(null),
   memoryBytes: z.number().min(0).default(0),
 });
 
-/** A child as it is written down, for a gateway that comes after this one. */
+/** A child as recorded for a later gateway. */
 export type ProcessRecord = z.output<typeof recordSchema>;
 
 export function writeRecord(folders: ProcessFolders, record: ProcessRecord): void {
@@ -120,7 +120,7 @@ export function writeRecord(folders: ProcessFolders, record: ProcessRecord): voi
   renameSync(`${path}.new`, path);
 }
 
-/** Every record that can be read; what cannot is removed, but for one that another gateway may be writing. */
+/** Reads all valid records and removes invalid ones, except one that another gateway may be writing. */
 export function readRecords(folders: ProcessFolders, isAlone = true): ProcessRecord[] {
   const names = readdirSync(folders.records).filter((name) => isAlone || !name.endsWith('.new'));
   return names.flatMap((name) => {
@@ -140,7 +140,7 @@ function parseJson(text: string | null): unknown {
   }
 }
 
-/** Forgets a child that has ended: its record, and its socket, which nobody else removes. */
+/** Removes the record of an ended child and its socket, which nobody else removes. */
 export function removeRecord(
   folders: ProcessFolders,
   { replicaId, socketPath }: { replicaId: string; socketPath: string | null },
@@ -157,7 +157,7 @@ export function socketPathOf({ sockets }: ProcessFolders, replicaId: string): st
   return join(sockets, `${replicaId}.sock`);
 }
 
-/** Removes sockets that no child of `kept` listens on: binding to a path that exists would fail. */
+/** Removes sockets that no child of `kept` listens on: binding to an existing path would fail. */
 export function removeStaleSockets({ sockets }: ProcessFolders, kept: ReadonlySet<string>): void {
   for (const name of readdirSync(sockets)) {
     const path = join(sockets, name);
@@ -166,8 +166,9 @@ export function removeStaleSockets({ sockets }: ProcessFolders, kept: ReadonlySe
 }
 
 /**
- * `logs/<id>-<key>.log`; the key keeps ids apart that differ only in characters which a file name cannot have.
- * @param index 0 for the first replica that runs at once, 1 for the second; those have a file name of their own
+ * Returns `logs/<id>-<key>.log`; the key separates ids that differ only in characters that file names cannot have.
+ * @param index 0 for the first of the replicas that run at once, 1 for the second; index 1 and above are part of the
+ *   file name
  */
 export function logPathOf({ logs }: ProcessFolders, engineId: string, index = 0): string {
   const name = `${engineId.replaceAll(/[^A-Za-z0-9._-]/g, '_').slice(0, 80)}-${engineKey(engineId)}`;
@@ -175,8 +176,8 @@ export function logPathOf({ logs }: ProcessFolders, engineId: string, index = 0)
 }
 
 /**
- * Opens an empty log for a new child; the last one's stays as `.1`. A file and not a pipe: the child must not die of
- * a pipe that broke with the gateway.
+ * Opens an empty log for a new child, and keeps the last log as `.1`. Uses a file and not a pipe: a pipe breaks when
+ * the gateway ends, and the child must not end with it.
  */
 export function openLog(path: string): number {
   rmSync(`${path}.1`, { force: true });
@@ -188,18 +189,18 @@ export function openLog(path: string): number {
   return openSync(path, 'a', 0o600);
 }
 
-/** Keeps a log below its bound while the child writes on: the end moves to `.1`, the file starts anew. */
+/** Bounds a log while the child keeps writing: its end moves to `.1`, and the file restarts empty. */
 export function boundLog(path: string): void {
   try {
     if (statSync(path).size <= logBytesMax) return;
     writeFileSync(`${path}.1`, readLogTail(path, logBytesMax / 4), { mode: 0o600 });
     truncateSync(path, 0);
   } catch {
-    // Removed by somebody; the child goes on writing to a file without a name.
+    // The file was removed; the child keeps writing to a file without a name.
   }
 }
 
-/** The last bytes of a log; '' when there is none. */
+/** Returns the last bytes of a log; '' if there is none. */
 export function readLogTail(path: string, bytesMax: number = logTailBytes): string {
   let file: number;
   try {

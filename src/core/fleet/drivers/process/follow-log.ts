@@ -8,13 +8,13 @@ import { readLogTail } from './files.ts';
 const followEveryMs = 200;
 const chunkBytes = 65_536;
 const lineCharsMax = 65_536;
-/** Read of a log's end for its last lines: most of these bytes may be lines of probes, which are left out. */
+/** Bytes read at a log's end for its last lines: most of them may be probe lines, which are left out. */
 const tailBytesMax = 1_048_576;
 
 /**
- * The lines of a child's log, and with `follow` those that come, until the child has ended. A log that was cut while it grew
- * (`boundLog` in files.ts) is read on from its new beginning.
- * @param path null for a child that is not there: it has no lines
+ * Yields the lines of a child's log, and with `follow` later lines until the child has ended. A log that was truncated
+ * while it grew (`boundLog` in files.ts) continues from its new beginning.
+ * @param path null for a child that does not exist: it has no lines
  */
 export async function* followLog(
   path: string | null,
@@ -43,12 +43,12 @@ export async function* followLog(
 }
 
 interface LogReader {
-  /** What was written since; bounded, the rest comes with the next call. */
+  /** Returns what was written since the last call; bounded, the rest follows with the next call. */
   read(): string;
   close(): void;
 }
 
-/** Stands at the end of the file as it is now. */
+/** Opens a reader at the current end of the file. */
 function openReader(path: string): LogReader | null {
   let file: number;
   try {

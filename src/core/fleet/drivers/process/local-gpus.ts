@@ -12,22 +12,22 @@ import {
   wrongRow,
 } from '#core/fleet/drivers/nvidia-smi.ts';
 
-/** The GPUs of this machine that its processes may be given, by `nvidia-smi` on the PATH. */
+/** The GPUs of this machine that processes may use, from `nvidia-smi` on the PATH. */
 export interface LocalGpus {
-  /** The first call asks nvidia-smi; a later one asks again, a while after it failed. */
+  /** The first call runs nvidia-smi; a later call runs it again, a while after a failure. */
   find(): Promise<FoundGpus>;
-  /** null when they cannot be asked. */
+  /** Returns null if the GPUs cannot be read. */
   uses(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;
 }
 
 export interface FoundGpus {
   readonly gpus: readonly Gpu[];
-  /** Why none could be found; null when they were. */
+  /** Why no GPU was found; null if they were. */
   readonly trouble: string | null;
 }
 
 export interface LocalGpusOptions {
-  /** Of the gateway: where `nvidia-smi` is, and in CUDA_VISIBLE_DEVICES which devices are its to give. */
+  /** The gateway's environment: PATH to `nvidia-smi`, and the devices it may assign in CUDA_VISIBLE_DEVICES. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly log: Log;
 }
@@ -84,7 +84,7 @@ function troubleOf(error: unknown): string {
   return error instanceof Error ? error.message.trim() : String(error);
 }
 
-/** CUDA's own rule: indexes or beginnings of UUIDs; the first that is neither hides the rest. */
+/** Applies CUDA's own rule: indexes or prefixes of UUIDs; the first entry that matches neither hides the rest. */
 function visibleRows(rows: readonly string[][], visible: string | undefined): string[][] {
   if (visible === undefined || visible === '') return [...rows];
   const shown: string[][] = [];
@@ -96,7 +96,7 @@ function visibleRows(rows: readonly string[][], visible: string | undefined): st
   return shown;
 }
 
-/** @throws with what it said when it cannot be asked */
+/** @throws with nvidia-smi's message if it fails */
 function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Promise<string[][]> {
   const path = { PATH: env['PATH'], LD_LIBRARY_PATH: env['LD_LIBRARY_PATH'] };
   return new Promise((resolve, reject) => {

@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * What the kernel says of its own kills. SIGKILL alone does not tell who sent it, and each control group counts the
- * processes of it that ended because memory ran out. Children are in the group of the gateway.
+ * Reads how often the kernel killed a process because memory ran out. SIGKILL does not tell who sent it, but each
+ * control group counts these kills. Children are in the gateway's group.
  */
 
-/** Of the gateway's control group; null where nobody counts. */
+/** Returns the count of the gateway's control group; null if there is none. */
 export type CountOomKills = () => number | null;
 
 export interface OomKills {
-  /** What a child that begins now does not have to do with. */
+  /** Returns the count of kills before a child that starts now. */
   begin(): number;
   /**
-   * To be asked whenever a child has ended: each kill is put down to the first that ends after it.
-   * @param begun of that child
-   * @returns whether there was one since
+   * Called whenever a child has ended: each kill is attributed to the first child that ends after it.
+   * @param begun the child's count from `begin`
+   * @returns true if there was a kill since
    */
   take(begun: number): boolean;
 }
@@ -41,8 +41,8 @@ function countOomKills(): number | null {
 }
 
 /**
- * Files that hold the count, the surest first: `memory.events` of cgroup v2, `memory.oom_control` of v1. In a container
- * the group may be mounted as the root of its tree.
+ * Returns files that have the count, most reliable first: `memory.events` of cgroup v2, `memory.oom_control` of v1. In
+ * a container the group may be mounted as the root of its tree.
  * @param groups /proc/self/cgroup, cgroups(7)
  */
 export function oomFiles(groups: string): string[] {

@@ -29,39 +29,39 @@ export type { Environment } from './command.ts';
 
 export interface ProcessDriverOptions {
   readonly dataDir: string;
-  /** Where children run: the folder that holds the engines folder. */
+  /** Working folder of children: the folder that contains the engines folder. */
   readonly workingDirectory: string;
   /** The gateway's environment; children see an allow-list of it. */
   readonly env: Environment;
   readonly log: Log;
-  /** Whether other gateways work on the same data folder; alone when absent. */
+  /** How several gateways share the data folder; `alone` if absent. */
   readonly sharing?: SharingMode;
-  /** What engines may take together; the machine's memory when absent or null. */
+  /** Memory that engines may use together; the machine's memory if absent or null. */
   readonly memoryBytes?: number | null;
-  /** The kernel's when absent. */
+  /** Reads the kernel's count if absent. */
   readonly countOomKills?: CountOomKills;
 }
 
 /**
- * A gateway that is `alone` takes over what an earlier one left, and ends its children when it closes. One of several
- * on a data folder sees the children of all in their records, may stop each of them, and leaves them running when it
- * closes; the `first` of them finds nobody there yet, and takes over what was left.
+ * A gateway that is `alone` adopts what an earlier one left, and ends its children when it closes. Gateways that share
+ * a data folder see all children in their records, may stop each of them, and leave them running when they close. The
+ * `first` of them also adopts what was left, because no other gateway runs yet.
  */
 export type SharingMode = 'alone' | 'first' | 'joining';
 
 const watchIntervalMs = 250;
 const boundLogsEveryTicks = 20;
 const closePollMs = 20;
-/** How long the end of a child is shown where it is another gateway that forgets it. */
+/** How long an ended child stays visible if another gateway forgets it. */
 const endShownMs = 60_000;
-/** Between SIGTERM and SIGKILL where nobody says how long: vLLM can hang on the first. */
+/** Default time between SIGTERM and SIGKILL: vLLM can hang on SIGTERM. */
 const graceMs = 10_000;
 /** The only machine that this driver knows. */
 const host = 'local';
 
 /**
- * Engines as child processes, each in a process group of its own. They outlive a gateway that is killed, and the next
- * one on the same data folder adopts them.
+ * Creates the driver that runs engines as child processes, each in its own process group. They outlive a gateway that
+ * is killed, and the next gateway on the same data folder adopts them.
  */
 export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
   const localGpus = createLocalGpus(options);
@@ -139,7 +139,7 @@ function readLog(processes: ChildProcesses, replicaId: string, options: LogOptio
   return followLog(child?.logPath ?? null, () => child?.exit !== null, options);
 }
 
-/** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
+/** Ends the processes that the gateways of a data folder left there. None of these gateways may be running. */
 export async function endProcesses(options: Omit<ProcessDriverOptions, 'sharing'>): Promise<void> {
   const driver = createProcessDriver(options);
   await driver.open([]);
@@ -151,7 +151,7 @@ async function endChildren(processes: ChildProcesses): Promise<void> {
   while ([...processes.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
 }
 
-/** Takes note of children that other gateways started, and drops those that have long ended. */
+/** Adds children that other gateways started, and drops those that ended long ago. */
 function meetOthers(processes: ChildProcesses, specs: ReadonlyMap<string, EngineSpec>): void {
   const { children, folders } = processes;
   for (const record of readRecords(folders, false)) {
@@ -176,7 +176,7 @@ function machineReport({ gpus, trouble }: FoundGpus, memoryBytes: number): HostR
   return trouble === null ? report : { ...report, trouble };
 }
 
-/** What the machine, or the control group that the gateway runs in, has. */
+/** Memory of the machine, or of the gateway's control group. */
 function machineMemory(): number {
   const limit = process.constrainedMemory();
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
@@ -187,7 +187,7 @@ function observedOf({ replica, specHash, stopRequested, exit, epoch, gpuIds }: C
   return { replica, specHash, placement: { host, gpuIds }, epoch, state, progress: null, health: 'probe', exit };
 }
 
-/** null for a child of an engine that the files have, or had when this gateway read them last. */
+/** Returns null for a child of an engine that the files have, or had when this gateway read them last. */
 function orphanOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Orphan | null {
   const { record, exit, replica, gpuIds, memoryBytes } = child;
   if (record === null || exit !== null || specs.has(replica.engineId)) return null;
@@ -205,11 +205,11 @@ function replicasMax({ definition }: EngineSpec): number {
   return definition.driver.type === 'process' ? definition.driver.replicas.max : 0;
 }
 
-/** Keeps a child that still runs what its engine's file says; stops it otherwise. */
+/** Keeps a child that still runs the spec of its engine's file; stops any other child. */
 function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: ReadonlyMap<string, EngineSpec>): void {
   const { pid, identity, engineId, specHash } = record;
   if (processIdentity(pid) !== identity) {
-    // It has ended, and the number may be another's by now. What it started itself is found by its mark.
+    // The process has ended, and its pid may belong to another one now. Its own children are found by their mark.
     removeRecord(processes.folders, record);
     return;
   }
@@ -232,7 +232,7 @@ function endLeftovers({ children, folders, log }: ChildProcesses): void {
   removeStaleSockets(folders, new Set(sockets.filter((path) => path !== null)));
 }
 
-/** The end of an adopted child makes no event, so it is polled. Logs are bounded by the same clock. */
+/** Polls for the end of adopted children, which emits no event. Logs are bounded at the same interval. */
 function createWatch(processes: ChildProcesses): () => void {
   let ticks = 0;
   return () => {

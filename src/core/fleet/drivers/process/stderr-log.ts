@@ -12,19 +12,18 @@ import {
 import { basename, dirname, join } from 'node:path';
 
 /**
- * What a child writes on stderr goes to a file of its own, so that the cause of its end is not mistaken for what it
- * printed last, and from there into its log, in whole lines. How far that has come is written down for whoever goes on
- * with it.
+ * Collects a child's stderr in its own file, so that the cause of its end is not mistaken for its last output. From
+ * there whole lines are copied to the child's log. The copied length is recorded, so that another gateway can continue.
  */
 
 export const errorFolder = 'stderr';
 const chunkBytes = 1_048_576;
 const bytesMax = 4 * 1_048_576;
-/** A line that never ends, such as a progress bar, is cut. */
+/** Cuts a line that never ends, such as a progress bar. */
 const lineBytesMax = 65_536;
 const lineFeed = 0x0a;
 
-/** In a folder beside that of the logs. */
+/** The file is in a folder beside the logs. */
 export function errorPathOf(logPath: string): string {
   return join(dirname(logPath), '..', errorFolder, basename(logPath));
 }
@@ -33,7 +32,7 @@ function markPathOf(logPath: string): string {
   return `${errorPathOf(logPath)}.at`;
 }
 
-/** Opens an empty one for a new child. */
+/** Opens an empty file for a new child. */
 export function openErrorLog(logPath: string): number {
   const path = errorPathOf(logPath);
   for (const old of [path, markPathOf(logPath)]) rmSync(old, { force: true });
@@ -41,15 +40,15 @@ export function openErrorLog(logPath: string): number {
 }
 
 /**
- * Adds to the log what was written on stderr since; bounded, the rest comes with the next call.
- * @param isLast the child has ended: a last line without its end goes along
+ * Appends new stderr output to the log; bounded, the rest follows with the next call.
+ * @param isLast the child has ended: an incomplete last line is copied too
  */
 export function addErrors(logPath: string, isLast = false): void {
   let file: number;
   try {
     file = openSync(errorPathOf(logPath), 'r');
   } catch {
-    // A child of a gateway that knew no such file, or one that is gone.
+    // The child was started by a gateway version without this file, or the file was removed.
     return;
   }
   try {
@@ -71,7 +70,7 @@ function endOfLines(bytes: Buffer): number {
   return end === 0 && bytes.length >= lineBytesMax ? bytes.length : end;
 }
 
-/** 0 where nothing was added yet, or the file has become shorter since. */
+/** Returns 0 if nothing was copied yet, or the file has shrunk since. */
 function readMark(logPath: string, size: number): number {
   try {
     const at = Number(readFileSync(markPathOf(logPath), 'latin1'));
@@ -81,7 +80,7 @@ function readMark(logPath: string, size: number): number {
   }
 }
 
-/** All of it is in the log, which keeps what a log keeps. */
+/** Empties the file, whose content is all in the log. */
 function startAnew(logPath: string): void {
   truncateSync(errorPathOf(logPath), 0);
   writeFileSync(markPathOf(logPath), '0', { mode: 0o600 });

@@ -11,11 +11,11 @@ import {
 import { startErrorCode } from '#core/fleet/drivers/docker/docker.ts';
 import { failedStart, type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 
-/** How tasks end, and that some can never begin. */
+/** Determines how tasks ended, and which tasks can never start. */
 
 export interface ServiceTask {
   readonly service: SwarmService;
-  /** null: it has none yet, or none any more. */
+  /** null if the service has no task yet, or none any more. */
   readonly task: SwarmTask | null;
   readonly nodes: readonly SwarmNode[];
 }
@@ -27,23 +27,23 @@ export interface ExitSource {
 
 /** https://docs.docker.com/engine/swarm/how-swarm-mode-works/swarm-task-states/ */
 const endedStates: ReadonlySet<string> = new Set(['complete', 'failed', 'shutdown', 'rejected', 'orphaned', 'remove']);
-/** What the executor of 20.10 to 29 says of a container that was made and could not be started. */
+/** Texts of the executor of 20.10 to 29 for a container that was created and could not be started. */
 const neverRanSigns = /^starting container failed|^failed to|create task|unable to start/i;
 const logTailLines = 200;
 const logTailCharsMax = 16_384;
 const noSuitableNode = 'no suitable node';
 
-/** A replica's service was asked to stop: the swarm keeps no task of it. */
+/** True if the replica's service was asked to stop: it has zero replicas. */
 export function saysStopping({ Spec: { Mode: mode } }: SwarmService): boolean {
   return mode?.Replicated?.Replicas === 0;
 }
 
-/** The scheduler's words for nodes that are there and full; tasks wait until one is free. */
+/** True if the scheduler reports that suitable nodes exist and are full; such a task waits until one is free. */
 export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask): boolean {
   return state === 'pending' && trouble.includes('insufficient resources');
 }
 
-/** null while it may come to run, or does. */
+/** Returns null while the task runs, or may still start. */
 export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
   const stopRequested = saysStopping(service);
   if (task === null) return stopRequested ? replicaExit({ stopRequested }) : null;
@@ -67,7 +67,7 @@ export async function exitOf(source: ExitSource, { service, task, nodes }: Servi
 interface Ended {
   readonly service: SwarmService;
   readonly task: SwarmTask;
-  /** Its node answers. */
+  /** True if the task's node answers. */
   readonly readsLog: boolean;
 }
 
@@ -80,7 +80,7 @@ async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: E
     const startErrorCode = codeOf(trouble);
     if (startErrorCode !== startErrors.imageNotFound)
       return replicaExit({ stopRequested, startErrorCode, logTail: said });
-    // Nodes say no more than that they have no such image, whatever its registry said.
+    // Nodes report only that they lack the image, whatever the registry said.
     const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
     return replicaExit({ stopRequested, startErrorCode, logTail: `${remark} ${said}` });
   }
@@ -88,7 +88,7 @@ async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: E
   return replicaExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
 }
 
-/** @param said by the swarm, about its end */
+/** @param said the swarm's message about the end */
 function tailsOf(output: Buffer | null, said: string): Pick<ReplicaExit, 'logTail' | 'errorTail'> {
   if (output === null) return { logTail: said, errorTail: '' };
   const text = demultiplex(output).slice(-logTailCharsMax);
@@ -100,7 +100,7 @@ function codeOf(trouble: string): string {
   return trouble === '' ? startErrors.notStarted : startErrorCode(new DockerError('task', 400, trouble), 'container');
 }
 
-/** The scheduler has no node for it, and none that is there would ever do, however empty. */
+/** True if the scheduler has no node for the task, and none of the existing nodes would fit even if empty. */
 function neverFits(task: SwarmTask, nodes: readonly SwarmNode[]): boolean {
   const { State: state, Err: trouble } = task.Status;
   if (state !== 'pending' || !trouble.startsWith(noSuitableNode)) return false;
@@ -114,7 +114,7 @@ function resourcesOf({ Spec: spec }: SwarmTask): { kind: string; count: number }
   );
 }
 
-/** What a node has, free or not. */
+/** Returns the resources of a node, free or not. */
 function countOf({ Description: description, Status: { State: state } }: SwarmNode, kind: string): number {
   if (state !== 'ready') return 0;
   const all = description?.Resources?.GenericResources ?? [];

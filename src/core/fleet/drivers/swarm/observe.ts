@@ -8,7 +8,7 @@ import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { exitOf, lacksRoom, saysStopping, type ServiceTask } from './exit.ts';
 import { overlayName, swarmPlacement } from './service.ts';
 
-/** Reads off a swarm's services and tasks what replicas there are. */
+/** Derives replicas from the services and tasks of a swarm. */
 
 export interface SwarmObserveOptions {
   readonly api: DockerApi;
@@ -16,9 +16,9 @@ export interface SwarmObserveOptions {
   readonly logins: RegistryLogins;
   readonly fleetId: string;
   readonly fleetSecret: string;
-  /** Engines of the files, and those whose files are gone since this gateway started. */
+  /** Engines of the files, and engines whose files were removed since this gateway started. */
   readonly knownEngines: ReadonlySet<string>;
-  /** How tasks ended that were read already, by service id. */
+  /** Exits of tasks that were already read, by service id. */
   readonly exits: Map<string, ReplicaExit>;
 }
 
@@ -29,11 +29,11 @@ export interface ObservedServices {
   readonly networks: ReadonlySet<string>;
 }
 
-/** @throws DockerError when the manager does not answer, or is none */
+/** @throws DockerError if the manager does not answer, or the host is no manager */
 export async function observeServices(options: SwarmObserveOptions): Promise<ObservedServices> {
   const { api, fleetId, knownEngines, exits } = options;
   const ours = [`${labels.managed}=true`, `${labels.fleet}=${fleetId}`];
-  // In this order: a service without a task has none yet, or none any more.
+  // The order matters: a service without a task has none yet, or none any more.
   const services = await api.swarm.listServices(ours);
   const [tasks, nodes] = await Promise.all([api.swarm.listTasks(ours), api.swarm.listNodes()]);
   const present = new Set(services.map(({ ID: id }) => id));
@@ -48,7 +48,7 @@ export async function observeServices(options: SwarmObserveOptions): Promise<Obs
       replicas.push(observeService(options, { service, marks, task, nodes }));
     } else {
       const { Name: name } = service.Spec;
-      // Which devices it has is the swarm's to know, which gives them to nobody else.
+      // Only the swarm knows which devices the task uses, and does not assign them twice.
       const about = { gpuIds: [], memoryBytes: 0, endedBy: `docker service rm ${name}` };
       orphans.push({ host: swarmPlacement.host, name, engineId: found[labels.engine] ?? null, ...about });
     }
@@ -100,7 +100,7 @@ function progressOf(task: SwarmTask | null): string {
   return trouble === '' ? state : `${state}: ${trouble}`;
 }
 
-/** null while it has no address. */
+/** Returns null while the task has no address. */
 function endpointOf(
   { swarm, fleetId }: SwarmObserveOptions,
   { marks, nodes }: Found,
@@ -118,7 +118,7 @@ function endpointOf(
   return address === null || published === 0 ? null : tcpEndpoint(address, published);
 }
 
-/** Managers that listen everywhere say so in place of an address. */
+/** Managers that listen on all addresses report 0.0.0.0 or :: in place of their own. */
 function addressOf(node: SwarmNode | undefined): string | null {
   const manager = (node?.ManagerStatus?.Addr ?? '').replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
   const known = [node?.Status.Addr ?? '', manager].find((ip) => isIP(ip) !== 0 && ip !== '0.0.0.0' && ip !== '::');

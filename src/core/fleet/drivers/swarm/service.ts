@@ -19,15 +19,15 @@ import {
 } from '#core/fleet/drivers/docker/docker.ts';
 import type { EngineSpec, Placement, StartRequest } from '#core/fleet/drivers/driver.ts';
 
-/** The one place that the fleet knows of a swarm: which node runs a task is the swarm's choice. */
+/** The only place that the fleet knows in a swarm: the swarm chooses the node of each task. */
 export const swarmPlacement: Placement = { host: 'swarm', gpuIds: [] };
 
-/** Between SIGTERM and SIGKILL: part of a service, which cannot be changed without starting its task anew. */
+/** Time between SIGTERM and SIGKILL. It is part of the service, so changing it would restart the task. */
 const stopGraceNs = 10_000_000_000;
 const secretsFolder = '/run/secrets';
 const vllmEntrypoint = ['vllm', 'serve'];
 
-/** Differs from the network's name of containers of the same engine. */
+/** Differs from the network name that containers of the same engine use. */
 export function overlayName(fleetId: string, engineId: string): string {
   return networkName(fleetId, `swarm ${engineId}`);
 }
@@ -39,15 +39,16 @@ export interface SecretPlan {
   readonly value: string;
 }
 
-/** A service as the Engine API is asked to make it, once its secrets have ids. */
+/** A service as requested from the Engine API, once its secrets have ids. */
 export interface ServicePlan {
   readonly name: string;
   readonly network: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly secrets: readonly SecretPlan[];
   /**
+   * Returns the request's body.
    * @param secretIds in the order of `secrets`
-   * @param imageEntrypoint null when it is not known
+   * @param imageEntrypoint null if unknown
    */
   body(secretIds: readonly string[], imageEntrypoint: readonly string[] | null): object;
 }
@@ -60,7 +61,7 @@ export interface ServicePlanOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Changes with everything of the engine's file that a running task cannot take over. */
+/** Returns a hash that changes with every part of the engine's file that a running task cannot adopt. */
 export function serviceSpecHash(
   definition: EngineSpec['definition'],
   env: ServicePlanOptions['env'],
@@ -72,8 +73,8 @@ export function serviceSpecHash(
 }
 
 /**
- * The service of a start request, or the variable of the engine's file that refers to something that is not set. One
- * service with one task for each replica: tasks are reached one by one, and each ends when the fleet says so.
+ * Returns the service for a start request, or the variable of the engine's file that refers to an unset one. Each
+ * replica is one service with one task: requests reach tasks one by one, and the fleet ends each task separately.
  */
 export function planService(
   options: ServicePlanOptions,
@@ -125,20 +126,20 @@ export function planService(
         ...secretSpec({ definition, secrets, secretIds, imageEntrypoint }),
       },
       Resources: resourcesOf(definition, swarm),
-      // The fleet decides what follows an end.
+      // The fleet decides what happens after an end.
       RestartPolicy: { Condition: 'none' },
       Placement: { Constraints: containerSettings(definition).constraints },
       LogDriver: { Name: containerLog.Type, Options: containerLog.Config },
       Networks: [{ Target: network }],
     },
     Mode: { Replicated: { Replicas: 1 } },
-    // Without an address of its own, which would hide the task's.
+    // Without a virtual address, which would hide the task's own.
     EndpointSpec: { Mode: 'dnsrr', ...publishedOf(isPrivate, port) },
   });
   return { ok: true, plan: { name, network, labels, secrets, body } };
 }
 
-/** With this environment every reference is one to something that is not set. */
+/** With this environment every reference is unset. */
 const noVariables: Readonly<Record<string, string | undefined>> = {};
 
 function containerSpec(definition: EngineSpec['definition'], env: readonly string[]): object {
@@ -149,7 +150,7 @@ function containerSpec(definition: EngineSpec['definition'], env: readonly strin
     Target: '/dev/shm',
     TmpfsOptions: { SizeBytes: shmBytes, Mode: 0o1777 },
   };
-  // Images of vLLM ask for all GPUs; what the swarm assigned stands in a variable of the swarm's own.
+  // vLLM images request all GPUs. The swarm sets its own variable for the GPUs that it assigned.
   const withoutGpus = settings.gpus === null ? ['NVIDIA_VISIBLE_DEVICES=void'] : [];
   return {
     Image: settings.image,
@@ -159,7 +160,7 @@ function containerSpec(definition: EngineSpec['definition'], env: readonly strin
     Mounts: [...mountsOf(settings.volumes), ...(shmBytes === null ? [] : [shm])],
     StopSignal: 'SIGTERM',
     StopGracePeriod: stopGraceNs,
-    // A task with an image's own check counts as running only once that has passed.
+    // With an image's own health check, a task would count as running only once the check passes.
     Healthcheck: { Test: ['NONE'] },
     Init: true,
     CapabilityDrop: droppedCapabilities.map((capability) => `CAP_${capability}`),
@@ -174,7 +175,9 @@ interface SecretSpecOptions {
   readonly imageEntrypoint: readonly string[] | null;
 }
 
-/** Engines read keys from their environment alone, so a shell puts the files there and becomes the engine. */
+/**
+ * Wraps the command in a shell that reads secret files into variables: engines read keys only from their environment.
+ */
 function secretSpec({ definition, secrets, secretIds, imageEntrypoint }: SecretSpecOptions): object {
   if (secrets.length === 0) return {};
   const { entrypoint } = containerSettings(definition);
@@ -184,13 +187,13 @@ function secretSpec({ definition, secrets, secretIds, imageEntrypoint }: SecretS
     Secrets: secrets.map(({ name, variable }, index) => ({
       SecretID: secretIds[index],
       SecretName: name,
-      // Whatever user the image runs as reads it; nobody else is in there.
+      // Readable by whatever user the image runs as; no other users are in the container.
       File: { Name: variable, UID: '0', GID: '0', Mode: 0o444 },
     })),
   };
 }
 
-/** With nothing but what every POSIX shell has built in: images need no `cat`. */
+/** Uses only shell built-ins of POSIX: images may lack `cat`. */
 function exportScript(variables: readonly string[]): string {
   const read = `while IFS= read -r l || [ -n "$l" ]; do printf '%s\\n' "$l"; done`;
   const exports = variables.map((variable) => `${variable}="$(${read} < ${secretsFolder}/${variable})"`);

@@ -11,9 +11,8 @@ export interface ServiceStartOptions extends ServicePlanOptions {
 }
 
 /**
- * Makes the service of a start request with its secrets and its network; all of them are the same ones when it is done
- * again.
- * @returns how it failed, or null when the swarm has the service
+ * Creates the service of a start request with its secrets and its network. Repeating the call finds the same ones.
+ * @returns the failure, or null once the swarm has the service
  * @throws FenceLostError
  */
 export async function startService(options: ServiceStartOptions): Promise<ReplicaExit | null> {
@@ -62,12 +61,12 @@ async function ensureOverlay({ api, fleetId, engineId }: OverlayOptions, fence: 
   try {
     await api.swarm.createOverlay(name, marks);
   } catch (error) {
-    // Somebody else was faster.
+    // Another call created it first.
     if (!(error instanceof DockerError) || error.status !== 409) throw error;
   }
 }
 
-/** Removes what a replica leaves: its service, and then what only that used. */
+/** Removes the remains of a replica: its service, then its secrets. */
 export async function removeReplica(
   { api, fleetId, replicaId }: { api: DockerApi; fleetId: string; replicaId: string },
   fence: Fence,
@@ -80,11 +79,11 @@ export async function removeReplica(
   await removeSecrets(api, wanted, fence);
 }
 
-/** Removes what starts of an engine left that were broken off: secrets of replicas that have no service. */
+/** Removes secrets that interrupted starts of an engine left: those of replicas without a service. */
 export async function removeStraySecrets({ api, fleetId, engineId }: OverlayOptions, fence: Fence): Promise<void> {
   const wanted = [`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`];
   const secrets = await api.swarm.listSecrets(wanted);
-  // Services are read after the secrets: one that is made meanwhile keeps its own.
+  // Services are read after the secrets, so that a service created meanwhile keeps its secrets.
   const services = await api.swarm.listServices(wanted);
   const replicas = new Set(services.map(({ Spec: { Labels: own } }) => own?.[labels.replica]));
   for (const { ID: id, Spec: spec } of secrets) {
@@ -94,7 +93,7 @@ export async function removeStraySecrets({ api, fleetId, engineId }: OverlayOpti
   }
 }
 
-/** Removes the secrets that bear all of the labels, which no service may use any more. */
+/** Removes the secrets that have all of these labels. No service may use them any more. */
 export async function removeSecrets(api: DockerApi, wanted: readonly string[], fence: Fence): Promise<void> {
   for (const { ID: id } of await api.swarm.listSecrets(wanted)) {
     await requireFence(fence);

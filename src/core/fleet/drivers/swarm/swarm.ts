@@ -31,29 +31,30 @@ import { removeReplica, removeSecrets, removeStraySecrets, startService } from '
 
 export interface SwarmDriverOptions {
   readonly swarm: SwarmSettings;
-  /** Names the installation: what another one runs in the same swarm is not touched, nor seen. */
+  /** Identifies the installation: services of another installation in the same swarm are neither touched nor seen. */
   readonly fleetId: string;
-  /** What the keys of replicas are made from; the same for all gateways of the installation. */
+  /** Source of the replicas' keys; shared by all gateways of the installation. */
   readonly fleetSecret: string;
   /** The gateway's environment, for the references of engine files. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly logins: RegistryLogins;
   readonly log: Log;
-  /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
+  /** Id of the container that this gateway runs in; null if none. Detected if absent. */
   readonly selfContainer?: string | null;
 }
 
 const observeWaitMs = 3000;
 const openWaitMs = 15_000;
-/** Tasks report to managers alone, which pass no event on: what is starting or stopping is observed again. */
+/** Tasks report only to managers, which emit no events for them: starting and stopping replicas are polled. */
 const unsettledObserveMs = 500;
-/** Tasks leave a network a moment after their service is gone. */
+/** Tasks leave a network a moment after their service is removed. */
 const networkTriesMax = 10;
 const networkRetryMs = 500;
 
 /**
- * Engines as services of a Docker Swarm, one service with one task for each replica: the swarm chooses nodes and GPUs,
- * the fleet says what runs and routes to each task by itself. Nothing is asked before an engine wants it.
+ * Creates the driver that runs engines as services of a Docker Swarm, one service with one task per replica. The swarm
+ * chooses nodes and GPUs; the fleet decides what runs and routes to each task itself. The swarm is not contacted before
+ * an engine needs it.
  */
 export function createSwarmDriver(options: SwarmDriverOptions): EngineDriver {
   return new SwarmDriver(options);
@@ -63,12 +64,12 @@ class SwarmDriver implements EngineDriver {
   readonly #options: SwarmDriverOptions;
   readonly #selfContainer: string | null;
   readonly #connection: HostConnection;
-  /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
+  /** Never shrinks: replicas of an engine without a file must still be stopped. */
   readonly #knownEngines = new Set<string>();
-  /** Replicas that the swarm did not take, by id. */
+  /** Replicas that the swarm rejected, by id. */
   readonly #failures = new Map<string, PendingStart>();
   readonly #exits = new Map<string, ReplicaExit>();
-  /** For what concerns one engine's network. */
+  /** Serializes changes of one engine's network. */
   readonly #serial = createSerial();
   #seen: ObservedServices = { replicas: [], orphans: [], networks: new Set() };
   #reading: Promise<void> | null = null;
@@ -76,7 +77,7 @@ class SwarmDriver implements EngineDriver {
   #applied = 0;
   #isReady = false;
   #reachable = false;
-  /** Each is logged once. */
+  /** Each trouble is logged once. */
   #trouble: string | null = null;
   #joinTrouble: string | null = null;
   #listener: () => void = () => undefined;
@@ -122,7 +123,7 @@ class SwarmDriver implements EngineDriver {
     if (isUnsettled) this.#observeAgain();
     return {
       replicas: [...replicas.filter(({ replica: { id } }) => !this.#failures.has(id)), ...failed],
-      // Which nodes and GPUs there are is between the swarm and its operator.
+      // Nodes and GPUs are managed by the swarm and its operator.
       hosts: [
         {
           name: swarmPlacement.host,
@@ -163,7 +164,7 @@ class SwarmDriver implements EngineDriver {
     } catch (error) {
       if (sequence >= this.#applied) this.#noteTrouble(error instanceof Error ? error.message : String(error));
     } finally {
-      // What comes later must be read anew.
+      // Later calls must read again.
       if (this.#begun === sequence) this.#reading = null;
     }
   }
@@ -176,7 +177,9 @@ class SwarmDriver implements EngineDriver {
     this.#options.log.warn({ trouble }, 'the manager of the swarm cannot be asked');
   }
 
-  /** A network that cannot be joined is only logged: the probes of its replicas will fail as well. */
+  /**
+   * Joins the networks of running replicas. A failure is only logged: the probes of these replicas then fail as well.
+   */
   async #join({ networks, replicas }: ObservedServices): Promise<void> {
     const { swarm, fleetId } = this.#options;
     if (swarm.network === 'host') return;
@@ -187,7 +190,7 @@ class SwarmDriver implements EngineDriver {
       if (own !== null && joined !== null) {
         const inUse = new Set(replicas.map(({ replica: { engineId } }) => overlayName(fleetId, engineId)));
         const known = [...this.#knownEngines].map((engineId) => overlayName(fleetId, engineId));
-        // Whoever leads can remove a network once all gateways have left it.
+        // The leader can remove a network only after all gateways have left it.
         const over = known.filter((name) => joined.has(name) && !inUse.has(name));
         for (const name of over) await this.#api.disconnect(name, own);
       } else if (networks.size > 0) {
@@ -216,7 +219,10 @@ class SwarmDriver implements EngineDriver {
     this.#changed();
   }
 
-  /** Of a start that lost its fence in the middle; they cost nothing but their place, and the next start tries again. */
+  /**
+   * Removes secrets of starts that lost their fence midway. On failure they only take up space, and the next start
+   * retries.
+   */
   async #removeStrays(engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
     try {
@@ -247,7 +253,7 @@ class SwarmDriver implements EngineDriver {
     if (engineId !== undefined) await this.#serial(engineId, () => this.#leaveNetwork(engineId, fence));
   }
 
-  /** Removes what an engine without a service has left, starts that were broken off included. */
+  /** Removes what an engine without a service has left, including remains of interrupted starts. */
   async #leaveNetwork(engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
     const name = overlayName(fleetId, engineId);
@@ -270,7 +276,7 @@ class SwarmDriver implements EngineDriver {
         if (error instanceof FenceLostError) throw error;
         if (tries < networkTriesMax) await pause(networkRetryMs);
         else {
-          // It costs nothing to stay, and is used again by the next start.
+          // A network that stays costs nothing, and the next start uses it again.
           log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
           return;
         }
@@ -278,7 +284,7 @@ class SwarmDriver implements EngineDriver {
     }
   }
 
-  /** Which memory of devices is in use is known on the nodes alone. */
+  /** Returns null: the memory use of devices is known only on the nodes. */
   async probeGpus(): Promise<null> {
     return null;
   }
@@ -314,13 +320,13 @@ class SwarmDriver implements EngineDriver {
   }
 
   #changed(): void {
-    // What is being read now may be older than the change.
+    // A read that is running may be older than the change.
     this.#reading = null;
     this.#listener();
   }
 }
 
-/** Containers in a network, without the end that each node has in it. */
+/** Returns the ids of containers in a network, without the network's own endpoint of each node. */
 function gatewaysIn(containers: Readonly<Record<string, unknown>> | null | undefined): string[] {
   return Object.keys(containers ?? {}).filter((id) => /^[0-9a-f]{64}$/.test(id));
 }
