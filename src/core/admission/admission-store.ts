@@ -8,7 +8,7 @@ import {
   shortTimeoutMs,
 } from '#base/redis.ts';
 
-/** The names of what Redis keeps of one organization, and of one key; see redis-scripts.ts for what is in them. */
+/** Names of the Redis keys of one organization. See redis-scripts.ts for their contents. */
 export interface OrganizationKeys {
   readonly wallet: string;
   readonly holds: string;
@@ -29,52 +29,55 @@ export interface UseKeys {
   readonly told: string;
 }
 
-/** Names of keys in Redis for the requests of one API key, in the order in which its scripts have them. */
+/** Names of the Redis keys for requests of one API key, in the order in which the scripts take them. */
 export interface RequestKeys {
   readonly admit: readonly string[];
-  /** Where some of them have budgets or limits of their project. */
+  /** Used if some of the requests have budgets or project limits. */
   readonly admitBound: readonly string[];
   readonly settle: readonly string[];
 }
 
-/** A script's reply: its first word, Redis' time, and the rest as text. */
+/** Reply of a script: its first word, Redis' time, and the rest as text. */
 export interface Reply {
   readonly word: string;
   readonly nowMs: number;
   readonly rest: readonly string[];
 }
 
-/** A sample of Redis' clock is kept for so long unless a quicker one comes; then the next one replaces it. */
+/**
+ * Time for which a sample of Redis' clock is kept, unless a quicker sample comes. After that, the next sample replaces
+ * it.
+ */
 const sampleGoodForMs = 10_000;
 const lateAttemptsMax = 3;
 const timeoutMs: Readonly<Record<Patience, number>> = { short: shortTimeoutMs, long: answerTimeoutMs };
-/** Names of keys are kept for so many API keys, about 10 MB, then made anew. */
+/** Maximum number of API keys whose key names are kept, about 10 MB. Then all are dropped and built anew. */
 const requestKeysMax = 5000;
 
-/** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
+/** Runs scripts, each with a deadline in Redis' own time. */
 export class AdmissionStore {
   readonly redis: RedisStore;
   readonly #prefix: string;
   readonly #clock: Clock;
   readonly #requestKeys = new Map<string, RequestKeys>();
   /**
-   * What was read of the books before this moment of Redis' clock, in whole milliseconds, is read again: somebody may
-   * have charged something that Redis was not told of.
+   * Moment of Redis' clock, in whole milliseconds. Values read from the database before this moment are read again: a
+   * gateway may have charged something that Redis does not know of.
    */
   notBeforeMs = 0;
-  /** Redis' clock less the monotonic one here, at most by the way of one call too much. */
+  /** Redis' clock minus the monotonic clock here. Too large by at most the time that a call takes to reach Redis. */
   #offsetMs: number | null = null;
   #sampleMs = 0;
   #sampledAtMs = 0;
 
-  /** @param prefix what all names in Redis begin with */
+  /** @param prefix start of all names in Redis */
   constructor(store: RedisStore, prefix: string, clock: Clock) {
     this.redis = store;
     this.#prefix = prefix;
     this.#clock = clock;
   }
 
-  /** A sorted set of organizations by when their balance was read last. It has no hash tag. */
+  /** Sorted set of organizations, scored by the last time that their balance was read. It has no hash tag. */
   get index(): string {
     return `${this.#prefix}:organizations`;
   }
@@ -99,7 +102,7 @@ export class AdmissionStore {
     return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading`, told: `${base}:told:` };
   }
 
-  /** The same arrays for an API key every time, while they are remembered. */
+  /** Returns the same arrays for an API key each time, while they are cached. */
   requests(organizationId: string, keyId: string): RequestKeys {
     const known = this.#requestKeys.get(keyId);
     if (known !== undefined) return known;
@@ -114,8 +117,8 @@ export class AdmissionStore {
   }
 
   /**
-   * Runs a script; one that Redis found to be late did nothing, so it is sent again while its caller still waits.
-   * @param args none of them empty, none with a line break
+   * Runs a script. Sends a script again that reached Redis too late and did nothing, while its caller still waits.
+   * @param args not empty, without line breaks
    * @throws RedisAwayError
    */
   run(
@@ -127,7 +130,7 @@ export class AdmissionStore {
     return this.runLines(script, keys, args.join('\n'), patience);
   }
 
-  /** The same with the arguments as lines already. */
+  /** Does the same as `run`, with the arguments already joined as lines. */
   async runLines(
     script: RedisScript,
     keys: readonly string[],
@@ -148,12 +151,12 @@ export class AdmissionStore {
     }
   }
 
-  /** What Redis' clock says now, as far as it is known. */
+  /** Returns the current time of Redis' clock, asking Redis if its clock was never read. */
   async nowMs(): Promise<number> {
     return this.#clock.monotonicMs() + (this.#offsetMs ?? (await this.#readClock()));
   }
 
-  /** The same without a question: this machine's clock where Redis has never said. */
+  /** Current time of Redis' clock, without asking Redis: this machine's time if Redis' clock was never read. */
   get guessedNowMs(): number {
     return this.#offsetMs === null ? this.#clock.now() : this.#clock.monotonicMs() + this.#offsetMs;
   }
@@ -166,7 +169,7 @@ export class AdmissionStore {
     return nowMs - sentMs;
   }
 
-  /** @param isSure whether what is known cannot be right */
+  /** @param isSure true if the known offset is certainly wrong */
   #sample(sentMs: number, redisNowMs: number, isSure: boolean): void {
     const atMs = this.#clock.monotonicMs();
     const tookMs = atMs - sentMs;

@@ -1,6 +1,6 @@
 /**
- * Whether a request may run, and what it holds for that: the wallet's holds and the limits of its key, in this process
- * or in Redis. A caller brings a request's size and price, and gets a grant or the reason why not.
+ * Decides whether a request may run, and what it holds: the wallet's holds and the limits of its key, in this process
+ * or in Redis. A caller passes the size and price of a request, and gets a grant or the reason for the rejection.
  */
 export type {
   Admission,

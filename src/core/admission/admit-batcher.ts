@@ -3,25 +3,25 @@ import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest, HardBudget, ProjectLimit } from './contract.ts';
 import { admitBoundScript, admitScript } from './redis-admit-scripts.ts';
 
-/** A batch of so many admissions takes Redis about a millisecond. */
+/** Maximum number of admissions in a batch. Redis takes about a millisecond for them. */
 const batchMax = 50;
 
-/** A request that Redis is to admit. */
+/** A request that Redis shall admit. */
 export interface Asked {
   readonly request: AdmitRequest;
-  /** The hard budgets that hold for it. */
+  /** Hard budgets that apply to the request. */
   readonly budgets: readonly HardBudget[];
-  /** The limits of its project; null where there are none. */
+  /** Limits of the request's project; null without limits. */
   readonly limit: ProjectLimit | null;
-  /** Start of the month that is counted, in milliseconds since the Unix epoch. */
+  /** Start of the counted month, in milliseconds since the Unix epoch. */
   readonly monthMs: number;
-  /** Only says what would happen. */
+  /** True if Redis only returns what would happen. */
   readonly isDry: boolean;
-  /** Whether a balance may serve however long ago it was read. */
+  /** True if a balance may be used however long ago it was read. */
   readonly takesOld: boolean;
 }
 
-/** What the requests of an API key have in common while its limits stay as they are. */
+/** Values that all requests of an API key share while its limits stay the same. */
 interface Terms {
   readonly keyId: string;
   readonly organizationId: string;
@@ -29,38 +29,41 @@ interface Terms {
   readonly monthMs: number;
   readonly takesOld: boolean;
   readonly notBeforeMs: number;
-  /** As the script reads them: lines, the last one without its end. */
+  /** The terms as the script reads them: lines, without a line break at the end. */
   readonly lines: string;
 }
 
-/** Requests of an API key that are sent together. */
+/** Requests of one API key that are sent together. */
 interface Batch<Ask> {
   readonly terms: Terms;
   readonly asked: Ask[];
-  /** Whether one of them has budgets or limits of its project. */
+  /** True if one of them has budgets or limits of its project. */
   isBound: boolean;
 }
 
-/** Terms are kept for so many API keys, about 2 MB; then all are made anew. */
+/** Maximum number of API keys whose terms are kept, about 2 MB. Then all are dropped and built anew. */
 const termsMax = 5000;
 
 export interface AdmitBatcherOptions<Ask> {
   readonly store: AdmissionStore;
   readonly gatewayId: string;
   readonly leaseMs: number;
-  /** Called before a batch is sent: settlements up to now must leave before it. */
+  /** Called before a batch is sent: settlements so far must be sent before the batch. */
   readonly beforeAsking: () => void;
   /** Called once for each request with its part of Redis' reply; must not throw. */
   readonly onReply: (asked: Ask, reply: Reply) => void;
-  /** Called after them with what Redis says of the wallet, "micro pico held", and when by its clock. */
+  /**
+   * Called after all `onReply` calls with Redis' answer about the wallet, "micro pico held", and the time of Redis'
+   * clock.
+   */
   readonly onWallet: (organizationId: string, word: string, nowMs: number) => void;
-  /** Called instead where Redis could not be asked. */
+  /** Called instead of `onReply` if Redis could not be asked. */
   readonly onFailure: (asked: Ask, error: unknown) => void;
 }
 
 /**
- * Asks Redis to admit requests; those of one key that come in one round of the event loop are one call. It answers by
- * callbacks: a promise for each request costs more than the rest of what is done for it here.
+ * Asks Redis to admit requests. Requests of one key that come in one round of the event loop go out in one call.
+ * Results come by callbacks: a promise for each request costs more than everything else that this class does for it.
  */
 export class AdmitBatcher<Ask extends Asked> {
   readonly #options: AdmitBatcherOptions<Ask>;
@@ -83,7 +86,7 @@ export class AdmitBatcher<Ask extends Asked> {
     const terms = this.#termsOf(asked);
     const open = this.#batches.get(request.keyId);
     if (open?.terms === terms) return open;
-    // The limits of the key were just changed.
+    // The limits of the key have just changed.
     if (open !== undefined) this.#flush();
     if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.#flush());
     const batch: Batch<Ask> = { terms, asked: [], isBound: false };
@@ -142,20 +145,20 @@ export class AdmitBatcher<Ask extends Asked> {
   }
 }
 
-/** As the script reads them. */
+/** Returns the budgets as the script reads them. */
 function limitsText(budgets: readonly HardBudget[]): string {
   if (budgets.length === 0) return '-';
   return budgets.map(({ slot, amountMicroUsd }) => `${slot} ${amountMicroUsd}`).join(' ');
 }
 
-/** The same of the limits of a project. */
+/** Returns the limits of a project as the script reads them. */
 export function projectLimitText(limit: ProjectLimit | null): string {
   if (limit === null) return '-';
   const { requestsPerMinute, tokensPerMinute, requestsPerDay } = limit.limits;
   return [limit.slot, ...[requestsPerMinute, tokensPerMinute, requestsPerDay].map(text)].join(' ');
 }
 
-/** The part of a reply for one request: a line of words. */
+/** Returns the part of a reply for one request: a line of words. */
 function replyOf(line: string, nowMs: number): Reply {
   const [word = '', ...rest] = line.split(' ');
   return { word, nowMs, rest };

@@ -3,11 +3,11 @@ import { isLate } from '#base/is-late.ts';
 
 export interface BooksWatchOptions {
   readonly clock: Clock;
-  /** How long what is known may serve while the books do not answer. */
+  /** Time in milliseconds for which known values may be used while the database does not answer. */
   readonly staleMs: number;
 }
 
-/** The books did not answer in time. */
+/** The database did not answer in time. */
 export class BooksSilentError extends Error {
   constructor() {
     super(`the books did not answer within ${giveUpAfterMs / 1000} s`);
@@ -15,17 +15,17 @@ export class BooksSilentError extends Error {
   }
 }
 
-/** An answer that takes longer is not waited for where something is known. */
+/** Milliseconds to wait for an answer if a known value can be used instead. */
 const patienceMs = 250;
-/** And never longer than this: a connection that was lost without a word may never answer. */
+/** Milliseconds to wait at most: a connection that was lost without notice may never answer. */
 const giveUpAfterMs = 5000;
-/** Between two tries while they are away; what is known serves meanwhile. */
+/** Milliseconds between two attempts while the database is unavailable. Known values are used meanwhile. */
 const retryMs = 1000;
 
-/** Whether the books answer, by what came of the last questions. */
+/** Tracks whether the database answers, by the results of the last queries. */
 export class BooksWatch {
   readonly #options: BooksWatchOptions;
-  /** When the first question was asked that had no answer, on the monotonic clock; null while they answer. */
+  /** Time of the first query without an answer, on the monotonic clock; null while the database answers. */
   #awaySinceMs: number | null = null;
   #askedMs = Number.NEGATIVE_INFINITY;
 
@@ -37,19 +37,21 @@ export class BooksWatch {
     return this.#awaySinceMs !== null;
   }
 
-  /** Whether what is known may serve although the books do not answer. */
+  /** True if known values may be used although the database does not answer. */
   get mayServeKnown(): boolean {
     if (this.#awaySinceMs === null) return true;
     return this.#options.clock.monotonicMs() - this.#awaySinceMs <= this.#options.staleMs;
   }
 
-  /** False while they are away and were asked a moment ago. */
+  /** False if the database is unavailable and was asked a moment ago. */
   get isWorthATry(): boolean {
     return !this.isAway || this.#options.clock.monotonicMs() - this.#askedMs >= retryMs;
   }
 
   /**
-   * @param question reads alone: it is asked once more where it fails at once, as on a connection that was just broken
+   * Runs a query with the time limit.
+   * @param question only reads: a query that fails at once, for example on a connection that was just lost, is run
+   *   again
    * @throws BooksSilentError, or what the question throws
    */
   async ask<T>(question: () => Promise<T>): Promise<T> {
@@ -83,7 +85,7 @@ export class BooksWatch {
     }
   }
 
-  /** Waits for an answer as long as is bearable where something is known. */
+  /** Waits for an answer as long as is acceptable if a known value can be used instead. */
   async orKnown(answer: Promise<unknown>): Promise<void> {
     await isLate(
       answer.catch(() => undefined),

@@ -2,77 +2,82 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import type { KeyLimits, LimitRefusal, LimitsView, ModelLimits, ModelRefusal } from '#core/limits/limits.ts';
 
 /**
- * The admission store that decides whether a request may run: the wallet's holds and the limits of the key, all or
- * nothing in one call. `admit`, `extend` and `settle` are all that the request path asks; behind them is this
- * process's memory, or Redis where several gateways share the limits.
+ * Admission store that decides whether a request may run: checks the wallet and the limits of the key, all or nothing
+ * in one call. The request path calls only `admit`, `extend` and `settle`. The state is in this process's memory, or in
+ * Redis if several gateways share the limits.
  *
- * available = balance − held, in whole micro-dollars, and no hold is ever given beyond it: since a request is charged
- * at most its hold, no wallet goes below zero. Balances and month counts are loaded from Postgres and then follow what
- * is booked; while Postgres is away what is known keeps serving, the unknown is `billing_unavailable`.
+ * available = balance − held, in whole micro-dollars. No hold exceeds the available amount, and a request is charged at
+ * most its hold, so no wallet goes below zero. Balances and month counts are loaded from Postgres and then follow each
+ * recorded charge and credit. While Postgres is unavailable, known values are used, and unknown ones give
+ * `billing_unavailable`.
  */
 export interface Admission {
-  /** All or nothing. A hold between `needed` and `wanted` is given: as much as is available. */
+  /** Admits a request, all or nothing. Gives a hold between `needed` and `wanted`: as much as is available. */
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
-  /** What `admit` would say now, without counting or holding anything; `view` shows the limits as they stand. */
+  /** Returns what `admit` would return now, without counting or holding anything. `view` shows the current limits. */
   check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
   /**
    * Adds to a hold as much as is available, up to `moreMicroUsd`.
-   * @param leastMicroUsd where less than this is available nothing is added
-   * @returns what was added; 0 where the wallet has nothing more, the budget where that has nothing more, null where
-   *   nobody knows whether there is more
+   * @param leastMicroUsd if less than this is available, nothing is added
+   * @returns the amount added; 0 if the wallet has nothing more; the budget if a budget has nothing more; null if it is
+   *   unknown whether there is more
    */
   extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd?: bigint): Extension | Promise<Extension>;
   /**
-   * Another model serves an admitted request from now on: it counts against the limits of that one in its project, and
-   * no more against those of the model before.
-   * @param isForced it counts there whatever the limits say, as one that had been admitted does
-   * @returns false where it does not, which leaves everything as it is
+   * Moves an admitted request to another model: from now on it counts against the limits that its project has for that
+   * model, and no longer against those for the model before.
+   * @param isForced counts the request whatever the limits are, because it was admitted before
+   * @returns false if the limits reject the request; then nothing changes
    */
   move(requestId: string, move: ModelMove): boolean | Promise<boolean>;
   /**
-   * What was used is durable, and not in the books yet: slot and reservations are given back, and the hold shrinks to
-   * what will be charged, in whole micro-dollars. It stays until `settle`, also when this gateway is gone.
+   * Marks the usage of a request as durable, but not yet in the database: gives back its slot and reservations, and
+   * shrinks the hold to the coming charge, in whole micro-dollars. The hold stays until `settle`, even after this
+   * gateway is gone.
    */
   spooled(requestId: string, used: Settlement): void;
   /**
-   * What was used is in the books: the hold is given back, with slot and reservations where they are still taken. Only
-   * the first call for an id counts.
+   * Marks the usage of a request as recorded in the database: gives back its hold, and its slot and reservations if
+   * they are still taken. Only the first call for an id has an effect.
    */
   settle(requestId: string, used: Settlement): void;
-  /** The same for a request that an earlier run admitted; does nothing where nothing is held for it. */
+  /** Settles a request that an earlier process admitted; does nothing if nothing is held for it. */
   settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void;
-  /** Has everything that the books said read again, before anything else is decided: their history may have gone back. */
+  /**
+   * Has all values from the database read again before the next decision: the database may have been restored to an
+   * older state.
+   */
   forgetBooks(): Promise<void> | void;
-  /** The limits of a key as they stand, without counting anything. */
+  /** Returns the current limits of a key, without counting anything. */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
   /**
-   * Micro-dollars held for running requests of an organization.
-   * @throws AppError billing_unavailable while nobody knows what other gateways hold
+   * Returns the micro-dollars held for running requests of an organization.
+   * @throws AppError billing_unavailable while it is unknown what other gateways hold
    */
   heldMicroUsd(organizationId: string): bigint | Promise<bigint>;
   /**
-   * The same against a budget's spending, by the name of its slot.
-   * @throws AppError billing_unavailable while nobody knows what other gateways hold
+   * Returns the micro-dollars held against a budget's spending, by the name of its slot.
+   * @throws AppError billing_unavailable while it is unknown what other gateways hold
    */
   heldOfSlot(organizationId: string, slot: string): bigint | Promise<bigint>;
 }
 
-/** Micro-dollars that were added to a hold, the budget that has nothing more, or null where nobody knows. */
+/** Micro-dollars added to a hold, the budget that has nothing more, or null if it is unknown whether there is more. */
 export type Extension = bigint | HardBudget | null;
 
-/** Who spends what a request costs. Ids are UUIDs. */
+/** Organization, key, project and end user that spend the cost of a request. Ids are UUIDs. */
 export interface Spender {
   readonly organizationId: string;
   readonly keyId: string;
   readonly projectId: string;
-  /** The end user as the request names him; null where it does not, or where nobody counts that. */
+  /** The end user as the request names them; null if the request names none, or if no budget counts end users. */
   readonly user: string | null;
 }
 
-/** Of whom spending is counted, and in which time: of requests that were accepted from `fromMs` until before `toMs`. */
+/** Spending of a project, key or end user in a period: requests accepted from `fromMs` until before `toMs`. */
 export interface Spending {
   readonly type: 'project' | 'api_key' | 'user';
-  /** A UUID, or the end user as requests name him. */
+  /** A UUID, or the end user as requests name them. */
   readonly id: string;
   readonly period: 'daily' | 'monthly';
   /** Starts of UTC days, in milliseconds since the Unix epoch. */
@@ -80,18 +85,18 @@ export interface Spending {
   readonly toMs: number;
 }
 
-/** A budget that no request may pass. */
+/** A budget that no request may exceed. */
 export interface HardBudget {
   readonly budgetId: string;
-  /** Names its spending among all of the organization, without spaces, colons and exclamation marks. */
+  /** Name of its spending, unique in the organization, without spaces, colons and exclamation marks. */
   readonly slot: string;
   readonly spending: Spending;
   readonly amountMicroUsd: bigint;
 }
 
-/** What admission knows of budgets: whoever has none costs it one look into a map. */
+/** Gives admission the budgets. A request without budgets costs one lookup in a map. */
 export interface HardBudgets {
-  /** Those that hold now for a request, by when it was accepted; `noBudgets` where there are none. */
+  /** Returns the budgets in effect for a request, by the time when it was accepted; `noBudgets` if there are none. */
   of(spender: Spender, requestId: string): readonly HardBudget[];
 }
 
@@ -99,7 +104,7 @@ export const noBudgets: readonly HardBudget[] = Object.freeze([]);
 
 /** The limits that a project has for a model. */
 export interface ProjectLimit {
-  /** Names its counts among all of the organization: a UUID, another one where the limits are taken back and set anew. */
+  /** Name of its counts, unique in the organization: a UUID that changes when the limits are removed and set again. */
   readonly slot: string;
   /** UUID. */
   readonly projectId: string;
@@ -108,12 +113,12 @@ export interface ProjectLimit {
   readonly limits: ModelLimits;
 }
 
-/** What admission knows of them: whoever has none costs it one look into a map. */
+/** Gives admission the limits of projects. A project without limits costs one lookup in a map. */
 export interface ProjectLimits {
   of(spender: Spender, model: string): ProjectLimit | null;
 }
 
-/** The limits of its project that hold now for a request. */
+/** Returns the project limits in effect for a request. */
 export function projectLimitOf(
   projectLimits: ProjectLimits | undefined,
   { spender, model }: Pick<AdmitRequest, 'spender' | 'model'>,
@@ -125,18 +130,22 @@ export function projectLimitOf(
 export interface ModelMove {
   /** Catalog id. */
   readonly model: string;
-  /** Tokens that the request may come to use of it. */
+  /** Tokens of the model that the request may use. */
   readonly estimatedTokens: number;
   readonly isForced: boolean;
 }
 
-/** Requests of a model in a project that the books have of a UTC day, and which of those that were asked about are among them. */
+/**
+ * Requests of a model in a project that the database has for a UTC day, and which of the given requests are among them.
+ */
 export interface CountedRequests {
   readonly requests: number;
   readonly counted: readonly string[];
 }
 
-/** Whose requests are counted, and of which UTC day: its first moment, in milliseconds since the Unix epoch. */
+/**
+ * Organization, project and model whose requests are counted, and the start of the UTC day in ms since the Unix epoch.
+ */
 export interface CountedDay {
   readonly organizationId: string;
   readonly projectId: string;
@@ -144,19 +153,19 @@ export interface CountedDay {
   readonly dayMs: number;
 }
 
-/** Reads them at one moment. */
+/** Reads the counted requests of a day in one snapshot. */
 export type LoadDay = (day: CountedDay, requestIds: readonly string[]) => Promise<CountedRequests>;
 
-/** What the books have of a spending, and which of the requests that were asked about are in it. */
+/** Spending that the database has, and which of the given requests are included. */
 export interface Spent {
   readonly picoUsd: bigint;
   readonly counted: readonly string[];
 }
 
-/** Reads it at one moment. */
+/** Reads spending in one snapshot. */
 export type LoadSpent = (organizationId: string, spending: Spending, requestIds: readonly string[]) => Promise<Spent>;
 
-/** The hard budgets that hold for a request now. */
+/** Returns the hard budgets in effect for a request. */
 export function budgetsOf(
   budgets: HardBudgets | undefined,
   { spender, requestId }: BudgetedRequest,
@@ -164,7 +173,10 @@ export function budgetsOf(
   return spender === undefined || budgets === undefined ? noBudgets : budgets.of(spender, requestId);
 }
 
-/** Asks about budgets, and again where others hold by the time of the answer: a change that was answered is gone by. */
+/**
+ * Asks about the budgets in effect, and asks again if they changed before the answer: an answered change takes effect
+ * at once.
+ */
 export async function askOfCurrent<T>(
   budgets: () => readonly HardBudget[],
   ask: (budgets: readonly HardBudget[]) => Promise<T>,
@@ -189,27 +201,27 @@ interface BudgetedRequest {
   readonly requestId: string;
 }
 
-/** The least of what budgets leave beside a wallet that has `availableMicroUsd`; never below zero where that is not. */
+/** Returns the least of what the wallet and the budgets have left; never below zero unless the wallet is. */
 export function leastOf(availableMicroUsd: bigint, lefts: readonly bigint[]): bigint {
   let least = availableMicroUsd;
   for (const left of lefts) if (left < least) least = left < 0n ? 0n : left;
   return least;
 }
 
-/** What is to be added to a hold: nothing where that is less than the least. */
+/** Amount to add to a hold. Nothing is added if less than `leastMicroUsd` is available. */
 export interface Wanted {
   readonly moreMicroUsd: bigint;
   readonly leastMicroUsd: bigint;
 }
 
-/** A key with the limits that hold for it now. */
+/** A key with the limits in effect for it. */
 export interface KeyRef {
   readonly organizationId: string;
   readonly keyId: string;
   readonly limits: KeyLimits;
 }
 
-/** Tokens that the books have of a key, and which of the requests that were asked about are among them. */
+/** Tokens that the database has for a key, and which of the given requests are included. */
 export interface CountedTokens {
   readonly tokens: number;
   readonly counted: readonly string[];
@@ -217,24 +229,24 @@ export interface CountedTokens {
 
 export interface AdmitRequest extends KeyRef {
   readonly requestId: string;
-  /** The least that makes sense: the prompt and one token. */
+  /** Least useful hold: the prompt and one token. */
   readonly neededMicroUsd: bigint;
   readonly wantedMicroUsd: bigint;
-  /** Tokens that the request may come to use, input and output together. */
+  /** Tokens that the request may use, input and output together. */
   readonly estimatedTokens: number;
-  /** Whose budgets hold for it beside those of its key; absent: none do. */
+  /** Spender whose budgets apply besides those of the key. Absent: no budgets apply. */
   readonly spender?: Spender;
-  /** Catalog id of the model that serves it; absent: no limits of its project hold. */
+  /** Catalog id of the model that serves the request. Absent: no limits of its project apply. */
   readonly model?: string;
 }
 
 export interface Settlement {
   readonly chargedPicoUsd: bigint;
-  /** Input and output together, as they are billed. */
+  /** Input and output together, as billed. */
   readonly tokens: number;
 }
 
-/** What a charge holds: whole micro-dollars. */
+/** Returns the whole micro-dollars that a charge holds. */
 export const heldFor = (chargedPicoUsd: bigint): bigint => (chargedPicoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
 
 export type AdmitResult =
@@ -263,7 +275,7 @@ export type AdmitRefusal =
       readonly ok: false;
       readonly code: 'rate_limit_exceeded';
       readonly limits: LimitsView;
-      /** Whose limit it is that refuses. */
+      /** Project and model of the limit that rejects. */
       readonly ofProject: Pick<ProjectLimit, 'projectId' | 'model'> & Pick<ModelRefusal, 'name'>;
       readonly view: ModelRefusal['view'];
       readonly retryAfterMs: number;

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 
-/** A gateway that lives has not said yet what it holds: nobody knows what is available. */
+/** A live gateway has not yet reported its holds, so the available amount is unknown. */
 export class GatewaysSilentError extends Error {
   constructor(missing: readonly string[]) {
     super(`gateways have not said yet what they hold: ${missing.join(', ')}`);
@@ -8,25 +8,25 @@ export class GatewaysSilentError extends Error {
   }
 }
 
-/** Moments of the monotonic clock at which a gateway was asked in vain. */
+/** Times on the monotonic clock at which a gateway did not answer. */
 interface Silence {
   readonly firstMs: number;
   lastMs: number;
 }
 
 export interface GatheringOptions {
-  /** Puts what this gateway holds for an organization into a memory that lost it. */
+  /** Registers this gateway's holds for an organization in a Redis that lost them. */
   readonly register: (organizationId: string) => Promise<void>;
-  /** Has the other gateways do the same; returns those that live and did not answer. */
+  /** Has the other gateways register their holds; returns the live gateways that did not answer. */
   readonly collect: (organizationId: string) => Promise<readonly string[]>;
-  /** How long what a gateway holds is good without a word of it. */
+  /** Time for which a gateway's holds stay valid without a message from it. */
   readonly leaseMs: number;
   readonly clock: Clock;
 }
 
 /**
- * Has every gateway say what it holds. One that lives and does not answer is waited for, since it may hold what nobody
- * else knows of, but only as long as its leases would last.
+ * Has every gateway report its holds. Waits for a live gateway that does not answer, since it may have holds that
+ * nobody else knows of, but only as long as its leases would last.
  */
 export class Gathering {
   readonly #options: GatheringOptions;
@@ -48,10 +48,10 @@ export class Gathering {
     if (awaited.length > 0) throw new GatewaysSilentError(awaited);
   }
 
-  /** Whether a gateway that was asked in vain, now as before, has been silent for as long as a lease lasts. */
+  /** True if a gateway that did not answer, now and before, has been silent for the time of a lease. */
   #isOver(gatewayId: string, askedMs: number, leaseMs: number): boolean {
     const known = this.#silent.get(gatewayId);
-    // It may have spoken between two moments that lie so far apart.
+    // The gateway may have answered between two moments that are so far apart.
     if (known === undefined || askedMs - known.lastMs > leaseMs) {
       this.#silent.set(gatewayId, { firstMs: askedMs, lastMs: askedMs });
       return false;

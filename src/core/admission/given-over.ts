@@ -9,20 +9,20 @@ export interface GivenOverOptions {
 }
 
 /**
- * A gateway that hears from another one that Redis is back waits so long for its own turn, also where it does not see
- * that itself: Redis is known to answer here again only some time after it was told. Silence that begins later must last
- * as long: a process that got no processor for a moment sees it too.
+ * Time in milliseconds that a gateway waits for its own turn after another gateway reports that Redis is back, even if
+ * it does not see that itself: Redis counts as answering here only some time after the report. Silence that begins
+ * later must last as long, because a process that got no CPU for a moment sees silence too.
  */
 export const turnMs = 1000;
 
 /**
- * Organizations that Redis, once it is told, decides of for another gateway, which may give all that is left. Nothing is
- * decided of them here then, for as long as a lease lasts: that gateway may be gone. Where Redis stays silent once more,
- * each of them has its part.
+ * Organizations that Redis, once it has their data, decides for another gateway, which may spend all that is left. This
+ * gateway decides nothing for them then, for the time of a lease, since the other gateway may be gone. If Redis falls
+ * silent again, each gateway has its part.
  */
 export class GivenOver {
   readonly #options: GivenOverOptions;
-  /** Moments, on the monotonic clock; under null: of every organization. */
+  /** Times on the monotonic clock. The key null stands for every organization. */
   readonly #moments = new Map<string | null, number>();
   readonly #ended = Promise.withResolvers<void>();
   #silentMs = Number.NEGATIVE_INFINITY;
@@ -35,7 +35,7 @@ export class GivenOver {
     this.#moments.set(organizationId, this.#options.clock.monotonicMs());
   }
 
-  /** Redis has left something unanswered. */
+  /** Notes that Redis left a call unanswered. */
   silent(): void {
     this.#silentMs = this.#options.clock.monotonicMs();
   }
@@ -50,7 +50,7 @@ export class GivenOver {
   /** Resolves when Redis decides here too, or when that takes too long. */
   async turn(organizationId: string): Promise<void> {
     const leftMs = this.#turnLeftMs(this.#givenMs(organizationId));
-    // A timer may be a millisecond early.
+    // A timer may fire a millisecond early.
     if (leftMs > 0) await Promise.race([this.#ended.promise, sleep(leftMs + 1, undefined, { ref: false })]);
   }
 
@@ -64,7 +64,7 @@ export class GivenOver {
     return sinceMs + turnMs - clock.monotonicMs();
   }
 
-  /** When it was told; long ago where it was not. */
+  /** Returns when the organization was given over; negative infinity if it was not. */
   #givenMs(organizationId: string): number {
     const moments = [organizationId, null].flatMap((name) => this.#moments.get(name) ?? []);
     return Math.max(Number.NEGATIVE_INFINITY, ...moments);

@@ -27,7 +27,7 @@ interface Held {
   microUsd: bigint;
 }
 
-/** A hold whose lease ran out, as Redis has it. */
+/** A hold whose lease expired, as Redis has it. */
 interface Expired {
   readonly requestId: string;
   readonly keyId: string;
@@ -36,20 +36,21 @@ interface Expired {
 }
 
 const sweepBatchMax = 100;
-/** Holds that are registered in one call. */
+/** Maximum number of holds that are registered in one call. */
 const registerBatchMax = 200;
 /** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
 /**
- * The holds and slots of what runs in this gateway. They are leases: a gateway that stops to renew them gives its slots
- * back by the clock, but a hold only by what the books say, and only once its gateway is known to be gone.
+ * Holds and slots of the requests that run in this gateway. They are leases: if a gateway stops renewing them, its
+ * slots expire by the clock. A hold expires only by the database's records, and only once its gateway is known to be
+ * gone.
  */
 export class HoldLeases {
   readonly settlements: Settlements;
   readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** What is held by organization, and of it by slot; those that hold nothing are not in it. */
+  /** Amounts held by organization, and by organization and slot, without entries of zero. */
   readonly #held = new Map<string, Held>();
 
   constructor(options: HoldLeasesOptions) {
@@ -80,13 +81,13 @@ export class HoldLeases {
     this.#count(hold, added.heldMicroUsd);
   }
 
-  /** Whether Redis knows of everything. */
+  /** True if Redis has all holds and their raises. */
   get isAllTold(): boolean {
     for (const { standing, isRaised } of this.#own.values()) if (standing !== 'told' || isRaised) return false;
     return true;
   }
 
-  /** Adds to what a request holds. @param isTold whether Redis has done the same */
+  /** Adds to the hold of a request. @param isTold true if Redis has already added the same amount */
   raise(hold: OwnHold, moreMicroUsd: bigint, isTold: boolean): void {
     if (hold.isSettled) return;
     hold.heldMicroUsd += moreMicroUsd;
@@ -94,12 +95,12 @@ export class HoldLeases {
     this.#count(hold, moreMicroUsd);
   }
 
-  /** Micro-dollars that this gateway holds for an organization. */
+  /** Returns the micro-dollars that this gateway holds for an organization. */
   heldMicroUsd(organizationId: string): bigint {
     return this.#held.get(organizationId)?.microUsd ?? 0n;
   }
 
-  /** The same against a budget. */
+  /** Returns the micro-dollars that this gateway holds against a budget. */
   heldOfSlot(organizationId: string, slot: string): bigint {
     return this.#held.get(`${organizationId} ${slot}`)?.microUsd ?? 0n;
   }
@@ -112,7 +113,7 @@ export class HoldLeases {
     return new Set([...this.#own.values()].map(({ organizationId }) => organizationId));
   }
 
-  /** Requests of a key that run here. */
+  /** Returns the number of requests of a key that run here. */
   running(keyId: string): number {
     let running = 0;
     for (const hold of this.#own.values()) if (hold.keyId === keyId && !hold.isSpooled) running += 1;
@@ -128,7 +129,7 @@ export class HoldLeases {
     return [...new Set(running.map(({ keyId }) => keyId))];
   }
 
-  /** @returns the hold as it was, null where there is none that can be spooled */
+  /** Shrinks a hold to the coming charge. @returns the hold as it was, null if there is none that can be spooled */
   spooled(requestId: string, used: Settlement): OwnHold | null {
     const hold = this.#own.get(requestId);
     if (hold === undefined || hold.isSpooled) return null;
@@ -139,12 +140,12 @@ export class HoldLeases {
     if (hold.model !== null) hold.model = { ...hold.model, reservedTokens: used.tokens };
     this.raise(hold, heldFor(used.chargedPicoUsd) - hold.heldMicroUsd, true);
     const { organizationId, keyId } = hold;
-    // Of a hold that Redis has yet to be told of, it is told as it is then.
+    // A hold that Redis does not have yet is registered in its state at that time.
     if (hold.standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how: 'spool' });
     return before;
   }
 
-  /** @returns the hold that there was, null where there is none */
+  /** Removes a hold. @returns the removed hold, null if there was none */
   settle(requestId: string, used: Settlement): OwnHold | null {
     const hold = this.#own.get(requestId);
     if (hold === undefined) return null;
@@ -173,14 +174,14 @@ export class HoldLeases {
       group.ids.push(id);
       groups.set(hold.keyId, group);
     }
-    // All calls leave at once: one pipeline.
+    // All calls leave at once, in one pipeline.
     await Promise.all([...groups.values()].map(({ ref, ids }) => this.#renewKey(ref, ids)));
   }
 
   /**
-   * Tells Redis of all that this gateway has for an organization.
-   * @param untold what ended of its keys that Redis was not told of
-   * @param ofModels the same of models that projects have limits for
+   * Registers everything that this gateway has for an organization with Redis.
+   * @param untold ended use of its keys that Redis does not have
+   * @param ofModels ended use of models with project limits that Redis does not have
    */
   async register(
     organizationId: string,
@@ -271,7 +272,7 @@ export class HoldLeases {
     return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs), ...bounds];
   }
 
-  /** While holds are on their way to Redis, what becomes of them is told after them. */
+  /** Registers holds with Redis. While the call is on its way, later changes of the holds are sent after it. */
   async #tell(holds: readonly (readonly [string, OwnHold])[], telling: Promise<unknown>): Promise<void> {
     const before = holds.map(([, { standing, heldMicroUsd }]) => ({ standing, heldMicroUsd }));
     for (const [, hold] of holds) if (hold.standing === 'local') hold.standing = 'telling';
@@ -302,7 +303,7 @@ export class HoldLeases {
     }
   }
 
-  /** Says which holds Redis does not know. */
+  /** Extends leases and returns the ids of the holds that Redis does not have. */
   #extendLeases(organizationId: string, keyId: string, ids: readonly string[]): Promise<Reply> {
     const { store, leaseMs } = this.#options;
     const { holds, leases } = store.organization(organizationId);
@@ -328,14 +329,17 @@ export class HoldLeases {
     this.#options.log.info({ organizationId, holds: settled }, 'holds that no gateway has were settled by the books');
   }
 
-  /** It lies on some gateway's disk, and will be in the books when that is read: until then the money is spent. */
+  /**
+   * Renews the lease of a spooled request. Its record lies on some gateway's disk and comes into the database when that
+   * spool is read; until then its money is spent.
+   */
   async #keepSpooled(organizationId: string, keyId: string, requestId: string): Promise<void> {
     const { store } = this.#options;
     await this.#extendLeases(organizationId, keyId, [requestId]);
     await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
   }
 
-  /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
+  /** True if the gateway of an expired lease is gone, or if it is this gateway and has no such request. */
   #isLost({ requestId, gatewayId }: Expired, live: ReadonlySet<string>): boolean {
     if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
     return !this.#own.has(requestId) && !this.settlements.has(requestId);
@@ -345,11 +349,11 @@ export class HoldLeases {
 const noSlots: readonly string[] = [];
 const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
 const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
-/** What Redis does not know of such a request is counted when it is told how it ended. */
+/** Encodes what Redis needs to count an unsure request that it does not know, when the request is settled. */
 const howUnsure = ({ beganMs, tokensPerMinute, model }: OwnHold): How =>
   `local:${Math.floor(beganMs)}:${text(tokensPerMinute)}:${model?.slot ?? '-'}:${text(model?.tokensPerMinute ?? null)}`;
 
-/** @param rest of the script's reply: request, note, whether it is spooled, and so on */
+/** @param rest end of the script's reply: request, note, whether it is spooled, and so on */
 function expiredOf(rest: readonly string[]): readonly Expired[] {
   const expired: Expired[] = [];
   for (let index = 0; index + 2 < rest.length; index += 3) {

@@ -12,18 +12,18 @@ export type ReleasedHold =
   | { readonly kind: 'released'; readonly hold: LeftHold }
   | { readonly kind: Exclude<ReleaseResult, 'released'> };
 
-/** What an operator does with holds that nobody will ever give back. */
+/** Lists and releases holds that no gateway will give back, for operators. */
 export interface HoldReview {
-  /** Those whose gateway does not live; newest request first. */
+  /** Returns the holds whose gateway is not alive; newest request first. */
   list(): Promise<readonly LeftHold[]>;
-  /** Gives one back, noted in the audit log of its organization. */
+  /** Releases a hold, and records that in the audit log of its organization. */
   release(release: HoldRelease): Promise<ReleasedHold>;
 }
 
 export interface HoldReviewOptions {
   readonly db: Db;
   readonly audit: Audit;
-  /** Null without Redis: what a gateway alone holds ends with it. */
+  /** Null without Redis: the holds of a single gateway end with its process. */
   readonly left: LeftHolds | null;
 }
 
@@ -37,7 +37,7 @@ export function createHoldReview({ db, audit, left }: HoldReviewOptions): HoldRe
       const { hold, is } = found;
       if (is !== 'left') return { kind: is };
       const { organizationId, gatewayId, heldMicroUsd, isSpooled } = hold;
-      // In the transaction: a release that Redis did not hear of is not noted.
+      // Inside the transaction: if Redis did not get the release, the audit log does not record it.
       await db.orm.transaction(async (tx) => {
         await audit.record(tx, {
           organizationId,

@@ -1,31 +1,33 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { dayStartMs, type KeyUse, type ModelUse } from '#core/limits/limits.ts';
 
-/** What Redis said last of a wallet. */
+/** Redis' last answer about a wallet. */
 interface WalletWord {
-  /** Micro-dollars, pico-dollars beyond them, and micro-dollars held by all gateways, as the script says them. */
+  /**
+   * Micro-dollars, pico-dollars beyond them, and micro-dollars held by all gateways, in the form of the script's reply.
+   */
   word: string;
-  /** Micro-dollars that this gateway held then. */
+  /** Micro-dollars that this gateway held at that time. */
   ownMicroUsd: bigint;
-  /** By Redis' clock. */
+  /** Time of Redis' clock. */
   heardMs: number;
-  /** What this gateway has charged since. */
+  /** Amount that this gateway has charged since. */
   chargedPicoUsd: bigint;
-  /** Increases with each word of Redis. */
+  /** Increases with each answer of Redis. */
   number: number;
 }
 
-/** The same of a key. */
+/** Redis' last answer about a key. */
 interface UseWords {
   words: readonly string[];
   monthMs: number | null;
   number: number;
 }
 
-/** What Redis said last of a key, in the time of its clock. */
+/** Redis' last answer about a key, parsed; times are of Redis' clock. */
 export interface UseWord {
   readonly use: KeyUse;
-  /** Start of the month that `use.monthTokens` counts; null where they are not counted. */
+  /** Start of the month that `use.monthTokens` counts; null if month tokens are not counted. */
   readonly monthMs: number | null;
 }
 
@@ -33,15 +35,15 @@ export interface KnownWallet {
   readonly balancePicoUsd: bigint;
   /** Micro-dollars that other gateways held. */
   readonly othersMicroUsd: bigint;
-  /** By Redis' clock. */
+  /** Time of Redis' clock. */
   readonly heardMs: number;
 }
 
-/** What Redis said last of a budget's spending. */
+/** Redis' last answer about a budget's spending. */
 export interface KnownSpent {
   /** Rounded up. */
   readonly spentMicroUsd: bigint;
-  /** Held by other gateways; below zero counts as nothing. */
+  /** Micro-dollars held by other gateways; a value below zero counts as zero. */
   readonly othersMicroUsd: bigint;
 }
 
@@ -49,7 +51,7 @@ interface SpentWord extends KnownSpent {
   readonly number: number;
 }
 
-/** What Redis said last of a model in a project. */
+/** Redis' last answer about a model in a project. */
 interface ModelWords {
   /** Window's start, requests, tokens, and requests of the day or "-". */
   readonly words: readonly string[];
@@ -57,10 +59,10 @@ interface ModelWords {
   readonly number: number;
 }
 
-/** So many organizations and keys are remembered, about 5 MB. */
+/** Maximum number of remembered answers of each kind, about 5 MB for organizations and keys. */
 const wordsMax = 10_000;
 
-/** What Redis has told this gateway of wallets and keys, for when it is silent. */
+/** Redis' last answers about wallets and keys, for use while Redis is unavailable. */
 export class LastKnown {
   readonly #wallets = new Map<string, WalletWord>();
   readonly #uses = new Map<string, UseWords>();
@@ -68,17 +70,17 @@ export class LastKnown {
   readonly #models = new Map<string, ModelWords>();
   readonly #revoked = new Map<string, true>();
   #number = 0;
-  /** The numbers that were the last ones when everything was forgotten, and when the last outage was over. */
+  /** Values of `#number` when everything was forgotten, and when the last outage was over. */
   #forgotten = 0;
   #over = 0;
 
-  /** Forgets everything: the books that Redis had read may have gone back. */
+  /** Forgets everything: the database that Redis had read may have been restored to an older state. */
   forget(): void {
     this.#forgotten = this.#next();
     for (const words of [this.#wallets, this.#uses, this.#budgets, this.#models, this.#revoked]) words.clear();
   }
 
-  /** Words are understood when they are needed: these are called with every admission. */
+  /** Stores an answer about a wallet. Answers are parsed only when needed, since each admission stores one. */
   walletSaid(organizationId: string, said: { word: string; ownMicroUsd: bigint; heardMs: number }): void {
     const wallet = this.#wallets.get(organizationId);
     const number = this.#next();
@@ -115,17 +117,17 @@ export class LastKnown {
     this.#budgets.set(name, { ...said, spentMicroUsd });
   }
 
-  /** Null where Redis was never asked about it. */
+  /** Returns the last answer about a budget; null if Redis was never asked about it. */
   budget(organizationId: string, slot: string): KnownSpent | null {
     return this.#budgets.get(`${organizationId} ${slot}`) ?? null;
   }
 
-  /** @param heardMs by Redis' clock */
+  /** @param heardMs time of Redis' clock */
   modelSaid(slot: string, words: readonly string[], heardMs: number): void {
     remember(this.#models, slot, { words, dayMs: dayStartMs(heardMs), number: this.#next() });
   }
 
-  /** Null where Redis was never asked about it. */
+  /** Returns the last answer about a model; null if Redis was never asked about it. */
   model(slot: string): ModelUse | null {
     const known = this.#models.get(slot);
     return known === undefined ? null : readModelUse(known.words, known.dayMs, 0);
@@ -149,18 +151,20 @@ export class LastKnown {
     if (wallet === undefined) return null;
     const [micro = '0', pico = '0', held = '0'] = wallet.word.split(' ');
     const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico) - wallet.chargedPicoUsd;
-    // What was settled here and was on its way to Redis makes it too large, never too small.
+    // Settlements of this gateway that were on their way to Redis make this value too large, never too small.
     const others = BigInt(held) - wallet.ownMicroUsd;
     return { balancePicoUsd, othersMicroUsd: others > 0n ? others : 0n, heardMs: wallet.heardMs };
   }
 
-  /** Null where Redis was never asked about the key. */
+  /** Returns the last answer about a key; null if Redis was never asked about it. */
   use(keyId: string): UseWord | null {
     const known = this.#uses.get(keyId);
     return known === undefined ? null : { use: readUse(known.words, 0), monthMs: known.monthMs };
   }
 
-  /** Redis decides again: it knows of all that was decided in its place, and what it says from now on counts that. */
+  /**
+   * Notes that Redis decides again: it has all decisions made in its place, and its answers include them from now on.
+   */
   outageOver(): void {
     this.#over = this.#number;
   }
@@ -170,17 +174,17 @@ export class LastKnown {
     return this.#isHeard(this.#wallets.get(organizationId));
   }
 
-  /** The same of a key. */
+  /** True if Redis answered about a key after the last outage, or if its answers were forgotten since. */
   isUseHeard(keyId: string): boolean {
     return this.#isHeard(this.#uses.get(keyId));
   }
 
-  /** The same of a budget's spending. @param name organization and slot, with a space between */
+  /** Does the same as `isWalletHeard` for a budget. @param name organization and slot, with a space between */
   isBudgetHeard(name: string): boolean {
     return this.#isHeard(this.#budgets.get(name));
   }
 
-  /** The same of a model in a project. */
+  /** Does the same as `isWalletHeard` for a model in a project. */
   isModelHeard(slot: string): boolean {
     return this.#isHeard(this.#models.get(slot));
   }
@@ -196,8 +200,8 @@ export class LastKnown {
 }
 
 /**
- * What a key has used, as the scripts say it: window's start, requests, tokens, tokens of the month, running.
- * @param aheadMs by how much the clock whose time is wanted is ahead of Redis'
+ * Parses the use of a key from a script's reply: window's start, requests, tokens, tokens of the month, running.
+ * @param aheadMs milliseconds by which the wanted clock is ahead of Redis' clock
  */
 export function readUse(words: readonly string[], aheadMs: number): KeyUse {
   const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = words.map(Number);
@@ -205,8 +209,8 @@ export function readUse(words: readonly string[], aheadMs: number): KeyUse {
 }
 
 /**
- * What a project has used of a model, as the scripts say it.
- * @param dayMs the day that they said it of
+ * Parses a project's use of a model from a script's reply.
+ * @param dayMs day that the reply is about
  * @param aheadMs as for `readUse`
  */
 export function readModelUse(words: readonly string[], dayMs: number, aheadMs: number): ModelUse {
@@ -222,7 +226,9 @@ export function readModelUse(words: readonly string[], dayMs: number, aheadMs: n
   };
 }
 
-/** Where there is no room, what was heard of first is forgotten: it is heard of again when it is asked about. */
+/**
+ * Stores an answer. If the map is full, the oldest entry is dropped; Redis is asked about it again when it is needed.
+ */
 function remember<V>(words: Map<string, V>, name: string, word: V): void {
   if (words.size >= wordsMax && !words.has(name)) {
     const [oldest = ''] = words.keys();

@@ -3,19 +3,22 @@ import { heldScript } from './redis-hold-scripts.ts';
 import { nothingUsed, type Settlements } from './settlements.ts';
 import type { HoldLeasesOptions } from './hold-leases.ts';
 
-/** What a request holds whose gateway does not live. */
+/** Hold of a request whose gateway is not alive. */
 export interface LeftHold {
   readonly requestId: string;
   readonly organizationId: string;
   readonly keyId: string;
-  /** Which admitted it. */
+  /** Id of the gateway that admitted the request. */
   readonly gatewayId: string;
   readonly heldMicroUsd: bigint;
-  /** Its usage was on that gateway's disk, and not in the books, when it was last heard of. */
+  /** True if the request's usage was on that gateway's disk, and not in the database, at the last report. */
   readonly isSpooled: boolean;
 }
 
-/** `running` is one whose gateway lives, `booked` one that the books have: it comes back by itself. */
+/**
+ * Result of a release. `running`: the gateway is alive. `booked`: the database has the request, so its hold ends by
+ * itself.
+ */
 export type ReleaseResult = 'released' | 'running' | 'booked' | 'not_found';
 
 export interface LeftHoldsOptions extends Pick<HoldLeasesOptions, 'findSettled' | 'liveGateways'> {
@@ -24,8 +27,8 @@ export interface LeftHoldsOptions extends Pick<HoldLeasesOptions, 'findSettled' 
 }
 
 /**
- * Holds of gateways that are gone. The sweep gives those back whose requests were never durable; of a spooled one the
- * money stays held until a gateway reads that spool, which is never where its folder is lost.
+ * Orphaned holds of stopped gateways. The sweep releases the holds of requests that were never durable. The hold of a
+ * spooled request stays until a gateway reads that spool, which never happens if its folder is lost.
  */
 export class LeftHolds {
   readonly #options: LeftHoldsOptions;
@@ -34,7 +37,7 @@ export class LeftHolds {
     this.#options = options;
   }
 
-  /** Newest request first. @throws RedisAwayError */
+  /** Returns all orphaned holds, newest request first. @throws RedisAwayError */
   async list(): Promise<readonly LeftHold[]> {
     const live = await this.#options.liveGateways();
     const all = await this.#readAll();
@@ -42,7 +45,7 @@ export class LeftHolds {
     return left.toSorted((a, b) => (a.requestId < b.requestId ? 1 : -1));
   }
 
-  /** @throws RedisAwayError, and what the books throw: nothing is known then */
+  /** Finds the hold of a request. @throws RedisAwayError, and errors of the database: nothing is known then */
   async find(
     requestId: string,
   ): Promise<{ readonly hold: LeftHold; readonly is: 'left' | 'running' | 'booked' } | null> {
@@ -54,7 +57,7 @@ export class LeftHolds {
     return { hold, is: booked.has(requestId) ? 'booked' : 'left' };
   }
 
-  /** Gives back what it holds. A request that is booked all the same is charged what its wallet has then. */
+  /** Releases a hold. If its request is recorded after all, it is charged what its wallet has at that time. */
   release({ requestId, organizationId, keyId }: LeftHold): Promise<void> {
     return this.#options.settlements.send([{ requestId, organizationId, keyId, used: nothingUsed, how: 'sweep' }]);
   }

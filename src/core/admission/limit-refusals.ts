@@ -1,7 +1,7 @@
 import type { LimitRefusal, LimitsView, ModelRefusal } from '#core/limits/limits.ts';
 import type { AdmitRefusal, ProjectLimit } from './contract.ts';
 
-/** A limit of a project that refuses, with whose it is. */
+/** A project limit that rejects a request, and its refusal. */
 export interface RefusedOfProject {
   readonly limit: ProjectLimit;
   readonly refused: ModelRefusal;
@@ -12,8 +12,8 @@ export function modelRefusal(limit: ProjectLimit | null, refused: ModelRefusal |
 }
 
 /**
- * What a client is told where limits of its key, of its project or of both say no: the one that does for longest, after
- * which none of those that say no now does.
+ * Returns the rejection for the client if limits of its key, of its project or of both reject: the one that lasts
+ * longest. After it, none of the limits that reject now still does.
  */
 export function refusalOf(
   ofKey: LimitRefusal | null,

@@ -3,17 +3,19 @@ import type { BooksWatch } from './books-watch.ts';
 
 export interface Account {
   readonly organizationId: string;
-  /** When the books said the balance, on the monotonic clock. */
+  /** Time when the database returned the balance, on the monotonic clock. */
   loadedMs: number;
   balancePicoUsd: bigint;
   heldMicroUsd: bigint;
-  /** Nothing that is known of it is good any more: the books are asked whatever is held on it. */
+  /** True if no known value is valid any more: the database is asked whatever is held on the account. */
   isForgotten: boolean;
-  /** Counts settlements and credits: what is read of the books while one happens may hold it or not. */
+  /** Counts settlements and credits. A balance that is read while one happens may or may not include it. */
   changes: number;
 }
 
-/** Reads an organization's balance from the books, in pico-dollars, and which of these requests it was charged for. */
+/**
+ * Reads an organization's balance from the database, in pico-dollars, and which of these requests it was charged for.
+ */
 export type LoadBalance = (
   organizationId: string,
   requestIds: readonly string[],
@@ -21,31 +23,33 @@ export type LoadBalance = (
 
 export interface MemoryAccountsOptions {
   readonly loadBalance: LoadBalance;
-  /** Requests that run here, or wait to be booked, and hold something on an account. */
+  /** Requests that run here, or wait to be recorded, and hold something on an account. */
   readonly holdsOf: (account: Account) => ReadonlyMap<string, { isCharged: boolean }>;
   readonly books: BooksWatch;
   readonly clock: Clock;
 }
 
-/** A balance that nothing is held on is read anew after this long: what was booked past this process shows up. */
+/**
+ * Milliseconds after which a balance without holds is read again, so that changes made outside this process show up.
+ */
 const goodForMs = 30_000;
-/** The same before it refuses a request. */
+/** The same before the balance rejects a request. */
 const goodForRefusalMs = 2_000;
-/** Accounts that may be read again are forgotten when there are this many. */
+/** If there are this many accounts, those that may be read again are dropped. */
 const accountsKeptMax = 10_000;
 
 /**
- * Balances of organizations in this process's memory. They follow what is booked here. Where nothing is held on one,
- * nothing is booked and not yet taken off here, so the books may be asked again; while they do not answer, the balance
- * that is known serves on.
+ * Balances of organizations in this process's memory. They follow each charge and credit of this process. If nothing is
+ * held on an account, no charge is in the database that is not yet deducted here, so the database may be asked again.
+ * While it does not answer, the known balance stays in use.
  */
 export class MemoryAccounts {
   readonly #options: MemoryAccountsOptions;
   readonly #accounts = new Map<string, Account>();
   readonly #loading = new Map<string, Promise<Account>>();
-  /** Credits booked while a balance was being read for the first time, by organization. */
+  /** Number of credits recorded while a balance was being read for the first time, by organization. */
   readonly #creditsSeen = new Map<string, number>();
-  /** Counts how often everything was forgotten. */
+  /** Number of times that everything was forgotten. */
   #rounds = 0;
 
   constructor(options: MemoryAccountsOptions) {
@@ -56,7 +60,7 @@ export class MemoryAccounts {
     return this.#accounts.get(organizationId);
   }
 
-  /** The account where it may be gone by without a question to the books, else null. */
+  /** Returns the account if it may be used without asking the database, else null. */
   current(organizationId: string): Account | null {
     const account = this.#accounts.get(organizationId);
     if (account === undefined) return null;
@@ -65,12 +69,16 @@ export class MemoryAccounts {
     return !books.isWorthATry && books.mayServeKnown ? account : null;
   }
 
-  /** Whether the books may know more of it, so that nobody is refused for what was booked past this process. */
+  /**
+   * True if the database may have a newer balance. Prevents rejections despite a credit recorded outside this process.
+   */
   mayBeOutdated(account: Account): boolean {
     return this.#isOlder(account, goodForRefusalMs) && this.#options.books.isWorthATry;
   }
 
-  /** The account after a question to the books. @throws what they throw where nothing may serve in their place */
+  /**
+   * Returns the account after asking the database. @throws errors of the database if no known value may be used instead
+   */
   async read(organizationId: string): Promise<Account> {
     const { books } = this.#options;
     const known = this.#accounts.get(organizationId);
@@ -82,7 +90,7 @@ export class MemoryAccounts {
     return account;
   }
 
-  /** Has the books asked of every balance before it is gone by again. */
+  /** Has every balance read from the database before it is used again. */
   forget(): void {
     this.#rounds += 1;
     for (const account of this.#accounts.values()) {
@@ -122,7 +130,7 @@ export class MemoryAccounts {
       const seen = this.#creditsSeen.get(organizationId) ?? 0;
       const rounds = this.#rounds;
       const { balancePicoUsd } = await this.#ask(organizationId, []);
-      // A credit that was booked while the balance was read may or may not be in it: read again.
+      // A credit recorded during the read may or may not be included: read again.
       if ((this.#creditsSeen.get(organizationId) ?? 0) !== seen || rounds !== this.#rounds) continue;
       const loadedMs = this.#options.clock.monotonicMs();
       const account = { organizationId, loadedMs, balancePicoUsd, heldMicroUsd: 0n, isForgotten: false, changes: 0 };
@@ -134,8 +142,8 @@ export class MemoryAccounts {
   }
 
   /**
-   * What was held, booked or credited meanwhile makes the answer void: the balance here has followed it. One that is
-   * forgotten has followed nothing: it is asked for until nothing comes between.
+   * Reads a balance again. Holds, charges or credits during the read make the answer void, because the balance here has
+   * followed them. A forgotten balance has followed nothing, so it is read until nothing comes between.
    */
   async #reload(account: Account): Promise<Account> {
     const { holdsOf, clock } = this.#options;

@@ -79,7 +79,9 @@ class MemoryAdmission implements Admission {
   readonly #budgets: MemoryBudgets;
   readonly #models: MemoryModels;
   readonly #holds = new Map<string, Hold>();
-  /** The time in which windows are counted, less the monotonic one: it passes as they last, whatever the clock shows. */
+  /**
+   * Time in which windows are counted, minus the monotonic time. Windows pass in real time, whatever the clock shows.
+   */
   readonly #windowsAheadMs: number;
 
   constructor(options: MemoryAdmissionOptions) {
@@ -194,7 +196,10 @@ class MemoryAdmission implements Admission {
     if (hold.spooled === null) this.#correct(hold, tokens);
   }
 
-  /** What was charged to a budget that was made while the request ran is in the books alone: they are asked again. */
+  /**
+   * Forgets budgets that were created while the request ran: only the database has their charges, so they are read
+   * again.
+   */
   #forgetNewBudgets({ account, slots }: Hold, budgets: readonly HardBudget[]): void {
     const made = budgets.filter(({ slot }) => !slots.has(slot));
     this.#budgets.forget(account.organizationId, made);
@@ -231,7 +236,7 @@ class MemoryAdmission implements Admission {
     return Math.floor(this.#options.clock.monotonicMs() + this.#windowsAheadMs);
   }
 
-  /** In the time of the clock that everybody sees. */
+  /** Returns the limits in the time of the system clock. */
   #viewOf(use: KeyUse, limits: KeyLimits, nowMs: number): LimitsView {
     return shiftView(viewLimits(use, limits, nowMs), this.#options.clock.now() - nowMs);
   }
@@ -241,7 +246,7 @@ class MemoryAdmission implements Admission {
     return this.#options.budgets?.of(spender, requestId) ?? noBudgets;
   }
 
-  /** What bounds a running request now: of its budgets those that still are. */
+  /** Returns the budgets that bound a running request now: those it was admitted with that still exist. */
   #budgetsLeft(requestId: string, { spender, slots }: Hold): readonly HardBudget[] {
     if (slots.size === 0) return noBudgets;
     return this.#budgetsOf(requestId, spender).filter(({ slot }) => slots.has(slot));
@@ -263,13 +268,13 @@ class MemoryAdmission implements Admission {
     return [...this.#holds].filter(([, { model }]) => model?.slot === slot).map(([id]) => id);
   }
 
-  /** What its project has for its model; a request without limits makes nothing. */
+  /** Returns the project limits for the request's model. Creates nothing for a request without limits. */
   #modelOf(request: AdmitRequest): ModelBound | null {
     const limit = projectLimitOf(this.#options.projectLimits, request);
     return limit === null ? null : this.#models.boundBy(limit);
   }
 
-  /** Decides at once where balance, month and budgets are known, else when they have been read. */
+  /** Decides at once if balance, month and budgets are known, else after they have been read. */
   #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
     const { organizationId, requestId, spender } = request;
     const account = this.#accounts.current(organizationId);
@@ -299,7 +304,7 @@ class MemoryAdmission implements Admission {
     }
   }
 
-  /** Whether the request may run and what it would hold; changes nothing. */
+  /** Decides whether the request may run and how much it would hold; changes nothing. */
   #decide(known: Known, request: AdmitRequest): AdmitResult {
     const nowMs = this.#windowsNowMs;
     const refused = this.#refuse(known, request, nowMs);
@@ -366,7 +371,7 @@ class MemoryAdmission implements Admission {
     return model === null ? view : tighterView(view, this.#models.view(model));
   }
 
-  /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
+  /** Replaces reserved tokens with used ones. A window that is over gives nothing back. */
   #correct(hold: Hold, tokens: number): void {
     const { key, limits, monthMs, windowStartMs, reservedTokens, model } = hold;
     const { use } = key;

@@ -3,27 +3,27 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import type { BooksWatch } from './books-watch.ts';
 import { type AdmitRefusal, type HardBudget, leastOf, type LoadSpent, type Spending } from './contract.ts';
 
-/** What is spent of one period, and held for running requests. */
+/** Amount spent in one period, and held for running requests. */
 interface Slot {
   readonly organizationId: string;
   readonly spending: Spending;
-  /** Null until the books have said it. */
+  /** Null until the database has returned it. */
   spentPicoUsd: bigint | null;
   heldMicroUsd: bigint;
-  /** When the books said it, on the monotonic clock. */
+  /** Time when the database returned it, on the monotonic clock. */
   loadedMs: number;
-  /** Counts settlements: what is read of the books while one happens may have it or not. */
+  /** Counts settlements. Spending that is read while one happens may or may not include it. */
   changes: number;
 }
 
 /** A slot that a request counts against. */
 export interface CountedSlot {
   readonly slot: Slot;
-  /** Whether what the books said last has its charge already. */
+  /** True if the spending last read from the database includes its charge. */
   isCounted: boolean;
 }
 
-/** A budget beside what is known of its spending. */
+/** A budget with its known spending. */
 export interface Bound {
   readonly budget: HardBudget;
   readonly slot: Slot;
@@ -37,7 +37,7 @@ export interface MemoryBudgetsOptions {
   readonly clock: Clock;
 }
 
-/** What was booked past this process shows up after so long. */
+/** Milliseconds after which spending is read again, so that charges made outside this process show up. */
 const goodForMs = 30_000;
 const slotsKeptMax = 10_000;
 
@@ -45,14 +45,14 @@ const noBounds: readonly Bound[] = Object.freeze([]);
 
 const leftOf = ({ budget, slot }: Bound): bigint => budget.amountMicroUsd - spentMicroUsd(slot) - slot.heldMicroUsd;
 
-/** Rounded up: what is left is never said too large. */
+/** Returns the spending rounded up, so that the remainder is never too large. */
 const spentMicroUsd = ({ spentPicoUsd }: Slot): bigint => ((spentPicoUsd ?? 0n) + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
 
-/** How much a wallet and budgets have together; below zero only where the wallet is. */
+/** Returns the least that wallet and budgets have left; below zero only if the wallet is. */
 export const leastLeft = (availableMicroUsd: bigint, bounds: readonly Bound[]): bigint =>
   bounds.length === 0 ? availableMicroUsd : leastOf(availableMicroUsd, bounds.map(leftOf));
 
-/** The first budget that does not pay for `neededMicroUsd`; what costs nothing passes none. */
+/** Rejects by the first budget that cannot pay `neededMicroUsd`. A free request exceeds no budget. */
 export function refuseByBudgets(bounds: readonly Bound[], neededMicroUsd: bigint): AdmitRefusal | null {
   if (neededMicroUsd <= 0n) return null;
   const bound = bounds.find((one) => leftOf(one) < neededMicroUsd);
@@ -62,11 +62,13 @@ export function refuseByBudgets(bounds: readonly Bound[], neededMicroUsd: bigint
   return { ok: false, code: 'budget_exceeded', budget, spentPicoUsd: spentPicoUsd ?? 0n, heldMicroUsd };
 }
 
-/** The first that has nothing more. */
+/** Returns the first budget with nothing left. */
 export const exhaustedOf = (bounds: readonly Bound[]): HardBudget | null =>
   bounds.find((bound) => leftOf(bound) <= 0n)?.budget ?? null;
 
-/** Spending of periods with budgets, in this process's memory. It follows what is booked here, as balances do. */
+/**
+ * Spending of periods with budgets, in this process's memory. It follows each charge of this process, as balances do.
+ */
 export class MemoryBudgets {
   readonly #options: MemoryBudgetsOptions;
   readonly #slots = new Map<string, Slot>();
@@ -80,21 +82,24 @@ export class MemoryBudgets {
     return this.#slots.get(`${organizationId} ${slot}`);
   }
 
-  /** Null where the books must be asked first. */
+  /** Returns the budgets with their spending; null if the database must be asked first. */
   current(organizationId: string, budgets: readonly HardBudget[]): readonly Bound[] | null {
     if (budgets.length === 0) return noBounds;
     const bounds = this.#boundsOf(organizationId, budgets);
     return bounds.every(({ slot }) => this.#mayServe(slot)) ? bounds : null;
   }
 
-  /** @throws what the books throw where nothing may serve in their place */
+  /** Reads the spending of budgets. @throws errors of the database if no known value may be used instead */
   async read(organizationId: string, budgets: readonly HardBudget[]): Promise<readonly Bound[]> {
     const bounds = this.#boundsOf(organizationId, budgets);
     await Promise.all(bounds.map(({ slot }) => this.#readSlot(slot)));
     return bounds;
   }
 
-  /** The charge of a request that was not counted in them comes to these: the books are asked again. */
+  /**
+   * Forgets the spending of budgets that were charged for a request that they did not count: the database is asked
+   * again.
+   */
   forget(organizationId: string, budgets: readonly HardBudget[]): void {
     for (const { slot } of budgets) {
       const known = this.find(organizationId, slot);

@@ -6,7 +6,7 @@ import { type Bound, type CountedSlot, leastLeft } from './memory-budgets.ts';
 import type { Key, MonthHold } from './memory-keys.ts';
 import type { ModelBound, ModelHold } from './memory-models.ts';
 
-/** What an admitted request holds. */
+/** The hold of an admitted request. */
 export interface Hold extends MonthHold {
   readonly account: Account;
   readonly key: Key;
@@ -15,22 +15,22 @@ export interface Hold extends MonthHold {
   readonly windowStartMs: number;
   readonly reservedTokens: number;
   readonly spender: Spender | null;
-  /** What it counts against beside the wallet, by the name of the slot. */
+  /** Budget slots that the request counts against besides the wallet, by name. */
   readonly slots: ReadonlyMap<string, CountedSlot>;
-  /** What it counts as against the limits of its project; null where there were none. */
+  /** Counts against the limits of the request's project; null if there were none. */
   model: ModelHold | null;
   heldMicroUsd: bigint;
-  /** The balance that the books said last has its charge already. */
+  /** True if the balance last read from the database includes its charge. */
   isCharged: boolean;
   spooled: Settlement | null;
 }
 
-/** What decides about a request. */
+/** Values that a decision about a request needs. */
 export interface Known {
   readonly account: Account;
   readonly key: Key;
   readonly bounds: readonly Bound[];
-  /** Null where its project has no limits for its model. */
+  /** Null if the project has no limits for the model. */
   readonly model: ModelBound | null;
 }
 
@@ -39,7 +39,7 @@ const noSlots: ReadonlyMap<string, CountedSlot> = new Map();
 export const availableMicroUsd = (account: Account): bigint =>
   account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
-/** The one place where a hold changes: wallet and budgets follow it. */
+/** Changes a hold, and wallet and budgets with it. No other code changes holds. */
 export function changeHold(hold: Hold, deltaMicroUsd: bigint): void {
   hold.heldMicroUsd += deltaMicroUsd;
   hold.account.heldMicroUsd += deltaMicroUsd;
@@ -58,7 +58,7 @@ export function holdFor({ account, bounds }: Known, { wantedMicroUsd }: AdmitReq
   return wantedMicroUsd === 0n || available >= wantedMicroUsd ? wantedMicroUsd : available;
 }
 
-/** A request that costs nothing needs no money. */
+/** Rejects a request that the wallet cannot pay. A free request needs no money. */
 export function refuseByFunds(account: Account, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
   if (neededMicroUsd === 0n) return null;
   const { balancePicoUsd, heldMicroUsd } = account;

@@ -6,20 +6,20 @@ import type { CountedTokens, KeyRef, Settlement } from './contract.ts';
 
 export interface Key {
   readonly use: KeyUse;
-  /** First moment of the month that `use.monthTokens` counts; null while that is not known. */
+  /** Start of the month that `use.monthTokens` counts; null if the count is not known. */
   monthMs: number | null;
-  /** Counts admissions and settlements: what is read of the books while one happens may hold it or not. */
+  /** Counts admissions and settlements. Tokens that are read while one happens may or may not include it. */
   changes: number;
 }
 
-/** What a request counts as in the month of its key. */
+/** Counts of a request in the month of its key. */
 export interface MonthHold {
   readonly keyId: string;
   readonly estimatedTokens: number;
-  /** The month that counts this request, and as what. */
+  /** Month in which the request is counted, and the number of tokens. */
   monthMs: number | null;
   monthTokens: number;
-  /** Durable, and not in the books yet: what was used, else null. */
+  /** Usage if it is durable and not in the database yet, else null. */
   readonly spooled: Settlement | null;
 }
 
@@ -29,16 +29,16 @@ export interface MemoryKeysOptions {
     sinceMs: number,
     requestIds: readonly string[],
   ) => Promise<CountedTokens>;
-  /** Requests that run or wait to be booked. */
+  /** Requests that run or wait to be recorded. */
   readonly holds: ReadonlyMap<string, MonthHold>;
   readonly books: BooksWatch;
   readonly clock: Clock;
 }
 
-/** Keys with nothing to remember are forgotten when there are this many of them. */
+/** If there are this many keys, those without state to remember are dropped. */
 const keysKeptMax = 10_000;
 
-/** What keys have used, in this process's memory. */
+/** Use of keys, in this process's memory. */
 export class MemoryKeys {
   readonly #options: MemoryKeysOptions;
   readonly #keys = new Map<string, Key>();
@@ -52,7 +52,7 @@ export class MemoryKeys {
     return this.#keys.get(keyId);
   }
 
-  /** @param windowsNowMs in the time in which windows are counted */
+  /** Returns the state of a key, creating it if needed. @param windowsNowMs time in which windows are counted */
   keyOf(keyId: string, windowsNowMs: () => number): Key {
     const found = this.#keys.get(keyId);
     if (found !== undefined) return found;
@@ -84,7 +84,7 @@ export class MemoryKeys {
     }
   }
 
-  /** What the books have, and what runs or waits to be booked beside it. */
+  /** Reads the month from the database, and adds the requests that run or wait to be recorded. */
   async #readMonth({ keyId, organizationId, limits }: KeyRef, key: Key): Promise<void> {
     const { clock, holds, books, loadTokens } = this.#options;
     const sinceMs = monthStartMs(clock.now());
@@ -98,7 +98,7 @@ export class MemoryKeys {
       const inBooks = new Set(counted);
       for (const [id, hold] of holds) {
         if (hold.keyId !== keyId) continue;
-        // One that was accepted in the month before is in the books of that one, however long it runs.
+        // A request that was accepted last month counts in that month in the database, however long it runs.
         const isCounted = !inBooks.has(id) && uuidTimeMs(id) >= sinceMs;
         hold.monthMs = isCounted ? sinceMs : null;
         hold.monthTokens = hold.spooled?.tokens ?? reserveOfMonth(hold.estimatedTokens, limits);
@@ -109,8 +109,8 @@ export class MemoryKeys {
   }
 
   /**
-   * A key without a window, debt and running requests is as good as a new one; its month is read again, unless nobody
-   * could say it.
+   * Drops keys without a window, debt or running requests: they equal new ones. Their month is read again, so keys with
+   * a known month stay while the database is unavailable.
    */
   #forgetOld(windowsNowMs: number): void {
     const endedMs = windowsNowMs - 60_000;
@@ -121,7 +121,7 @@ export class MemoryKeys {
   }
 }
 
-/** What a request counts as in a month that is counted, whether it is limited or not. */
+/** Tokens that a request counts as in a counted month, with or without a limit. */
 export function reserveOfMonth(estimatedTokens: number, { monthlyTokenLimit }: KeyLimits): number {
   return monthlyTokenLimit === null ? estimatedTokens : reserve(estimatedTokens, monthlyTokenLimit);
 }

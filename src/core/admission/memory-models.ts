@@ -17,25 +17,25 @@ import {
 import type { BooksWatch } from './books-watch.ts';
 import type { CountedDay, LoadDay, ProjectLimit } from './contract.ts';
 
-/** What a project has used of a model. */
+/** A project's use of a model. */
 export interface ModelSlot {
   readonly use: ModelUse;
-  /** Counts admissions and settlements: what is read of the books while one happens may have it or not. */
+  /** Counts admissions and settlements. Requests that are read while one happens may or may not include it. */
   changes: number;
   running: number;
 }
 
-/** What a request counts as against the limits of its project. */
+/** Counts of a request against the limits of its project. */
 export interface ModelHold {
   readonly slot: ModelSlot;
   readonly tokensPerMinute: number | null;
-  /** Start of the window and of the day that it counts in. */
+  /** Start of the window and of the day in which it counts. */
   readonly windowStartMs: number;
   readonly dayMs: number;
   readonly reservedTokens: number;
 }
 
-/** The limits of a request's project beside what is known of their use. */
+/** The limits of a request's project, with their known use. */
 export interface ModelBound {
   readonly limit: ProjectLimit;
   readonly slot: ModelSlot;
@@ -51,10 +51,10 @@ export interface MemoryModelsOptions {
   readonly clock: Clock;
 }
 
-/** Those with nothing to remember are forgotten when there are so many. */
+/** If there are this many slots, those without state to remember are dropped. */
 const slotsKeptMax = 10_000;
 
-/** What projects have used of the models that they have limits for, in this process's memory. */
+/** Use of the models that projects have limits for, in this process's memory. */
 export class MemoryModels {
   readonly #options: MemoryModelsOptions;
   readonly #slots = new Map<string, ModelSlot>();
@@ -74,7 +74,7 @@ export class MemoryModels {
     return slot.use.dayMs !== null;
   }
 
-  /** @throws what the books throw */
+  /** Reads the requests of the day. @throws errors of the database */
   readDay(organizationId: string, { limit: { projectId, model }, slot }: ModelBound): Promise<void> {
     const running = this.#loading.get(slot);
     if (running !== undefined) return running;
@@ -92,7 +92,7 @@ export class MemoryModels {
     return viewModel(slot.use, limit.limits, this.#moment);
   }
 
-  /** Counts a request that is admitted. */
+  /** Counts an admitted request. */
   take(bound: ModelBound, estimatedTokens: number): ModelHold {
     this.#roll(bound);
     const { slot, limit } = bound;
@@ -102,12 +102,12 @@ export class MemoryModels {
     slot.running += 1;
     countOfModel(slot.use, this.#options.windowsNowMs());
     slot.use.tokens += reservedTokens;
-    // Of a day that is not known yet as well: it is among what is read then.
+    // Set even if the day's count is not known yet: a later read includes the request.
     const dayMs = dayStartMs(this.#options.clock.now());
     return { slot, tokensPerMinute, windowStartMs: slot.use.windowStartMs, dayMs, reservedTokens };
   }
 
-  /** Takes a request back that another model serves. */
+  /** Removes the counts of a request that another model serves now. */
   giveBack({ slot, tokensPerMinute, windowStartMs, dayMs, reservedTokens }: ModelHold): void {
     const { use } = slot;
     slot.changes += 1;
@@ -120,7 +120,7 @@ export class MemoryModels {
     if (use.dayMs === dayMs) use.dayRequests = Math.max(0, use.dayRequests - 1);
   }
 
-  /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
+  /** Replaces reserved tokens with used ones. A window that is over gives nothing back. */
   correct({ slot: { use }, tokensPerMinute, windowStartMs, reservedTokens }: ModelHold, tokens: number): void {
     if (tokensPerMinute === null) return;
     const nowMs = this.#options.windowsNowMs();
@@ -130,7 +130,7 @@ export class MemoryModels {
     if (use.windowStartMs === 0 && use.tokens > 0) use.windowStartMs = nowMs;
   }
 
-  /** The books have got something that did not run here: what there was of days is read of them again. */
+  /** Forgets the counts of days: the database got requests that did not run here, so the days are read again. */
   forgetDays(): void {
     for (const slot of this.#slots.values()) {
       slot.changes += 1;
@@ -139,7 +139,7 @@ export class MemoryModels {
     }
   }
 
-  /** It is in the books. */
+  /** Notes that a request is recorded in the database. */
   settled({ slot }: ModelHold): void {
     slot.changes += 1;
     slot.running -= 1;
@@ -163,7 +163,7 @@ export class MemoryModels {
     return made;
   }
 
-  /** What the books have, and what runs or waits to be booked beside it. */
+  /** Reads the day from the database, and adds the requests that run or wait to be recorded. */
   async #load(of: Omit<CountedDay, 'dayMs'>, slot: ModelSlot): Promise<void> {
     const { books, clock, loadDay, holdsOf } = this.#options;
     for (;;) {

@@ -5,23 +5,23 @@ import type { LoadBalance } from './memory-accounts.ts';
 export interface MemoryAdmissionOptions {
   readonly loadBalance: LoadBalance;
   /**
-   * Reads the tokens that the books have of a key since a moment, in milliseconds since the Unix epoch, and which of
-   * these requests are among them, at one moment.
+   * Reads the tokens that the database has for a key since a time, in milliseconds since the Unix epoch, and which of
+   * these requests are among them, in one snapshot.
    */
   readonly loadTokens: (
     key: Pick<KeyRef, 'keyId' | 'organizationId'>,
     sinceMs: number,
     requestIds: readonly string[],
   ) => Promise<CountedTokens>;
-  /** Calls the listener after a credit or an adjustment was booked. */
+  /** Calls the listener after a credit or an adjustment was recorded. */
   readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
-  /** Without them nobody has a budget. */
+  /** Budgets. Absent: no spender has any. */
   readonly budgets?: HardBudgets;
   readonly loadSpent?: LoadSpent;
-  /** Without them no project has limits. */
+  /** Limits of projects. Absent: no project has any. */
   readonly projectLimits?: ProjectLimits;
   readonly loadDay?: LoadDay;
-  /** How long balances and months that are known serve while the books do not answer. */
+  /** Milliseconds for which known balances and months may be used while the database does not answer. */
   readonly staleMs?: number;
   readonly clock: Clock;
 }

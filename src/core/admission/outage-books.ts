@@ -20,19 +20,19 @@ import type { Books } from './redis-books.ts';
 
 /** One gateway's part of a wallet. */
 export interface Share {
-  /** By so many it was divided. */
+  /** Number of gateways that divide the wallet. */
   readonly gateways: number;
-  /** Less what this gateway has charged since. */
+  /** Balance, minus the charges of this gateway since. */
   balancePicoUsd: bigint;
-  /** What other gateways held, as far as it was heard. */
+  /** Amount that other gateways held at the last report. */
   readonly othersMicroUsd: bigint;
-  /** What all gateways together had left to give when the share was made; below zero where more was held. */
+  /** Amount that all gateways together could give when the share was made; below zero if more was held. */
   availableMicroUsd: bigint;
-  /** What this gateway may still hold; below zero where it held more already. */
+  /** Amount that this gateway may still hold; below zero if it already held more. */
   leftMicroUsd: bigint;
-  /** The same when the share was made. */
+  /** `leftMicroUsd` when the share was made. */
   givenMicroUsd: bigint;
-  /** When the books were asked last whether there is more, on the monotonic clock. */
+  /** Time when the database was last asked for more, on the monotonic clock. */
   askedMs: number;
 }
 
@@ -41,27 +41,27 @@ export interface OutageBooksOptions {
   readonly watch: BooksWatch;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
-  /** How many gateways live, by the database's word. */
+  /** Counts the live gateways in the database. */
   readonly countGateways: () => Promise<number>;
-  /** The same as it was said last; null when it never was. */
+  /** Returns the last count of live gateways; null if they were never counted. */
   readonly gatewaysKnown: () => number | null;
   readonly clock: Clock;
 }
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
-/** An answer of the books is waited for so long where something is known in its place. */
+/** Milliseconds to wait for the database if a known value can be used instead. */
 const bearableMs = 20;
-/** Between two questions whether there is more than was known, of one wallet. */
+/** Milliseconds between two checks whether a wallet has more than was known. */
 const askMoreMs = 1000;
 
-/** What is known of wallets and keys while Redis is silent: by the books where they answer at once, else by its last word. */
+/** Wallets and keys while Redis is unavailable: from the database if it answers at once, else Redis' last answer. */
 export class OutageBooks {
   readonly #options: OutageBooksOptions;
   readonly #shares: OutageParts<Share>;
   readonly #reading = new Map<string, Promise<Share>>();
   readonly #outdated = new Set<string>();
 
-  /** @param before of the outage before */
+  /** @param before books of the previous outage */
   constructor(options: OutageBooksOptions, before: OutageBooks | null) {
     this.#options = options;
     const { known } = options;
@@ -70,7 +70,7 @@ export class OutageBooks {
     );
   }
 
-  /** Whether what is known may be gone by. */
+  /** True if known values may be used. */
   get mayServe(): boolean {
     return this.#options.watch.mayServeKnown;
   }
@@ -79,7 +79,7 @@ export class OutageBooks {
     return this.#shares.get(organizationId) ?? null;
   }
 
-  /** Updates a part when a hold changes or is charged. Requests that are admitted here update it by themselves. */
+  /** Updates a part when a hold changes or is charged. Requests that are admitted here update the part themselves. */
   changed(organizationId: string, deltaMicroUsd: bigint, chargedPicoUsd: bigint): void {
     const share = this.#shares.find(organizationId);
     if (share === undefined) return;
@@ -87,7 +87,7 @@ export class OutageBooks {
     share.balancePicoUsd -= chargedPicoUsd;
   }
 
-  /** Something was booked that is no request: of more than there was this gateway has its part, of less all. */
+  /** Applies a credit or adjustment: this gateway gets its part of an increase, and all of a decrease. */
   credited(organizationId: string, picoUsd: bigint): void {
     const share = this.#shares.find(organizationId);
     if (share === undefined) this.#outdated.add(organizationId);
@@ -98,7 +98,7 @@ export class OutageBooks {
     }
   }
 
-  /** @throws an Error where nothing is known and the books do not answer */
+  /** Returns this gateway's part of a wallet. @throws an Error if nothing is known and the database does not answer */
   read(organizationId: string): Promise<Share> {
     const made = this.#shares.get(organizationId);
     if (made !== undefined) return Promise.resolve(made);
@@ -113,13 +113,13 @@ export class OutageBooks {
     return reading;
   }
 
-  /** Whether it may be worth while to ask for more. */
+  /** True if it is time to check again whether the wallet has more. */
   mayHaveMore({ askedMs }: Share): boolean {
     const { watch, clock } = this.#options;
     return watch.isWorthATry && clock.monotonicMs() - askedMs >= askMoreMs;
   }
 
-  /** Takes over what was credited since a share was made: this gateway's part of it. */
+  /** Adds credits since a share was made: this gateway's part of them. */
   async askMore(organizationId: string, share: Share): Promise<void> {
     const { books, clock } = this.#options;
     share.askedMs = clock.monotonicMs();
@@ -130,7 +130,7 @@ export class OutageBooks {
     addTo(share, more);
   }
 
-  /** How many gateways divide what there is. */
+  /** Returns the number of gateways that divide the wallet. */
   async gateways(): Promise<number> {
     const { countGateways, gatewaysKnown } = this.#options;
     const known = gatewaysKnown();
@@ -139,9 +139,9 @@ export class OutageBooks {
   }
 
   /**
-   * What was spent of a budget, and which of these requests it has.
-   * @param hasOther whether something else may serve: then null comes in the place of an answer that is not there soon
-   * @throws an Error where nothing else is known and the books do not answer
+   * Reads the amount spent of a budget, and which of these requests are included.
+   * @param hasOther true if another value can be used: then a late answer gives null
+   * @throws an Error if no other value is known and the database does not answer
    */
   spent(
     organizationId: string,
@@ -153,7 +153,7 @@ export class OutageBooks {
     return this.#soon(() => spentWith(organizationId, spending, requestIds), hasOther);
   }
 
-  /** The same of the requests of a model that its project limits. */
+  /** Reads the requests of a model that its project limits. The parameter and errors are as for `spent`. */
   requests(day: CountedDay, requestIds: readonly string[], hasOther: boolean): Promise<CountedRequests | null> {
     const { requestsWith } = this.#options.books;
     if (requestsWith === undefined) throw new Error('nobody can say what was asked of a model');
@@ -166,8 +166,9 @@ export class OutageBooks {
   }
 
   /**
-   * Tokens of a key since the start of a month: those that the books have, and what its requests here may use.
-   * @param late is told them where they do not come soon, and null is the answer; null where nothing else is known
+   * Returns the tokens of a key since the start of a month: those in the database, and those that its requests here may
+   * use.
+   * @param late called with the tokens if they come late; the result is then null. Null if nothing else is known
    */
   async monthTokens(key: KeyRef, startMs: number, late: ((tokens: number) => void) | null): Promise<number | null> {
     const asking: { tokens: number | null; isLate: boolean } = { tokens: null, isLate: false };
@@ -192,7 +193,7 @@ export class OutageBooks {
     return running.reduce((sum, [, hold]) => sum + reserve(hold.estimatedTokens, limits.monthlyTokenLimit), tokens);
   }
 
-  /** The part of an earlier outage, less what the books say that others have charged since. */
+  /** Takes a part of an earlier outage, minus what other gateways have charged since according to the database. */
   async #takeUp(organizationId: string, share: Share): Promise<Share> {
     const { balancePicoUsd } = share;
     await this.#soon(async () => {
@@ -215,7 +216,7 @@ export class OutageBooks {
     const word = said !== null && this.#outdated.has(organizationId) ? null : heard;
     const balance = lesser(said, word);
     const { balancePicoUsd, charged } = balance;
-    // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
+    // A hold that ended meanwhile may or may not be in the database's answer: it counts as not included.
     const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.includes(id)));
     const othersMicroUsd = heard?.othersMicroUsd ?? 0n;
     const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd - sumOf(held, isTold);
@@ -228,7 +229,7 @@ export class OutageBooks {
     return share;
   }
 
-  /** @param hasOther whether something else may serve: then null comes in the place of an answer that is not there soon */
+  /** @param hasOther true if another value can be used: then a late answer gives null */
   async #soon<T>(question: () => Promise<T>, hasOther: boolean): Promise<T | null> {
     const { watch } = this.#options;
     if (!hasOther) return watch.ask(question);
@@ -245,10 +246,10 @@ export class OutageBooks {
 }
 
 /**
- * One gateway's part of a balance; what it holds already is of that part. What others held when they were heard of is
- * taken off before it is divided: it may be charged by now, and they divide what is left of it then. Together the parts
- * are no more than the balance, as far as it was known; beyond it is only what one of the others held or charged and was
- * not heard of.
+ * Returns one gateway's part of a balance; its own holds are included in that part. The holds of the others at the last
+ * report are deducted before the division: they may be charged by now, and the others divide what is left then.
+ * Together the parts are no more than the known balance, except for holds and charges of other gateways that were not
+ * reported.
  */
 function partOf({
   gateways,
@@ -259,7 +260,7 @@ function partOf({
   return besides > 0n ? besides / BigInt(gateways) : 0n;
 }
 
-/** A balance has more than it had when the share was made. */
+/** Adds an increase of the balance to a share. */
 function addTo(share: Share, picoUsd: bigint): void {
   const before = partOf(share);
   share.balancePicoUsd += picoUsd;
@@ -270,9 +271,9 @@ function addTo(share: Share, picoUsd: bigint): void {
 }
 
 /**
- * The books answered after the share was made: others have charged what was not heard of. What this gateway charged
- * while they were asked is taken off once more, so that its part is too small then, never too large.
- * @param knownPicoUsd the balance as it was known when they were asked
+ * Lowers a share when the database answers after the share was made: other gateways have charged amounts that were not
+ * reported. Charges of this gateway during the query are deducted twice, so its part may be too small, never too large.
+ * @param knownPicoUsd balance that was known when the query began
  */
 function lower(share: Share, knownPicoUsd: bigint, { balancePicoUsd }: Balance): void {
   if (balancePicoUsd < knownPicoUsd) addTo(share, balancePicoUsd - knownPicoUsd);
@@ -280,18 +281,21 @@ function lower(share: Share, knownPicoUsd: bigint, { balancePicoUsd }: Balance):
 
 interface Balance {
   readonly balancePicoUsd: bigint;
-  /** Requests here that it has been charged for, though they still hold something. */
+  /** Requests of this gateway that the balance was charged for, although they still have a hold. */
   readonly charged: readonly string[];
 }
 
-/** Others may have charged something since Redis was heard of, and do so in the outage: the books know of that. */
+/**
+ * Returns the smaller balance: others may have charged since Redis' last answer, and during the outage. The database
+ * has that.
+ */
 function lesser(said: Balance | null, word: Pick<KnownWallet, 'balancePicoUsd'> | null): Balance {
   const heard = { balancePicoUsd: word?.balancePicoUsd ?? 0n, charged: [] };
   if (said === null) return heard;
   return word === null || said.balancePicoUsd <= word.balancePicoUsd ? said : heard;
 }
 
-/** Redis knew of it before it fell silent. */
+/** True if Redis had the hold before the outage. */
 const isTold = ({ standing }: OwnHold): boolean => standing === 'told';
 
 function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => boolean): bigint {
@@ -300,7 +304,10 @@ function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => b
   return sum;
 }
 
-/** Whether the wallet is empty for all that is known, or only this gateway's part of it. A free request needs neither. */
+/**
+ * Rejects if the wallet is empty as far as known, or if only this gateway's part is used up. Free requests need no
+ * money.
+ */
 export function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
   if (neededMicroUsd === 0n) return null;
   const { balancePicoUsd, leftMicroUsd } = share;

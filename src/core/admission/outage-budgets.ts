@@ -5,18 +5,18 @@ import type { LastKnown } from './last-known.ts';
 import type { OutageBooks } from './outage-books.ts';
 import { OutageParts } from './outage-parts.ts';
 
-/** What is known of a budget's spending, and what this gateway adds to it. */
+/** Known spending of a budget, and what this gateway adds to it. */
 interface SpentShare {
-  /** By so many what is left is divided. */
+  /** Number of gateways that divide the remainder. */
   readonly gateways: number;
   spentMicroUsd: bigint;
-  /** What other gateways held, as far as it was heard. */
+  /** Amount that other gateways held at the last report. */
   readonly othersMicroUsd: bigint;
-  /** What this gateway holds, and has charged since. */
+  /** Amount that this gateway holds, and has charged since. */
   ownMicroUsd: bigint;
 }
 
-/** A budget beside this gateway's part of it. */
+/** A budget with this gateway's part of it. */
 export interface BudgetPart {
   readonly budget: HardBudget;
   readonly share: SpentShare;
@@ -33,13 +33,13 @@ const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 const besidesOf = ({ budget, share }: BudgetPart): bigint =>
   budget.amountMicroUsd - share.spentMicroUsd - share.othersMicroUsd;
 
-/** What this gateway may still hold of it. */
+/** Returns the amount of a budget that this gateway may still hold. */
 export function leftOfPart(part: BudgetPart): bigint {
   const besides = besidesOf(part);
   return (besides > 0n ? besides / BigInt(part.share.gateways) : besides) - part.share.ownMicroUsd;
 }
 
-/** Whether a budget is used up for all that is known, or only this gateway's part of it. */
+/** Rejects if a budget is used up as far as known, or if only this gateway's part of it is used up. */
 export function refuseByParts(parts: readonly BudgetPart[], neededMicroUsd: bigint): AdmitRefusal | null {
   if (neededMicroUsd <= 0n) return null;
   const part = parts.find((one) => leftOfPart(one) < neededMicroUsd);
@@ -52,8 +52,8 @@ export function refuseByParts(parts: readonly BudgetPart[], neededMicroUsd: bigi
 }
 
 /**
- * Hard budgets while Redis is silent: what is left of one is divided by the gateways that live, as a wallet is. A part
- * follows the amount of its budget, which may be changed meanwhile.
+ * Hard budgets while Redis is unavailable. The remainder of a budget is divided among the live gateways, as a wallet
+ * is. A part follows the amount of its budget, which may change meanwhile.
  */
 export class OutageBudgets {
   readonly #options: OutageBudgetsOptions;
@@ -67,7 +67,7 @@ export class OutageBudgets {
     );
   }
 
-  /** Null where one must be read first. */
+  /** Returns the parts of budgets; null if one must be read first. */
   current(organizationId: string, budgets: readonly HardBudget[]): readonly BudgetPart[] | null {
     const parts: BudgetPart[] = [];
     for (const budget of budgets) {
@@ -78,14 +78,14 @@ export class OutageBudgets {
     return parts;
   }
 
-  /** @throws an Error where nothing is known and the books do not answer */
+  /** Reads the parts of budgets. @throws an Error if nothing is known and the database does not answer */
   read(organizationId: string, budgets: readonly HardBudget[]): Promise<readonly BudgetPart[]> {
     return Promise.all(
       budgets.map(async (budget) => ({ budget, share: await this.#readOnce(organizationId, budget) })),
     );
   }
 
-  /** A request here holds more or less than before. */
+  /** Updates parts when the hold of a request of this gateway changes. */
   changed(organizationId: string, slots: readonly string[], deltaMicroUsd: bigint): void {
     for (const slot of slots) {
       const share = this.#shares.find(`${organizationId} ${slot}`);
@@ -107,7 +107,7 @@ export class OutageBudgets {
     return reading;
   }
 
-  /** The part of an earlier outage, less what the books say that others have spent since. */
+  /** Takes a part of an earlier outage, minus what other gateways have spent since according to the database. */
   async #takeUp(organizationId: string, { slot, spending }: HardBudget, share: SpentShare): Promise<SpentShare> {
     const { books, leases } = this.#options;
     const knownMicroUsd = share.spentMicroUsd + share.ownMicroUsd - leases.heldOfSlot(organizationId, slot);
@@ -129,7 +129,7 @@ export class OutageBudgets {
     const saidMicroUsd = said === null ? -1n : heldFor(said.picoUsd);
     const isHeard = heard !== null && heard.spentMicroUsd > saidMicroUsd;
     const counted = new Set(isHeard ? [] : said?.counted);
-    // One that ended meanwhile and is not in what the books said counts with all that it held.
+    // A request that ended meanwhile and is not in the database's answer counts with its whole hold.
     let ownMicroUsd = 0n;
     for (const [id, hold] of new Map([...asked, ...leases.holdsOf(organizationId)])) {
       if (hold.slots.includes(slot) && !counted.has(id)) ownMicroUsd += hold.heldMicroUsd;

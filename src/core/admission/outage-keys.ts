@@ -18,51 +18,54 @@ import type { OutageBooks } from './outage-books.ts';
 import { OutageParts } from './outage-parts.ts';
 import type { UntoldUse } from './own-hold.ts';
 
-/** So long what ran in other gateways is taken to run still: nobody says when it ends. */
+/** Milliseconds for which requests of other gateways are assumed to run, since no message tells when they end. */
 const othersRunMs = 60_000;
 
 interface MonthOfKey {
   readonly startMs: number;
   tokens: number;
-  /** How many divide what is left. */
+  /** Number of gateways that divide the remainder. */
   readonly gateways: number;
 }
 
-/** A key as this gateway counts it alone. */
+/** A key as this gateway counts it during an outage. */
 export interface LocalKey {
   readonly organizationId: string;
   readonly keyId: string;
-  /** Against this gateway's part of the limits; windows in the time of Redis' clock. */
+  /** Use within this gateway's part of the limits; windows are in the time of Redis' clock. */
   readonly use: KeyUse;
-  /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
+  /** Counted month and its tokens of all gateways, as far as they are known; null while they are unknown. */
   month: MonthOfKey | null;
   tokensPerMinute: number | null;
-  /** What ran in other gateways when Redis was last heard of. */
+  /** Requests that ran in other gateways at Redis' last answer. */
   readonly others: { readonly running: number; readonly untilMs: number };
-  /** What was admitted here and has ended in the running window, and Redis was not told of. */
+  /** Requests admitted here that have ended in the running window and that Redis does not have. */
   ended: { requests: number; tokens: number };
-  /** Whether something was charged that Redis was not told of. */
+  /** True if a charge was made that Redis does not have. */
   isCharged: boolean;
-  /** What Redis is being told. */
+  /** Use that is on its way to Redis. */
   telling: UntoldUse | null;
 }
 
 export const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
   ended.requests > 0 || isCharged || telling !== null;
 
-/** Beside what ran in other gateways there may be room for less than this gateway's part, but for one always. */
+/** Reduces concurrency by the requests of other gateways: below this gateway's part if need be, but never below one. */
 function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): KeyLimits {
   const { maxConcurrency: part } = divided;
   if (part === null || limits.maxConcurrency === null || others.running === 0 || nowMs > others.untilMs) return divided;
   return { ...divided, maxConcurrency: Math.max(1, Math.min(part, limits.maxConcurrency - others.running)) };
 }
 
-/** This gateway's part of a key's limits. */
+/** Returns this gateway's part of a key's limits. */
 export function partOfLimits(key: LocalKey, limits: KeyLimits, gateways: number, nowMs: number): KeyLimits {
   return beside(key, limits, divideLimits(limits, gateways), nowMs);
 }
 
-/** The whole limit, and what this gateway may give of it. @param aheadMs of this machine's clock before Redis' */
+/**
+ * Returns the whole limits, and what this gateway may give of them. @param aheadMs lead of this machine's clock over
+ * Redis'
+ */
 export function viewOfPart(
   { use }: LocalKey,
   limits: KeyLimits,
@@ -89,7 +92,7 @@ export interface OutageKeysOptions {
   readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
 }
 
-/** What keys have used, as far as it is known while Redis is silent. */
+/** Use of keys, as far as it is known while Redis is unavailable. */
 export class OutageKeys {
   readonly #options: OutageKeysOptions;
   readonly #keys: OutageParts<LocalKey>;
@@ -104,7 +107,7 @@ export class OutageKeys {
     return this.#keys.get(keyId);
   }
 
-  /** The same, or one of an earlier outage that may come to serve. */
+  /** Returns the key of this outage, or else of an earlier outage that may continue. */
   find(keyId: string): LocalKey | undefined {
     return this.#keys.find(keyId);
   }
@@ -118,7 +121,7 @@ export class OutageKeys {
     return month !== null && month.startMs === monthStartMs(this.#options.store.guessedNowMs);
   }
 
-  /** @throws an Error where nothing is known and the books do not answer */
+  /** Reads a key. @throws an Error if nothing is known and the database does not answer */
   read(key: KeyRef): Promise<LocalKey> {
     const { keyId, limits } = key;
     const made = this.#keys.get(keyId);
@@ -163,7 +166,7 @@ export class OutageKeys {
     return key;
   }
 
-  /** The part of an earlier outage, less what the books say that others have used since. */
+  /** Continues the part of an earlier outage, minus what other gateways have used since according to the database. */
   async #goOn(key: LocalKey, of: KeyRef): Promise<LocalKey> {
     const { month } = key;
     if (of.limits.monthlyTokenLimit === null || month === null) return key;
@@ -172,14 +175,19 @@ export class OutageKeys {
     return key;
   }
 
-  /** Redis may have said it before others used more: the books know of that. */
+  /**
+   * Returns the larger count: other gateways may have used more since Redis' last answer, and the database has that.
+   */
   async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
     const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens - heard);
     const said = await this.#options.books.monthTokens(key, startMs, late);
     return Math.max(heard ?? 0, said ?? 0);
   }
 
-  /** What was used here while the books were asked may be in it twice: the part is too small then, never too large. */
+  /**
+   * Adds use of other gateways. Use of this gateway during the query may count twice: the part is then too small, never
+   * too large.
+   */
   #usedMore(keyId: string, startMs: number, beyond: number): void {
     const key = this.#keys.get(keyId);
     if (key?.month?.startMs !== startMs || beyond <= 0) return;

@@ -25,24 +25,24 @@ import type { OutageBooks } from './outage-books.ts';
 import { OutageParts } from './outage-parts.ts';
 import type { OwnHold, UntoldUse } from './own-hold.ts';
 
-/** What a project has used of a model, as this gateway counts it alone. */
+/** A project's use of a model, as this gateway counts it during an outage. */
 interface LocalModel {
   readonly organizationId: string;
-  /** By so many its limits are divided. */
+  /** Number of gateways that divide its limits. */
   readonly gateways: number;
-  /** Against this gateway's part of the limits; windows and days in the time of Redis' clock. */
+  /** Use within this gateway's part of the limits; windows and days are in the time of Redis' clock. */
   readonly use: ModelUse;
   /** Requests of the day, of all gateways as far as they are known. */
   dayRequests: number;
   tokensPerMinute: number | null;
-  /** What was admitted here and has ended in the running window, and Redis was not told of. */
+  /** Requests admitted here that have ended in the running window and that Redis does not have. */
   ended: { requests: number; tokens: number };
-  /** Whether something has ended that Redis was not told of. */
+  /** True if a request has ended that Redis does not have. */
   isEnded: boolean;
   telling: UntoldUse | null;
 }
 
-/** The limits of a project beside this gateway's part of them. */
+/** The limits of a project, with this gateway's part of them. */
 export interface ModelPart {
   readonly limit: ProjectLimit;
   readonly model: LocalModel;
@@ -61,12 +61,12 @@ export interface OutageModelsOptions {
   readonly known: Pick<LastKnown, 'model' | 'isModelHeard'>;
 }
 
-/** Only this gateway's part of a day is used up: that ends with the outage, not with the day. */
+/** Result if only this gateway's part of a day is used up. It ends with the outage, not with the day. */
 export const onlyOfPart = 'only of this part';
 
 /**
- * Limits of projects while Redis is silent: they, and what is left of them, are divided by the gateways that live, as
- * those of keys are.
+ * Limits of projects while Redis is unavailable. The limits, and what is left of them, are divided among the live
+ * gateways, as the limits of keys are.
  */
 export class OutageModels {
   readonly #options: OutageModelsOptions;
@@ -80,7 +80,7 @@ export class OutageModels {
     this.#holds = before === null ? new Map<string, LocalHold>() : before.#holds;
   }
 
-  /** Undefined where something must be read first. */
+  /** Returns this gateway's part of the limits; undefined if something must be read first. */
   current(limit: ProjectLimit | null): ModelPart | null | undefined {
     if (limit === null) return null;
     const model = this.#models.get(limit.slot);
@@ -88,8 +88,8 @@ export class OutageModels {
   }
 
   /**
-   * By the limits that are when what is asked for was read.
-   * @throws an Error where nothing is known and the books do not answer
+   * Reads this gateway's part of the limits that are in effect after the read.
+   * @throws an Error if nothing is known and the database does not answer
    */
   async read(organizationId: string, limitNow: () => ProjectLimit | null): Promise<ModelPart | null> {
     for (;;) {
@@ -114,7 +114,7 @@ export class OutageModels {
     return { limit, refused: { ...refused, view: { ...refused.view, limit: most } } };
   }
 
-  /** The whole limits, and what this gateway may give of them. */
+  /** Returns the whole limits, and what this gateway may give of them. */
   view({ limit: { limits }, model }: ModelPart, hereMs: number): ModelView {
     const divided = this.#roll(model, limits);
     return viewModel(model.use, divided, { nowMs: this.#nowMs, hereMs }, limits);
@@ -131,7 +131,7 @@ export class OutageModels {
     this.#holds.set(requestId, { slot: limit.slot, windowStartMs: model.use.windowStartMs, reservedTokens });
   }
 
-  /** Redis had admitted it before it fell silent. */
+  /** Counts a request that Redis had admitted before the outage. */
   admittedByRedis({ model }: Pick<OwnHold, 'model'>): void {
     const local = model === null ? undefined : this.#models.find(model.slot);
     if (local === undefined) return;
@@ -139,17 +139,17 @@ export class OutageModels {
     local.dayRequests += 1;
   }
 
-  /** Whether a request counts here against any limits. */
+  /** True if a request counts here against any limits. */
   has(requestId: string): boolean {
     return this.#holds.has(requestId);
   }
 
-  /** Whether a request that was admitted here counts against these limits. */
+  /** True if a request that was admitted here counts against these limits. */
   counts(requestId: string, { limit }: ModelPart): boolean {
     return this.#holds.get(requestId)?.slot === limit.slot;
   }
 
-  /** Another model serves it. */
+  /** Removes the counts of a request that another model serves now. */
   giveBack(requestId: string): void {
     const hold = this.#holds.get(requestId);
     const model = hold === undefined ? undefined : this.#models.find(hold.slot);
@@ -164,7 +164,7 @@ export class OutageModels {
     use.dayRequests = Math.max(0, use.dayRequests - 1);
   }
 
-  /** Puts what was used in the place of what was reserved. */
+  /** Replaces reserved tokens with used ones. */
   correct(requestId: string, tokens: number): void {
     const hold = this.#holds.get(requestId);
     const model = hold === undefined ? undefined : this.#models.find(hold.slot);
@@ -174,7 +174,7 @@ export class OutageModels {
     if (beyond > 0 || use.windowStartMs === hold.windowStartMs) use.tokens = Math.max(0, use.tokens + beyond);
   }
 
-  /** @param isLocal whether it was admitted here and Redis was not told of it */
+  /** @param isLocal true if the request was admitted here and Redis does not have it */
   settled(requestId: string, isLocal: boolean, used: Settlement): void {
     const hold = this.#holds.get(requestId);
     const model = hold === undefined ? undefined : this.#models.find(hold.slot);
@@ -186,13 +186,13 @@ export class OutageModels {
     if (model.tokensPerMinute !== null) model.ended.tokens += used.tokens;
   }
 
-  /** Organizations that Redis must be told of. */
+  /** Returns the organizations with ended use that Redis does not have. */
   untoldOrganizations(): readonly string[] {
     const untold = this.#models.all().filter(([, model]) => isUntold(model));
     return untold.map(([, { organizationId }]) => organizationId);
   }
 
-  /** What Redis must be told of an organization's models; the same until `told`. */
+  /** Returns the ended use of an organization's models that Redis does not have; the same objects until `told`. */
   untold(of: string): readonly UntoldUse[] {
     const untold = this.#models.all().filter(([, model]) => model.organizationId === of && isUntold(model));
     return untold.map(([keyId, model]) => {
@@ -240,7 +240,7 @@ export class OutageModels {
     return reading;
   }
 
-  /** The part of an earlier outage, less what the books say that others have asked since. */
+  /** Continues the part of an earlier outage, minus what others have requested since according to the database. */
   async #goOn(organizationId: string, limit: ProjectLimit, local: LocalModel): Promise<LocalModel> {
     const { slot, projectId, model, limits } = limit;
     const { dayRequests, use } = local;
@@ -282,7 +282,10 @@ export class OutageModels {
     return local;
   }
 
-  /** Those that the books have of a day, and those that run here; none where something else was heard and they are silent. */
+  /**
+   * Returns the requests of a day in the database and those running here; 0 if a count was heard and the database is
+   * silent.
+   */
   async #requestsOf(of: Parameters<OutageBooks['requests']>[0], slot: string, heard: number | null): Promise<number> {
     const { books, leases } = this.#options;
     const held = [...leases.holdsOf(of.organizationId)].filter(([, { model }]) => model?.slot === slot);

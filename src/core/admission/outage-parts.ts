@@ -1,34 +1,36 @@
-/** So many parts of earlier outages are kept, as many as words of Redis are remembered. */
+/** Maximum number of kept parts of earlier outages, as many as answers of Redis are remembered. */
 const formerMax = 10_000;
 
 /**
- * This gateway's parts of what there is, by name. A part of an earlier outage goes on in this one unless Redis has said
- * since what is left: were that divided again, more would be given in the end than there is, however short the outages.
+ * This gateway's parts of wallets, budgets and limits, by name. A part of an earlier outage continues in this one
+ * unless Redis has reported since what is left: a second division would give more in the end than there is, however
+ * short the outages.
  */
 export class OutageParts<Part> {
   readonly #current = new Map<string, Part>();
   readonly #former: Map<string, Part>;
 
   /**
-   * @param before of the outage before this one
-   * @param isHeard whether Redis has spoken of a name since that one was over
+   * Keeps the parts of earlier outages that may continue.
+   * @param before parts of the previous outage
+   * @param isHeard true if Redis has answered about a name since that outage ended
    */
   constructor(before: OutageParts<Part> | null, isHeard: (name: string) => boolean) {
     const former = before === null ? [] : [...before.#former, ...before.#current];
     this.#former = new Map(former.filter(([name]) => !isHeard(name)).slice(-formerMax));
   }
 
-  /** A part that serves in this outage. */
+  /** Returns a part that is in use in this outage. */
   get(name: string): Part | undefined {
     return this.#current.get(name);
   }
 
-  /** Finds the part of this outage or, if there is none, of an earlier one, so that a settled request updates either. */
+  /** Returns the part of this outage, or else of an earlier one, so that a settled request updates either. */
   find(name: string): Part | undefined {
     return this.#current.get(name) ?? this.#former.get(name);
   }
 
-  /** Has the part of an earlier outage serve in this one. @returns undefined where there is none */
+  /** Continues the part of an earlier outage in this one. @returns undefined if there is none */
   takeUp(name: string): Part | undefined {
     const part = this.#former.get(name);
     if (part === undefined) return undefined;
@@ -41,7 +43,7 @@ export class OutageParts<Part> {
     this.#current.set(name, part);
   }
 
-  /** Those that serve in this outage, with their names. */
+  /** Returns the parts in use in this outage, with their names. */
   all(): readonly (readonly [string, Part])[] {
     return [...this.#current];
   }

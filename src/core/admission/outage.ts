@@ -45,25 +45,25 @@ export interface OutageOptions {
   readonly books: OutageBooks;
   readonly budgets?: HardBudgets;
   readonly projectLimits?: ProjectLimits;
-  /** Decides a request that met the end of the outage. */
+  /** Decides a request that was waiting when the outage ended. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
   readonly leaseMs: number;
   readonly clock: Clock;
 }
 
-/** How a request is to be decided. */
+/** Options of a decision. */
 export interface Deciding {
   readonly isDry: boolean;
-  /** Redis was asked, and nobody knows what it said. */
+  /** True if Redis was asked and its answer is unknown. */
   readonly isUnsure: boolean;
 }
 
-/** What decides about a request. */
+/** Values that a decision about a request needs. */
 interface Known {
   readonly share: Share;
   readonly key: LocalKey;
   readonly parts: readonly BudgetPart[];
-  /** Null where its project has no limits for its model. */
+  /** Null if the project has no limits for the model. */
   readonly model: ModelPart | null;
 }
 
@@ -77,12 +77,13 @@ const admittedHere: ReadonlySet<Standing> = new Set(['local', 'unsure']);
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 
 /**
- * Admission while Redis is silent, in this process's memory. No gateway knows what the others admit meanwhile, so each
- * gives its own part of what all have: limits and what is left of them are divided by the gateways that live, at least
- * one of each; so is what was available of a wallet when it was first asked for. What runs here already counts.
+ * Admission while Redis is unavailable, in this process's memory. No gateway knows what the others admit meanwhile, so
+ * each gives only its own part: limits and their remainders are divided among the live gateways, at least one of each,
+ * and so is the available amount of a wallet at its first request. Requests that already run here are included.
  *
- * A part is given once, until Redis says again what is left: were it divided again, in this outage or in one that follows
- * soon, the gateways would spend more than there is. So requests that end between two outages are counted here as well.
+ * A part is given once, until Redis reports again what is left. If parts were divided again, in this outage or in one
+ * that follows soon, the gateways would spend more than there is. So requests that end between two outages are counted
+ * here as well.
  */
 export class Outage {
   readonly #options: OutageOptions;
@@ -93,7 +94,7 @@ export class Outage {
   readonly #budgets: OutageBudgets;
   #isOver = false;
 
-  /** @param before the outage before: parts of it go on */
+  /** @param before previous outage, whose parts continue */
   constructor(options: OutageOptions, before: Outage | null) {
     this.#options = options;
     this.givenOver = new GivenOver(options);
@@ -119,7 +120,10 @@ export class Outage {
     return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
 
-  /** Adds to a hold as much as this gateway may give of what is wanted: nothing more says nothing of the wallet. */
+  /**
+   * Adds as much of the wanted amount to a hold as this gateway may give. If nothing is added, the wallet may still
+   * have more.
+   */
   async extend(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
     const { books, budgets, leases } = this.#options;
     try {
@@ -142,8 +146,8 @@ export class Outage {
   }
 
   /**
-   * Counts a request against the limits of another model. What Redis admitted before it fell silent counts for Redis where
-   * it was admitted.
+   * Counts a request against the limits of another model. A request that Redis admitted before the outage keeps
+   * counting in Redis against the limits of its admission.
    */
   async move(requestId: string, hold: OwnHold, { model, estimatedTokens, isForced }: ModelMove): Promise<boolean> {
     const { projectLimits, clock } = this.#options;
@@ -157,7 +161,7 @@ export class Outage {
       if (isRefused) return false;
       this.models.giveBack(requestId);
       if (part !== null) this.models.take(requestId, part, estimatedTokens);
-      // Of an unsure one Redis most likely knows nothing: it is told of it as of one that was admitted here.
+      // Redis most likely does not have an unsure request: it is reported to Redis like one that was admitted here.
       if (admittedHere.has(hold.standing)) hold.model = ownModel(part?.limit ?? null, estimatedTokens);
       return true;
     } catch {
@@ -165,13 +169,13 @@ export class Outage {
     }
   }
 
-  /** A hold shrank to what its request will be charged. @param before the hold as it was */
+  /** Applies the shrunk hold of a request that was spooled. @param before the hold as it was */
   spooled(requestId: string, before: OwnHold, used: Settlement): void {
     this.#changed(before, heldFor(used.chargedPicoUsd) - before.heldMicroUsd, 0n);
     this.#correct(requestId, before, used.tokens);
   }
 
-  /** @param hold as it was when it was settled */
+  /** Applies a settlement. @param hold the hold as it was at the settlement */
   settled(requestId: string, hold: OwnHold, used: Settlement): void {
     this.#changed(hold, -hold.heldMicroUsd, used.chargedPicoUsd);
     if (!hold.isSpooled) this.#correct(requestId, hold, used.tokens);
@@ -186,12 +190,12 @@ export class Outage {
     if (key.tokensPerMinute !== null) key.ended.tokens += used.tokens;
   }
 
-  /** Redis has added so much to what a request holds. */
+  /** Applies an amount that Redis has added to a hold. */
   raised(hold: OwnHold, moreMicroUsd: bigint): void {
     this.#changed(hold, moreMicroUsd, 0n);
   }
 
-  /** Redis had admitted it before it fell silent. */
+  /** Counts a request that Redis had admitted before the outage. */
   admittedByRedis(request: AdmitRequest, heldMicroUsd: bigint): void {
     const { organizationId, keyId } = request;
     const hold = this.#options.leases.find(request.requestId);
@@ -208,7 +212,7 @@ export class Outage {
     return this.givenOver.has(request.organizationId) ? unavailable : this.admit(request, deciding);
   }
 
-  /** Redis decides again: nothing more is decided here. */
+  /** Ends the outage: Redis decides again, and nothing more is decided here. */
   end(): void {
     this.#isOver = true;
     this.givenOver.end();
@@ -218,23 +222,23 @@ export class Outage {
     return this.#options.books;
   }
 
-  /** Something was booked that is no request. */
+  /** Applies a credit or adjustment. */
   credited(organizationId: string, picoUsd: bigint): void {
     this.#options.books.credited(organizationId, picoUsd);
   }
 
-  /** Whether something was charged that Redis was not told of: it must forget balances then. */
+  /** True if a charge was made that Redis does not have. Redis must forget balances then. */
   get isCharged(): boolean {
     return this.#keys.all().some(({ isCharged, telling }) => isCharged || telling !== null);
   }
 
-  /** Organizations that Redis must be told of. */
+  /** Returns the organizations with ended use that Redis does not have. */
   untoldOrganizations(): ReadonlySet<string> {
     const untold = this.#keys.all().filter(isUntold);
     return new Set([...untold.map(({ organizationId }) => organizationId), ...this.models.untoldOrganizations()]);
   }
 
-  /** What Redis must be told of an organization's keys; the same until `told`. */
+  /** Returns the ended use of an organization's keys that Redis does not have; the same objects until `told`. */
   untold(organizationId: string): readonly UntoldUse[] {
     const keys = this.#keys.all().filter((key) => key.organizationId === organizationId && isUntold(key));
     return keys.map((key) => {
@@ -280,7 +284,7 @@ export class Outage {
     return askOfCurrent(budgets, (asked) => this.#budgets.read(organizationId, asked));
   }
 
-  /** The books are asked where Redis never said it. */
+  /** Asks the database whether the key is revoked, if Redis never gave an answer about the key. */
   async #isRevoked({ organizationId, keyId }: AdmitRequest): Promise<boolean> {
     const { books, known } = this.#options;
     if (known.use(keyId) !== null || this.#keys.get(keyId) !== undefined) return false;
@@ -353,7 +357,7 @@ export class Outage {
     this.#budgets.changed(organizationId, slots, deltaMicroUsd + heldFor(chargedPicoUsd));
   }
 
-  /** Puts what was used in the place of what was reserved. */
+  /** Replaces reserved tokens with used ones. */
   #correct(requestId: string, { keyId }: OwnHold, tokens: number): void {
     this.models.correct(requestId, tokens);
     const key = this.#keys.find(keyId);
@@ -361,7 +365,7 @@ export class Outage {
     const { use, month } = key;
     const hold = this.#holds.get(requestId);
     use.running = Math.max(0, use.running - 1);
-    // Of a request that Redis admitted, what it has reserved is in what Redis said last.
+    // If Redis admitted the request, Redis' last answer includes its reservation.
     if (hold === undefined) return;
     const beyond = tokens - hold.reservedTokens;
     if (key.tokensPerMinute !== null && (beyond > 0 || use.windowStartMs === hold.windowStartMs)) {

@@ -26,44 +26,46 @@ export interface OutagesOptions {
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
   /** Has the other gateways call `register` with this name. */
   readonly collect: (name: string) => Promise<unknown>;
-  /** Decides a request that met the end of an outage. */
+  /** Decides a request that was waiting when an outage ended. */
   readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** What `register` is called with when Redis is to be told of all organizations. */
+/** Name for `register`: Redis shall get the data of all organizations. */
 const everything = '*';
-/** The same by a gateway that lets Redis decide again when all have done it: until then nothing more is decided here. */
+/**
+ * The same, from a gateway that lets Redis decide again when all have done it. Until then nothing more is decided here.
+ */
 const everythingFinally = '*!';
-/** The same by a gateway that has begun: from now on what there is must be divided by one more. */
+/** Name for `register` from a gateway that has started: from now on one more gateway divides what there is. */
 const oneMore = '+';
-/** What was asked of Redis before it fell silent is surely too late by then: its own deadline is half of this. */
+/** Milliseconds after which calls sent before the outage are surely too late: their own deadline is half of this. */
 const sureAfterMs = 2 * shortTimeoutMs;
 const lookAgainMs = 25;
-/** What is settled while Redis is told of it must be told anew. */
+/** Maximum number of rounds. A settlement during a registration must be sent to Redis in the next round. */
 const roundsMax = 10;
-/** Leases that were not renewed for this part of their time are renewed before anything is admitted. */
+/** Part of the lease time. Leases that were not renewed within it are renewed before anything is admitted. */
 const renewedWithin = 0.8;
 /**
- * Keeps the parts of an outage for an outage that begins within this time. Later the books have all charges, and credits
- * that no part includes yet.
+ * Milliseconds after an outage in which a new outage continues its parts. After that, the database has all charges, and
+ * credits that no part includes yet.
  */
 const partsGoOnMs = 300_000;
 
 /**
- * When this gateway decides in Redis' place, and how that ends: Redis is told of all that was decided meanwhile, by every
- * gateway, before any of them has it decide again.
+ * Starts and ends the time in which this gateway decides instead of Redis. Before any gateway lets Redis decide again,
+ * every gateway sends Redis all decisions that it made meanwhile.
  */
 export class Outages {
   readonly #options: OutagesOptions;
   #current: Outage | null = null;
   #last: Outage | null = null;
-  /** When it was over, on the monotonic clock. */
+  /** Time when the last outage ended, on the monotonic clock. */
   #overMs = 0;
   #gate: { readonly opened: Promise<void>; readonly open: () => void } | null = null;
   #gatewaysKnown: number | null = null;
-  /** Last moments, on the monotonic clock, at which Redis was asked something whose answer is unknown, and leases renewed. */
+  /** Last times, on the monotonic clock, of a call to Redis with unknown result, and of a renewal of leases. */
   #unsureMs = 0;
   #renewedMs: number;
   #renewing: Promise<void> | null = null;
@@ -75,7 +77,7 @@ export class Outages {
     options.store.redis.onSilence(() => this.begin());
   }
 
-  /** The outage that is, null while Redis decides. */
+  /** Returns the current outage; null while Redis decides. */
   get current(): Outage | null {
     return this.#current;
   }
@@ -85,16 +87,17 @@ export class Outages {
     return this.#last;
   }
 
-  /** What must be waited for before anything is decided; null when nothing must. */
+  /** Returns what must be awaited before the next decision; null if nothing must. */
   get gate(): Promise<void> | null {
     if (this.#gate !== null) return this.#gate.opened;
     const { clock, leaseMs } = this.#options;
     if (this.#current !== null || clock.monotonicMs() - this.#renewedMs < renewedWithin * leaseMs) return null;
-    // This process has slept, or Redis was silent while nobody asked: slots may have lapsed that are taken here.
+    // The process was suspended, or Redis was silent while no request came: slots that are in use here may have
+    // expired.
     return this.#renewOnce().catch(() => void this.begin());
   }
 
-  /** Redis is silent: from now on this gateway decides alone. */
+  /** Starts an outage: from now on this gateway decides on its own. */
   begin(): Outage {
     const { clock, log } = this.#options;
     this.#unsureMs = clock.monotonicMs();
@@ -110,36 +113,36 @@ export class Outages {
   }
 
   async renew(): Promise<void> {
-    // How many gateways live must be known when Redis falls silent.
+    // The number of live gateways must be known when Redis falls silent.
     const counting = this.#countGateways().catch(() => undefined);
     await this.#renewOnce();
     await counting;
   }
 
-  /** This gateway is on the list of those that live: it knows how many they are, and so do the others. */
+  /** Counts the live gateways after this one is listed as live, and has the others count them again. */
   async enter(): Promise<void> {
     await Promise.all([this.#countGateways(), this.#options.collect(oneMore)]);
   }
 
-  /** For other gateways. */
+  /** Answers a call of another gateway. */
   async register(name: string): Promise<void> {
     if (name === oneMore) return void (await this.#countGateways());
     if (name === everythingFinally && this.#current !== null) {
       const { open } = this.#closeGate();
       setTimeout(open, turnMs).unref();
     }
-    // What is decided from now on would not be told.
+    // Decisions made from now on would not be sent.
     if (name !== everything) this.#current?.givenOver.add(name === everythingFinally ? null : name);
     await this.tell(name);
   }
 
-  /** Tells Redis of an organization, or of everything that it was not told of. */
+  /** Sends Redis the data of an organization, or everything that it does not have. */
   async tell(name: string): Promise<void> {
     if (name !== everything && name !== everythingFinally) await this.#tellOf(name);
     else if (this.#current !== null) await this.#tellAll();
   }
 
-  /** Redis is told what it can be told. */
+  /** Sends Redis what it does not have, if Redis answers. */
   async close(): Promise<void> {
     this.#isClosed = true;
     if (this.#current === null || !this.#options.store.redis.answers) return;
@@ -181,7 +184,7 @@ export class Outages {
     this.#renewedMs = startedMs;
   }
 
-  /** Looks again and again whether Redis is back, until it is. */
+  /** Polls until Redis is back, then ends the outage. */
   async #end(outage: Outage): Promise<void> {
     const { store, clock, log } = this.#options;
     while (this.#current === outage && !this.#isClosed) {
@@ -199,7 +202,7 @@ export class Outages {
   async #goBack(outage: Outage): Promise<void> {
     const { gathering, watch, store, leases, clock } = this.#options;
     if (watch.isWorthATry) await this.#countGateways().catch(() => undefined);
-    // Balances that Redis must forget could not be read again.
+    // Redis must forget balances, and they could not be read again now.
     if (outage.isCharged && watch.isAway) return;
     await leases.settlements.retry();
     await gathering.gather(everything);
@@ -232,7 +235,7 @@ export class Outages {
     return outage.untoldOrganizations().size === 0 && this.#options.leases.isAllTold;
   }
 
-  /** Nothing is decided until it is opened. */
+  /** Stops all decisions until the returned gate is opened. */
   #closeGate(): { readonly open: () => void } {
     if (this.#gate !== null) return this.#gate;
     const { promise: opened, resolve } = Promise.withResolvers<void>();

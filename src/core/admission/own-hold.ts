@@ -2,65 +2,65 @@ import { reserve } from '#core/limits/limits.ts';
 import type { ProjectLimit, Spender } from './contract.ts';
 
 /**
- * Whether Redis knows of a hold: `told`; `telling` while it is on its way there; `local` for one that was admitted in its
- * place. Of an `unsure` one it was asked, and nobody knows what it said.
+ * Tells whether Redis has a hold: `told` if it has, `telling` while the hold is on its way there, `local` if the
+ * request was admitted instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
  */
 export type Standing = 'told' | 'telling' | 'local' | 'unsure';
 
-/** What an admitted request counts as against the limits that its project has for its model. */
+/** Counts of an admitted request against the limits that its project has for its model. */
 export interface OwnModel {
   readonly slot: string;
   readonly tokensPerMinute: number | null;
   readonly reservedTokens: number;
 }
 
-/** The same as it is admitted. */
+/** Returns the counts of a request at its admission. */
 export function ownModel(limit: ProjectLimit | null, estimatedTokens: number): OwnModel | null {
   if (limit === null) return null;
   const { tokensPerMinute } = limit.limits;
   return { slot: limit.slot, tokensPerMinute, reservedTokens: reserve(estimatedTokens, tokensPerMinute) };
 }
 
-/** As the script that registers holds reads it. */
+/** Returns the counts as the script that registers holds reads them. */
 export function modelText(model: OwnModel | null): string {
   if (model === null) return '-';
   return `${model.slot} ${model.reservedTokens} ${model.tokensPerMinute ?? '-'}`;
 }
 
-/** What an admitted request holds, as its own gateway knows it. */
+/** The hold of an admitted request, as its own gateway knows it. */
 export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
   readonly tokensPerMinute: number | null;
   readonly spender: Spender | undefined;
-  /** The slots of the budgets that it counts against. */
+  /** Slots of the budgets that the request counts against. */
   readonly slots: readonly string[];
-  /** What it counts as against the limits of its project; null where there were none. */
+  /** Counts against the limits of the request's project; null if there were none. */
   model: OwnModel | null;
-  /** By Redis' clock, in milliseconds since the Unix epoch. */
+  /** Time of Redis' clock, in milliseconds since the Unix epoch. */
   readonly beganMs: number;
   estimatedTokens: number;
   reservedTokens: number;
   heldMicroUsd: bigint;
-  /** Durable, and not in the books yet: nothing runs any more. */
+  /** True if the usage is durable, but not in the database yet: the request no longer runs. */
   isSpooled: boolean;
-  /** Given back: what was asked for it meanwhile is not added any more. */
+  /** True if the hold was given back: an extension requested before is not added any more. */
   isSettled: boolean;
   standing: Standing;
-  /** Redis knows of less than is held. */
+  /** True if Redis has a smaller amount than is held. */
   isRaised: boolean;
 }
 
-/** What ended of a key, or of a model in a project, that Redis was not told of. */
+/** Ended use of a key, or of a model in a project, that Redis does not have. */
 export interface UntoldUse {
-  /** Of a model the slot of its limits. */
+  /** Id of the key; for a model, the slot of its limits. */
   readonly keyId: string;
   readonly tokensPerMinute: number | null;
   /** Requests of the running minute, and their tokens. */
   readonly requests: number;
   readonly tokens: number;
-  /** When that minute began, by Redis' clock. */
+  /** Start of that minute, by Redis' clock. */
   readonly beganMs: number;
-  /** Names these counts: they are the same however often they are told. */
+  /** Names these counts, so that Redis adds them once, however often they are sent. */
   readonly message: string;
 }

@@ -2,11 +2,12 @@ import type { RequestSize } from './request-cost.ts';
 
 /**
  * Tokens that models add to each prompt beyond the bytes of the request: chat templates with a preamble, system prompts
- * of the engine. Each route has its own: text completions have no template. Each count of an engine teaches it; the most
- * that was seen stands until the process ends, so it is good for what a request would like to hold, and for no refusal.
+ * of the engine. Each route has its own value, since text completions have no template. Each count of an engine updates
+ * it, and the maximum is kept until the process ends. So it only raises the wanted hold of a request, and rejects
+ * nothing.
  */
 export interface PromptOverheads {
-  /** Tokens per prompt; 0 while no count was higher than its request's bytes. */
+  /** Returns the tokens per prompt; 0 while no count was higher than its request's bytes. */
   of(asked: AskedRoute): number;
   /** @param promptTokens the engine's count of a request of that size */
   learn(asked: AskedRoute, size: RequestSize, promptTokens: number): void;
@@ -26,7 +27,7 @@ export function createPromptOverheads(): PromptOverheads {
   return {
     of,
     learn(asked, { bodyBytes, isBoundByBytes, inputs, contexts, contextLength }, promptTokens) {
-      // A token is at least a byte of text, so that no text can raise this, however dense its tokens are.
+      // A token is at least one byte of text, so no text can raise this value, however dense its tokens are.
       const bytes = inputs === 'pairs' ? bodyBytes * contexts : bodyBytes;
       const overhead = Math.ceil((promptTokens - bytes) / contexts);
       const isPossible = isBoundByBytes && promptTokens <= contexts * contextLength;

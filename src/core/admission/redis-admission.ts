@@ -37,59 +37,64 @@ import { RedisBooks, type Books } from './redis-books.ts';
 
 export interface RedisAdmissionOptions {
   readonly store: RedisStore;
-  /** What all names in Redis begin with: one for each database. */
+  /** Start of all names in Redis: one for each database. */
   readonly prefix: string;
   readonly gatewayId: string;
   readonly leaseMs: number;
-  /** How long what is known serves while the books do not answer. */
+  /** Milliseconds for which known values may be used while the database does not answer. */
   readonly staleMs?: number;
   readonly books: Books;
-  /** Without them nobody has a budget. */
+  /** Budgets. Absent: no spender has any. */
   readonly budgets?: HardBudgets;
-  /** Without them no project has limits. */
+  /** Limits of projects. Absent: no project has any. */
   readonly projectLimits?: ProjectLimits;
   /**
-   * Has the other gateways call `register` with this name; waits for them, but not for ever.
-   * @returns ids of those that live and did not answer
+   * Has the other gateways call `register` with this name, and waits for them for a limited time.
+   * @returns ids of the live gateways that did not answer
    */
   readonly collect: (organizationId: string) => Promise<readonly string[]>;
-  /** Which of these requests are in the books, and with what. */
+  /** Returns the requests among these that the database has, with their charges and tokens. */
   readonly findSettled: (
     organizationId: string,
     requestIds: readonly string[],
   ) => Promise<ReadonlyMap<string, Settlement>>;
-  /** Gateways that are alive, by the database's word. */
+  /** Returns the gateways that are alive according to the database. */
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * Admission of several gateways, in Redis. While Redis is silent each gateway decides alone, within its part of what
- * there is, and tells Redis of it before Redis decides again: see outage.ts.
+ * Admission of several gateways, in Redis. While Redis is unavailable each gateway decides on its own, within its part
+ * of the limits and wallets, and reports to Redis before Redis decides again: see outage.ts.
  */
 export interface RedisAdmission extends Admission {
   /**
-   * To be called once this gateway is on the list of those that live, and before it serves: the others must know of it
+   * Announces this gateway. To be called once it is listed as live, and before it serves: the others must know of it
    * when Redis falls silent.
    */
   enter(): Promise<void>;
-  /** Renews the leases of requests that run here, and sends settlements again; to be called every `renewMs`. */
+  /**
+   * Renews the leases of requests that run here, and sends unconfirmed settlements again; to be called every `renewMs`.
+   */
   renew(): Promise<void>;
   readonly renewMs: number;
-  /** Settles or releases holds of gateways that are gone, by what the books say. */
+  /** Settles or releases holds of stopped gateways, by the database's records. */
   sweep(): Promise<void>;
-  /** Tells Redis, which may have lost it, of what this gateway has for an organization, or whatever `collect` named. */
+  /**
+   * Sends Redis, which may have lost it, the data of this gateway for an organization, or for the name passed to
+   * `collect`.
+   */
   register(organizationId: string): Promise<void>;
-  /** Has the balance read again, which something else than a request changed, by so many pico-dollars. */
+  /** Has the balance read again after a credit or adjustment of `picoUsd` pico-dollars. */
   credited(organizationId: string, picoUsd: bigint): Promise<void>;
-  /** Has every gateway refuse the key from now on; where Redis is away, once it is back. */
+  /** Has every gateway reject the key from now on; if Redis is unavailable, once it is back. */
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
-  /** Keys that have something running here. */
+  /** Returns the keys with requests running here. */
   keysRunning(): readonly string[];
-  /** Holds of gateways that are gone. */
+  /** Holds of stopped gateways. */
   readonly left: LeftHolds;
-  /** Sends what is not settled yet, once more. */
+  /** Sends unconfirmed settlements once more, and stops. */
   close(): Promise<void>;
 }
 
@@ -209,7 +214,7 @@ class SharedAdmission implements RedisAdmission {
     try {
       this.#store.notBeforeMs = Math.floor(await this.#store.nowMs());
     } catch (error) {
-      // The end of the outage has them read again.
+      // The end of the outage has balances read again.
       if (!(error instanceof RedisAwayError)) throw error;
     }
   }
@@ -236,7 +241,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async #readHeld(organizationId: string, field: string): Promise<bigint> {
-    // Redis may be back, and not know yet what was admitted in its place.
+    // Redis may be back, and not yet have the admissions made in its place.
     if (this.#outages.current !== null) throw new AppError('billing_unavailable');
     this.#leases.settlements.flush();
     try {
@@ -292,7 +297,7 @@ class SharedAdmission implements RedisAdmission {
     return outage === null ? this.#asking.ask(request, isDry) : outage.admit(request, { isDry, isUnsure: false });
   }
 
-  /** Redis was asked and is silent. */
+  /** Decides after Redis was asked and did not answer. */
   async #instead(request: AdmitRequest, isDry: boolean, isUnsure: boolean): Promise<AdmitResult> {
     const result = await this.#outages.begin().admit(request, { isDry, isUnsure });
     if (isUnsure && !isDry && !result.ok) this.#leases.settlements.undo(request);
@@ -304,8 +309,8 @@ class SharedAdmission implements RedisAdmission {
   }
 
   /**
-   * What was charged to a budget that was made while the request ran is in the books alone: they are asked again. They
-   * have it by now, and whoever has asked them before is told that it is outdated.
+   * Forgets budgets that were created while the request ran: only the database has their charges, so they are read
+   * again. The database has the charge by now, and reads that began earlier are marked as outdated.
    */
   #forgetNewBudgets(requestId: string, hold: OwnHold): void {
     const made = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
@@ -325,7 +330,7 @@ class SharedAdmission implements RedisAdmission {
       );
   }
 
-  /** Those of a request's budgets that still are, with what they are now. */
+  /** Returns the request's budgets that still exist, with their current amounts. */
   #budgetsLeft(requestId: string, hold: OwnHold): readonly HardBudget[] {
     const budgets = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
     return budgets.filter(({ slot }) => hold.slots.includes(slot));
@@ -335,7 +340,7 @@ class SharedAdmission implements RedisAdmission {
     return spender === undefined ? null : projectLimitOf(this.#options.projectLimits, { spender, model });
   }
 
-  /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
+  /** @throws RedisAwayError, and errors of the database if Redis needs values from it first */
   async #moveInRedis(requestId: string, hold: OwnHold, move: ModelMove): Promise<boolean> {
     const { organizationId } = hold;
     const { holds, money, models, days } = this.#store.organization(organizationId);
@@ -355,7 +360,7 @@ class SharedAdmission implements RedisAdmission {
     throw new Error('what a request must know to be moved was lost faster than it could be read');
   }
 
-  /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
+  /** @throws RedisAwayError, and errors of the database if Redis needs values from it first */
   async #extendInRedis(requestId: string, hold: OwnHold, { moreMicroUsd, leastMicroUsd }: Wanted): Promise<Extension> {
     const { wallet, holds, money, budgets: spent } = this.#store.organization(hold.organizationId);
     const isBound = hold.slots.length > 0;

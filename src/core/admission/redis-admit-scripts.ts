@@ -2,18 +2,18 @@ import { budgetParts } from './redis-budget-scripts.ts';
 import { modelParts } from './redis-model-scripts.ts';
 import { age, identity, monthKnown, script, useTtlMs, windows } from './redis-scripts.ts';
 
-/** What the script does beside, for requests of which some have budgets or limits of their project. */
+/** Additional script code for requests of which some have budgets or limits of their project. */
 interface Parts {
-  /** Fields of a request. */
+  /** Number of fields of a request. */
   readonly fields: number;
   readonly read: string;
   readonly refuse: string;
-  /** After the limits of the key. */
+  /** Runs after the checks of the key's limits. */
   readonly refuseByProject: string;
   readonly take: string;
   readonly said: string;
   readonly write: string;
-  /** What comes behind the use of the key: an expression that is joined to it. */
+  /** Expression that is appended to the use of the key. */
   readonly met: string;
 }
 
@@ -134,27 +134,32 @@ const admitLua = (parts: Parts): string => `${knowLua(parts)}${takeLua(parts)}${
 /**
  * Admits requests of one key, in their order; each is all or nothing by itself.
  * KEYS wallet holds money leases use slots, and budgets models days
- * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
- *      (request needed wanted estimate dry)… where one of them has budgets or limits of its project, each with two more
+ * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore
+ * gateway key
+ *      (request needed wanted estimate dry)… If one of them has budgets or limits of its project, each has two more
  *      fields: see budgetParts and modelParts
- * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
- * a line for each request: "day" where that of its model must be known first, "word…" with the use that it met, or "ok"
- * with the use that there is now, hold and reserved tokens. Behind them come the budgets, and what is used of the model.
- * A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is. A month and a day
- * are when they were read before that.
+ * Reply: a word for what the caller must load or do first, for all requests; or ok, now, "micro pico held" of the
+ * wallet after all of them, and a line for each request: "day" if the day of its model must be loaded first, "word…"
+ * with the use that it met, or "ok" with the use after it, hold and reserved tokens. Budgets and the use of the model
+ * follow.
+ * A balance is asked for again if it was read before `notBefore`, or long ago; with "-" it never is. A month and a day
+ * are asked for again if they were read before `notBefore`.
  */
 export const admitScript = script(admitLua(none));
-/** The same where some of the requests have budgets or limits of their project. */
+/** Does the same if some of the requests have budgets or limits of their project. */
 export const admitBoundScript = script(admitLua(bound));
 
-/** KEYS use slots · ARGV deadline tokensPerMinute */
+/** Returns the use of a key. KEYS use slots · ARGV deadline tokensPerMinute */
 export const viewScript = script(`${windows}
 local use = redis.call('HMGET', KEYS[1], 's', 'n', 't')
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(ARGV[2]))
 return {'ok', now, text(s), text(n), text(t), '0', '0'}
 `);
 
-/** KEYS wallet money · ARGV deadline request more least. Says what was added: nothing where that is less than the least. */
+/**
+ * Extends a hold, and returns the amount added: 0 if less than the least is available.
+ * KEYS wallet money · ARGV deadline request more least
+ */
 export const extendScript = script(`${identity}
 if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'gone', now} end
 local wallet = redis.call('HMGET', KEYS[1], 'b', 'i')

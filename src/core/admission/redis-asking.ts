@@ -41,26 +41,26 @@ export interface RedisAskingOptions {
   readonly known: LastKnown;
   readonly gatewayId: string;
   readonly leaseMs: number;
-  /** Decides in Redis' place. @param isUnsure whether Redis may have admitted the request */
+  /** Decides instead of Redis. @param isUnsure true if Redis may have admitted the request */
   readonly instead: (request: AdmitRequest, isDry: boolean, isUnsure: boolean) => AdmitResult | Promise<AdmitResult>;
-  /** Told of what Redis has admitted. */
+  /** Called with each admission by Redis. */
   readonly onAdmitted: (request: AdmitRequest, heldMicroUsd: bigint) => void;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** An admission on its way. */
+/** An admission that waits for Redis' reply. */
 interface Asking extends Asked {
   readonly attempt: number;
   readonly resolve: (result: AdmitResult | Promise<AdmitResult>) => void;
 }
 
 const attemptsMax = 20;
-/** Words of a reply that say what Redis must be told first. */
+/** Words of a reply that name what Redis must be given first. */
 const knowsNot: ReadonlySet<string> = new Set(['wallet', 'budget', 'month', 'day', 'key', 'clock']);
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
 
-/** Has Redis decide, and tells it first what it does not know. */
+/** Asks Redis to decide, and first gives it the values that it does not have. */
 export class RedisAsking {
   readonly #options: RedisAskingOptions;
   readonly #batcher: AdmitBatcher<Asking>;
@@ -88,7 +88,7 @@ export class RedisAsking {
     );
   }
 
-  /** What bounds a request now beside wallet and key. */
+  /** Returns the limits of a request besides wallet and key. */
   #boundsOf(request: AdmitRequest): Pick<Asking, 'budgets' | 'limit'> {
     const { budgets, projectLimits } = this.#options;
     return { budgets: budgetsOf(budgets, request), limit: projectLimitOf(projectLimits, request) };
@@ -110,7 +110,7 @@ export class RedisAsking {
     resolve(unavailable);
   }
 
-  /** Reads what Redis says it does not know, and asks again. */
+  /** Reads the values that Redis does not have, and asks again. */
   async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
     const { request, limit, monthMs, attempt } = asking;
     const { books } = this.#options;
@@ -128,14 +128,15 @@ export class RedisAsking {
         this.#batcher.ask(again());
       }
     } catch (error) {
-      // What was asked just now was no admission: nothing of this one is under way.
+      // The last call to Redis was no admission: nothing of this request is on its way.
       this.#fail(asking, error instanceof RedisAwayError ? new RedisAwayError(error.message, false, error) : error);
     }
   }
 
   /**
-   * Has the balance or the budgets read of the books. What that is old may serve where they do not answer; what was lost cannot.
-   * @returns whether what is old is taken now
+   * Reads the balance or the budgets from the database. Old values may be used if the database does not answer; lost
+   * ones cannot.
+   * @returns true if old values are accepted now
    */
   async #readMoney({ request, budgets, takesOld }: Asking, word: 'wallet' | 'budget'): Promise<boolean> {
     const { books, watch } = this.#options;
@@ -167,7 +168,7 @@ export class RedisAsking {
     return this.#resultOfUse(asking, reply);
   }
 
-  /** Of a reply that says what is used of the key: it is admitted, or a limit refuses. */
+  /** Returns the result of a reply with the key's use: the request is admitted, or a limit rejects it. */
   #resultOfUse(asking: Asking, reply: Reply): AdmitResult {
     const { request, budgets, isDry, limit, monthMs } = asking;
     const { leases, clock, onAdmitted } = this.#options;
@@ -187,7 +188,7 @@ export class RedisAsking {
       }
       return { ok: true, heldMicroUsd, view };
     }
-    // The script decides, the rules say how long to wait: they are the same rules.
+    // The script decides, and the limits' rules compute how long to wait: both are the same rules.
     const moment = { nowMs, monthEndMs: nextMonthMs(monthMs) };
     const refused = refuseByLimits(use, limits, request.estimatedTokens, moment);
     const isKnown = reply.word === 'project_limit_exceeded' ? ofModel?.refusal : refused?.code === reply.word;
@@ -195,7 +196,7 @@ export class RedisAsking {
     return refusalOf(refused, ofModel?.refusal ?? null, view);
   }
 
-  /** What is used of a model, which comes last in a reply: as it is shown, and what refuses. */
+  /** Reads the use of a model, which comes last in a reply. Returns its view, and the refusal if a limit rejects. */
   #hearModel(limit: ProjectLimit, { request, budgets, isDry }: Asking, { word, rest, nowMs: heardMs }: Reply) {
     const before = word === 'ok' ? 7 + (isDry ? 0 : 2 * budgets.length) : 5;
     const words = rest.slice(before);
@@ -207,7 +208,7 @@ export class RedisAsking {
     return { view: viewModel(use, limit.limits, moment), refusal: modelRefusal(limit, refused) };
   }
 
-  /** What Redis said of spending, for when it is silent. */
+  /** Stores Redis' answer about spending for use in an outage. */
   #hearBudgets({ request: { organizationId }, budgets }: Asking, words: readonly string[]): void {
     const { known, leases } = this.#options;
     for (const [index, { slot }] of budgets.entries()) {

@@ -1,9 +1,9 @@
 import { age, identity, knownTtlMs, monthKnown, requestsHeld, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
 
 /**
- * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
- * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token notBefore
- * Reply: begin, now, token, the server's identity, whether all gateways have told it of the organization's holds, held
+ * Runs before the database is asked for a balance. Readers at the same time share a token, and every settlement, credit
+ * or registration deletes it. KEYS wallet holds loading known · ARGV deadline token notBefore
+ * Reply: begin, now, token, the server's identity, 1 if all gateways have sent it the organization's holds, held
  * requests…
  */
 export const beginWalletScript = script(`${requestsHeld}${age}
@@ -14,7 +14,10 @@ for _, id in ipairs(held(nil)) do table.insert(reply, id) end
 return reply
 `);
 
-/** KEYS wallet holds loading known · ARGV deadline token micro pico (request whose charge the balance has)… */
+/**
+ * Stores a balance. KEYS wallet holds loading known · ARGV deadline token micro pico (request that the balance was
+ * charged for)…
+ */
 export const endWalletScript = script(`${requestsHeld}
 if isOutdated() then return {'again', now} end
 for index = 5, #ARGV do
@@ -28,7 +31,8 @@ return {'ok', now}
 `);
 
 /**
- * Takes over what the books say of a key; a revocation stays, whoever read meanwhile. KEYS use · ARGV deadline active
+ * Stores the state of a key from the database. A revocation stays, whoever reads meanwhile. KEYS use · ARGV deadline
+ * active
  */
 export const keyScript = script(`${identity}
 local me = identity()
@@ -39,7 +43,10 @@ redis.call('HDEL', KEYS[1], 'mm')
 return {'ok', now}
 `);
 
-/** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key notBefore */
+/**
+ * Does the same as beginWalletScript for a key's month. KEYS use holds monthLoading · ARGV deadline token month key
+ * notBefore
+ */
 export const beginMonthScript = script(`${requestsHeld}${monthKnown}
 local use = redis.call('HMGET', KEYS[1], 'mm', 'i', 'mt')
 if knowsMonth(use[1], use[3], ARGV[3], tonumber(ARGV[5])) or use[2] ~= me then return {'there', now} end
@@ -49,8 +56,8 @@ return reply
 `);
 
 /**
- * KEYS use holds monthLoading · ARGV deadline token month key notBefore tokens limit (request that the count has, or
- * that is none of it)…
+ * Stores the tokens of a key's month. KEYS use holds monthLoading · ARGV deadline token month key notBefore tokens
+ * limit (request that the count includes, or that does not belong to it)…
  */
 export const endMonthScript = script(`${requestsHeld}${monthKnown}
 local use = redis.call('HMGET', KEYS[1], 'mm', 'i', 'mt')

@@ -15,22 +15,22 @@ import {
   keyScript,
 } from './redis-books-scripts.ts';
 
-/** What the admission store asks of the books, each in one snapshot. */
+/** Queries of the admission store to the database, each in one snapshot. */
 export interface Books {
-  /** The balance in pico-dollars, and which of these requests it has been charged for. */
+  /** Returns the balance in pico-dollars, and which of these requests it was charged for. */
   readonly balanceWith: (
     organizationId: string,
     requestIds: readonly string[],
   ) => Promise<{ balancePicoUsd: bigint; charged: readonly string[] }>;
-  /** Tokens of a key since a moment (milliseconds since the Unix epoch), and which of these requests are among them. */
+  /** Returns the tokens of a key since a time (ms since the Unix epoch), and which of these requests are included. */
   readonly tokensWith: (
     key: Pick<KeyRef, 'keyId' | 'organizationId'>,
     sinceMs: number,
     requestIds: readonly string[],
   ) => Promise<CountedTokens>;
-  /** What hard budgets count; absent where there are none. */
+  /** Reads the spending of hard budgets; absent if there are none. */
   readonly spentWith?: LoadSpent;
-  /** Requests of a model that projects with limits count; absent where there are none. */
+  /** Reads the requests of a model that project limits count; absent if there are none. */
   readonly requestsWith?: LoadDay;
   readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
 }
@@ -42,11 +42,11 @@ export interface RedisBooksOptions {
   readonly watch: BooksWatch;
 }
 
-/** A larger balance counts as this one: Lua compares numbers exactly up to 2^53. */
+/** Cap for larger balances: Lua compares numbers exactly up to 2^53. */
 const balanceMicroUsdMax = 4_000_000_000_000_000n;
 const attemptsMax = 50;
 
-/** Balance as the admission store keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
+/** Returns a balance in the form that Redis stores: whole micro-dollars, rounded down, and pico-dollars beyond them. */
 export function splitBalance(picoUsd: bigint): { micro: string; pico: string } {
   const capped = picoUsd > balanceMicroUsdMax * PICO_PER_MICRO ? balanceMicroUsdMax * PICO_PER_MICRO : picoUsd;
   const pico = ((capped % PICO_PER_MICRO) + PICO_PER_MICRO) % PICO_PER_MICRO;
@@ -54,9 +54,9 @@ export function splitBalance(picoUsd: bigint): { micro: string; pico: string } {
 }
 
 /**
- * Reads balances, months and revocations into Redis where it has none. What is settled while the books are read makes
- * the reading void, and a charge that they have already is marked, so that its settlement does not take it again: the
- * balance in Redis is exact whoever reads, settles and credits at the same time.
+ * Reads balances, months and revocations into Redis if it has none. A settlement during the read makes the read void. A
+ * charge that the database already has is marked, so that its settlement does not deduct it again: the balance in Redis
+ * is exact whoever reads, settles and credits at the same time.
  */
 export class RedisBooks {
   readonly #options: RedisBooksOptions;
@@ -82,7 +82,7 @@ export class RedisBooks {
     );
   }
 
-  /** What was asked of a model today, where its project limits that. */
+  /** Loads today's requests of a model that has project limits. */
   async loadDay(organizationId: string, limit: ProjectLimit | null): Promise<void> {
     if (limit === null) return;
     await this.#once(`day ${limit.slot}`, () => this.#readDay(organizationId, limit));
@@ -175,7 +175,7 @@ export class RedisBooks {
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
       const { tokens, counted } = await watch.ask(() => books.tokensWith(key, monthMs, requestIds));
-      // One that was accepted in the month before is in the books of that one, however long it runs.
+      // A request that was accepted last month counts in that month in the database, however long it runs.
       const ofOthers = requestIds.filter((id) => uuidTimeMs(id) < monthMs);
       const args = [token, ...of, String(tokens), limit, ...counted, ...ofOthers];
       const ended = await store.run(endMonthScript, keys, args);

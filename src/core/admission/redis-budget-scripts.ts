@@ -1,21 +1,23 @@
 import { age, identity, requestsHeld, script, walletTtlMs } from './redis-scripts.ts';
 
 /**
- * What the scripts know of hard budgets. All of an organization are in one hash, `budgets`, by the names of their slots:
+ * Data of hard budgets in Redis. All budgets of an organization are in one hash, `budgets`, by the names of their
+ * slots:
  *
  *   slot       micro-dollars spent, below zero and rounded down; slot:r the pico-dollars that this is too much;
- *              slot:at when the books said so. i is the server's identity then: of another server nothing is known
+ *              slot:at when they were read from the database. i is the identity of the server at that time: values of
+ *              another server are unknown
  *
- * Beside them `money` has h:slot, what is held against it, and `holds` has request:b, the slots of a request between
- * spaces; one whose spending has its charge already is marked with !. A slot lasts as long as its period and a day.
+ * `money` has h:slot, the amount held against the slot. `holds` has request:b, the slots of a request between spaces; a
+ * slot whose spending already includes the charge is marked with !. A slot lasts as long as its period and a day.
  */
 
-/** A reading is in none of them after so many fields: all are read again when they are asked for. */
+/** Maximum number of fields. Beyond it, a read clears the hash, and all budgets are read again when they are needed. */
 const fieldsMax = 300_000;
 
 /**
- * The one place where what is held against budgets changes. `of` is the note of the request, or false. It counts for
- * every script that changes a hold.
+ * Changes the amount held against budgets; no other code changes it. `of` is the note of the request, or false. Every
+ * script that changes a hold includes this code.
  */
 export const holdBudgets = `
 local function holdBudgets(of, more)
@@ -26,9 +28,11 @@ local function holdBudgets(of, more)
 end
 `;
 
-/** Parts of the script that admits, for requests that have budgets: see there. */
+/** Parts of the admit script for requests that have budgets: see redis-admit-scripts.ts. */
 export const budgetParts = {
-  /** Budgets are the sixth field of a request, as "slot micro slot micro", or "-". */
+  /**
+   * Checks that the spending is known. Budgets are the sixth field of a request, as "slot micro slot micro", or "-".
+   */
   read: `
 local spent, ours = {}, redis.call('HGET', KEYS[7], 'i') == me
 for index = 17, #ARGV, 7 do
@@ -62,7 +66,7 @@ end
     notes[#notes + 1] = table.concat(slots, ' ')
   end
 `,
-  /** After a grant: spent and held of each of its budgets, in their order. */
+  /** Returns the amounts spent and held of each budget after a grant, in the order of the budgets. */
   said: `
   local said = ''
   for slot in string.gmatch(of, '(%S+) %S+') do said = said .. ' ' .. text(spent[slot][1]) .. ' ' .. text(spent[slot][2]) end
@@ -75,8 +79,10 @@ end
 };
 
 /**
- * Extends the hold of a request that has budgets. KEYS wallet holds money budgets · ARGV deadline request more least (slot limit)…
- * Says what was added, nothing where that is less than the least, and then the first budget that has nothing more, or "-".
+ * Extends the hold of a request that has budgets. KEYS wallet holds money budgets · ARGV deadline request more least
+ * (slot limit)…
+ * Returns the amount added, 0 if less than the least is available, and then the first budget that has nothing more, or
+ * "-".
  */
 export const extendBoundScript = script(`${identity}${holdBudgets}
 if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return {'gone', now} end
@@ -103,7 +109,7 @@ return {'ok', now, more, '-'}
 `);
 
 /**
- * Before the books are asked what was spent of a slot; as for a balance, every settlement takes the token away.
+ * Runs before the database is asked for the spending of a slot. As for a balance, every settlement deletes the token.
  * KEYS wallet holds loading budgets · ARGV deadline token notBefore slot
  * Reply: begin, now, token, requests that count against it…
  */
@@ -121,7 +127,10 @@ end
 return reply
 `);
 
-/** KEYS wallet holds loading budgets · ARGV deadline token slot micro pico (request whose charge it has)… */
+/**
+ * Stores the spending of a slot.
+ * KEYS wallet holds loading budgets · ARGV deadline token slot micro pico (request whose charge it includes)…
+ */
 export const endBudgetScript = script(`${requestsHeld}
 if isOutdated() then return {'again', now} end
 local slot = ARGV[3]

@@ -3,20 +3,22 @@ import { registerModelsLua, settleModelsLua } from './redis-model-scripts.ts';
 import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /**
+ * Settles, shrinks or takes back holds.
  * KEYS wallet holds money leases use slots loading monthLoading budgets models days
  * ARGV deadline (request chargedMicro chargedPico tokens how)…
  *
  * `how` is one of
- *   settle  takes the hold away for what the books have charged
- *   replay  the same by another gateway than the request's own
- *   sweep   the same, but leaves everything as it is when there is no such hold
- *   spool   the request is durable and not in the books yet: what it will be charged stays held, all else is given back
- *   undo    takes an admission back that nobody was told of, its counted request as well
- *   local:beganMs:limit:slot:limit  as settle, of a request that was admitted in Redis' place, which may have admitted it
- *                   as well: what it does not know of it is counted, for its key and for the model of its project
+ *  settle  removes the hold, for the amount charged in the database
+ *  replay  the same by another gateway than the request's own
+ *  sweep   the same, but changes nothing if there is no such hold
+ *  spool   the request is durable and not in the database yet: the coming charge stays held, all else is given back
+ *  undo    takes back an admission that was reported to nobody, including its counted request
+ *  local:beganMs:limit:slot:limit  as settle, for a request that was admitted instead of Redis, which may have admitted
+ *                  it as well: use that Redis does not have is counted, for the key and for the model of the project
  *
- * A charge without a hold means that this memory has lost something: it forgets balance, budgets, month and days, so that the
- * books are asked again. So does a balance that would be below zero: the books charge no more than there is.
+ * A charge without a hold means that Redis has lost data: it forgets balance, budgets, month and days, so that the
+ * database is asked again. It does the same with a balance that would go below zero, since the database charges no more
+ * than there is.
  */
 export const settleScript = script(`${windows}${holdBudgets}${settleModelsLua}
 local function forget()
@@ -115,7 +117,10 @@ for index = 2, #ARGV, 5 do settle(unpack(ARGV, index, index + 4)) end
 return {'ok', now}
 `);
 
-/** KEYS holds leases slots · ARGV deadline leaseMs request… Says which requests it does not know. */
+/**
+ * Renews leases, and returns the requests that Redis does not have. KEYS holds leases slots · ARGV deadline leaseMs
+ * request…
+ */
 export const renewScript = script(`
 local ends = text(now + tonumber(ARGV[2]))
 local reply = {'ok', now}
@@ -129,14 +134,15 @@ return reply
 `);
 
 /**
- * Puts what a gateway has of one key into a memory that has lost it, or was not told of it: its holds, and how many
- * requests it has admitted in Redis' place and ended since. A request counts in the running minute when it began less
- * than a minute ago. A balance or a month that was read of the books after a hold began may have its charge: it is
- * forgotten, and so are budgets, as it is where `charged` says that something was charged which Redis was not told of.
+ * Registers a gateway's data for one key with a Redis that lost it, or never had it: its holds, and the number of
+ * requests that it admitted instead of Redis and that have ended since. A request counts in the running minute if it
+ * began less than a minute ago. A balance or a month that was read from the database after a hold began may include its
+ * charge, so it is forgotten, and so are budgets; the same if `charged` says that a charge was made that Redis does not
+ * have.
  *
  * KEYS wallet holds money leases slots loading monthLoading use told budgets models days
  * ARGV deadline leaseMs message requests tokens beganMs charged limit
- *      (request "key gateway estimate" reserved micro spooled beganMs "slot…" "slot reserved limit")…
+ *     (request "key gateway estimate" reserved micro spooled beganMs "slot…" "slot reserved limit")…
  * `message` names the counts of ended requests, which are added once however often they come.
  */
 export const registerScript = script(`${windows}${holdBudgets}${registerModelsLua}
@@ -212,7 +218,7 @@ end
 return {'ok', now, added}
 `);
 
-/** What no gateway has renewed in time. KEYS leases holds · ARGV deadline most · Reply: (request note spooled)… */
+/** Returns the holds whose lease expired. KEYS leases holds · ARGV deadline most · Reply: (request note spooled)… */
 export const expiredScript = script(`
 local reply = {'ok', now}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2]))) do
@@ -228,7 +234,7 @@ end
 return reply
 `);
 
-/** All that is held. KEYS holds money · ARGV deadline - · Reply: (request note micro spooled)… */
+/** Returns all holds. KEYS holds money · ARGV deadline - · Reply: (request note micro spooled)… */
 export const heldScript = script(`
 local reply = {'ok', now}
 local all = redis.call('HGETALL', KEYS[1])

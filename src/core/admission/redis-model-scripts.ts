@@ -1,15 +1,16 @@
 import { identity, knownTtlMs, requestsHeld, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /**
- * What the scripts know of the limits that projects have for models. All of an organization are in two hashes, by the
- * names of their slots:
+ * Data of the limits that projects have for models. All limits of an organization are in two hashes, by the names of
+ * their slots:
  *
- *   models   hash   slot → "window requests tokens", as `use` has them of a key
- *   days     hash   slot → "day requests identity at": requests of the UTC day that begins at `day`, good for that server,
- *                   and when the books said so
+ *   models   hash   slot → "window requests tokens", as `use` has them for a key
+ *   days     hash   slot → "day requests identity at": requests of the UTC day that begins at `day`, valid for that
+ *                   server, and the time when they were read from the database
  *
- * A request that counts against one has request:l → "slot reserved window limit day" among the holds, where `limit` is
- * that of tokens or "-". A limit itself comes as "slot requests tokens day", each a number or "-"; "-" alone for none.
+ * A request that counts against a limit has request:l → "slot reserved window limit day" among the holds, where `limit`
+ * is the token limit or "-". A limit itself comes as "slot requests tokens day", each a number or "-"; "-" for no
+ * limit.
  */
 
 const dayMs = 86_400_000;
@@ -22,7 +23,7 @@ local function windowOf(models, slot, limit)
 end
 `;
 
-/** What is known of a slot: `d` is nil where the books must say what there was of the day. */
+/** Reads and writes a slot. `d` is nil if the day's requests must be read from the database. */
 const modelsLua = `${windowLua}
 local today = now - now % ${dayMs}
 local function limitOf(words)
@@ -58,7 +59,9 @@ local function takeOfModel(one, slot, tokens, estimate)
 end
 `;
 
-/** Parts of the script that admits, for requests whose project has limits: see there. KEYS[8] models, KEYS[9] days. */
+/**
+ * Parts of the admit script for requests with project limits: see redis-admit-scripts.ts. KEYS[8] models, KEYS[9] days.
+ */
 export const modelParts = {
   read: `${modelsLua}
 local models = {}
@@ -74,7 +77,7 @@ local function metOf(by)
   return ' ' .. windowText(one.s, one.n, one.t) .. ' ' .. (one.d and text(one.d) or '-')
 end
 `,
-  /** Says so of this request alone: others of its key, of other models, wait for no day. */
+  /** Returns "day" for this request only: requests of its key for other models need not wait for that day. */
   know: `
   local slot, requests, tokens, day = limitOf(by)
   if day and not models[slot].d then return 'day' end
@@ -99,7 +102,7 @@ end
 `,
 };
 
-/** Of the script that settles: puts what was used of a model in the place of what was reserved. KEYS[10] models, KEYS[11] days. */
+/** Part of the settle script: replaces reserved tokens of a model with used ones. KEYS[10] models, KEYS[11] days. */
 export const settleModelsLua = `${windowLua}
 local function countModel(id, note, tokens, how, correct)
   local slot, reserved, began, limit, day = string.match(note, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
@@ -121,7 +124,7 @@ local function countUnknownOfModel(began, slot, limit, tokens)
 end
 `;
 
-/** Of the script that registers holds. KEYS[11] models, KEYS[12] days. @see registerScript */
+/** Part of the script that registers holds. KEYS[11] models, KEYS[12] days. @see registerScript */
 export const registerModelsLua = `${windowLua}
 local function addOfModel(id, words, began)
   local slot, reserved, limit = string.match(words, '^(%S+) (%S+) (%S+)$')
@@ -141,8 +144,8 @@ end
 `;
 
 /**
- * Counts what a gateway has admitted in Redis' place against a project's limits, and what of it has ended since; once,
- * however often it comes. What there was of the day the books say, and who reads them now reads them again.
+ * Counts the requests that a gateway admitted instead of Redis against a project's limits, and those that have ended
+ * since; once, however often they come. The day's requests are read from the database again, also by current readers.
  * KEYS models days told loading · ARGV deadline message slot limit requests tokens beganMs
  */
 export const tellModelScript = script(`${windows}${windowLua}
@@ -191,9 +194,9 @@ return {'ok', now}
 `);
 
 /**
- * Before the books are asked for the requests of a day; as for a balance, every settlement takes the token away.
+ * Runs before the database is asked for the requests of a day. As for a balance, every settlement deletes the token.
  * KEYS wallet holds loading days · ARGV deadline token slot notBefore
- * Reply: begin, now, token, the day that it is, requests of that day that count against it…
+ * Reply: begin, now, token, the current day, requests of that day that count against the slot…
  */
 export const beginDayScript = script(`${windows}${requestsHeld}${modelsLua}
 if dayOf(KEYS[4], ARGV[3], me, tonumber(ARGV[4])) then return {'there', now} end
@@ -207,7 +210,10 @@ end
 return reply
 `);
 
-/** KEYS wallet holds loading days · ARGV deadline token slot day requests (request that they have)… */
+/**
+ * Stores the requests of a day.
+ * KEYS wallet holds loading days · ARGV deadline token slot day requests (request that they include)…
+ */
 export const endDayScript = script(`${windows}${requestsHeld}${modelsLua}
 if isOutdated() or tonumber(ARGV[4]) ~= today then return {'again', now} end
 local counted, sum = {}, tonumber(ARGV[5])

@@ -1,34 +1,34 @@
 import { redisScript, type RedisScript } from '#base/redis.ts';
 
 /**
- * The scripts of admission, which run inside Redis. Each is all or nothing and takes Redis' TIME as the clock. The first
+ * Scripts of admission, which run inside Redis. Each is all or nothing and takes Redis' TIME as the clock. The first
  * argument is a deadline in that time, in milliseconds, after which the caller has given up: a script then does nothing
  * and replies `late`. The second entry of every reply is Redis' time.
  *
  * Arguments come as one text of lines, none of them empty, and so does the reply: each value that the protocol frames
- * costs the gateway more than Lua pays for taking the text apart.
+ * costs the gateway more than Lua needs to split the text.
  *
- * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone. Lua's numbers compare it and add up the
- * holds of one call, which is exact up to 2^53, and balances and what is held of them are kept below that. What a
- * balance has beyond whole micro-dollars stands beside it as a number of pico-dollars below a million.
+ * Money is whole micro-dollars as decimal strings, changed only by HINCRBY. Lua's numbers compare it and add up the
+ * holds of one call, which is exact up to 2^53; balances and their holds are kept below that. The part of a balance
+ * beyond whole micro-dollars is stored beside it as a number of pico-dollars below a million.
  *
  * Keys, all of one organization under one hash tag:
- *   wallet   hash   b: micro-dollars, r: pico-dollars beyond them, at: when the books said so, i: the server's identity
- *                   then; missing, or of another server: the books must be asked
- *   holds    hash   request → "key gateway estimate reserved window limit"; request:w → 1 when the balance has its charge;
- *                   request:m → "month reserved" when the month's count has its reservation; request:s → 1 when it is
- *                   durable, though not in the books: only they end the hold, and it has no slot. Estimate and reserved
- *                   are then what was used
- *   money    hash   request → micro-dollars held; total → their sum
- *   leases   zset   request → when its gateway must have renewed it
- *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, mt: when the books said
- *                   so, a: 1 active, 0 revoked; m and a are good for the server whose identity is i
- *   slots    zset   of a key: request → when its slot comes back by itself
- *   budgets  hash   of all hard budgets: see redis-budget-scripts.ts, also for request:b of holds and h:slot of money
- *   models   hash   of all limits of projects, and days: see redis-model-scripts.ts, also for request:l of holds
- *   loading  string identity and token of whoever reads the books now; gone when what is read may be outdated
- *   told     string of a key and a gateway: the last message of requests that it admitted in Redis' place
- *   known    string identity of the server that every gateway has told what it holds
+ *  wallet   hash   b: micro-dollars, r: pico-dollars beyond them, at: when they were read from the database, i: the
+ *                  server's identity at that time; if missing, or of another server, the database must be asked
+ *  holds    hash   request → "key gateway estimate reserved window limit"; request:w → 1 if the balance has its charge;
+ *                  request:m → "month reserved" if the month's count has its reservation; request:s → 1 if it is
+ *                  durable, but not in the database: only the database ends the hold, and it has no slot. Estimate and
+ *                  reserved are then the used tokens
+ *  money    hash   request → micro-dollars held; total → their sum
+ *  leases   zset   request → when its gateway must have renewed it
+ *  use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, mt: when they were read
+ *                  from the database, a: 1 active, 0 revoked; m and a are valid for the server whose identity is i
+ *  slots    zset   of a key: request → when its slot expires
+ *  budgets  hash   of all hard budgets: see redis-budget-scripts.ts, also for request:b of holds and h:slot of money
+ *  models   hash   of all limits of projects, and days: see redis-model-scripts.ts, also for request:l of holds
+ *  loading  string identity and token of current readers of the database; deleted when their result may be outdated
+ *  told     string of a key and a gateway: the last message of requests that it admitted instead of Redis
+ *  known    string identity of the server that has got the holds of every gateway
  */
 
 export function script(body: string): RedisScript {
@@ -48,8 +48,8 @@ return table.concat(run(), '\\n')
 }
 
 /**
- * Which history of writes a server continues: the id changes when it starts, and when it becomes the master in another
- * one's place. What was written under another id may lack what was written last.
+ * Returns the id of the history of writes that a server continues. The id changes when the server starts, and when it
+ * replaces another one as master. Data that was written under another id may lack its last writes.
  * https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
  */
 export const identity = `
@@ -58,10 +58,10 @@ local function identity()
 end
 `;
 
-/** A balance is read anew after this long, so that what was booked past all gateways shows up. */
+/** Milliseconds after which a balance is read again, so that changes made outside all gateways show up. */
 const balanceGoodForMs = 60_000;
 
-/** Whether a balance that was read at a moment is to be read again: `notBefore` is one that it must not lie before. */
+/** True if a balance must be read again: it was read before `notBefore`, or long ago. */
 export const age = `
 local function isOld(at, notBefore)
   at = tonumber(at)
@@ -70,8 +70,9 @@ end
 `;
 
 /**
- * Whether the tokens of a key's month `mm` are known: `mt` is when the books said so. A reading before `notBefore` may
- * miss what a gateway has booked in Redis' place that is not there any more; without one, none is too old.
+ * True if the tokens of a key's month `mm` are known; `mt` is when they were read from the database. A read before
+ * `notBefore` may miss charges of a gateway that decided instead of Redis and is gone. Without `notBefore`, no read is
+ * too old.
  */
 export const monthKnown = `
 local function knowsMonth(mm, mt, month, notBefore)
@@ -79,7 +80,7 @@ local function knowsMonth(mm, mt, month, notBefore)
 end
 `;
 
-/** The limits' rules of core/limits, word by word: see rollWindow there. */
+/** The rules of limits in core/limits, word by word: see rollWindow there. */
 export const windows = `
 local function roll(s, n, t, limit)
   if s == 0 then return s, n, t end
@@ -92,14 +93,14 @@ local function roll(s, n, t, limit)
 end
 `;
 
-/** A balance that is not used for this long is forgotten. */
+/** Milliseconds after which an unused balance is forgotten. */
 export const walletTtlMs = 24 * 3_600_000;
-/** Nothing of a key outlives this, unless it is used: longer than a month. */
+/** Milliseconds after which unused data of a key is forgotten: longer than a month. */
 export const useTtlMs = 35 * 24 * 3_600_000;
 export const loadingTtlMs = 60_000;
 export const knownTtlMs = 24 * 3_600_000;
 
-/** Of scripts that read the books into Redis; KEYS[2] are the holds, KEYS[3] the token of whoever reads. */
+/** Part of scripts that read the database into Redis. KEYS[2] are the holds, KEYS[3] the token of current readers. */
 export const requestsHeld = `${identity}
 local me = identity()
 local function held(of)

@@ -8,62 +8,70 @@ import {
 } from '#core/wallet/wallet.ts';
 
 /**
- * Three views of what a request costs, before an engine has counted it.
+ * Three views of the cost of a request, before an engine has counted it.
  *
- * - The hold guesses high: a token is at least one byte of the body, plus what the chat template adds. Media have tokens
- *   that are not in the text, so a prompt with media holds the context. The hold is extended once the count is known.
- *   What the model was seen to add is held as well where there is the money for it, and refuses nothing: it may be from
- *   a request of another kind.
- * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the context,
- *   each in every turn, and nothing passes the caller's cap. It keeps out counts that cannot be true.
- * - The estimate is what the request will likely use. Token limits reserve it, and caps are divided by it.
+ * - The hold guesses high: a token is at least one byte of the body, plus what the chat template adds. Media have
+ *   tokens that are not in the text, so a prompt with media holds the context. The hold is extended once the count is
+ *   known. Tokens that the model was seen to add are held as well if there is money for them, and reject nothing: they
+ *   may be from a request of another kind.
+ * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the
+ *   context, each in every turn, and nothing exceeds the caller's cap. It keeps out counts that cannot be true.
+ * - The estimate is the likely use. Token limits reserve it, and caps are divided by it.
  */
 
-/** What of a request decides its cost. */
+/** The properties of a request that decide its cost. */
 export interface RequestSize {
   /** Length of its body. */
   readonly bodyBytes: number;
-  /** Bytes of the body that are no text of a prompt: media, the form of the answer, token ids. */
+  /** Bytes of the body that are not text of a prompt: media, the form of the answer, token ids. */
   readonly unreadBytes: number;
-  /** Token ids of its prompts: each is one token. */
+  /** Number of token ids in its prompts: each is one token. */
   readonly tokenIds: number;
-  /** Its prompts are all in the body, as text: no media, no earlier response that the engine has stored. */
+  /** True if all its prompts are in the body, as text: no media, no earlier response that the engine has stored. */
   readonly isBoundByBytes: boolean;
-  /** The most tokens per prompt that the model was seen to add to the text: see `PromptOverheads`. */
+  /** Most tokens per prompt that the model was seen to add to the text: see `PromptOverheads`. */
   readonly overheadTokens: number;
   /**
-   * What one of its prompts is: `prompts` share the bytes of the body; `pairs` have one text in common, which counts in
-   * each; `texts` are many contexts in one prompt.
+   * Kind of its prompts: `prompts` share the bytes of the body; `pairs` have one text in common, which counts in each;
+   * `texts` are many contexts in one prompt.
    */
   readonly inputs: 'prompts' | 'pairs' | 'texts';
   readonly prompts: number;
-  /** Inputs that each may fill the model's context. */
+  /** Number of inputs that may each fill the model's context. */
   readonly contexts: number;
   /** Choices per prompt. */
   readonly choices: number;
-  /** Times that its engine may read its prompts and answer: more than once where it runs tools itself. */
+  /** Number of times that its engine may read its prompts and answer: more than one if the engine runs tools itself. */
   readonly turns: number;
-  /** Output tokens per choice that it asks for; null where it names no limit. */
+  /** Output tokens per choice that the request asks for; null if it names no limit. */
   readonly outputTokensAsked: number | null;
-  /** Whether its engine is known to keep to that limit; else it may make what its context holds. */
+  /**
+   * True if its engine is known to keep to that limit. Otherwise the engine may generate as much as its context holds.
+   */
   readonly isLimitKept: boolean;
-  /** Output tokens per choice where it names no limit: 0 where none are made, null for as many as the context holds. */
+  /**
+   * Output tokens per choice if the request names no limit: 0 if none are generated, null for as many as the context
+   * holds.
+   */
   readonly outputTokensDefault: number | null;
   /** Tokens that the model's context holds. */
   readonly contextLength: number;
 }
 
-/** Tokens that chat templates add beside the text. */
+/** Tokens that chat templates add to the text. */
 const templateTokens = 512;
-/** More than any wallet holds: asks what a request would want if money did not matter. */
+/** More than any wallet has: gives the hold that a request would want if money did not matter. */
 const unlimitedMicroUsd = 10n ** 30n;
 
-/** Tokens of all its prompts that a request can have at most. */
+/** Returns the most tokens that all prompts of a request can have. */
 function promptTokensMost({ contexts, contextLength }: RequestSize): number {
   return contexts * contextLength;
 }
 
-/** Tokens of all its prompts that it holds for. @param overheadTokens what the model adds to each at most */
+/**
+ * Returns the tokens of all prompts that are held for. @param overheadTokens most tokens that the model adds to each
+ * prompt
+ */
 function promptTokensHeld(size: RequestSize, overheadTokens: number): number {
   const { bodyBytes, isBoundByBytes, inputs, prompts, contexts, contextLength } = size;
   const most = promptTokensMost(size);
@@ -83,13 +91,14 @@ function outputTokensMax({ outputTokensAsked, isLimitKept, outputTokensDefault, 
 const outputTokensGuess = 256;
 const bytesPerToken = 4;
 
-/** The body's bytes over 4. */
+/** Returns the body's bytes divided by 4. */
 export function estimatePromptTokens({ bodyBytes }: Pick<RequestSize, 'bodyBytes'>): number {
   return Math.ceil(bodyBytes / bytesPerToken);
 }
 
 /**
- * What is billed where no count came: the prompt's estimate without what is no text of it, and the most that the output may have.
+ * Returns the billed tokens if no count came: the prompt's estimate without bytes that are not text, and the maximum
+ * output.
  */
 export function likelyTokens(size: RequestSize): { readonly promptTokens: number; readonly outputTokensMax: number } {
   const textBytes = Math.max(0, size.bodyBytes - size.unreadBytes);
@@ -103,14 +112,14 @@ function estimateOutputTokens({ outputTokensAsked, choices, prompts }: RequestSi
 }
 
 /**
- * The tokens that a request will likely use, input and output together: what limits on tokens reserve for it.
- * @param perChoiceMax output tokens that it may have per choice
+ * Returns the tokens that a request will likely use, input and output together; token limits reserve them.
+ * @param perChoiceMax maximum output tokens per choice
  */
 export function estimateTokens(size: RequestSize, perChoiceMax: number): number {
   return estimatePromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
 }
 
-/** What a request costs if its estimate is right and its model adds what it was seen to add, in pico-dollars. */
+/** Returns the cost if the estimate is right and the model adds the tokens that it was seen to add, in pico-dollars. */
 export function estimateCost(size: RequestSize, price: TokenPrice, perChoiceMax: number): bigint {
   const promptTokens = Math.min(
     estimatePromptTokens(size) + size.overheadTokens * size.contexts,
@@ -120,17 +129,17 @@ export function estimateCost(size: RequestSize, price: TokenPrice, perChoiceMax:
   return BigInt(promptTokens) * price.inputPerMTokMicroUsd + BigInt(outputTokens) * price.outputPerMTokMicroUsd;
 }
 
-/** A cap on a request's cost that pays for too little of it, by estimate. */
+/** A cap on a request's cost that is too low, by estimate. */
 export interface CapRefusal {
   readonly ok: false;
   readonly code: 'cap_too_low';
   readonly capPicoUsd: bigint;
   readonly promptPicoUsd: bigint;
-  /** The prompt, and one token per choice where any are made. */
+  /** Cost of the prompt, and of one token per choice if any are generated. */
   readonly neededPicoUsd: bigint;
 }
 
-/** What the charge of one request is bounded by. */
+/** Bounds of the charge of one request. */
 export interface CostCeiling {
   /** Tokens of all its prompts. */
   readonly promptTokens: bigint;
@@ -143,17 +152,17 @@ export interface CostCeiling {
 /** The bounds of one request. */
 export interface CostBounds {
   readonly ok: true;
-  /** The least that it holds for. */
+  /** Least hold of the request. */
   readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
-  /** Tokens of all its prompts with what the model was seen to add to them. */
+  /** Tokens of all its prompts, with the tokens that the model was seen to add. */
   readonly promptTokensWanted: bigint;
-  /** Per choice. */
+  /** Output tokens per choice. */
   readonly outputTokens: number;
-  /** `outputTokens` where the caller's cap limits them, else null. */
+  /** `outputTokens` if the caller's cap limits them, else null. */
   readonly cappedTo: number | null;
-  /** The hold can follow the answer; otherwise it is for all that is asked for, as of a JSON answer. */
+  /** True if the hold can grow with the answer. Otherwise it covers all that is asked for, as for a JSON answer. */
   readonly extends: boolean;
-  /** Output tokens per choice that are held for at least. */
+  /** Least number of output tokens per choice that are held for. */
   readonly outputTokensLeast: number;
   readonly ceiling: CostCeiling;
 }
@@ -161,10 +170,10 @@ export interface CostBounds {
 export interface CostTerms {
   readonly size: RequestSize;
   readonly price: TokenPrice;
-  /** What the caller pays at most, in pico-dollars; null without a cap. */
+  /** Most that the caller pays, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
   readonly extends: boolean;
-  /** It waits for money for all the output that it asks for, where it says how much, rather than have less. */
+  /** True if the request needs money for all the output that it asks for, if it names a limit, rather than get less. */
   readonly isWhole?: boolean;
 }
 
@@ -192,13 +201,16 @@ export function costBounds({
   return { ok: true, request, promptTokensWanted, ...limits, extends: follows, ceiling };
 }
 
-/** What a request may be charged at most, in pico-dollars. */
+/** Returns the most that a request may be charged, in pico-dollars. */
 export function ceilingCost({ promptTokens, outputTokens, capPicoUsd }: CostCeiling, price: TokenPrice): bigint {
   const most = promptTokens * promptTokenPrice(price) + outputTokens * price.outputPerMTokMicroUsd;
   return capPicoUsd !== null && capPicoUsd < most ? capPicoUsd : most;
 }
 
-/** Output tokens per choice that a cap pays for beside the prompt's estimate; null where it pays for all of them. */
+/**
+ * Returns the output tokens per choice that a cap pays for besides the prompt's estimate; null if it pays for all of
+ * them.
+ */
 function capOutput(
   size: RequestSize,
   price: TokenPrice,
@@ -214,15 +226,15 @@ function capOutput(
   return affordable < BigInt(tokensMax) ? Number(affordable) : null;
 }
 
-/** The hold for a request where so much is available, which is less than it wants. */
+/** Returns the hold for a request if `availableMicroUsd`, less than it wants, is available. */
 export function holdFor({ request, outputTokens, extends: follows }: CostBounds, availableMicroUsd: bigint) {
   const asked = { ...request, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
   return follows ? holdForStream(asked) : holdForJson(asked);
 }
 
 /**
- * What a request would hold if money did not matter, and the least it needs: its prompt and one token per choice, or all
- * that it asks for. The caller's cap bounds both.
+ * Returns the hold that a request would want if money did not matter, and the least it needs: its prompt and one token
+ * per choice, or all that it asks for. The caller's cap bounds both.
  */
 export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigint; readonly neededMicroUsd: bigint } {
   const wanted = holdFor(wantedOf(bounds), unlimitedMicroUsd);
@@ -245,7 +257,7 @@ function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
   return (microUsd) => (microUsd < most ? microUsd : most);
 }
 
-/** Cost of the guessed prompt and of all the output that it may have, both in every turn, in pico-dollars. */
+/** Returns the cost of the guessed prompt and of the maximum output, both in every turn, in pico-dollars. */
 export function worstCost({ turns }: Pick<RequestSize, 'turns'>, bounds: CostBounds): bigint {
   const { choices, price } = bounds.request;
   const { ceiling } = bounds;

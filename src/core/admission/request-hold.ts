@@ -4,36 +4,39 @@ import type { Admission, Extension, HardBudget } from './contract.ts';
 import { ceilingCost, type CostCeiling } from './request-cost.ts';
 
 /**
- * The hold of a running request. It is a guess, and never the bill: it is extended while a stream runs, before what it
- * pays for is used up, and at the end of each request to what that costs. A request is charged at most its hold, so the
- * rest is written off only where wallet, budgets or the caller's cap have nothing more. Where nobody can say whether they
- * have, all of it is charged: the books take what the wallet has, and write off the rest.
+ * The hold of a running request. It is a guess, never the bill: it is extended while a stream runs, before the amount
+ * held is used up, and at the end of each request to the actual cost. A request is charged at most its hold, so the
+ * rest is written off only if wallet, budgets or the caller's cap have nothing more. If it is unknown whether they have
+ * more, all of it is charged: the database charges what the wallet has, and writes off the rest.
  */
 export interface RequestHold {
   /** In pico-dollars, extensions included. */
   readonly heldPicoUsd: bigint;
-  /** What may be charged now, in pico-dollars: what is held, or all where `isUnknown`, up to the ceiling of the request. */
+  /**
+   * Most that may be charged now, in pico-dollars: the hold, or all if `isUnknown`, up to the ceiling of the request.
+   */
   readonly chargeMaxPicoUsd: bigint;
-  /** What its charge is bounded by. */
+  /** Bounds of its charge. */
   readonly ceiling: CostCeiling;
-  /** Takes the counts of a stream so far; false when the next token is not paid for. */
+  /** Updates the counts of a stream; returns false if the next token is not paid for. */
   covers(made: MadeSoFar): boolean;
-  /** Nobody could say if the wallet has more, when it was asked last. */
+  /** True if the last extension could not find out whether the wallet has more. */
   readonly isUnknown: boolean;
-  /** The budget that had nothing more, when it was asked last; null where it was the wallet. */
+  /** The budget that had nothing more at the last extension; null if it was the wallet. */
   readonly exhausted: HardBudget | null;
-  /** The caller's cap is used up, so that nobody was asked for more. */
+  /** True if the caller's cap is used up, so that no extension was requested. */
   readonly isCapped: boolean;
   /**
-   * Holds what the whole answer costs, up to the ceiling of the request, as far as wallet and budgets have it.
-   * @returns null where nothing must be waited for
+   * Extends the hold to the cost of the whole answer, up to the ceiling of the request, as far as wallet and budgets
+   * have it.
+   * @returns null if there is nothing to wait for
    */
   cover(costPicoUsd: bigint): Promise<void> | null;
   /**
-   * Holds what a stream comes to at most until somebody reads it again: all of its turn, since the engine begins no other
-   * one meanwhile.
-   * @param outputTokens made so far over all choices
-   * @returns whether that is paid for
+   * Extends the hold to the most that a stream can cost until it is read again: its whole turn, since the engine begins
+   * no other turn meanwhile.
+   * @param outputTokens output tokens so far over all choices
+   * @returns true if that cost is paid for
    */
   coverTurn(outputTokens: number): Promise<boolean>;
 }
@@ -42,7 +45,7 @@ export interface RequestHold {
 export interface MadeSoFar {
   /** Tokens of the prompt as the engine counted them, 0 before the first count. */
   readonly inputTokens: number;
-  /** Those of them that it had cached, as far as it says so by now. */
+  /** Those of them that the engine had cached, as far as it has reported them. */
   readonly cachedTokens: number;
   /** Output tokens over all choices, as far as they can be guessed. */
   readonly likelyTokens: number;
@@ -53,29 +56,32 @@ export interface RequestHoldOptions {
   readonly requestId: string;
   readonly heldMicroUsd: bigint;
   readonly price: TokenPrice;
-  /** Tokens of all its prompts that it holds for, until one is counted. */
+  /** Tokens of all prompts that are held for until one is counted. */
   readonly promptTokens: bigint;
   readonly prompts: number;
   /** Choices over all prompts. */
   readonly choices: number;
   /** Output tokens over all choices at which the engine stops by itself. */
   readonly outputTokensMax: number;
-  /** The same of one of its turns. */
+  /** Output tokens over all choices at which the engine stops by itself in one turn. */
   readonly turnTokensMax: number;
   readonly ceiling: CostCeiling;
 }
 
-/** Choices make one token each per step of the engine, and some steps pass while an extension is asked for. */
+/**
+ * Output tokens ahead of which an extension is requested. Choices make one token each per step of the engine, and some
+ * steps pass during the request.
+ */
 const extendAheadTokens = 128;
 
-/** The money of a hold, and more of it on its way. */
+/** The amount of a hold, with its extension on its way. */
 class HeldMoney {
   microUsd: bigint;
-  /** Wallet or budget has nothing more. */
+  /** True if wallet or budget has nothing more. */
   isExhausted = false;
-  /** It is this budget that has not. */
+  /** The budget with nothing more. */
   exhausted: HardBudget | null = null;
-  /** Nobody could say whether it has. */
+  /** True if it is unknown whether there is more. */
   isUnknown = false;
   #extending: Promise<void> | null = null;
   readonly #options: RequestHoldOptions;
@@ -106,8 +112,9 @@ class HeldMoney {
   }
 
   /**
-   * Waits for what is on its way, and asks for what is missing then: what was used up may have been filled since. An
-   * answer that brings a part says nothing of the rest, which is asked for again.
+   * Waits for the extension on its way, and requests the missing amount then: an empty wallet or budget may have been
+   * filled since. An answer that brings only a part does not say that the rest is missing, so the rest is requested
+   * again.
    */
   async cover(costPicoUsd: bigint): Promise<void> {
     await this.#extending;
@@ -136,14 +143,14 @@ export function createRequestHold(options: RequestHoldOptions): RequestHold {
   return new TokenHold(options);
 }
 
-/** A hold by the tokens that it pays for. */
+/** A hold that is measured by the tokens that it pays for. */
 class TokenHold implements RequestHold {
   readonly #options: RequestHoldOptions;
   readonly #money: HeldMoney;
   readonly #ceilingPicoUsd: bigint;
   #promptPicoUsd: bigint;
   #promptKnown = false;
-  /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
+  /** Output tokens that the hold pays for; Infinity if they cost nothing or if the request ends before. */
   #paidTokens: number;
   /** Output tokens at which an exhausted wallet or budget is asked once more. */
   #askAgainAt = 0;
@@ -185,7 +192,7 @@ class TokenHold implements RequestHold {
 
   covers({ inputTokens, cachedTokens, likelyTokens: outputTokens }: MadeSoFar): boolean {
     const money = this.#money;
-    // With several prompts, a running count is of one of them.
+    // With several prompts, a running count covers only one of them.
     if (!this.#promptKnown && inputTokens > 0 && this.#options.prompts === 1) {
       this.#notePrompt(inputTokens, cachedTokens);
     }
@@ -193,11 +200,14 @@ class TokenHold implements RequestHold {
     if (!money.isExtending && this.#isToExtend(outputTokens)) this.#extend(outputTokens);
     // The last token that a cap pays for may be the last one that was asked for.
     if (outputTokens < this.#paidTokens || (this.isCapped && outputTokens === this.#paidTokens)) return true;
-    // While the answer to an extension is on its way nothing says yet that the wallet cannot pay.
+    // While an extension is on its way, the wallet may still be able to pay.
     return money.isExtending && !money.isUnknown;
   }
 
-  /** What had nothing more may be filled meanwhile, so it is asked again, each time at half of what is still paid. */
+  /**
+   * True if an extension shall be requested. An exhausted wallet or budget may be filled meanwhile, so it is asked
+   * again, each time at half of the tokens that are still paid for.
+   */
   #isToExtend(outputTokens: number): boolean {
     if (!this.#money.isExhausted) return true;
     return outputTokens >= this.#askAgainAt && outputTokens < this.#paidTokens;
@@ -223,7 +233,7 @@ class TokenHold implements RequestHold {
     this.#paidTokens = this.#countPaid();
   }
 
-  /** What it costs with so many output tokens, as far as it may be charged. */
+  /** Returns the cost with this number of output tokens, as far as it may be charged. */
   #costWith(outputTokens: number): bigint {
     const { price, outputTokensMax } = this.#options;
     const output = BigInt(Math.min(outputTokens, outputTokensMax)) * price.outputPerMTokMicroUsd;
@@ -239,8 +249,8 @@ class TokenHold implements RequestHold {
   }
 
   /**
-   * To a step beyond what is made: one read of a fast engine's answer may bring more tokens than a step. A prompt that
-   * has more tokens than was held for is paid on the way.
+   * Requests an extension to a step beyond the current output: one read of a fast engine's answer may bring more tokens
+   * than a step. The extension also pays for a prompt that has more tokens than were held for.
    */
   #extend(outputTokens: number): void {
     const stepTokens = this.#options.choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);

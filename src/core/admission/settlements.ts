@@ -6,12 +6,12 @@ import type { AdmissionStore } from './admission-store.ts';
 import type { KeyRef, Settlement } from './contract.ts';
 import { settleScript } from './redis-hold-scripts.ts';
 
-/** A request as Redis must be told of it. */
+/** A request with the ids that Redis needs. */
 export interface RequestRef extends Pick<KeyRef, 'organizationId' | 'keyId'> {
   readonly requestId: string;
 }
 
-/** What becomes of a hold; see the script. */
+/** Kind of a settlement; see `settleScript`. */
 export type How = 'settle' | 'replay' | 'sweep' | 'spool' | 'undo' | `local:${number}:${string}`;
 
 export interface Charge extends RequestRef {
@@ -20,7 +20,7 @@ export interface Charge extends RequestRef {
 }
 
 interface Unsettled extends Charge {
-  /** On the monotonic clock. */
+  /** Earliest time to send, on the monotonic clock. */
   readonly notBeforeMs: number;
   isSending: boolean;
 }
@@ -39,21 +39,26 @@ export interface SettlementsOptions {
 }
 
 export const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
-/** So many settlements keep Redis from others for about a millisecond. */
+/** Maximum number of settlements in a batch. They block Redis for about a millisecond. */
 const batchMax = 50;
 const retryMsMin = 200;
-/** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
+/**
+ * Maximum number of settlements kept for another try, about 5 MB. The sweep finds the others once their lease expires.
+ */
 const unsettledMax = 10_000;
-/** An admission that nobody knows of is surely too late by then: its own deadline is half of this. */
+/** Milliseconds after which an unconfirmed admission is surely too late: its own deadline is half of this. */
 const undoAfterMs = 2 * answerTimeoutMs;
 
-/** Tells Redis what became of holds, in groups, again and again until it has heard it. */
+/** Sends settlements of holds to Redis in groups, and repeats them until Redis has confirmed them. */
 export class Settlements {
   readonly #options: SettlementsOptions;
-  /** Settlements that Redis has not confirmed, those on their way included. */
+  /** Settlements that Redis has not confirmed, including those on their way. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
-  /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
+  /**
+   * Settlements of this round of the event loop, by key: the database makes requests durable in groups, and they are
+   * settled in groups.
+   */
   #batches = new Map<string, Batch>();
   /** Registrations on their way, by organization. */
   readonly #registering = new Map<string, Promise<unknown>>();
@@ -67,7 +72,7 @@ export class Settlements {
     this.#options = options;
   }
 
-  /** Whether Redis has still to be told of a request. */
+  /** True if Redis has not confirmed the settlement of a request. */
   has(requestId: string): boolean {
     return this.#unsettled.has(requestId);
   }
@@ -78,7 +83,7 @@ export class Settlements {
     this.#batch(unsettled);
   }
 
-  /** Takes an admission back of which nobody knows whether it happened. */
+  /** Takes back an admission whose result is unknown. */
   undo({ requestId, organizationId, keyId }: RequestRef): void {
     const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
     const ref = { requestId, organizationId, keyId };
@@ -86,7 +91,7 @@ export class Settlements {
     this.#retryLater();
   }
 
-  /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
+  /** Sends the settlements of this round: later calls to Redis must find them applied. */
   flush(): void {
     if (this.#batches.size === 0) return;
     const batches = this.#batches;
@@ -97,7 +102,7 @@ export class Settlements {
     }
   }
 
-  /** Does something now, or as soon as Redis can be asked again. */
+  /** Runs a task now, or as soon as Redis answers again. */
   async sure(task: () => Promise<unknown>): Promise<void> {
     try {
       await task();
@@ -109,8 +114,9 @@ export class Settlements {
   }
 
   /**
-   * A script may be sent twice before it runs (Redis does not know it yet, or was late). A hold that was settled in
-   * between would be put back by a registration, for ever: settlements wait for the registrations that may carry them.
+   * Makes settlements wait for the registrations that may carry their holds. A script may be sent twice before it runs,
+   * because Redis did not have it or was late. A registration would then restore a hold that was settled in between,
+   * permanently.
    */
   holdBack(organizationId: string, writing: readonly Promise<unknown>[]): void {
     if (writing.length === 0) return;
@@ -121,13 +127,13 @@ export class Settlements {
     this.#registering.set(organizationId, through);
   }
 
-  /** Tries again what Redis has not heard yet. */
+  /** Retries what Redis has not confirmed. */
   retry(): Promise<void> {
     this.#retrying ??= this.#retryAll().finally(() => (this.#retrying = null));
     return this.#retrying;
   }
 
-  /** @param charges of one key */
+  /** @param charges settlements of one key */
   async send(charges: readonly Charge[]): Promise<void> {
     const [first] = charges;
     if (first === undefined) return;
@@ -184,7 +190,7 @@ export class Settlements {
     }
   }
 
-  /** Not where the request has been settled since it was spooled, say. */
+  /** False if, for example, the request has been settled since it was spooled. */
   #isKept(unsettled: Unsettled): boolean {
     return this.#unsettled.get(unsettled.requestId) === unsettled;
   }
@@ -200,7 +206,7 @@ export class Settlements {
         for (const one of unsettled) this.#sent(one, error);
         return;
       }
-      // One at fault must not take the others with it; those that are settled by now are found to be gone.
+      // One faulty settlement must not fail the others. Those that are settled by now have no hold any more.
       for (const one of unsettled) await this.#confirm({ organizationId, unsettled: [one] });
     }
   }

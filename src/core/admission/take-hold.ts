@@ -15,7 +15,7 @@ import {
 } from './request-cost.ts';
 import { createRequestHold, type RequestHold } from './request-hold.ts';
 
-/** A request that wants to run, and what it may cost. */
+/** A request that wants to run, and the terms of its cost. */
 export interface HoldDemand extends CostTerms {
   readonly requestId: string;
   readonly key: KeyRef;
@@ -24,27 +24,31 @@ export interface HoldDemand extends CostTerms {
   readonly model?: string;
 }
 
-/** What an admitted request has. */
+/** The grant of an admitted request. */
 export interface Grant {
   readonly ok: true;
-  /** At its admission. */
+  /** Hold at its admission. */
   readonly heldMicroUsd: bigint;
   /** The key's limits after this request was counted. */
   readonly view: LimitsView;
-  /** Output tokens per choice that wallet and budgets or the caller's cap pay for; null where its own limit stands. */
+  /**
+   * Output tokens per choice that wallet, budgets and the caller's cap pay for; null if the request's own limit
+   * applies.
+   */
   readonly outputTokensMax: number | null;
   readonly hold: RequestHold;
   readonly size: RequestSize;
 }
 
-/** What there is too little of. */
+/** A refusal because wallet or budget has too little. */
 type Short = Extract<AdmitRefusal, { readonly code: 'insufficient_funds' | 'budget_exceeded' }>;
 
 export type HoldRefusal = CapRefusal | Exclude<AdmitRefusal, Short> | (Short & { readonly neededMicroUsd: bigint });
 
 /**
- * Admits a request with the hold that its kind needs. A stream holds some output ahead and extends that while it runs;
- * what cannot be ended in time holds all that it asks for, and has its output limited to what the balance pays for.
+ * Admits a request with the hold that its kind needs. A stream holds some output ahead and extends that while it runs.
+ * An answer that cannot be ended in time holds all that it asks for, and its output is limited to what the balance pays
+ * for.
  */
 export function takeHold(admission: Admission, demand: HoldDemand): Grant | HoldRefusal | Promise<Grant | HoldRefusal> {
   const bounds = costBounds(demand);
@@ -80,9 +84,12 @@ function grantFor(asked: Asked, { heldMicroUsd, view }: AdmitResult & { readonly
   return { ok: true, heldMicroUsd, outputTokensMax, hold: holdOf(asked, heldMicroUsd), size, view };
 }
 
-/** Output tokens per choice that an engine is limited to, by the caller's cap or by money; null: neither does. */
+/**
+ * Returns the output tokens per choice that an engine is limited to, by the caller's cap or by money; null if neither
+ * does.
+ */
 function outputGranted({ bounds, request }: Asked, heldMicroUsd: bigint): number | null {
-  // All that it wants pays for all that it asks.
+  // The wanted hold pays for everything that the request asks for.
   if (bounds.extends || heldMicroUsd === request.wantedMicroUsd) return bounds.cappedTo;
   const granted = holdFor(bounds, heldMicroUsd);
   const isCut = !granted.refused && 'cut' in granted && granted.cut;
@@ -107,22 +114,22 @@ function holdOf(asked: Asked, heldMicroUsd: bigint): RequestHold {
   });
 }
 
-/** More may be held than a request asks for: its own limit stands. */
+/** Returns null if the hold pays for more than the request asks for: then its own limit applies. */
 const belowAsked = ({ outputTokensAsked }: HoldDemand['size'], tokens: number | null): number | null =>
   tokens !== null && outputTokensAsked !== null && tokens >= outputTokensAsked ? null : tokens;
 
-/** What a request holds that another model does not serve: more than its grant says where it was raised for that one. */
+/** Hold of a request that another model does not serve: larger than in its grant if it was raised for that model. */
 export interface NotMoved {
   readonly ok: false;
   readonly heldMicroUsd: bigint;
 }
 
 /**
- * The grant of a request that another model serves from now on: its hold is raised to what it wants at that price, as
- * far as there is so much, and left as it is where that does not reach the least. The limits of its key have counted it
- * already; of those of its project it counts against the ones for this model from now on.
- * @param raisedTo what it holds by now, where it was raised in vain after its grant
- * @returns what it holds, where wallet, budget or the caller's cap do not pay for it, or those limits refuse it
+ * Returns the grant of a request that another model serves from now on. Its hold is raised to the amount wanted at that
+ * price, as far as available, and stays as it is if that does not reach the least. The limits of its key have already
+ * counted it; of the limits of its project, those for this model count it from now on.
+ * @param raisedTo current hold, if it was raised in vain after its grant
+ * @returns the hold, if wallet, budget or the caller's cap do not pay for it, or the project limits reject it
  */
 export async function moveHold(
   admission: Admission,
@@ -150,7 +157,7 @@ export async function moveHold(
   return grantFor({ admission, demand, bounds, request }, { ok: true, heldMicroUsd, view: grant.view });
 }
 
-/** Has a request count again for the model that it was admitted for, where no other one has answered it. */
+/** Moves a request back to the model that it was admitted for, because no other model answered it. */
 export async function moveBack(admission: Admission, demand: HoldDemand): Promise<void> {
   const bounds = costBounds(demand);
   if (!bounds.ok) return;
@@ -158,19 +165,19 @@ export async function moveBack(admission: Admission, demand: HoldDemand): Promis
   await admission.move(requestId, { model, estimatedTokens, isForced: true });
 }
 
-/** What would come of a request, in pico-dollars. */
+/** Forecast of a request, in pico-dollars. */
 export interface Forecast {
   readonly ok: true;
   readonly estimatedPicoUsd: bigint;
-  /** What it may cost at most, whatever the wallet has. */
+  /** Most that it may cost, whatever the wallet has. */
   readonly worstPicoUsd: bigint;
-  /** As limits stand; null where nobody asked them. */
+  /** Current limits; null if they were not checked. */
   readonly view: LimitsView | null;
-  /** Why it would not be admitted; null when it would. */
+  /** Reason for a rejection; null if the request would be admitted. */
   readonly refusal: LimitCode | 'insufficient_funds' | 'budget_exceeded' | 'unauthorized' | null;
 }
 
-/** What `takeHold` would come to now, without counting or holding anything. */
+/** Returns the result that `takeHold` would have now, without counting or holding anything. */
 export async function forecastHold(
   admission: Admission,
   demand: HoldDemand,

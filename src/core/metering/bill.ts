@@ -3,46 +3,50 @@ import type { OutcomeKind, UsageRecord } from './record.ts';
 import type { SettledRequest } from './reports.ts';
 import { costOf, noUsage, type Usage } from './usage.ts';
 
-/** How a request ended, as far as its bill goes. */
+/** The parts of a request's end that decide its bill. */
 export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly outcome: OutcomeKind;
-  /** The client has a part of the answer: frames of a stream. */
+  /** True if the client has a part of the answer: frames of a stream. */
   readonly isPartSent: boolean;
-  /** The answer is made token by token. */
+  /** True if the answer is generated token by token. */
   readonly generates: boolean;
-  /** The request itself was refused, or ended for want of money or a valid key; neither engine nor gateway failed. */
+  /**
+   * True if the request itself was rejected, or ended for lack of money or a valid key; neither engine nor gateway
+   * failed.
+   */
   readonly isAtFault: boolean;
-  /** Whoever asked gives nothing on but a complete answer: what was made of another one is written off. */
+  /** True if the caller passes on only a complete answer: an incomplete one is written off. */
   readonly isWholeOrFree: boolean;
   readonly price: PriceVersion;
-  /** The most that is charged, in pico-dollars: see `RequestHold`. What the response cache answers holds nothing. */
+  /** Most that is charged, in pico-dollars: see `RequestHold`. An answer from the response cache holds nothing. */
   readonly chargeMaxPicoUsd: bigint;
-  /** Tokens beyond which no count is believed; null where nothing is held. */
+  /** Maximum token counts that are believed; null if nothing is held. */
   readonly ceiling: TokenCeiling | null;
 }
 
-/** Each bounds its own figure: an output beyond what was asked for is not paid by a prompt that is short. */
+/** Maximum token counts. Each bounds its own count: a short prompt does not pay for output beyond the limit. */
 export interface TokenCeiling {
-  /** Of all prompts. */
+  /** Tokens of all prompts. */
   readonly promptTokens: bigint;
-  /** Over all choices. */
+  /** Output tokens over all choices. */
   readonly outputTokens: bigint;
 }
 
 export interface Bill extends Pick<UsageRecord, 'usage' | 'usageSource' | 'costPicoUsd' | 'writtenOffPicoUsd'> {
-  /** The engine counted more than is believed. */
+  /** True if the engine counted more than is believed. */
   readonly isCut: boolean;
-  /** What is charged where the hold pays for it, in pico-dollars. */
+  /** Amount that is charged if the hold pays for it, in pico-dollars. */
   readonly duePicoUsd: bigint;
 }
 
 /**
- * What is billed of a request. A client that left, or a stream that was ended or failed midway, pays for what was made, and
- * so does a request that was refused after parts of it were computed. What was made of an answer that an engine failed at or
- * a gateway ended before the client had any of it, or that is given whole or not at all, is on the record and in limits,
- * and written off; so is what goes beyond the hold. What an engine counts beyond the ceiling is nowhere: bill, record and limits have one figure. Before the first
- * token a request costs nothing, unless it was ended for a reason of its own: whoever has too little money could have
- * prompts computed for nothing.
+ * Returns the bill of a request. If a client left, or a stream was ended or failed midway, the output so far is paid,
+ * and so is a request that was rejected after parts of it were computed. Output is in the record and in limits, but
+ * written off, if an engine failed or a gateway ended the answer before the client had any of it, or if the caller
+ * passes on only complete answers and this one is incomplete. An amount beyond the hold is written off too. Engine
+ * counts beyond the ceiling are ignored everywhere: bill, record and limits have one figure. Before the first token a
+ * request costs nothing, unless it was ended for a reason of its own: otherwise a caller with too little money could
+ * have prompts computed for free.
  */
 export function billOf(served: Served): Bill {
   const { usage: counted, usageSource } = usageCounted(served);
@@ -78,10 +82,10 @@ function believed(usage: Usage, ceiling: TokenCeiling | null): Usage {
   };
 }
 
-/** What a record takes of a wallet and of the limits on tokens. */
+/** Returns the use that a record takes from a wallet and from token limits. */
 export function usedBy({ costPicoUsd, usage }: UsageRecord): SettledRequest {
   return { chargedPicoUsd: costPicoUsd, tokens: usage.inputTokens + usage.outputTokens };
 }
 
-/** The same of a request that is not billed. */
+/** Use of a request that is not billed. */
 export const nothingUsed: SettledRequest = { chargedPicoUsd: 0n, tokens: 0 };

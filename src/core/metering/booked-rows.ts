@@ -6,25 +6,25 @@ import { discardedText } from './quarantine.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
 
 const hourMs = 3_600_000;
-/** Of a smallint. */
+/** Maximum of choices, which is stored as smallint. */
 const choicesMax = 32_767;
 
 export interface WriteMoment {
-  /** On the monotonic clock. */
+  /** Time on the monotonic clock. */
   readonly nowMs: number;
-  /** What a commit takes at least. */
+  /** Least time of a commit, in milliseconds. */
   readonly commitMs: number;
 }
 
-/** A batch as `recordsText` reads it. */
+/** A batch in the form that `recordsText` reads. */
 export interface BookedRows {
   readonly rows: readonly Record<string, unknown>[];
-  /** What rows name by their places in these lists, counted from 1. */
+  /** Values that rows refer to by their positions in these lists, counted from 1. */
   readonly ids: readonly string[];
   readonly names: readonly string[];
 }
 
-/** Rows of a batch, with each id and each name once. */
+/** Returns the rows of a batch, with each id and each name once. */
 export function toRows(records: readonly UsageRecord[], moment: WriteMoment): BookedRows {
   const ids = new Places();
   const names = new Places();
@@ -48,7 +48,7 @@ class Places {
   }
 }
 
-/** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
+/** Returns a row as `json_to_recordset` reads it. Amounts go as text, since a JSON number would lose their digits. */
 function toRow(
   record: UsageRecord,
   { ids, names }: { readonly ids: Places; readonly names: Places },
@@ -109,7 +109,10 @@ const added = sumColumns
   .map((name) => `${name.trim()} = s.${name.trim()} + excluded.${name.trim()}`)
   .join(', ');
 
-/** What end users spend, where it is counted: a statement of its own, so that nobody else pays for it. */
+/**
+ * SQL for the spending of end users, used only if a record counts one: a separate statement, so that no other batch
+ * pays for it.
+ */
 const userParts = {
   column: ', end_user text',
   table: `users as (
@@ -126,8 +129,8 @@ const userParts = {
 const withoutUsers: typeof userParts = { column: '', table: '', last: 'daily' };
 
 /**
- * Codes of the lists of ids, $3, and names, $4. One that is not there leaves a null, which `usage_requests` refuses; a
- * fallback may be null there, so that its row has no model then.
+ * Looks up the codes of the lists of ids, $3, and names, $4. A missing code gives null, which `usage_requests` rejects.
+ * A fallback may be null there, so a missing code of a fallback sets the row's model to null.
  */
 const codesText = `codes as materialized (
       select array(select (select code from usage_ids where id = t.value::uuid)
@@ -140,7 +143,7 @@ const codedColumns = `c.ids[t.organization_at] as organization, c.ids[t.project_
         c.names[t.fallback_at] as fallback_for,
         case when t.fallback_at is null or c.names[t.fallback_at] is not null then c.names[t.model_at] end as model`;
 
-/** A row of the batch named something that has no code, as the database is now; nothing was written. */
+/** True if a row of the batch refers to something that has no code in the database; nothing was written. */
 export function isUncoded(error: unknown): boolean {
   if (!(error instanceof postgres.PostgresError) || error.code !== '23502') return false;
   const { table_name: table = '', column_name: column = '' } = error;
@@ -200,9 +203,10 @@ const plainText = textOf(withoutUsers);
 const usersText = textOf(userParts);
 
 /**
- * A batch, $1, with its Idempotency-Keys, $2, and what its rows name, $3 and $4, as `BookedParts`: the records, and the hourly and daily sums of those
- * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
- * one's is written off. One that an operator gave up changes nothing.
+ * SQL for a batch, $1, with its Idempotency-Keys, $2, and the values of its rows, $3 and $4, as `BookedParts`: the
+ * records, and the hourly and daily sums of the new ones. Sums are updated in the order of their key, the same for
+ * every writer. A request whose key belongs to another request is written off. A record that an operator discarded
+ * changes nothing.
  */
 export const recordsText = (records: readonly UsageRecord[]): string =>
   records.some(({ endUser }) => endUser !== undefined) ? usersText : plainText;

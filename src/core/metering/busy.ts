@@ -2,9 +2,9 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { readFloorMs } from './partitions.ts';
 
-/** For how long a replica had at least one request. */
+/** Time for which a replica had at least one request. */
 export interface ReplicaBusy {
-  /** Catalog id of one of the models that it served: several only where they are adapters of one base. */
+  /** Catalog id of one of the models that it served: several only if they are adapters of one base. */
   readonly model: string;
   readonly replicaId: string;
   readonly busyMs: number;
@@ -12,27 +12,30 @@ export interface ReplicaBusy {
 
 export interface Busy {
   readonly replicas: readonly ReplicaBusy[];
-  /** From when on records are kept, milliseconds since the Unix epoch: nothing is known of what was before. */
+  /** Start of the kept records, in milliseconds since the Unix epoch: nothing is known of the time before. */
   readonly keptFromMs: number;
 }
 
-/** A request that began longer than this before a span is not looked for. */
+/** Milliseconds before a span in which the start of a request is looked for. */
 const lookBackMs = 86_400_000;
 
-/** The beginning of a UUIDv7 is its moment in milliseconds. */
+/** Reads the time of a UUIDv7: its first 48 bits are milliseconds. */
 const idMs = `('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint`;
 
-/** The first number of packed facts (see facts.ts), of at most three bytes, which is more than half an hour. */
+/** Reads the first number of packed facts (see facts.ts), of at most three bytes, which is more than half an hour. */
 const admittedMs = `case when get_byte(facts, 1) < 128 then get_byte(facts, 1)
   when get_byte(facts, 2) < 128 then get_byte(facts, 1) - 128 + get_byte(facts, 2) * 128
   else get_byte(facts, 1) - 128 + (get_byte(facts, 2) - 128) * 128 + (get_byte(facts, 3) & 127) * 16384 end`;
 
-/** Requests that a replica of ours answered: its short id are the last seven bytes but three (see facts.ts). */
+/**
+ * Matches requests that a replica of ours answered. Its short id is the seven bytes before the last three (see
+ * facts.ts).
+ */
 const hasReplica = `facts is not null and get_byte(facts, 0) & 160 = 32`;
 
 /**
- * The time in which requests ran on each replica, from when they had one to the end of their answer; what overlaps
- * counts once. Requests count once they have ended. `toMs` is not in it.
+ * Returns the time in which requests ran on each replica, from their start there to the end of their answer. Overlaps
+ * count once. Requests count once they have ended. `toMs` is excluded.
  */
 export async function readBusy(
   { sql }: Db,

@@ -3,16 +3,16 @@ import type { Db } from '#base/db.ts';
 import { type KnownIds, nobodyKnown } from './verify-names.ts';
 
 /**
- * Gives codes to ids and names, which take their place in the tables of usage, four bytes each. Statements look codes up
- * by id and name themselves: nobody keeps one, since a database that was restored may give it to something else.
+ * Gives codes to ids and names. The tables of usage store codes instead, four bytes each. Statements look codes up by
+ * id and name themselves and cache none, since a restored database may give a code to something else.
  */
 export interface Codes {
   /**
-   * Gives a code to everything that has none. Asks the database only for what it has not seen.
+   * Gives a code to everything that has none. Queries the database only for values not seen before.
    * @throws UnknownOwnerError, and the driver's error
    */
   ensure(wanted: Wanted): Promise<void>;
-  /** Asks for everything again: the database may have lost what it had. */
+  /** Forgets all values seen: the database may have lost them. */
   forget(): void;
 }
 
@@ -31,8 +31,8 @@ export interface Owner {
 }
 
 /**
- * A key or a project is none of its organization, as the database is now: it was made in a transaction that PostgreSQL
- * has lost. Usage under its id would be nobody's.
+ * A key or project that does not exist in its organization now: it was created in a transaction that PostgreSQL has
+ * lost. Usage under its id would belong to nobody.
  */
 export class UnknownOwnerError extends Error {
   constructor({ organizationId, projectId, keyId }: Owner) {
@@ -43,10 +43,10 @@ export class UnknownOwnerError extends Error {
   }
 }
 
-/** So many of each kind are remembered; more are asked for again. */
+/** Maximum number of remembered values of each kind; others are looked up again. */
 const seenMax = 100_000;
 
-/** @param known whose ids usage may be kept by; nobody's are looked at where absent */
+/** @param known ids that usage may be stored for; absent: ids are not checked */
 export function createCodes(db: Pick<Db, 'sql'>, known: KnownIds = nobodyKnown): Codes {
   const ids = new CodeTable(db, idTable);
   const names = new CodeTable(db, nameTable);
@@ -67,7 +67,7 @@ export function createCodes(db: Pick<Db, 'sql'>, known: KnownIds = nobodyKnown):
   };
 }
 
-/** Texts of one table: $1 is a JSON array of values. */
+/** SQL statements of one table: $1 is a JSON array of values. */
 interface TableTexts {
   readonly find: string;
   readonly add: string;
@@ -101,7 +101,9 @@ class CodeTable {
     this.#seen = new Set();
   }
 
-  /** Those that have no code. Looked for before they are added: what is in conflict would use up a code. */
+  /**
+   * Returns the values without a code. They are looked up before they are added, since a conflict would use up a code.
+   */
   async missing(values: readonly string[]): Promise<readonly string[]> {
     const asked = [...new Set(values)].filter((value) => !this.#seen.has(value));
     if (asked.length === 0) return asked;
@@ -118,7 +120,10 @@ class CodeTable {
   }
 }
 
-/** An organization that is not known may keep usage by whatever it likes. @throws UnknownOwnerError */
+/**
+ * Checks that keys and projects exist in their organizations. An unknown organization is not checked. @throws
+ * UnknownOwnerError
+ */
 async function requireOwners({ sql }: Pick<Db, 'sql'>, known: KnownIds, owners: readonly Owner[]): Promise<void> {
   const [unknown] = await sql.unsafe<Owner[]>(
     `select "organizationId"::text, "projectId"::text, "keyId"::text
@@ -132,32 +137,32 @@ async function requireOwners({ sql }: Pick<Db, 'sql'>, known: KnownIds, owners: 
   if (unknown !== undefined) throw new UnknownOwnerError(unknown);
 }
 
-/** The code of an id as SQL; null, which nothing equals, for one that usage was never kept by. */
+/** Returns SQL for the code of an id; null, which equals nothing, if no usage was ever stored for it. */
 export function idCodeSql(sql: ISql, id: string | null) {
   return sql`(select code from usage_ids where id = ${id})`;
 }
 
-/** The codes of ids, of those that usage was ever kept by, as a set in SQL. */
+/** Returns SQL for the set of codes of those ids that usage was ever stored for. */
 export function idCodesSql(sql: Sql, ids: readonly string[]) {
   return sql`(select code from usage_ids where id in (${valuesSql(sql, ids)}))`;
 }
 
-/** UUIDs as a query of theirs. */
+/** Returns a query of UUIDs. */
 export function valuesSql(sql: Sql, ids: readonly string[]) {
   return sql`select value::uuid from json_array_elements_text(${JSON.stringify(ids)}::text::json)`;
 }
 
-/** The same of a name. */
+/** Returns SQL for the code of a name. */
 export function nameCodeSql(sql: Sql, name: string | null) {
   return sql`(select code from usage_names where name = ${name})`;
 }
 
-/** The same of several names. */
+/** Returns SQL for the set of codes of names. */
 export function nameCodesSql(sql: Sql, names: readonly string[]) {
   return sql`(select code from usage_names where name in (${textsSql(sql, names)}))`;
 }
 
-/** Texts as a query of theirs. */
+/** Returns a query of texts. */
 export function textsSql(sql: Sql, texts: readonly string[]) {
   return sql`select value from json_array_elements_text(${JSON.stringify(texts)}::text::json)`;
 }

@@ -6,29 +6,32 @@ export interface GroupCommitOptions<Item> {
   readonly log: Log;
   readonly clock: Clock;
   readonly batchMax: number;
-  /** Writes all items or none; must be safe to repeat when it is not known whether an earlier try took effect. */
+  /** Writes all items or none; must be safe to repeat if it is unknown whether an earlier try succeeded. */
   readonly write: (items: readonly Item[]) => Promise<void>;
-  /** Gives up the connection on which a `write` waits, which then rejects. */
+  /** Closes the connection on which a `write` waits; that `write` then rejects. */
   readonly abandon: () => void;
-  /** Keeps an item that the store will never take where somebody finds it. Repeated until it resolves. */
+  /** Stores an item that the store permanently rejects where an operator finds it. Repeated until it resolves. */
   readonly quarantine: (item: Item | null, data: Buffer, error: unknown) => Promise<void>;
-  /** Items of different groups need not wait for each other. */
+  /** Returns the group of an item. Items of different groups need not wait for each other. */
   readonly groupOf: (item: Item) => string;
   readonly spool: Spool;
   readonly encode: (item: Item) => Buffer;
-  /** What the log may say of an item. */
+  /** Returns the fields of an item that may be logged. */
   readonly describe: (item: Item) => object;
-  /** @throws when the bytes are no item that this version knows */
+  /** Decodes an item. @throws if the bytes are not an item that this version knows */
   readonly decode: (data: Buffer) => Item;
-  /** Told of items that were spooled, by this process or an earlier one, once the store has them or never will. */
+  /**
+   * Called with items that were spooled, by this process or an earlier one, once the store has them or permanently
+   * rejects them.
+   */
   readonly onUnspooled: (items: readonly Item[], isBooked: boolean) => void;
-  /** Between two tries, twice as long after each that fails. */
+  /** Milliseconds between two tries, doubled after each failure. */
   readonly retryDelayMs: number;
   readonly retryDelayMsMax: number;
-  /** An item waits so long for the store, then it is spooled. */
+  /** Milliseconds that an item waits for the store before it is spooled. */
   readonly spoolAfterMs: number;
-  /** A `write` that takes longer is abandoned: drivers may wait for ever in silence. */
+  /** Milliseconds after which a `write` is abandoned: drivers may wait forever without an error. */
   readonly stallMs: number;
-  /** Told of every batch that was written: its items, and how long it took. */
+  /** Called with every written batch: its number of items, and its duration. */
   readonly onCommit?: (items: number, durationMs: number) => void;
 }

@@ -1,16 +1,16 @@
 /**
- * Why a request took as long as it did, and how near its limits were: some twenty bytes beside its record. Bytes: which
- * of the optional ones follow, numbers of seven bits a byte (LEB128), the replica's id, and last three bytes
- * (big-endian) that the statement adds which writes the row: milliseconds until then.
+ * Reasons for the duration of a request, and what its limits had left: about twenty bytes stored with its record.
+ * Bytes: a bit mask of the optional fields that follow, numbers of seven bits a byte (LEB128), the replica's id, and
+ * last three bytes (big-endian) that the statement adds when it writes the row: milliseconds until then.
  */
 export interface RequestFacts {
-  /** From its first byte until it was admitted, in milliseconds. */
+  /** Time from its first byte until it was admitted, in milliseconds. */
   readonly admittedMs: number;
-  /** Of the wait for a replica: what its engine took to start. */
+  /** Part of the wait for a replica that its engine took to start. */
   readonly coldMs: number;
-  /** What its key had left once it was admitted; null where there is no limit. */
+  /** Limits that the key had left once the request was admitted; null where there is no limit. */
   readonly remaining: RemainingLimits;
-  /** Who made the answer; null where nobody was asked. */
+  /** The replica that answered; null if none was asked. */
   readonly replica: ReplicaFact | null;
 }
 
@@ -23,14 +23,14 @@ export interface RemainingLimits {
 
 export interface ReplicaFact {
   readonly id: string;
-  /** For how long it had been ready; null where that is not known. */
+  /** Time for which the replica had been ready; null if unknown. */
   readonly ageSeconds: number | null;
 }
 
 export interface StoredFacts extends RequestFacts {
   /**
-   * From the end of the answer until the record was on disk: how long it waited, what PostgreSQL needed before it wrote
-   * the row, and the rest of the commit as the fastest of the last ones had it.
+   * Time from the end of the answer until the record was on disk: the record's wait, PostgreSQL's time before it wrote
+   * the row, and the rest of the commit as in the fastest of the last commits.
    */
   readonly committedMs: number;
 }
@@ -39,15 +39,15 @@ const limitNames = ['requests', 'tokens', 'monthTokens', 'concurrency'] as const
 const coldBit = 16;
 const replicaBit = 32;
 const ageBit = 64;
-/** The replica's id is a text; else it is the seven bytes that most ids are the digits of. */
+/** Set if the replica's id is stored as text. Otherwise it is stored as seven bytes, whose hex digits most ids are. */
 const textBit = 128;
 const shortId = /^([0-9a-f]{6})-([0-9a-f]{8})$/;
 const shortIdBytes = 7;
-/** A longer id is cut. */
+/** Maximum stored length of an id; a longer one is cut. */
 const idBytesMax = 100;
 const committedBytes = 3;
 
-/** Without the last three bytes. */
+/** Packs facts, without the last three bytes. */
 export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFacts): Buffer {
   const bytes: number[] = [0];
   let bits = 0;
@@ -79,7 +79,7 @@ export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFac
   return Buffer.from(bytes);
 }
 
-/** Null for bytes that a later version wrote. */
+/** Unpacks facts; returns null for bytes that a later version wrote. */
 export function unpackFacts(bytes: Buffer): StoredFacts | null {
   const end = bytes.length - committedBytes;
   if (end < 2) return null;
@@ -113,7 +113,7 @@ function readReplica(reader: Reader, bits: number): ReplicaFact {
   return { id: `${digits.slice(0, 6)}-${digits.slice(6)}`, ageSeconds };
 }
 
-/** A whole number from 0 on; of another one what is nearest. */
+/** Appends a whole number from 0 on; other values are rounded or clamped. */
 function push(bytes: number[], value: number): void {
   let rest = Number.isFinite(value) ? Math.min(Math.max(0, Math.round(value)), Number.MAX_SAFE_INTEGER) : 0;
   for (; rest > 127; rest = Math.floor(rest / 128)) bytes.push((rest % 128) + 128);

@@ -1,6 +1,6 @@
 import { skipSpace } from '#base/json-scan.ts';
 
-/** Why a stream is no good. */
+/** Reason why a stream is invalid. */
 export type StreamFailure = 'error_frame' | 'garbage' | 'engine_abort';
 
 /** One frame of a stream that holds a JSON object. */
@@ -11,7 +11,7 @@ export interface Frame {
   readonly end: number;
 }
 
-/** A frame longer than this is no part of any answer: 64 MiB. */
+/** Maximum length of a frame, 64 MiB. A longer one cannot be part of an answer. */
 const frameBytesMax = 67_108_864;
 const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
@@ -20,29 +20,31 @@ const SPACE = 0x20;
 const byteOrderMark = '\u00ef\u00bb\u00bf';
 
 /**
- * Cuts what comes of a stream of server-sent events into frames, and finds the JSON object of each. It reads them as
- * https://html.spec.whatwg.org/multipage/server-sent-events.html has them read: any of the three line ends, data on
- * several lines, fields in any order. A frame as vLLM writes it leaves with its bytes, any other one as it is understood:
- * its data on one line, without fields that no client reads, and with no empty line where there is no data.
+ * Splits a stream of server-sent events into frames, and finds the JSON object of each. It parses them as
+ * https://html.spec.whatwg.org/multipage/server-sent-events.html requires: any of the three line ends, data on several
+ * lines, fields in any order. A frame in vLLM's form is passed on with its bytes. Any other frame is passed on
+ * normalized: its data on one line, without fields that no client reads, and without an empty line if there is no data.
  */
 export abstract class FrameMeter {
   done = false;
   failure: StreamFailure | null = null;
-  /** What has come of a frame that is not whole. */
+  /** Received part of an incomplete frame. */
   protected pending = '';
-  /** The last characters of what is pending, in which the end of a frame may begin. */
+  /** Last characters of `pending`, in which the end of a frame may begin. */
   #pendingTail = '';
   #isFirst = true;
-  /** The last read ended with the carriage return of an empty line: a line feed that comes next belongs to it. */
+  /**
+   * True if the last read ended with the carriage return of an empty line: a line feed that comes next belongs to it.
+   */
   #endedInCarriage = false;
 
-  /** Takes one frame with its JSON object; returns what the client gets of it. */
+  /** Takes one frame with its JSON object; returns the text for the client. */
   protected abstract object(frame: Frame): string;
 
-  /** `[DONE]` was read. */
+  /** Called when `[DONE]` was read. */
   protected abstract endMark(): string;
 
-  /** Takes what one read of the engine's answer brought; returns what the client gets of it, '' for nothing. */
+  /** Takes the text of one read of the engine's answer; returns the text for the client, '' for none. */
   feed(read: string): string {
     const text = this.#endedInCarriage ? this.#afterCarriage(read) : read;
     if (this.pending !== '' && this.#goesOn(text)) return '';
@@ -50,7 +52,7 @@ export abstract class FrameMeter {
     this.pending = '';
     let out = '';
     let from = 0;
-    // Looked for once: vLLM ends lines with \n alone, and a search per frame would run to the end each time.
+    // Checked once: vLLM ends lines with \n only, and a search per frame would run to the end each time.
     const hasCarriages = input.includes('\r');
     while (from < input.length && !this.done && this.failure === null) {
       const next = frameEnd(input, from, hasCarriages);
@@ -78,7 +80,9 @@ export abstract class FrameMeter {
     return text.charCodeAt(0) === LINE_FEED ? text.slice(1) : text;
   }
 
-  /** Searches only what is new of a frame that comes in many reads: all of it each time would take seconds. */
+  /**
+   * Searches only the new part of a frame that comes in many reads: a search of all of it each time would take seconds.
+   */
   #goesOn(text: string): boolean {
     const seam = this.#pendingTail + text;
     if (frameEnd(seam, 0, true) !== -1) return false;
@@ -88,7 +92,7 @@ export abstract class FrameMeter {
     return true;
   }
 
-  /** A frame that may begin with a byte order mark, or has carriage returns. */
+  /** Handles a frame that may begin with a byte order mark, or has carriage returns. */
   #carefully(text: string, isLast: boolean): string {
     const whole = this.#isFirst && text.startsWith(byteOrderMark) ? text.slice(byteOrderMark.length) : text;
     this.#isFirst = false;
@@ -96,13 +100,13 @@ export abstract class FrameMeter {
     if (carriage === -1) return this.#frame(whole);
     const isPlain = carriage === whole.length - 4 && whole.indexOf('\n') === carriage + 1 && whole.endsWith('\r\n\r\n');
     if (isPlain && whole.startsWith('data:')) return this.#data(whole, dataStart(whole, 0), carriage);
-    // The line feed behind it comes next, or nothing does: both are one end of a line.
+    // A line feed may follow in the next read, or nothing: both are one end of a line.
     if (!whole.endsWith('\r')) return this.#oddFrame(whole);
     this.#endedInCarriage = isLast;
     return this.#oddFrame(`${whole}\n`);
   }
 
-  /** One frame with its empty line, without carriage returns. */
+  /** Handles one frame with its empty line, without carriage returns. */
   #frame(text: string): string {
     const line = text.startsWith('event:') ? text.indexOf('\n') + 1 : 0;
     if (!text.startsWith('data:', line)) return this.#oddFrame(text);
@@ -124,18 +128,18 @@ export abstract class FrameMeter {
     while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
     if (text.charCodeAt(start) === OPEN_BRACE) return this.object({ text, start, end });
     if (text.startsWith('[DONE]', start)) return this.endMark();
-    // Some engines keep a connection alive by events with nothing in them.
+    // Some engines keep a connection alive with empty events.
     return end === start ? '' : this.fail('garbage');
   }
 }
 
-/** Where the value of the `data:` at `line` begins. */
+/** Returns the offset at which the value of the `data:` at `line` begins. */
 const dataStart = (text: string, line: number): number => line + (text.charCodeAt(line + 5) === SPACE ? 6 : 5);
 
 /** Two ends of lines, each of which may be \n, \r\n or \r. */
 const emptyLine = /\n\n|\n\r\n?|\r\r\n?/g;
 
-/** Offset after the empty line that ends the frame at `from`, or -1 while it is not complete. */
+/** Returns the offset after the empty line that ends the frame at `from`, or -1 if the frame is incomplete. */
 function frameEnd(text: string, from: number, hasCarriages: boolean): number {
   if (hasCarriages) {
     emptyLine.lastIndex = from;
@@ -145,41 +149,43 @@ function frameEnd(text: string, from: number, hasCarriages: boolean): number {
   return end === -1 ? -1 : end + 2;
 }
 
-/** A frame of any form as clients get it. */
+/** A frame of any form, in the form for clients. */
 interface ReadFrame {
   readonly whole: string;
-  /** Where its data begins; -1 for a frame without any. */
+  /** Offset at which its data begins; -1 for a frame without data. */
   readonly start: number;
   readonly end: number;
 }
 
 const anyLine = /([^\r\n]*)(?:\r\n|\r|\n)/g;
-/** A name, and the value behind one colon and one space; comments have the name ''. */
+/** Matches a name, and the value after one colon and one space; comments have the name ''. */
 const anyField = /^(event|data|id|retry|)(?:$|:) ?(.*)$/s;
-/** The one form of other frames that leaves with its bytes: comments and other fields around one line of data. */
+/**
+ * Matches the only other form whose bytes are passed on unchanged: comments and other fields around one line of data.
+ */
 const plainFrame =
   /^(?:(?::|(?:event|id|retry):)[^\r\n]*\r?\n)*data: ?([^\r\n]*)\r?\n(?:(?::|(?:id|retry):)[^\r\n]*\r?\n)*\r?\n$/d;
 
-/** @returns null where data on several lines is no JSON value */
+/** @returns null if data on several lines is not a JSON value */
 function readFrame(text: string): ReadFrame | null {
   const [start = -1, end = -1] = plainFrame.exec(text)?.indices?.[1] ?? [];
   if (end > start) return { whole: text, start, end };
   const { event, others, data } = readLines(text);
   const joined = data.join(' ').trim();
-  // What the event would be called is forgotten with it.
+  // The event's name is dropped together with its empty data.
   if (joined === '') return { whole: others, start: -1, end: -1 };
-  // Between the tokens of JSON the end of a line is a blank; inside of one it is a mistake.
+  // Between the tokens of JSON a line end is whitespace; inside a token it is an error.
   if (data.length > 1 && !isJson(data.join('\n'))) return null;
   const head = `${others}${event}data: `;
   return { whole: `${head}${joined}\n\n`, start: head.length, end: head.length + joined.length };
 }
 
 interface FrameLines {
-  /** The last line that names the event, '' without one. */
+  /** The last line that names the event, '' if there is none. */
   readonly event: string;
   /** Comments and other fields that clients know. */
   readonly others: string;
-  /** The values that are more than blanks. */
+  /** The values that are not blank. */
   readonly data: readonly string[];
 }
 

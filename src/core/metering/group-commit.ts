@@ -2,34 +2,36 @@ import { classify } from './commit-errors.ts';
 import type { GroupCommitOptions } from './commit-options.ts';
 import { SpoolReplay } from './spool-replay.ts';
 
-/** Where an item is durable: in the store, or on its way there. */
+/** Place where an item is durable: in the store, or on its way there. */
 export type Durable = 'booked' | 'spooled';
 
 /**
- * Group commit: a commit starts at once when none is running, what arrives meanwhile is the next one. While the store
- * is away, or takes longer than `spoolAfterMs`, items go to a spool on disk instead, which makes them durable as well,
- * and from there to the store once it is back. The store sees an item maybe more than once.
+ * Group commit: a commit starts at once if none is running; items that arrive meanwhile go into the next one. While the
+ * store is unavailable, or takes longer than `spoolAfterMs`, items go to a spool on disk instead, which makes them
+ * durable as well, and from there to the store once it is back. The store may get an item more than once.
  */
 export interface GroupCommit<Item> {
-  /** Begins to write what other processes left in the spool; to be called again when more of it was moved there. */
+  /**
+   * Begins to write the items that other processes left in the spool; to be called again when more were moved there.
+   */
   begin(): void;
-  /** Resolves when the item is durable; rejects only when the store will never take this very item. */
+  /** Resolves when the item is durable; rejects only if the store permanently rejects this item. */
   add(item: Item): Promise<Durable>;
   /** Items that are not durable yet. */
   readonly pending: number;
-  /** How long the oldest of them has waited, in milliseconds; 0 when there are none. */
+  /** Milliseconds that the oldest pending item has waited; 0 if there are none. */
   readonly oldestPendingMs: number;
-  /** Items that are durable and not in the store, an earlier process' included. */
+  /** Items that are durable and not in the store, including those of an earlier process. */
   readonly spooled: number;
   /** Bytes of the spool's files. */
   readonly spooledBytes: number;
-  /** For how long the store has taken nothing although there was something to write, in milliseconds. */
+  /** Milliseconds for which the store has accepted nothing although there was something to write. */
   readonly awayMs: number;
-  /** The store answered the last try that failed: what it refuses may be the fault of these very items. */
+  /** True if the store answered the last failed try: its rejection may be the fault of these items. */
   readonly isRefused: boolean;
   /** Resolves when everything is in the store. */
   idle(): Promise<void>;
-  /** Ends all tries. What is durable stays so; everything else is rejected. */
+  /** Ends all tries. Durable items stay durable; all others are rejected. */
   stop(): Promise<void>;
 }
 
@@ -37,7 +39,7 @@ interface Waiting<Item> {
   readonly item: Item;
   /** Monotonic milliseconds. */
   readonly sinceMs: number;
-  /** It is durable, or refused. */
+  /** True if the item is durable, or rejected. */
   isDone: boolean;
   isAppending: boolean;
   resolve(durable: Durable): void;
@@ -54,16 +56,16 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   readonly #options: GroupCommitOptions<Item>;
   readonly #replay: SpoolReplay<Item>;
   #queue: Waiting<Item>[] = [];
-  /** What the store is asked to take directly. */
+  /** Items that are being written to the store directly. */
   #inFlight: readonly Waiting<Item>[] = [];
-  /** What is on its way to the spool. */
+  /** Items that are being written to the spool. */
   #appending: readonly Waiting<Item>[] = [];
   #appended: Promise<void> | null = null;
-  /** Called at the end of every try to append. */
+  /** Called after every try to append. */
   #appendListeners: (() => void)[] = [];
-  /** The spool takes nothing at the moment. */
+  /** True if the spool accepts nothing at the moment. */
   #isSpoolFull = false;
-  /** New items go to the spool. */
+  /** True if new items go to the spool. */
   #isSpooling: boolean;
   #isRunning = false;
   #isStopped = false;
@@ -79,7 +81,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
 
   begin(): void {
     if (this.#options.spool.isRead) return;
-    // What comes meanwhile goes over the disk: it does not wait until all that was left is written.
+    // Items that arrive meanwhile go to the disk, so that they do not wait until all older items are written.
     this.#spool();
     this.#start();
   }
@@ -146,11 +148,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     void this.#run();
   }
 
-  /** The only one that writes to the store. */
+  /** Writes to the store. Only one run at a time. */
   async #run(): Promise<void> {
-    // What came between the end of a step and this line started nothing: it was told that this runs.
+    // Items that came between the end of a step and this line started no run, since one was running.
     while (!this.#isStopped && ((await this.#step()) || this.#queue.length > 0 || !this.#options.spool.isRead));
-    // Nothing is left to write: whether the store would take it is not known any more.
+    // Nothing is left to write: whether the store would accept it is unknown now.
     this.#awaySinceMs = null;
     this.#isRefused = false;
     this.#isRunning = false;
@@ -158,17 +160,17 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     this.#idlers = [];
   }
 
-  /** @returns false when there is nothing left to do */
+  /** @returns false if there is nothing left to do */
   async #step(): Promise<boolean> {
     if (await this.#replay.step()) return true;
     if (!this.#isSpoolFull) {
-      // Those of a blocked group would hold up a batch once more; what is spooled is sorted by who is blocked.
+      // Items of a blocked group would hold up another batch; spooled items are sorted by blocked groups.
       if (this.#replay.isBlocked) {
         this.#spool();
         return this.#replay.wait();
       }
       if (this.#appended !== null) {
-        // Everything was read and written: what comes now need not take the way over the disk.
+        // Everything was read and written: new items can skip the disk.
         if (this.#awaySinceMs === null) this.#isSpooling = false;
         await new Promise<void>((resolve) => this.#appendListeners.push(resolve));
         return true;
@@ -188,11 +190,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     const left = undone(this.#inFlight).filter(({ isAppending }) => !isAppending);
     this.#inFlight = [];
     if (left.length > 0) this.#queue = [...left, ...this.#queue];
-    // Where nothing can be spooled either.
+    // The spool does not accept items either.
     if (!isAnswered && this.#isSpoolFull) await this.#replay.sleep(retryDelayMs);
   }
 
-  /** @returns false when the store did not say what it thinks of the items */
+  /** @returns false if the store neither accepted nor rejected the items */
   async #commit(batch: readonly Waiting<Item>[], tries = 1): Promise<boolean> {
     const open = undone(batch);
     const [first] = open;
@@ -267,12 +269,12 @@ class CommitQueue<Item> implements GroupCommit<Item> {
       const listeners = this.#appendListeners;
       this.#appendListeners = [];
       for (const listener of listeners) listener();
-      // What came in the last moment.
+      // Items that arrived in the last moment.
       if (this.#isSpooling && this.#queue.length > 0) this.#append();
     });
   }
 
-  /** The only one that appends to the spool: what comes while it is under way is the next one. */
+  /** Appends to the spool. Only one run at a time; items that arrive meanwhile go into the next append. */
   async #appendAll(): Promise<void> {
     const { spool, encode, log, retryDelayMs } = this.#options;
     for (;;) {

@@ -1,7 +1,7 @@
 import { spliceText, type Splice } from '#base/json-scan.ts';
 import { costSplice } from './usage-member.ts';
 
-/** Where a `usage` object stands in a text. */
+/** Range of a `usage` object in a text. */
 export interface UsageRange {
   readonly start: number;
   readonly end: number;
@@ -10,13 +10,13 @@ export interface UsageRange {
 interface HeldFrame {
   readonly text: string;
   readonly splices: readonly Splice[];
-  /** The usage that is to say what the request cost; null without one. */
+  /** The usage that shall include the cost of the request; null if there is none. */
   readonly usage: UsageRange | null;
 }
 
-/** The last frames of a stream, which leave once the books have its usage: only then is it known what it cost. */
+/** The last frames of a stream. They are sent once the database has the usage: only then is the cost known. */
 export class HeldFrames {
-  /** Characters of all that is held back. */
+  /** Number of characters held back. */
   chars = 0;
   readonly #frames: HeldFrame[] = [];
 
@@ -29,7 +29,9 @@ export class HeldFrames {
     this.#frames.push({ text, splices, usage });
   }
 
-  /** @param costText goes into each usage as `cost`; null where the client did not ask for it */
+  /**
+   * Returns the text of the frames. @param costText `cost` to add to each usage; null if the client did not ask for it
+   */
   write(costText: string | null): string {
     const write = ({ text, splices, usage }: HeldFrame): string => {
       const cost = costText === null || usage === null ? [] : [costSplice(text, usage, costText)];

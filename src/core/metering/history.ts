@@ -17,43 +17,43 @@ import { readSpending, type Spending } from './spending.ts';
 import { readStatement, type Statement, type StatementRequest } from './statement.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
-/** What callers read of the past: single requests, newest admission first, sums over any span of time, the ledger. */
+/** Reads the past for callers: single requests, newest admission first, sums over any span of time, the ledger. */
 export interface History {
   listRecords(filter: RecordFilter): Promise<RecordPage>;
-  /** Everything that matches, newest admission first, a page at a time; nothing is held in between. */
+  /** Reads all matching records, newest admission first, a page at a time; no connection is held between pages. */
   readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
-  /** Null when the organization (or the key, where one is named) has no such request. */
+  /** Returns null if the organization (or the key, if one is given) has no such request. */
   readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
   summarize(request: SummaryRequest): Promise<Summary>;
-  /** An organization's ledger, a line per request as long as there are records. */
+  /** Returns an organization's ledger, with a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
   statement(request: StatementRequest): Promise<Statement>;
-  /** Of all organizations, by their UUIDs: a sum since each of these starts of UTC days. */
+  /** Returns the spending of all organizations, by their UUIDs: one sum since each of these starts of UTC days. */
   spending(sinceMs: readonly number[]): Promise<ReadonlyMap<string, readonly Spending[]>>;
-  /** In which time each replica had requests, of all organizations. */
+  /** Returns the time in which each replica had requests, over all organizations. */
   busy(span: { readonly fromMs: number; readonly toMs: number }): Promise<Busy>;
   /**
-   * Anything else that is read on the same connections, in the turn of an organization; null for all of them.
-   * @param read is handed these connections
+   * Runs another read on the same connections, in the queue of an organization; null for all organizations.
+   * @param read gets these connections
    */
   during<T>(organizationId: string | null, read: (db: Db) => Promise<T>): Promise<T>;
 }
 
 export interface HistoryOptions {
-  /** Connections that nothing but history takes, whose statements have a time limit. */
+  /** Connections that only history uses, whose statements have a time limit. */
   readonly db: Db;
   /** Reads the ledger on these connections. */
   readonly wallet: Pick<Wallet, 'ledger' | 'ledgerSpan'>;
-  /** How many connections there are. */
+  /** Number of connections. */
   readonly connections: number;
   readonly waitMsMax: number;
 }
 
-/** Who waits, of all organizations and of one. */
+/** Maximum number of waiting reads, of all organizations and of one. */
 const waitingMax = 500;
 const waitingPerOrganizationMax = 100;
 
-/** One organization has all connections but one, where there are several. */
+/** Returns the bounds: if there are several connections, one organization can use all except one. */
 const boundsOf = ({ connections, waitMsMax }: HistoryOptions): FairTurnBounds => ({
   atOnceMax: connections,
   atOncePerNameMax: Math.max(1, connections - 1),
@@ -63,10 +63,10 @@ const boundsOf = ({ connections, waitMsMax }: HistoryOptions): FairTurnBounds =>
 });
 
 /**
- * History on connections of its own, organizations taking turns: who asks for much waits for himself.
+ * History on its own connections, where organizations take turns: an organization that reads much delays only itself.
  *
- * What is refused is an AppError: `overloaded` with Retry-After for who waits too long or asks for what takes too long,
- * and TooManyWaitError where an organization has too much waiting.
+ * Rejections are an AppError: `overloaded` with Retry-After if a read waits or runs too long, and TooManyWaitError if
+ * an organization has too many waiting reads.
  */
 export function createHistory(options: HistoryOptions): History {
   const { db, wallet } = options;
@@ -101,7 +101,7 @@ export function createHistory(options: HistoryOptions): History {
   };
 }
 
-/** Under this name reports over all organizations take their turns. */
+/** Name under which reports over all organizations take their turns. */
 const ofAll = '';
 
 const queryCanceled = '57014';

@@ -4,39 +4,39 @@ import { type EngineCount, parseUsage } from './usage.ts';
 import { type MadeText, noText, type Seen } from './usage-of.ts';
 import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
 
-/** The member of an answer that says whether its engine broke it off. */
+/** The member of an answer that shows whether its engine aborted the answer. */
 export interface BrokenSign {
   readonly member: string;
-  /** @param json the member's value, null where it is absent */
+  /** @param json the member's value, null if it is absent */
   readonly isBroken: (json: string | null) => boolean;
 }
 
 export interface JsonMeterOptions {
-  /** The name that clients know, where the engine calls the model otherwise. */
+  /** Model name that clients know, if the engine uses another one. */
   readonly rename: string | null;
-  /** Reads the text of a `usage` object; OpenAI's where nothing is said. */
+  /** Reads the text of a `usage` object. Default: OpenAI's form. */
   readonly readUsage?: (json: string) => EngineCount | null;
-  /** The member with the text; `choices` where nothing is said. */
+  /** The member with the text. Default: `choices`. */
   readonly made?: MadeMember;
-  /** The finish reason of any choice where nothing is said. */
+  /** Shows an aborted answer. Default: the finish reason of any choice. */
   readonly brokenSign?: BrokenSign;
 }
 
-/** What is known of a complete JSON answer. */
+/** Usage and state of a complete JSON answer. */
 export interface MeteredJson {
   readonly ok: true;
   readonly seen: Seen;
   readonly aborted: boolean;
 }
 
-/** `write` gives the text that the client gets, with what it cost where the client asked for that. */
+/** Result of `meterJson`. `write` returns the text for the client, with the cost if the client asked for it. */
 export type JsonMeterResult =
   | (MeteredJson & { readonly write: (costText: string | null) => string })
   | { readonly ok: false };
 
 const OPEN_BRACE = 0x7b;
 
-/** Quotes inside of strings are escaped, so this can only be a member. */
+/** Matches only a member, since quotes inside strings are escaped. */
 export const abortedPattern = /"finish_reason" ?: ?"(?:abort|error)"/;
 
 function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
@@ -46,7 +46,7 @@ function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
   return sign.isBroken(member === undefined ? null : text.slice(member.valueStart, member.valueEnd));
 }
 
-/** Some engines tell of an error under status 200, also beside a count. Quotes inside of strings are escaped. */
+/** True if the answer has an error. Some engines report one with status 200, also beside a count. */
 export function tellsError(text: string): boolean {
   if (!text.includes('"error"')) return false;
   const scan = scanDocument(text);
@@ -58,12 +58,12 @@ export function hasFigures(count: EngineCount | null): boolean {
   return count !== null && (count.inputTokens !== null || count.outputTokens !== null);
 }
 
-/** The text of an answer is counted where its engine has counted none of it. */
+/** Returns the text of an answer to count if its engine has counted no output. */
 function textBeside(text: string, last: EngineCount | null, made: MadeMember = 'choices'): MadeText {
   return (last?.outputTokens ?? 0) > 0 ? noText : textOfLength(answerBytes(text, made));
 }
 
-/** Whether an answer without a count may pass. */
+/** True if an answer without a count is accepted. */
 function isAnswer(text: string): boolean {
   try {
     const value: unknown = JSON.parse(text);
@@ -74,7 +74,7 @@ function isAnswer(text: string): boolean {
 }
 
 /**
- * Reads a complete JSON answer: its usage, and whether the engine broke it off.
+ * Reads a complete JSON answer: its usage, and whether the engine aborted it.
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {

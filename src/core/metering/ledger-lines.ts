@@ -1,25 +1,25 @@
 import type { Db } from '#base/db.ts';
 import type { LedgerEntry, LedgerPageRequest, Wallet } from '#core/wallet/wallet.ts';
 
-/** A line of an organization's ledger: an entry, or one request of those that an entry stands for. */
+/** A line of an organization's ledger: an entry, or one of the requests that an entry stands for. */
 export interface LedgerLine extends Omit<LedgerEntry, 'groupId'> {
-  /** Where the next page begins when this is the last line of one. */
+  /** Position at which the next page begins if this is the last line of a page. */
   readonly position: LedgerPosition;
 }
 
 export interface LedgerPosition {
   readonly number: number;
-  /** The last of an entry's requests that was shown; null when all of it was. */
+  /** The last shown request of an entry; null if all of the entry was shown. */
   readonly requestId: string | null;
 }
 
 export interface LedgerLinesRequest extends Pick<LedgerPageRequest, 'type' | 'limit'> {
-  /** Null for the newest. */
+  /** Position after which the page begins; null for the newest lines. */
   readonly after: LedgerPosition | null;
 }
 
 export interface LedgerLines {
-  /** Newest first; requests of one entry in the order of their ids, newest first. */
+  /** Newest first; requests of one entry by descending id. */
   readonly lines: readonly LedgerLine[];
   readonly more: boolean;
 }
@@ -31,8 +31,8 @@ interface GroupRow {
 }
 
 /**
- * One page of a ledger. An entry of several requests is shown request by request as long as all their records are
- * there, as one line after that.
+ * Returns one page of a ledger. An entry of several requests has a line per request while all their records exist, and
+ * one line after that.
  */
 export async function readLedgerLines(
   { db, wallet }: { readonly db: Db; readonly wallet: Pick<Wallet, 'ledger'> },
@@ -49,7 +49,9 @@ export async function readLedgerLines(
   return { lines: all.slice(0, limit), more };
 }
 
-/** As many of the entries as have that many requests, beside the one that a page before has begun. */
+/**
+ * Returns the first entries that have this many requests in total, not counting the entry that the previous page began.
+ */
 function takeEnough(entries: readonly LedgerEntry[], linesMin: number, begun: number | null): readonly LedgerEntry[] {
   let lines = 0;
   const last = entries.findIndex((entry) => {
@@ -65,7 +67,7 @@ async function readGroups(
 ): Promise<ReadonlyMap<number, readonly GroupRow[]>> {
   const groups = entries.filter(({ groupId }) => groupId !== null);
   if (groups.length === 0) return new Map();
-  // An entry is named after its first request: months before it are not looked at.
+  // An entry's id is that of its first request: earlier months are not searched.
   const first = groups.map(({ id }) => id).reduce((least, id) => (id < least ? id : least));
   const rows = await sql<GroupRow[]>`
     select group_id::text, id::text, cost::text from usage_requests r
@@ -78,7 +80,7 @@ function linesOf(entry: LedgerEntry, rows: readonly GroupRow[], after: LedgerPos
   const { groupId, ...whole } = entry;
   const begun = after?.number === entry.number ? after.requestId : null;
   if (groupId === null || rows.length !== entry.requests) {
-    // What a page before has shown in part is gone since.
+    // Records that the previous page showed in part have been deleted since.
     return begun === null ? [{ ...whole, position: { number: entry.number, requestId: null } }] : [];
   }
   let balanceAfterPicoUsd = entry.balanceAfterPicoUsd;

@@ -10,22 +10,22 @@ import type { Seen } from './usage-of.ts';
 
 /**
  * Reads a stream of `/v1/messages` on its way to the client. Each frame is one event, named by its member `type`. The
- * prompt's count comes with the first event and the final one with `message_delta`, behind which `message_stop` ends the
- * stream. Tokens are counted by the events that bring text, the first one and starts of blocks too: each is one at least.
+ * prompt's count comes with the first event and the final one with `message_delta`; `message_stop` ends the stream.
+ * Tokens are counted by the events that bring text, including the first one and starts of blocks: each is at least one.
  */
 export function createMessagesMeter(options: StreamMeterOptions): StreamMeter {
   return new MessagesMeter(options);
 }
 
-/** As vLLM begins such an event: the type first, then the delta, with a text that is not empty. */
+/** Matches such an event as vLLM begins it: the type first, then the delta, with a text that is not empty. */
 const deltaAtStart =
   /^\{"type": ?"content_block_delta",(?: ?"index": ?\d+,)? ?"delta": ?\{"type": ?"[a-z_]+", ?"(?:text|thinking|partial_json)": ?"[^"]/;
 const deltaCharsMax = 160;
 const OPEN_BRACE = 0x7b;
 
-/** A longer opening is passed on. */
+/** Maximum length of a first event that is held back; a longer one is passed on. */
 const openingCharsMax = 1_048_576;
-/** Of what comes between the final count and the end: pings, and what nobody thought of. */
+/** Maximum length of events between the final count and the end: pings, and unexpected ones. */
 const endingCharsMax = 1_048_576;
 
 type Members = readonly JsonMember[];
@@ -37,10 +37,10 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   cachedTokens = 0;
   readonly #counted = new TextCount();
   readonly #publicName: PublicName | null;
-  /** The first event, held back until there is something to show: until then another replica can be asked. */
+  /** The first event, held back until there is output: until then another replica can be asked. */
   #opening = '';
   #isStarted = false;
-  /** From the final count on. */
+  /** Frames from the final count on. */
   readonly #held = new HeldFrames();
   /** The `usage` of the first event, as its text. */
   #firstCount = '{}';
@@ -69,7 +69,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     return /"type": ?"message_stop"\}\s*$/.test(this.pending);
   }
 
-  /** The client has all of the text, and the count comes next. */
+  /** True once the client has all of the text, and the count comes next. */
   get finished(): boolean {
     return this.done;
   }
@@ -84,7 +84,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
 
   seen(): Seen {
     const begun = parseMessageUsage(this.#firstCount);
-    // Some engines count one output token there, before any is made.
+    // Some engines count one output token there, before any is generated.
     const running = begun === null || begun.inputTokens === null ? null : { ...begun, outputTokens: null };
     return { last: this.#last, running, text: this.#counted.made };
   }
@@ -97,12 +97,12 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     const head = frame.text.slice(frame.start, Math.min(frame.end, frame.start + deltaCharsMax));
     const found = deltaAtStart.exec(head);
     if (found === null) return this.#scanned(frame);
-    // From the quote before the first character, which was found last.
+    // Starts at the quote before the first character, which the pattern matched last.
     const quoteAt = frame.start + found[0].length - 2;
     return this.#token(frame.text, writtenChars(frame.text, quoteAt, frame.end));
   }
 
-  /** What the client gets of this frame, with what was held back before it. */
+  /** Returns the text for the client: the frames held back before, and this one. */
   #shown(text: string): string {
     if (!this.#held.isEmpty) {
       this.#held.add(text);
@@ -135,7 +135,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     }
   }
 
-  /** A text behind the final count is one that nobody has counted. */
+  /** Counts a text. A text after the final count is invalid, since no count includes it. */
   #token(text: string, chars: number): string {
     if (chars > 0 && !this.#held.isEmpty) return this.fail('garbage');
     this.#counted.add(chars);
@@ -166,7 +166,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     return '';
   }
 
-  /** The count; engines that do not repeat the prompt's there have told it at the start. */
+  /** Reads the final count. Engines that do not repeat the prompt's count there sent it at the start. */
   #count(frame: Frame, members: Members): string {
     const json = valueOf(frame, members, 'usage');
     if (json !== null && json.startsWith('{')) {
@@ -174,7 +174,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
       this.#last = largest(this.#last, parseMessageUsage(JSON.stringify({ ...first, ...parseObject(json) })));
       this.inputTokens = this.#last?.inputTokens ?? this.inputTokens;
     }
-    // vLLM has no reason for what it broke off.
+    // vLLM sends no reason for an aborted answer.
     const reason = parseObject(valueOf(frame, members, 'delta'))['stop_reason'] ?? null;
     if (reason === null && !this.#abortExpected) return this.fail('engine_abort');
     this.#held.add(this.#opening);
@@ -184,7 +184,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 
   #end(text: string): string {
-    // An end without its reason is none.
+    // An end without its reason is invalid.
     if (this.#held.isEmpty) return this.fail('garbage');
     this.#held.add(text);
     this.done = true;
@@ -192,14 +192,14 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 }
 
-/** Where a member of that object stands in the frame's text; null where it is no object. */
+/** Returns the range of a member's object in the frame's text; null if the member is no object. */
 function objectIn({ text, start }: Frame, members: Members, name: string): UsageRange | null {
   const member = members.find(({ key }) => key === name);
   if (member === undefined || text.charCodeAt(start + member.valueStart) !== OPEN_BRACE) return null;
   return { start: start + member.valueStart, end: start + member.valueEnd };
 }
 
-/** The JSON of a member of the object that begins at the frame's start. */
+/** Returns the JSON of a member of the object that begins at the frame's start. */
 function valueOf({ text, start }: Frame, members: Members, name: string): string | null {
   const member = members.find(({ key }) => key === name);
   return member === undefined ? null : text.slice(start + member.valueStart, start + member.valueEnd);
@@ -215,7 +215,7 @@ function parseObject(json: string | null): Readonly<Record<string, unknown>> {
   }
 }
 
-/** A whole message as JSON has no reason for its end where its engine broke it off. */
+/** Sign of an aborted message in JSON: it has no reason for its end. */
 export const brokenMessage: BrokenSign = {
   member: 'stop_reason',
   isBroken: (json) => json === null || json === 'null',

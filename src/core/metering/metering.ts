@@ -18,94 +18,98 @@ import type { KnownIds } from './verify-names.ts';
 import { createWriter } from './writer.ts';
 
 /**
- * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
+ * The records of usage. While a stream passes, meters read the engine's own counts. When a request ends, its record,
  * the hourly sums and the wallet's ledger are written in one transaction, and only then may the response end. While
- * Postgres is away or slow, records go to a spool on disk instead, and from there to Postgres.
+ * Postgres is unavailable or slow, records go to a spool on disk instead, and from there to Postgres.
  */
 export interface Metering {
   /**
-   * Resolves when the record is durable. Repeating an id changes nothing.
-   * @returns where it is; of what is `spooled`, `onUnspooled` tells once it is in the books
-   * @throws Postgres' error when the books will never take this record: it is in quarantine, and nothing is charged
+   * Writes a record, and resolves when it is durable. Repeating an id changes nothing.
+   * @returns where the record is; for a `spooled` one, `onUnspooled` reports when it is in the database
+   * @throws Postgres' error if the database permanently rejects this record: it is in quarantine, and nothing is
+   *   charged
    */
   settle(record: UsageRecord): Promise<Durable>;
-  /** What a record that is in the books was charged and counted: less than it says where some was written off there. */
+  /**
+   * Returns the charge and tokens of a record in the database: less than the record's cost if some was written off
+   * there.
+   */
   booked(record: UsageRecord): SettledRequest;
-  /** Calls a listener with records that were spooled, once they are in the books, or in quarantine for good. */
+  /** Calls a listener with spooled records once they are in the database, or permanently in quarantine. */
   onUnspooled(listener: UnspooledListener): void;
   /** Counts a refusal of this minute; written within about a second. */
   countRefusal(refusal: RefusalKey): void;
-  /** False while a record could not be made durable in time: nothing more is to be admitted. */
+  /** False while a record could not be made durable in time: no request may be admitted then. */
   readonly healthy: boolean;
-  /** False while Postgres takes nothing of what is to be written. */
+  /** False while Postgres accepts no writes. */
   readonly writable: boolean;
   /** Records that are not durable. */
   readonly pending: number;
-  /** How long the oldest record has waited to be durable, in milliseconds; 0 when none waits. */
+  /** Milliseconds that the oldest record has waited to be durable; 0 if none waits. */
   readonly oldestPendingMs: number;
-  /** Records that are in the spool and not in the books. */
+  /** Records that are in the spool and not in the database. */
   readonly spooled: number;
   readonly spooledBytes: number;
-  /** Records that this process has put into quarantine. */
+  /** Number of records that this process has put into quarantine. */
   readonly quarantined: number;
   readonly reports: Reports;
-  /** What budgets count. */
+  /** Spending that budgets count. */
   readonly spending: SpendingReports;
-  /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
+  /** Creates the next months' partitions, and writes the records that earlier gateways left in the spool. */
   start(): Promise<void>;
-  /** Writes what was moved to the spool since the start. */
+  /** Writes records that were moved to the spool since the start. */
   replaySpool(): void;
-  /** Makes next months' partitions, and those of months that records came for without one; to be called daily. */
+  /** Creates the next months' partitions, and those of months with records but no partition; to be called daily. */
   ensurePartitions(): Promise<void>;
-  /** Builds the indexes of months that have ended anew, which takes a fifth off their records; to be called daily. */
+  /** Rebuilds the indexes of past months, which saves a fifth of the space of their records; to be called daily. */
   packPartitions(): Promise<void>;
   /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
   dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
-  /** Records that the books refused, newest first. */
+  /** Returns the records that the database rejected, newest first. */
   listQuarantined(limit: number): Promise<readonly QuarantinedRecord[]>;
-  /** Waits until everything is written, at most `timeoutMs`; what is in the spool by then stays there. */
+  /** Waits until everything is written, at most `timeoutMs`; spooled records stay in the spool. */
   close(timeoutMs: number): Promise<void>;
 }
 
-/** @param isBooked whether they are in the books; else in quarantine, or given up there, and nothing was charged */
+/**
+ * Called with spooled records. @param isBooked true if they are in the database; else they are in quarantine, or were
+ * discarded there, and nothing was charged
+ */
 export type UnspooledListener = (records: readonly UsageRecord[], isBooked: boolean) => void;
 
 export interface MeteringOptions {
   readonly db: Db;
-  /** Connections for nothing but settlements. */
+  /** Connections that only settlements use. */
   readonly books: DedicatedDb;
   readonly spool: Spool;
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
-  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  /** Ids that usage may be stored for; absent: ids are not checked. */
   readonly ids?: KnownIds;
-  /** For so long is what was spooled enough, while Postgres takes nothing. */
+  /** Milliseconds for which the spool is enough while Postgres accepts nothing. */
   readonly staleMs: number;
-  /** A settlement waits so long for Postgres, then it is spooled. */
+  /** Milliseconds that a settlement waits for Postgres before it is spooled. */
   readonly spoolAfterMs: number;
-  /** Told of every group commit: its records, and how long it took with all its tries. */
+  /** Called with every group commit: its number of records, and its duration with all tries. */
   readonly onCommit?: (records: number, durationMs: number) => void;
 }
 
-/**
- * Limits of the books' statements, in milliseconds: a wallet that somebody has locked holds up its own organization,
- * and only that.
- */
+/** Limits of these statements, in milliseconds: a locked wallet delays its own organization, and no other. */
 export const booksLimits = { lockTimeoutMs: 200, statementTimeoutMs: 5000, idleInTransactionTimeoutMs: 10_000 };
 
 const batchMax = 500;
 const retryDelayMs = 100;
 const retryDelayMsMax = 1000;
 const stallMs = 8000;
-/** How much longer than for Postgres a record waits for the spool, before new work is refused. */
+/** Milliseconds that a record waits for the spool, beyond the wait for Postgres, before new work is rejected. */
 const pendingMsMax = 2000;
-/** Records in the spool, while Postgres answers and refuses them all, before it is taken for away. */
+/** Number of records in the spool from which Postgres counts as unavailable if it answers but rejects them all. */
 const refusedMax = 1000;
-/** So many amounts are kept for who asks what a record was charged, which is done at once. */
+/** Maximum number of kept amounts. Callers ask for the charge of a record at once. */
 const writtenOffMax = 10_000;
-/** A start waits so long for what earlier gateways left. */
+/** Milliseconds that a start waits for the records that earlier gateways left. */
 const replayMsMax = 10_000;
 
 interface CommitListeners {
@@ -146,7 +150,7 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
   });
 }
 
-/** What the books wrote off of records, in pico-dollars, until somebody asks what they were charged. */
+/** Amounts that the database wrote off, in pico-dollars, kept until a caller asks for the charge of the record. */
 class WrittenOff {
   readonly #byId = new Map<string, bigint>();
 
@@ -162,10 +166,10 @@ class WrittenOff {
   }
 }
 
-/** Who is told what became of records of the spool. */
+/** Notifies listeners of the result of spooled records. */
 class Unspooled {
   readonly #listeners: UnspooledListener[] = [];
-  /** What the books passed over because an operator gave it up, until it is told. */
+  /** Records that the database skipped because an operator discarded them, until listeners are notified. */
   readonly #discarded = new Set<string>();
 
   listen(listener: UnspooledListener): void {
@@ -222,7 +226,7 @@ export function createMetering(options: MeteringOptions): Metering {
     spending: createSpendingReports(db),
     async close(timeoutMs) {
       const written = commits.idle().then(() => refusals.flush());
-      // What is on disk need not wait for a Postgres that is away: the next start books it.
+      // Records on disk need not wait for an unavailable Postgres: the next start writes them.
       const ended = new AbortController();
       await isLate(Promise.race([written, untilAllSpooled(commits, ended.signal)]), timeoutMs);
       ended.abort();
@@ -230,7 +234,7 @@ export function createMetering(options: MeteringOptions): Metering {
     },
     get healthy() {
       if (commits.oldestPendingMs >= spoolAfterMs + pendingMsMax) return false;
-      // One record that is refused on a quiet day must not keep those away whose records show that it is the only one.
+      // One rejected record on a quiet day must not stop all requests: their records show that it is the only one.
       return commits.awayMs < staleMs || (commits.isRefused && commits.spooled < refusedMax);
     },
     get writable() {
@@ -254,7 +258,7 @@ export function createMetering(options: MeteringOptions): Metering {
   };
 }
 
-/** Until Postgres is seen to be away, and everything is on disk. */
+/** Resolves when Postgres is known to be unavailable, and everything is on disk. */
 async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortSignal): Promise<void> {
   while (!signal.aborted && (commits.pending > 0 || commits.awayMs < retryDelayMsMax)) {
     await setTimeout(retryDelayMs, undefined, { ref: false });

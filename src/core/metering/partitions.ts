@@ -4,9 +4,9 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
 
 /**
- * Records lie in a partition per UTC month, made ahead of time. `usage_requests_default` catches a record whose month
- * has none, as when a clock was wrong; `usage_requests_dropped`, once retention has taken months away, refuses records
- * of those months: whether such a record was billed is not known any more.
+ * Records are in one partition per UTC month, created ahead of time. `usage_requests_default` takes records whose month
+ * has none, for example after a wrong clock. Once retention has dropped months, `usage_requests_dropped` rejects
+ * records of those months: whether such a record was billed is unknown by then.
  */
 
 export interface PartitionOptions {
@@ -15,11 +15,11 @@ export interface PartitionOptions {
 }
 
 const fence = 'usage_requests_dropped';
-/** Comment of a partition whose indexes have been built anew. */
+/** Comment of a partition whose indexes have been rebuilt. */
 const packed = 'packed';
-/** Nobody waits longer than this for a partition to be made or dropped; it is tried again within the hour. */
+/** Longest wait for a lock to create or drop a partition; the change is tried again within the hour. */
 const lockTimeoutMs = 1000;
-/** Records may have to be moved, read or indexed again, millions of them; nobody waits for that. */
+/** Limits for moving, reading or indexing records, maybe millions; nothing waits for that. */
 const upkeepLimits = { lockTimeoutMs, statementTimeoutMs: 6 * 3_600_000, idleInTransactionTimeoutMs: 60_000 };
 const dayMs = 86_400_000;
 
@@ -28,7 +28,7 @@ interface Span {
   readonly toMs: number;
 }
 
-/** First moment of the UTC month that is `months` after the one of `timeMs`. */
+/** Returns the start of the UTC month that is `months` after the one of `timeMs`. */
 function monthStartMs(timeMs: number, months = 0): number {
   const date = new Date(timeMs);
   return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + months, 1);
@@ -37,8 +37,8 @@ function monthStartMs(timeMs: number, months = 0): number {
 const monthOf = (timeMs: number): Span => ({ fromMs: monthStartMs(timeMs), toMs: monthStartMs(timeMs, 1) });
 
 /**
- * Makes the partitions of this month and the two that follow, and those of earlier records that lie in the default
- * partition, with these records in them. What cannot be made because somebody reads is left for the next call.
+ * Creates the partitions of this month and the next two, and those of earlier records in the default partition, and
+ * moves these records there. A partition that cannot be created because of a reader is left to the next call.
  */
 export async function ensurePartitions(options: PartitionOptions): Promise<void> {
   await withUpkeep(options, async (sql) => {
@@ -49,8 +49,8 @@ export async function ensurePartitions(options: PartitionOptions): Promise<void>
 }
 
 /**
- * Makes the partitions of this month and the two that follow, for a start: what takes longer than a statement of the
- * pool may is left for `ensurePartitions`. Records of a month that has none lie in the default partition until then.
+ * Creates the partitions of this month and the next two at a start. Work that takes longer than a statement of the pool
+ * may is left to `ensurePartitions`; until then records of a month without a partition are in the default partition.
  */
 export async function beginPartitions(options: PartitionOptions): Promise<void> {
   await makePartitions(options.db.sql, monthsAhead(options.clock.now()));
@@ -64,7 +64,7 @@ async function makePartitions(sql: Sql, months: readonly Span[]): Promise<void> 
   }
 }
 
-/** A connection of its own: what runs long takes none of the pool's. */
+/** Runs work on a separate connection, so that long work takes none of the pool's. */
 async function withUpkeep<T>({ db }: PartitionOptions, run: (sql: Sql) => Promise<T>): Promise<T> {
   const sql = db.session(upkeepLimits);
   try {
@@ -74,12 +74,12 @@ async function withUpkeep<T>({ db }: PartitionOptions, run: (sql: Sql) => Promis
   }
 }
 
-/** Months before `endMs` that have records in the default partition. */
+/** Returns the months before `endMs` that have records in the default partition. */
 async function findStrayMonths(sql: ISql, endMs: number): Promise<readonly Span[]> {
   const months: Span[] = [];
   let from = uuidLowerBound(0);
   for (;;) {
-    // The order is that of the ids alone, which no index has; but there are hardly ever any.
+    // No index has the order of ids only, but there are hardly ever any such records.
     const [row] = await sql<{ id: string }[]>`
       select id::text from usage_requests_default r where r.id >= ${from} and r.id < ${uuidLowerBound(endMs)}
       order by r.id limit 1`;
@@ -95,7 +95,7 @@ async function makePartition(tx: TransactionSql, { fromMs, toMs }: Span): Promis
   const [found] = await tx`select to_regclass(${name}) is not null as there`;
   if (found?.['there'] === true || (await readFloorMs(tx)) >= toMs) return;
   const [from, to] = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
-  // Attached and not made as a partition: that would wait for all who read or write any of the records.
+  // The table is attached, not created as a partition: that would wait for all readers and writers of any record.
   await tx.unsafe(`create table ${name} (like usage_requests including all excluding indexes)`);
   await tx.unsafe('lock table usage_requests_default in access exclusive mode');
   await tx.unsafe(`with moved as (delete from usage_requests_default where id >= '${from}' and id < '${to}' returning *)
@@ -104,13 +104,13 @@ async function makePartition(tx: TransactionSql, { fromMs, toMs }: Span): Promis
 }
 
 /**
- * Drops the months that ended more than `days` ago; sums and the ledger are kept. Records of these months are refused
- * from then on, with an error that `isBeforeRetention` knows.
- * @returns the moment, in milliseconds since the Unix epoch, from which on records are kept; 0 for all
+ * Drops the months that ended more than `days` ago; sums and the ledger are kept. Records of these months are rejected
+ * from then on, with an error that `isBeforeRetention` recognizes.
+ * @returns the start of the kept records, in milliseconds since the Unix epoch; 0 if all are kept
  */
 export function dropOldPartitions(options: PartitionOptions, days: number): Promise<number> {
   return withUpkeep(options, async (sql) => {
-    // Of two clocks the one that is behind: a clock that runs ahead must not take anything away.
+    // Uses the clock that is behind: a clock that runs ahead must not delete anything.
     const [row] = await sql<{ now: string }[]>`select (extract(epoch from now()) * 1000)::bigint::text as now`;
     const nowMs = Math.min(options.clock.now(), Number(row?.now));
     const floorMs = monthStartMs(nowMs - days * dayMs);
@@ -131,9 +131,8 @@ async function raiseFloor(tx: TransactionSql, floorMs: number): Promise<void> {
 }
 
 /**
- * Builds the indexes of months that have ended anew, once, a day after their end: records of many organizations and keys
- * leave pages half empty that nothing is added to any more. Nobody waits for it; where it does not come to its end it is
- * tried again by the next call.
+ * Rebuilds the indexes of past months, once, a day after their end: records of many organizations and keys leave
+ * half-empty pages that get no more entries. Nothing waits for it; if it does not finish, the next call tries again.
  */
 export async function packPartitions(options: PartitionOptions): Promise<void> {
   const endedMs = options.clock.now() - dayMs;
@@ -148,7 +147,7 @@ export async function packPartitions(options: PartitionOptions): Promise<void> {
 }
 
 async function packPartition(sql: ISql, name: string): Promise<void> {
-  // What a try that was broken off has left behind.
+  // Drops indexes that an aborted try left behind.
   const invalid = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
     where i.indrelid = ${name}::regclass and not i.indisvalid and c.relname like '%\\_ccnew%'`;
@@ -158,15 +157,15 @@ async function packPartition(sql: ISql, name: string): Promise<void> {
 }
 
 /**
- * Keeps all partitions as they are until the transaction ends; must come before its first query. Of a later one's
- * snapshot the floor would be that of the snapshot, but the partitions read from those of today. Whoever writes records
- * goes on; who makes or drops partitions waits no longer than `lockTimeoutMs`, and tries again within the hour.
+ * Locks the set of partitions until the transaction ends; must come before its first query. With an earlier snapshot,
+ * the floor would come from the snapshot, but the partitions from the current state. Writers of records are not
+ * blocked. A change of partitions waits at most `lockTimeoutMs`, and tries again within the hour.
  */
 export async function holdPartitions(tx: ISql): Promise<void> {
   await tx.unsafe('lock table usage_requests in access share mode');
 }
 
-/** The moment before which no records are kept, in milliseconds since the Unix epoch; 0 where nothing was dropped. */
+/** Returns the time before which no records are kept, in ms since the Unix epoch; 0 if nothing was dropped. */
 export async function readFloorMs(sql: ISql): Promise<number> {
   const dropped = (await readPartitions(sql)).find(({ name }) => name === fence);
   return dropped?.toMs ?? 0;
@@ -174,13 +173,13 @@ export async function readFloorMs(sql: ISql): Promise<number> {
 
 export interface Partition {
   readonly name: string;
-  /** Bounds in milliseconds since the Unix epoch; null where there is none. */
+  /** Bounds in milliseconds since the Unix epoch; null if there is none. */
   readonly fromMs: number | null;
   readonly toMs: number | null;
   readonly isPacked: boolean;
 }
 
-/** All partitions but the default one, oldest first. */
+/** Returns all partitions except the default one, oldest first. */
 export async function readPartitions(sql: ISql): Promise<readonly Partition[]> {
   const rows = await sql<{ name: string; bounds: string; note: string | null }[]>`
     select c.relname as name, pg_get_expr(c.relpartbound, c.oid) as bounds, obj_description(c.oid, 'pg_class') as note
@@ -199,12 +198,12 @@ function boundMs(text: string): number | null {
   return id === undefined ? null : uuidTimeMs(id);
 }
 
-/** Whether a record was refused because records of its month are no longer kept. */
+/** True if a record was rejected because records of its month are no longer kept. */
 export function isBeforeRetention(error: unknown): boolean {
   return error instanceof postgres.PostgresError && error.code === '23514' && error.constraint_name === fence;
 }
 
-/** Whether a record was on its way into the default partition when its month was made; it finds its way when repeated. */
+/** True if a record was being written to the default partition when its month was created; a retry succeeds. */
 export function isBetweenPartitions(error: unknown): boolean {
   return (
     error instanceof postgres.PostgresError &&
@@ -214,7 +213,7 @@ export function isBetweenPartitions(error: unknown): boolean {
   );
 }
 
-/** One at a time over all gateways. */
+/** Changes partitions, one gateway at a time. */
 function withPartitions(sql: Sql, change: (tx: TransactionSql) => Promise<void>): Promise<void> {
   return sql.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(hashtext('headgate usage partitions'))`;
@@ -223,7 +222,7 @@ function withPartitions(sql: Sql, change: (tx: TransactionSql) => Promise<void>)
   });
 }
 
-/** A lock that was not had in time, and a statement that took too long. */
+/** SQLSTATE codes of a lock that was not obtained in time, and of a statement that took too long. */
 const tooLong = ['55P03', '57014'];
 
 async function unlessLocked(change: () => Promise<void>): Promise<void> {

@@ -5,23 +5,23 @@ import { largeBytesOfToken, textOfLength } from './text-count.ts';
 import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
-/** Reads a large JSON answer while it comes: each byte once, and never all of it as one text. */
+/** Reads a large JSON answer as it comes: each byte once, and never all of it as one text. */
 export interface PiecesMeter {
   /** The answer's next bytes as latin1. */
   feed(text: string): void;
-  /** To be called when all of it has come. */
+  /** Ends the answer; to be called once all of it has come. */
   end(): PiecesMeterResult;
 }
 
-/** As the result of `meterJson`; the splices, in their order, make the text that the client gets. */
+/** Result like that of `meterJson`; the splices, in their order, make the text for the client. */
 export type PiecesMeterResult =
   | (MeteredJson & { readonly splices: (costText: string | null) => readonly Splice[] })
   | { readonly ok: false };
 
 const wanted = ['usage', 'model', 'error'];
-/** A longer `usage` is none. */
+/** Maximum length of a `usage`; a longer one is invalid. */
 const valueCharsMax = 65_536;
-/** Less than the text of `abortedPattern` has, so that it is found across two pieces. */
+/** Characters kept of a piece, so that `abortedPattern` is found across two pieces. */
 const overlapChars = 32;
 
 export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
@@ -46,7 +46,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       const member = members.get('usage');
       if (member !== undefined && !isWhole(member)) return { ok: false };
       const last = member === undefined ? null : readUsage(member.text);
-      // Some engines tell of an error under status 200.
+      // Some engines report an error with status 200.
       const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
       if (!hasFigures(last) && tellsError) return { ok: false };
       if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);

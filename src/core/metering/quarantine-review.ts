@@ -10,9 +10,9 @@ import type { UsageRecord } from './record.ts';
 import { decodeRecord } from './spooled-record.ts';
 import { createWriter, type Writer } from './writer.ts';
 
-/** Who decides, and whose audit log shows it where a record does not say whose it is. */
+/** Author of a decision, and the organization whose audit log shows it if the record does not name one. */
 export interface QuarantineDecision {
-  /** Of the record. */
+  /** Id of the record. */
   readonly id: string;
   readonly author: Author;
   readonly organizationId: string;
@@ -20,21 +20,24 @@ export interface QuarantineDecision {
 
 export type RetryResult =
   | { readonly kind: 'booked'; readonly chargedPicoUsd: bigint }
-  /** It is in quarantine still. `error` is PostgreSQL's, or says why it is no record. */
+  /** The record is still in quarantine. `error` is PostgreSQL's, or says why the bytes are not a record. */
   | { readonly kind: 'refused'; readonly error: string }
   | { readonly kind: 'not_found' };
 
-/** `booked` is one that the books have after all: it is charged, and `retry` takes it out of quarantine. */
+/**
+ * Result of a discard. `booked`: the database has the record after all. It is charged, and `retry` removes it from
+ * quarantine.
+ */
 export type DiscardResult = 'discarded' | 'booked' | 'not_found';
 
-/** What an operator does with records that the books refused. */
+/** Lists, retries and discards records that the database rejected, for operators. */
 export interface QuarantineReview {
-  /** Newest request first. @param before only those with a lower id; null for the newest */
+  /** Returns records, newest request first. @param before only records with a lower id; null for the newest */
   list(limit: number, before: string | null): Promise<readonly QuarantinedRecord[]>;
   read(id: string): Promise<QuarantinedRecord | null>;
-  /** Books and charges a record, once, as if it had been taken at first; no more than its wallet has. */
+  /** Records and charges a record, once, as if it had been accepted at first; no more than its wallet has. */
   retry(decision: QuarantineDecision): Promise<RetryResult>;
-  /** Gives a record up for good: nobody is charged, wherever else it may be kept, and the audit log keeps it. */
+  /** Discards a record permanently: nobody is charged, wherever else it may be stored. The audit log keeps it. */
   discard(decision: QuarantineDecision, reason: string): Promise<DiscardResult>;
 }
 
@@ -51,7 +54,7 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
   const { db, audit } = options;
   const writer = createWriter(options);
   const turns = new Turns(turnBounds);
-  /** One at a time: a decision needs a connection beside the one of its transaction. */
+  /** Runs one decision at a time: it needs a second connection besides that of its transaction. */
   const decide = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
     turns.during('', () => db.orm.transaction(run));
   return {
@@ -83,11 +86,14 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
 
 interface Taking {
   readonly id: string;
-  /** A writer takes `for key share`: `for update` keeps it away, which who has it book the record must not. */
+  /**
+   * Lock mode. Writers take `for key share`, and `for update` blocks them: a retry, which writes the record, must not
+   * use it.
+   */
   readonly lock: SQL;
 }
 
-/** The record, which nobody else decides on before the end of the transaction. */
+/** Locks and returns the record, so that no other decision is made on it before the end of the transaction. */
 async function take(tx: Transaction, db: Db, { id, lock }: Taking): Promise<KeptRecord | null> {
   const locked = await tx.execute(
     sql`select 1 from usage_quarantine where id = ${id} and discarded_at is null ${lock}`,
@@ -105,7 +111,7 @@ function entryOf({ author, organizationId }: QuarantineDecision, found: Quaranti
   };
 }
 
-/** A record as it was kept: JSON, or bytes that an earlier version could not read. */
+/** Decodes a stored record: JSON, or bytes that an earlier version could not read. */
 function decode({ kept }: KeptRecord): UsageRecord | null {
   try {
     return decodeRecord(kept.startsWith('{') ? Buffer.from(kept) : Buffer.from(kept, 'base64'));
@@ -114,7 +120,7 @@ function decode({ kept }: KeptRecord): UsageRecord | null {
   }
 }
 
-/** A try to book it may have ended between the books and the quarantine. */
+/** True if the database has the record. A try to write it may have ended between the record and the quarantine. */
 async function isInBooks(db: Db, { organizationId, id }: Pick<QuarantinedRecord, 'organizationId' | 'id'>) {
   return organizationId !== null && (await readRecord(db, { organizationId, id, keyId: null })) !== null;
 }
@@ -131,7 +137,7 @@ async function book(found: KeptRecord, writer: Writer, { db, wallet }: Quarantin
     });
     return { kind: 'booked', chargedPicoUsd };
   } catch (error) {
-    // What PostgreSQL says of a value; everything else is no answer to the question.
+    // Only errors about a value are a result; all others are thrown.
     if (!/^2[23]/.test(sqlStateOf(error) ?? '')) throw error;
     return { kind: 'refused', error: error instanceof Error ? error.message : String(error) };
   }

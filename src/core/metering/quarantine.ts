@@ -4,12 +4,14 @@ import { uuidOfBytes } from '#base/id.ts';
 import type { UsageRecord } from './record.ts';
 import { recordJson, shownRecordJson } from './spooled-record.ts';
 
-/** A record that Postgres will never take as it is; it is in no sum and charged to nobody until an operator decides. */
+/**
+ * A record that Postgres permanently rejects as it is. It is in no sum and charged to nobody until an operator decides.
+ */
 export interface QuarantinedRecord {
   readonly id: string;
-  /** Null when the record could not even be read. */
+  /** Null if the record could not even be read. */
   readonly organizationId: string | null;
-  /** JSON, without its Idempotency-Key, where it could be read, else the bytes in base64. */
+  /** JSON, without its Idempotency-Key, if the record could be read, else the bytes in base64. */
   readonly record: string;
   readonly error: string;
   readonly sqlState: string | null;
@@ -17,19 +19,19 @@ export interface QuarantinedRecord {
 }
 
 export interface KeptRecord extends QuarantinedRecord {
-  /** As `record`, with its Idempotency-Key: what `decodeRecord` reads. */
+  /** Like `record`, with its Idempotency-Key, as `decodeRecord` reads it. */
   readonly kept: string;
 }
 
-/** Postgres' text form of a list of ids. */
+/** Returns a list of ids in Postgres' text form. */
 const idList = (ids: readonly string[]): string => `{${ids.join(',')}}`;
 
 const errorLengthMax = 2000;
 
-/** Text without what Postgres' text cannot hold, which may be the very fault. */
+/** Returns a text without characters that Postgres cannot store, which may be the cause of the error. */
 const storable = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed().slice(0, errorLengthMax);
 
-/** Keeps a refused record; of the same request, or the same bytes that are no record, again it changes nothing. */
+/** Stores a rejected record. Storing the same request, or the same invalid bytes, again changes nothing. */
 export async function insertQuarantined(
   sql: Sql,
   { record, data, error }: { record: UsageRecord | null; data: Buffer; error: unknown },
@@ -45,7 +47,10 @@ export async function insertQuarantined(
 const columns =
   'id::text, organization_id::text, record, error, sql_state, extract(epoch from created_at) * 1000 as created_ms';
 
-/** What waits for an operator: newest request first, at most `limit`. @param before only those with a lower id; null for the newest */
+/**
+ * Returns records that wait for an operator, newest request first, at most `limit`. @param before only records with a
+ * lower id; null for the newest
+ */
 export async function listQuarantined(
   sql: Sql,
   limit: number,
@@ -73,7 +78,7 @@ async function readRow(sql: Sql, id: string): Promise<Row | null> {
   return row ?? null;
 }
 
-/** Those of some records of an organization that the books refused, waiting or given up. */
+/** Returns which of these records of an organization the database rejected, pending or discarded. */
 export async function findQuarantined(
   sql: ISql,
   organizationId: string,
@@ -85,7 +90,7 @@ export async function findQuarantined(
   return rows.map(({ id }) => id);
 }
 
-/** Those of some records that an operator gave up. */
+/** Returns which of these records an operator discarded. */
 export async function findDiscarded(sql: ISql, ids: readonly string[]): Promise<ReadonlySet<string>> {
   if (ids.length === 0) return new Set();
   const rows = await sql<{ id: string }[]>`
@@ -94,9 +99,9 @@ export async function findDiscarded(sql: ISql, ids: readonly string[]): Promise<
 }
 
 /**
- * Parts of a WITH clause: `discarded (id)` are those of the records of another part that an operator gave up. Whoever
- * gives one up locks its row `for update`: that waits for who books it just now, and who books it waits for that. Rows
- * are looked up one by one.
+ * Parts of a WITH clause: `discarded (id)` has the records of another part that an operator discarded. A discard locks
+ * its row `for update`, so it waits for a running write of the record, and a write waits for the discard. Rows are
+ * looked up one by one.
  */
 export const discardedText = (records: string): string => `in_quarantine as materialized (
       select q.id, q.discarded_at from ${records} g cross join lateral (

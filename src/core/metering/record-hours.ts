@@ -2,22 +2,22 @@ import type { Sql } from 'postgres';
 import { uuidTimeMs } from '#base/id.ts';
 import type { OutcomeKind } from './record.ts';
 
-/** A filter as the tables know it: codes, and bounds of ids. */
+/** A filter in the terms of the tables: codes, and bounds of ids. */
 export interface CodedFilter {
   readonly organization: number;
   readonly key: number | null;
-  /** Null for all. */
+  /** Null for all keys. */
   readonly ofKeys: readonly number[] | null;
   readonly project: number | null;
   readonly model: number | null;
   readonly outcome: OutcomeKind | null;
-  /** Lowest id, in. */
+  /** Lowest id, included. */
   readonly from: string;
-  /** Highest id, not in. */
+  /** Highest id, excluded. */
   readonly to: string;
 }
 
-/** An hour in which a key has requests that match. */
+/** An hour in which a key has matching requests. */
 export interface KeyHour {
   /** Code of the key. */
   readonly key: number;
@@ -26,7 +26,7 @@ export interface KeyHour {
   readonly toMs: number;
 }
 
-/** What matches in a day or an hour, by key. */
+/** Number of matching requests in a day or an hour, by key. */
 interface Sum {
   readonly key: number;
   /** Milliseconds since the Unix epoch. */
@@ -42,7 +42,7 @@ interface SumRow {
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
-/** How many days are looked at before the next, longer stretch: most pages are found in the newest. */
+/** Numbers of days that are searched before the next, longer stretch: most pages are found in the newest. */
 const stretches = [2, 14, 90, 366, Number.POSITIVE_INFINITY];
 
 interface Bounds {
@@ -51,11 +51,11 @@ interface Bounds {
 }
 
 /**
- * Where the newest `wanted` requests that match are to be found: the hours, by key, that the sums say have any. Days
- * tell which hours are looked at, so that a filter that matches little, or nothing, costs little.
+ * Returns the hours, by key, in which the newest `wanted` matching requests lie according to the sums. Days decide
+ * which hours are read, so that a filter with few or no matches costs little.
  */
 export async function findHours(sql: Sql, filter: CodedFilter, wanted: number): Promise<readonly KeyHour[]> {
-  // Of the last millisecond some may be inside and some not.
+  // Requests of the last millisecond may be inside or outside.
   const bounds = { fromMs: uuidTimeMs(filter.from), toMs: Math.min(uuidTimeMs(filter.to) + 1, endOfTimeMs) };
   const days = await findDays(sql, filter, { bounds, wanted });
   if (days.length === 0) return [];
@@ -63,7 +63,7 @@ export async function findHours(sql: Sql, filter: CodedFilter, wanted: number): 
   return hours.map(({ key, startMs }) => ({ key, fromMs: startMs, toMs: startMs + hourMs }));
 }
 
-/** The last moment that PostgreSQL and JavaScript both write in four digits of a year. */
+/** Last time that PostgreSQL and JavaScript both write with a year of four digits. */
 const endOfTimeMs = Date.UTC(9999, 11, 31);
 
 interface Search {
@@ -86,7 +86,7 @@ async function findDays(sql: Sql, filter: CodedFilter, { bounds, wanted }: Searc
   return found;
 }
 
-/** The newest day of the organization within bounds; its last requests may be long ago. */
+/** Returns the newest day of the organization within bounds; its last requests may be long ago. */
 async function findNewestDay(sql: Sql, { organization }: CodedFilter, { toMs }: Bounds): Promise<number> {
   const [row] = await sql<{ start_ms: string }[]>`
     select (extract(epoch from day) * 1000)::bigint::text as start_ms from usage_daily
@@ -94,7 +94,7 @@ async function findNewestDay(sql: Sql, { organization }: CodedFilter, { toMs }: 
   return Number(row?.start_ms ?? 0);
 }
 
-/** Newest first. */
+/** Returns sums per day, newest first. */
 async function sumDays(sql: Sql, filter: CodedFilter, { fromMs, toMs }: Bounds): Promise<readonly Sum[]> {
   const rows = await sql<SumRow[]>`
     select s.key, (extract(epoch from s.day) * 1000)::bigint::text as start_ms, sum(${counterSql(sql, filter)})::text as matches
@@ -105,7 +105,7 @@ async function sumDays(sql: Sql, filter: CodedFilter, { fromMs, toMs }: Bounds):
   return rows.map(toSum);
 }
 
-/** Newest first. A sum for each hour is one look into the index; a join could read all hours of the organization. */
+/** Returns sums per hour, newest first. One index lookup per hour; a join could read all hours of the organization. */
 async function sumHours(sql: Sql, filter: CodedFilter, days: readonly Sum[]): Promise<readonly Sum[]> {
   const looked = days.map(({ key, startMs }) => ({ key, day: new Date(startMs).toISOString() }));
   const rows = await sql<SumRow[]>`
@@ -121,7 +121,7 @@ async function sumHours(sql: Sql, filter: CodedFilter, days: readonly Sum[]): Pr
   return rows.map(toSum);
 }
 
-/** What counts the requests that match, in a row of sums `s`. */
+/** Returns the column that counts the matching requests in a row of sums `s`. */
 function counterSql(sql: Sql, { outcome }: CodedFilter) {
   return sql.unsafe(`s.${outcome ?? 'requests'}`);
 }
@@ -141,7 +141,7 @@ const toSum = ({ key, start_ms, matches }: SumRow): Sum => ({
 
 const dateOf = (timeMs: number): string => new Date(timeMs).toISOString().slice(0, 10);
 
-/** What lies wholly within bounds; of a unit that they cut it is not known what is inside. */
+/** True if the unit lies wholly within bounds. For a unit that the bounds cut, the number inside is unknown. */
 function isWhole({ startMs }: Sum, { fromMs, toMs }: Bounds, unitMs: number): boolean {
   return startMs >= fromMs && startMs + unitMs < toMs;
 }
@@ -150,7 +150,7 @@ function countWhole(sums: readonly Sum[], bounds: Bounds, unitMs: number): numbe
   return sums.filter((sum) => isWhole(sum, bounds, unitMs)).reduce((total, { matches }) => total + matches, 0);
 }
 
-/** As many of the newest units, each with all its keys, as have that many matches; none that lies out of bounds. */
+/** Returns the newest units, each with all its keys, up to this number of matches; none out of bounds. */
 function enough(newestFirst: readonly Sum[], { bounds, wanted, unitMs }: Search & { unitMs: number }): readonly Sum[] {
   const taken: Sum[] = [];
   let matches = 0;

@@ -7,24 +7,27 @@ import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
 import { unpackFacts } from './facts.ts';
 import { type DetailedRow, recordColumns, type RecordRow, toRecord } from './rows.ts';
 
-/** Null leaves a filter out. Times are milliseconds since the Unix epoch of admission, `fromMs` in, `toMs` not. */
+/**
+ * Filter of records. Null leaves a condition out. Times are ms since the Unix epoch of admission, `fromMs` included,
+ * `toMs` excluded.
+ */
 export interface RecordFilter {
   readonly organizationId: string;
   readonly keyId: string | null;
-  /** Only what these keys did; absent for all. */
+  /** Only requests of these keys; absent for all. */
   readonly ofKeys?: readonly string[];
   readonly projectId: string | null;
   readonly model: string | null;
   readonly outcome: OutcomeKind | null;
   readonly fromMs: number | null;
   readonly toMs: number | null;
-  /** Only requests admitted before this one: its id, the last of the page before. */
+  /** Only requests admitted before this id, the last of the previous page. */
   readonly before: string | null;
   readonly limit: number;
 }
 
 export interface RecordPage {
-  /** Newest admission first, whenever they settled. */
+  /** Newest admission first, whenever they were settled. */
   readonly records: readonly UsageRecord[];
   readonly more: boolean;
 }
@@ -32,16 +35,16 @@ export interface RecordPage {
 export interface RecordRef {
   readonly organizationId: string;
   readonly id: string;
-  /** Only a request of this key. */
+  /** Only a request of this key; null for any key. */
   readonly keyId: string | null;
 }
 
-/** Above every id that an admission makes. */
+/** Higher than every id that an admission creates. */
 const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 /**
- * One page of records. By organization or key an index is read from its end. Any other filter may match next to
- * nothing: the sums tell in which hours there is something to be found, and by which keys.
+ * Returns one page of records. Without other filters, an index by organization or key is read from its end. Any other
+ * filter may match next to nothing, so the sums tell which hours and keys have matching requests.
  */
 export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<RecordPage> {
   const coded = await codeFilter(sql, filter);
@@ -55,7 +58,7 @@ export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<Re
   return { records: rows.slice(0, filter.limit).map(toRecord), more: rows.length > filter.limit };
 }
 
-/** Null where one of the names was never used: then nothing matches. */
+/** Returns the filter with codes; null if one of the names was never used, so that nothing matches. */
 async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter | null> {
   const { organizationId, keyId, projectId, model, outcome, fromMs, toMs, before } = filter;
   const [codes] = await sql<Record<'organization' | 'key' | 'project' | 'model', number | null>[]>`
@@ -83,11 +86,14 @@ async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter |
   };
 }
 
-/** An id carries the moment of its admission, so that bounds of time are bounds of the index and of partitions. */
+/**
+ * Reads the newest records. An id contains the time of its admission, so bounds of time are bounds of the index and of
+ * partitions.
+ */
 function readNewest(sql: Sql, filter: CodedFilter, limit: number) {
   const { organization, key, ofKeys, from, to } = filter;
   if (key === null && ofKeys !== null) return readNewestOf(sql, { ...filter, ofKeys }, limit);
-  // A key is of one organization. Adding nothing keeps the index of organizations out of it.
+  // A key belongs to one organization. The `+ 0` keeps PostgreSQL from using the index of organizations.
   const owner =
     key === null ? sql`r.organization = ${organization}` : sql`r.key = ${key} and r.organization + 0 = ${organization}`;
   return sql<RecordRow[]>`
@@ -96,7 +102,7 @@ function readNewest(sql: Sql, filter: CodedFilter, limit: number) {
     ) select ${recordColumns(sql)} from page r order by r.id desc`;
 }
 
-/** The newest of each key, from the end of its index, and of these the newest. */
+/** Reads the newest records of each key, from the end of its index, and returns the newest of these. */
 function readNewestOf(
   sql: Sql,
   { organization, ofKeys, from, to }: CodedFilter & { readonly ofKeys: readonly number[] },
@@ -145,7 +151,7 @@ export async function readRecord(
   return { record: toRecord(row), facts: row.facts === null ? null : unpackFacts(row.facts) };
 }
 
-/** A page of all records that a filter matches, as large as is read at once. */
+/** Returns a page of all records that a filter matches, of the size that is read at once. */
 export function pageOfAll(db: Db, filter: Omit<RecordFilter, 'limit'>): Promise<RecordPage> {
   return listRecords(db, { ...filter, limit: rowsAtOnce });
 }

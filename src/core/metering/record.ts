@@ -5,28 +5,31 @@ import type { Usage, UsageSource } from './usage.ts';
 
 export type OutcomeKind = 'completed' | 'aborted' | 'ended' | 'failed';
 
-/** Everything that the books keep of one admitted request. */
+/** Data that the database keeps of one admitted request. */
 export interface UsageRecord {
-  /** UUIDv7, made at admission. */
+  /** UUIDv7, created at admission. */
   readonly id: string;
   readonly organizationId: string;
   readonly projectId: string;
   readonly keyId: string;
   /** Catalog id. */
   readonly model: string;
-  /** Path that was asked, such as /v1/chat/completions. */
+  /** Requested path, such as /v1/chat/completions. */
   readonly endpoint: string;
   readonly stream: boolean;
   readonly serviceTier: ServiceTier;
   /** HTTP status that the client got, or would have got. */
   readonly status: number;
   readonly outcome: OutcomeKind;
-  /** Code of what ended or failed it; null for `aborted`, and for `completed` unless something was odd about it. */
+  /**
+   * Code of the reason why the request ended or failed; null for `aborted`, and for `completed` unless something was
+   * odd.
+   */
   readonly reason: string | null;
   readonly cacheHit: boolean;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
-  /** What is charged, in pico-dollars; with writtenOffPicoUsd it is tokens × price. */
+  /** Charge in pico-dollars; together with writtenOffPicoUsd it is tokens × price. */
   readonly costPicoUsd: bigint;
   readonly writtenOffPicoUsd: bigint;
   readonly priceVersionId: string;
@@ -34,33 +37,33 @@ export interface UsageRecord {
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   readonly clientRequestId: string | null;
-  /** The end user whose spending is counted, as the request names him; absent where nobody counts it. */
+  /** The end user whose spending is counted, as the request names them; absent if no budget counts it. */
   readonly endUser?: string;
-  /** Only on its way into the books, of a request with an Idempotency-Key. */
+  /** Present only until the record is written, for a request with an Idempotency-Key. */
   readonly claim?: SettledClaim;
   readonly facts?: RequestFacts;
-  /** Only on its way into the books: since when it waits to be written, on this process' monotonic clock. */
+  /** Time since when the record waits to be written, on this process's monotonic clock; present only until then. */
   readonly settledMs?: number;
-  /** The same of one that was spooled: how long it waited for that, in milliseconds. */
+  /** Milliseconds that a spooled record had waited for the spool. */
   readonly waitedMs?: number;
-  /** Answers that were asked for to each prompt; one when absent. An engine counts the prompt for each. */
+  /** Number of answers requested per prompt; one if absent. An engine counts the prompt for each. */
   readonly choices?: number;
-  /** Tokens that engines may have counted of it at most; only of one of which no engine has said its last count. */
+  /** Most tokens that engines may have counted for the request; only if no engine has sent its last count. */
   readonly promptTokensMax?: number;
   readonly completionTokensMax?: number;
-  /** Catalog id of the model that was asked for, where `model` has answered in its place; else absent. */
+  /** Catalog id of the requested model, if `model` answered instead; else absent. */
   readonly fallbackFor?: string;
 }
 
-/** A record with what only whoever asks for this very one is told. */
+/** A record with the details that only a request for this record returns. */
 export interface DetailedRecord {
   readonly record: UsageRecord;
-  /** Null for a request of before they were kept. */
+  /** Null for a request older than these facts. */
   readonly facts: StoredFacts | null;
 }
 
 /**
- * Reason of a completed record that cost nothing: another request with its Idempotency-Key was booked before, while it
- * was not known whether this one would be.
+ * Reason of a completed record that cost nothing: another request with its Idempotency-Key was recorded before, while
+ * it was unknown whether this one would be.
  */
 export const repeatedReason = 'repeated_idempotency_key';

@@ -7,18 +7,18 @@ export interface RefusalKey {
   readonly organizationId: string;
   readonly keyId: string;
   readonly projectId: string;
-  /** Catalog id, or '' where the refusal came before a model was known. */
+  /** Catalog id, or '' if the request was rejected before its model was known. */
   readonly model: string;
   readonly code: string;
 }
 
 interface RefusalCount extends RefusalKey {
-  /** Milliseconds since the Unix epoch at which the minute begins. */
+  /** Start of the minute, in milliseconds since the Unix epoch. */
   readonly minuteMs: number;
   readonly count: number;
 }
 
-/** One statement that adds a batch of refusal counts. */
+/** Returns one statement that adds a batch of refusal counts. */
 function refusalStatement(sql: Sql, counts: readonly RefusalCount[]) {
   const rows = counts.map((entry) => ({
     organization_id: entry.organizationId,
@@ -38,14 +38,17 @@ function refusalStatement(sql: Sql, counts: readonly RefusalCount[]) {
     on conflict (organization_id, minute, key_id, project_id, model, code) do update set count = r.count + excluded.count`;
 }
 
-/** Refusals are counted in memory and written as sums per minute, so that being refused costs no write. */
+/** Counts refusals in memory and writes them as sums per minute, so that a rejected request costs no write. */
 export interface Refusals {
   count(refusal: RefusalKey): void;
   flush(): Promise<void>;
 }
 
 const minuteMs = 60_000;
-/** Sums by key, project, code, model and minute in memory. More come only in a flood while Postgres is away; they are dropped. */
+/**
+ * Maximum number of sums by key, project, code, model and minute in memory. More come only in a flood while Postgres is
+ * unavailable; they are dropped.
+ */
 const heldMax = 100_000;
 
 export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: Log }): Refusals {
@@ -82,7 +85,8 @@ export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: 
       else if (held.size < heldMax) held.set(key, { entry: refusal, minuteMs: startMs, count: 1 });
     },
     async flush() {
-      // One at a time. What was counted before this call is written when it returns, or kept while Postgres is away.
+      // One write at a time. Counts from before this call are written when it returns, or kept while Postgres is
+      // unavailable.
       while (flushing !== null) await flushing;
       flushing = write().finally(() => {
         flushing = null;

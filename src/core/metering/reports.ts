@@ -6,23 +6,32 @@ import { readRecord, type RecordRef } from './record-list.ts';
 import type { DetailedRecord } from './record.ts';
 import { type AskedOfHours, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
 
-/** What admission asks the books of usage while requests wait: a few rows each. What callers read is in history.ts. */
+/**
+ * Queries of admission to the records of usage while requests wait: a few rows each. Reads for callers are in
+ * history.ts.
+ */
 export interface Reports {
-  /** Null when the organization (or the key, where one is named) has no such request. */
+  /** Returns null if the organization (or the key, if one is given) has no such request. */
   readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
-  /** What records, sums and ledger have between two full hours, and tokens of requests that were under way at edges. */
+  /**
+   * Returns the records, sums and ledger between two full hours, and the tokens of requests that were running at edges.
+   */
   usageHours(span: HourSpan, asked: AskedOfHours): Promise<UsageHours>;
-  /** The balance, and which of these requests it has been charged for, at one moment. */
+  /** Returns the balance, and which of these requests it was charged for, in one snapshot. */
   balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
-  /** Input and output tokens of a key since the start of an hour. */
+  /** Returns the input and output tokens of a key since the start of an hour. */
   countTokens(span: TokenSpan): Promise<number>;
-  /** The same, and which of these requests are among them, at one moment. */
+  /** Returns these tokens, and which of these requests are included, in one snapshot. */
   tokensWith(span: TokenSpan, requestIds: readonly string[]): Promise<CountedTokens>;
-  /** Requests of a model in a project on a UTC day, and which of these are among them, at one moment; no hits of the cache. */
+  /**
+   * Returns the requests of a model in a project on a UTC day without cache hits, and which of these are among them, in
+   * one snapshot.
+   */
   requestsWith(day: RequestDay, requestIds: readonly string[]): Promise<CountedRequests>;
   /**
-   * What became of some requests, by id: cost in pico-dollars, input and output tokens together. One whose record the
-   * books refused, or an operator gave up, has used nothing; who books it later charges it without its hold.
+   * Returns the results of requests, by id: cost in pico-dollars, input and output tokens together. A request whose
+   * record was rejected by the database, or discarded by an operator, has used nothing; a later retry charges it
+   * without its hold.
    */
   findSettled(organizationId: string, requestIds: readonly string[]): Promise<ReadonlyMap<string, SettledRequest>>;
 }
@@ -42,7 +51,7 @@ export interface CountedRequests {
   readonly counted: readonly string[];
 }
 
-/** What the books have of a request. */
+/** Charge and tokens of a recorded request. */
 export interface SettledRequest {
   readonly chargedPicoUsd: bigint;
   /** Input and output together. */
@@ -68,7 +77,7 @@ export interface TokenSpan {
   readonly sinceMs: number;
 }
 
-/** Postgres' text form of a list of ids. */
+/** Returns a list of ids in Postgres' text form. */
 const idList = (ids: readonly string[]): string => `{${ids.join(',')}}`;
 
 async function tokensWith(

@@ -9,26 +9,29 @@ import { type EngineCount, parseUsage } from './usage.ts';
 import type { Seen } from './usage-of.ts';
 
 /**
- * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. The
- * count comes with the last event alone, and no `[DONE]` follows; an engine that breaks off just cuts the connection.
- * Until then tokens are counted by the deltas: each with text is one token at least. Where the events that end a text, or
- * the response at the end, have more text than that, the rest is counted by its length.
+ * Reads a stream of `/v1/responses` on its way to the client. Each frame is one event, named by its member `type`. Only
+ * the last event has the count, and no `[DONE]` follows; an engine that aborts just closes the connection. Until then
+ * tokens are counted by the deltas: each with text is at least one token. If the events that end a text, or the
+ * response at the end, have more text than the deltas, the rest is counted by its length.
  */
 export function createResponsesMeter(options: StreamMeterOptions): StreamMeter {
   return new EventMeter(options);
 }
 
-/** Events that come before the engine has made anything. */
+/** Events that come before the engine has generated anything. */
 const openings: ReadonlySet<string> = new Set(['response.created', 'response.queued', 'response.in_progress']);
 const ends: ReadonlySet<string> = new Set(['response.completed', 'response.incomplete']);
 const failures: ReadonlySet<string> = new Set(['response.failed', 'error']);
-/** Answers that broke off have these, whatever the event is called. */
+/** Statuses of aborted answers, whatever the event is called. */
 const brokenStatus: ReadonlySet<string> = new Set(['"cancelled"', '"failed"']);
-/** As the last member of an event, where vLLM has it: no other object than the outermost one can end with it. */
+/** Matches the type as the last member of an event, where vLLM writes it: only the outermost object can end with it. */
 const typeAtEnd = /"type": ?"([a-z_.]+)"\}$/;
 const typeCharsMax = 96;
 const deltaMark = '"delta":';
-/** A longer opening is passed on: vLLM says what was asked again in each of its events, and many may wait for their turn. */
+/**
+ * Maximum length of an opening that is held back; a longer one is passed on. vLLM repeats the request in each of its
+ * events, and many may be waiting.
+ */
 const openingCharsMax = 1_048_576;
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -36,7 +39,7 @@ const OPEN_BRACE = 0x7b;
 
 type Members = readonly JsonMember[];
 
-/** What is changed of an event with a response, and where its count stands. */
+/** Changes of an event with a response, and the range of its count. */
 interface ReadResponse {
   readonly splices: readonly Splice[];
   readonly usage: UsageRange | null;
@@ -53,9 +56,9 @@ class EventMeter extends FrameMeter implements StreamMeter {
   /** The last event, which has the count. */
   readonly #held = new HeldFrames();
   readonly #publicName: PublicName | null;
-  /** Events that are held back until there is something to show: until then another replica can be asked. */
+  /** Events that are held back until there is output: until then another replica can be asked. */
   #opening = '';
-  /** Kinds of events that were held back: an engine that repeats one is passed on. */
+  /** Types of events that were held back. If an engine repeats one, the events are passed on. */
   readonly #opened = new Set<string>();
   #isShown = false;
   #last: EngineCount | null = null;
@@ -113,7 +116,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return this.#shown(frame.text);
   }
 
-  /** An object, or what is not found, is a token; an empty text is none. */
+  /** Counts a delta. An object, or a delta that is not found, is one token; an empty text is none. */
   #countDelta({ text, start, end }: Frame): void {
     let at = text.indexOf(deltaMark, start);
     if (at !== -1) at += deltaMark.length;
@@ -122,7 +125,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
     this.#counted.add(isText ? writtenChars(text, at, end) : 1);
   }
 
-  /** What the client gets of this frame, with what was held back before it. */
+  /** Returns the text for the client: the frames held back before, and this one. */
   #shown(text: string): string {
     const out = this.#opening + text;
     this.#opening = '';
@@ -162,7 +165,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
   #end(frame: Frame, response: JsonMember): string {
     const read = this.#response(frame, response, true);
     if (read === null) return this.failure === null ? this.fail('garbage') : '';
-    // Read only where it counts: it is as long as all the text.
+    // The text is counted only if needed: the response contains all of it.
     if ((this.#last?.outputTokens ?? 0) === 0) {
       const json = frame.text.slice(frame.start + response.valueStart, frame.start + response.valueEnd);
       this.#counted.addElsewhere('response', answerBytes(json, 'output'));
@@ -174,8 +177,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
   }
 
   /**
-   * An event with the whole response: its count where it is the end, and the name that clients know.
-   * @returns null where it is no good
+   * Reads an event with the whole response: its count if it is the end, and the public model name.
+   * @returns null if the response is invalid
    */
   #response(frame: Frame, { valueStart, valueEnd }: JsonMember, isEnd: boolean): ReadResponse | null {
     const start = frame.start + valueStart;
@@ -188,7 +191,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return splices === null ? null : { splices, usage };
   }
 
-  /** @returns where the count stands */
+  /** Reads the count. @returns its range */
   #count(response: Frame, members: Members): UsageRange | null {
     const json = valueOf(response, members, 'usage');
     this.#last = json === null ? null : parseUsage(json);
@@ -202,7 +205,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
   }
 }
 
-/** The JSON of a member of the object that begins at the frame's start. */
+/** Returns the JSON of a member of the object that begins at the frame's start. */
 function valueOf({ text, start }: Frame, members: Members, name: string): string | null {
   const member = members.find(({ key }) => key === name);
   return member === undefined ? null : text.slice(start + member.valueStart, start + member.valueEnd);
@@ -210,7 +213,7 @@ function valueOf({ text, start }: Frame, members: Members, name: string): string
 
 const isError = (value: string | null): boolean => value !== null && value !== 'null';
 
-/** A whole response as JSON says by its status that its engine broke it off. */
+/** Sign of an aborted response in JSON: its status. */
 export const brokenResponse: BrokenSign = {
   member: 'status',
   isBroken: (json) => json !== null && brokenStatus.has(json),

@@ -2,7 +2,7 @@ import type { UsageSource } from './usage.ts';
 import type { Sql } from 'postgres';
 import type { OutcomeKind, UsageRecord } from './record.ts';
 
-/** A row of the books with names in the place of codes, as the driver reads it. */
+/** A row of usage with names instead of codes, as the driver reads it. */
 export interface RecordRow {
   readonly id: string;
   readonly organization_id: string;
@@ -35,7 +35,7 @@ export interface RecordRow {
 const nameOf = (code: string): string => `(select name from usage_names where code = r.${code}) as ${code}`;
 const idOf = (code: string): string => `(select id::text from usage_ids where code = r.${code}) as ${code}_id`;
 
-/** The select list of a `RecordRow` over a row `r` of usage. */
+/** Select list of a `RecordRow` over a row `r` of usage. */
 const columns = `r.id::text, ${idOf('organization')}, ${idOf('project')}, ${idOf('key')}, ${idOf('price_version')}, ${nameOf('model')},
   ${nameOf('endpoint')}, r.stream, r.service_tier, r.status, r.outcome::text, r.reason, r.cache_hit,
   r.input_tokens, r.input_cached_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
@@ -49,7 +49,7 @@ export interface DetailedRow extends RecordRow {
 
 export const recordColumns = (sql: Sql) => sql.unsafe(columns);
 
-/** A row as the room's callers know it. */
+/** Converts a row to a record. */
 export function toRecord(row: RecordRow): UsageRecord {
   return {
     id: row.id,

@@ -26,13 +26,15 @@ const tokens = (name: string) => integer(name).notNull();
 export const usageOutcome = pgEnum('usage_outcome', ['completed', 'aborted', 'ended', 'failed']);
 export const usageSource = pgEnum('usage_source', usageSources);
 
-/** Organizations, projects, keys and price versions that usage is kept by, each with a code in their place; see codes.ts. */
+/**
+ * Organizations, projects, keys and price versions of usage, each with a code that tables store instead; see codes.ts.
+ */
 export const usageIds = pgTable('usage_ids', {
   code: integer('code').primaryKey().generatedAlwaysAsIdentity(),
   id: uuid('id').notNull().unique(),
 });
 
-/** The same for models and paths. */
+/** Models and paths, each with a code. */
 export const usageNames = pgTable('usage_names', {
   code: integer('code').primaryKey().generatedAlwaysAsIdentity(),
   name: text('name').notNull().unique(),
@@ -41,14 +43,14 @@ export const usageNames = pgTable('usage_names', {
 const code = (name: string) => integer(name).notNull();
 
 /**
- * One row per admitted request. Partitioned by month over the request id (UUIDv7), see partitions.ts. Made to be small:
- * codes take the place of ids and names, columns stand in the order that leaves no gaps between them, and what nearly all rows have
- * is null. The view `usage_records` shows the rows in full, for whoever reads them by hand.
+ * One row per admitted request. Partitioned by month over the request id (UUIDv7), see partitions.ts. Rows are kept
+ * small: codes replace ids and names, the column order leaves no gaps, and the most common value of some columns is
+ * stored as null. The view `usage_records` shows full rows to people who read them by hand.
  */
 export const usageRequests = pgTable(
   'usage_requests',
   {
-    /** Ties a charged request to the ledger entry that it shares with others; null where it has one of its own. */
+    /** Links a charged request to the ledger entry that it shares with others; null if it has its own entry. */
     groupId: bigint('group_id', { mode: 'number' }),
     organization: code('organization'),
     project: code('project'),
@@ -69,7 +71,7 @@ export const usageRequests = pgTable(
     stream: boolean('stream').notNull(),
     cacheHit: boolean('cache_hit').notNull(),
     id: uuid('id').notNull(),
-    /** What was charged; cost and writtenOff together are tokens × price. */
+    /** Amount charged; cost and writtenOff together are tokens × price. */
     cost: pico('cost').notNull(),
     /** Null for nothing. */
     writtenOff: pico('written_off'),
@@ -79,13 +81,15 @@ export const usageRequests = pgTable(
     serviceTier: text('service_tier', { enum: ['default', 'flex'] }),
     reason: text('reason'),
     clientRequestId: text('client_request_id'),
-    /** As facts.ts packs them; null for requests of before they were kept. */
+    /** Packed as in facts.ts; null for requests older than these facts. */
     facts: bytes('facts'),
-    /** Answers that were asked for to each prompt, which an engine counts each time; null for one. */
+    /** Number of answers requested per prompt, for each of which an engine counts the prompt; null for one. */
     choices: smallint('choices'),
-    /** The model that was asked for, where another one has answered in its place; null where it was this one. */
+    /** The requested model, if another one answered instead; null if `model` was requested. */
     fallbackFor: integer('fallback_for'),
-    /** What engines may have counted of a request whose count is not known; null where it is, and of older requests. */
+    /**
+     * Most tokens that engines may have counted, if the count is unknown; null if it is known, and for older requests.
+     */
     promptTokensMax: bigint('prompt_tokens_max', { mode: 'number' }),
     completionTokensMax: bigint('completion_tokens_max', { mode: 'number' }),
   },
@@ -126,25 +130,25 @@ export const usageHourly = pgTable('usage_hourly', { ...owner, hour: moment('hou
   primaryKey({ columns: [table.organization, table.hour, table.key, table.project, table.model] }),
 ]);
 
-/** The same per UTC day. */
+/** Sums per UTC day. */
 export const usageDaily = pgTable('usage_daily', { ...owner, day: date('day').notNull(), ...sums }, (table) => [
   primaryKey({ columns: [table.organization, table.day, table.key, table.project, table.model] }),
 ]);
 
-/** What end users have spent per UTC day, of those alone that have a budget. */
+/** Spending of end users per UTC day, only for those that have a budget. */
 export const usageUsers = pgTable(
   'usage_users',
   {
     organization: code('organization'),
     day: date('day').notNull(),
-    /** As requests name him. */
+    /** The end user as requests name them. */
     endUser: text('end_user').notNull(),
     cost: pico('cost').notNull(),
   },
   (table) => [primaryKey({ columns: [table.organization, table.endUser, table.day] })],
 );
 
-/** Refusals per minute, so that a refused client cannot fill a disk. */
+/** Refusals per minute, so that a rejected client cannot fill a disk. */
 export const usageRefusals = pgTable(
   'usage_refusals',
   {
@@ -152,7 +156,7 @@ export const usageRefusals = pgTable(
     minute: moment('minute').notNull(),
     keyId: uuid('key_id').notNull(),
     projectId: uuid('project_id').notNull(),
-    /** The catalog id, or '' where the refusal came before a model was known. */
+    /** The catalog id, or '' if the request was rejected before its model was known. */
     model: text('model').notNull(),
     code: text('code').notNull(),
     count: count('count'),
@@ -165,8 +169,8 @@ export const usageRefusals = pgTable(
 );
 
 /**
- * Records that Postgres refused alone: kept for an operator, in no sum. One that was given up stays, since its like may
- * be on some gateway's disk: it is never booked.
+ * Records that Postgres rejected individually: kept for an operator, in no sum. A discarded record stays, since a copy
+ * may be on some gateway's disk: it must never be recorded.
  */
 export const usageQuarantine = pgTable('usage_quarantine', {
   id: uuid('id').primaryKey(),

@@ -1,14 +1,14 @@
 import type { Db } from '#base/db.ts';
 
-/** What an organization's requests came to. */
+/** Number and cost of an organization's requests. */
 export interface Spending {
   readonly requests: number;
   readonly costPicoUsd: bigint;
 }
 
 /**
- * By organization (UUID), from the daily sums: one sum for each start, in their order; none for an organization that
- * had no request since the first of them.
+ * Returns the spending by organization (UUID), from the daily sums: one sum for each start, in their order; none for an
+ * organization without requests since the earliest start.
  * @param sinceMs starts of UTC days, milliseconds since the Unix epoch
  */
 export async function readSpending(
@@ -18,7 +18,7 @@ export async function readSpending(
   const days = sinceMs.map((ms) => new Date(ms).toISOString().slice(0, 10));
   const first = days.toSorted()[0];
   if (first === undefined) return new Map();
-  // From one organization to the next by the primary key, and there to its days: years of others are not read.
+  // Steps from one organization to the next by the primary key, and there reads its days: years of others are not read.
   const rows = await sql<{ id: string; start: string; requests: string; cost: string }[]>`
     WITH RECURSIVE seen AS (
       (SELECT organization FROM usage_daily ORDER BY organization LIMIT 1)

@@ -1,10 +1,13 @@
 import type { Db } from '#base/db.ts';
 import { idCodeSql } from './codes.ts';
 
-/** Of whom spending is asked, and of requests that were accepted from when until before when, at starts of UTC days. */
+/**
+ * A project, key or user, and the time in which its requests were accepted: from `fromMs` until before `toMs`, starts
+ * of UTC days.
+ */
 export interface SpendingSpan {
   readonly type: 'project' | 'api_key' | 'user';
-  /** A UUID, or the end user as requests name him. */
+  /** A UUID, or the end user as requests name them. */
   readonly id: string;
   /** Milliseconds since the Unix epoch. */
   readonly fromMs: number;
@@ -13,7 +16,7 @@ export interface SpendingSpan {
 
 export interface SpentOf {
   readonly picoUsd: bigint;
-  /** Which of the requests that were asked about are in it. */
+  /** The given requests that are included. */
   readonly counted: readonly string[];
 }
 
@@ -28,17 +31,17 @@ export interface UsersSpan {
   readonly leastPicoUsd: bigint;
 }
 
-/** What budgets count, by the books. */
+/** Spending that budgets count, from the database. */
 export interface SpendingReports {
-  /** At one moment. */
+  /** Returns the spending, and which of the requests are included, in one snapshot. */
   spentWith(organizationId: string, span: SpendingSpan, requestIds: readonly string[]): Promise<SpentOf>;
-  /** Pico-dollars, in the order of the questions. */
+  /** Returns the spending of each span in pico-dollars, in the order of `spans`. */
   spentOf(organizationId: string, spans: readonly SpendingSpan[]): Promise<readonly bigint[]>;
-  /** So many of the end users who are counted and have spent so much, those first who have spent most. */
+  /** Returns the counted end users who have spent at least `leastPicoUsd`, by descending spending, at most `limit`. */
   usersWith(organizationId: string, span: UsersSpan & { readonly limit: number }): Promise<readonly UserSpending[]>;
-  /** How many they are. */
+  /** Returns the number of these end users. */
   countUsersWith(organizationId: string, span: UsersSpan): Promise<number>;
-  /** Forgets what end users spent on days before that of a moment, in milliseconds since the Unix epoch. */
+  /** Deletes the spending of end users on days before the day of `beforeMs`, in milliseconds since the Unix epoch. */
   forgetUsers(beforeMs: number): Promise<void>;
 }
 
@@ -68,7 +71,7 @@ export function createSpendingReports({ sql }: Pick<Db, 'sql'>): SpendingReports
       const organization = idCodeSql(sql, organizationId);
       const first = dayOf(Math.min(...spans.map(({ fromMs }) => fromMs)));
       const end = dayOf(Math.max(...spans.map(({ toMs }) => toMs)));
-      // Each kind is one join by equality: a thousand budgets cost one reading of the days, not a thousand.
+      // Each type is one join by equality: a thousand budgets read the days once, not a thousand times.
       const days = sql`s.organization = ${organization} and s.day >= ${first}::date and s.day < ${end}::date
         and s.day >= a.from and s.day < a.to`;
       const rows = await sql<{ n: number; spent: string }[]>`

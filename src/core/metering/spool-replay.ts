@@ -26,27 +26,27 @@ interface Entry<Item> {
   readonly entry: SpoolEntry;
 }
 
-/** A batch that is tried later, so that others need not wait for it. */
+/** A batch that is retried later, so that others need not wait for it. */
 interface SetAside<Item> {
   readonly entries: Entry<Item>[];
-  /** Whose rows are locked; null where it is not known what is wrong with the batch. */
+  /** Group whose rows are locked; null if it is unknown what is wrong with the batch. */
   readonly group: string | null;
   tries: number;
   /** Monotonic milliseconds. */
   dueMs: number;
-  /** Commits of others when it failed first. */
+  /** Number of commits of others when it first failed. */
   readonly commitsBefore: number;
 }
 
-/** Tries of a batch that Postgres refuses for an unknown reason, before others are tried without it. */
+/** Number of tries of a batch that Postgres rejects for an unknown reason, before others are tried without it. */
 const triesMin = 5;
-/** Items that are set aside in memory; beyond it nothing more is read of the spool. */
+/** Maximum number of items set aside in memory. Beyond it, nothing more is read from the spool. */
 const setAsideMax = 20_000;
 
 /**
- * Writes to the store what was spooled, oldest first. Items of a group whose rows are locked are set aside, others go
- * on. A batch that the store refuses for a reason that nobody knows is set aside too: once others were written after
- * it, the fault is its own, and it is halved until an item stands alone.
+ * Writes spooled items to the store, oldest first. Items of a group whose rows are locked are set aside, and others are
+ * written. A batch that the store rejects for an unknown reason is set aside too. Once others were written after it,
+ * the fault is its own, and it is halved until a single item is left.
  */
 export class SpoolReplay<Item> {
   readonly #options: Options<Item>;
@@ -64,7 +64,7 @@ export class SpoolReplay<Item> {
     ({ spool: this.#spool, clock: this.#clock, log: this.#log } = options);
   }
 
-  /** Some group's rows are locked. */
+  /** True if the rows of any group are locked. */
   get isBlocked(): boolean {
     return this.#setAside.some(({ group }) => group !== null);
   }
@@ -81,7 +81,7 @@ export class SpoolReplay<Item> {
     this.wake();
   }
 
-  /** Does what is due. @returns false when nothing is */
+  /** Runs the next due step. @returns false if nothing is due */
   async step(): Promise<boolean> {
     const nowMs = this.#clock.monotonicMs();
     const due = this.#setAside.find(({ dueMs }) => dueMs <= nowMs);
@@ -95,7 +95,7 @@ export class SpoolReplay<Item> {
     return true;
   }
 
-  /** Until something that is set aside is due, or something else wakes it. @returns false when nothing is set aside */
+  /** Waits until something that is set aside is due, or until it is woken. @returns false if nothing is set aside */
   async wait(): Promise<boolean> {
     if (this.#setAside.length === 0) return false;
     const dueMs = Math.min(...this.#setAside.map((aside) => aside.dueMs));
@@ -114,7 +114,9 @@ export class SpoolReplay<Item> {
     });
   }
 
-  /** Puts away what the store will never take. @returns false when it could not before everything was stopped */
+  /**
+   * Quarantines an item that the store permanently rejects. @returns false if replay was stopped before that succeeded
+   */
   async quarantine(item: Item | null, data: Buffer, error: unknown): Promise<boolean> {
     const described = item === null ? null : this.#options.describe(item);
     this.#log.error({ err: error, item: described }, 'the books refused a record: it is kept in usage_quarantine');
@@ -160,7 +162,7 @@ export class SpoolReplay<Item> {
     }
   }
 
-  /** Tries until it is known what becomes of every entry. */
+  /** Writes entries, and retries until each one is written, rejected or set aside. */
   async #book(entries: readonly Entry<Item>[]): Promise<void> {
     for (let tries = 1; !this.#isStopped && entries.length > 0; tries += 1) {
       const error = await this.#write(entries);
@@ -168,7 +170,7 @@ export class SpoolReplay<Item> {
       const kind = classify(error, tries);
       if (kind === 'conflict') continue;
       if (kind === 'data' || kind === 'blocked') return this.#part(entries, kind, error);
-      // One batch at a time is suspected: where the next one fails as well it is not the batch.
+      // Only one batch at a time is suspected: if the next one fails as well, the batch is not the cause.
       const isSuspect = kind === 'refused' && tries >= triesMin && !this.#setAside.some(({ group }) => group === null);
       if (isSuspect) return this.#defer({ entries: [...entries], group: null, tries });
       await this.#pause(this.#delayMs(tries));
@@ -230,7 +232,7 @@ export class SpoolReplay<Item> {
     this.#setAside = this.#setAside.filter((other) => other !== aside);
   }
 
-  /** @returns null once they are written */
+  /** @returns null if they were written, else the error */
   async #write(entries: readonly Entry<Item>[]): Promise<unknown> {
     const items = entries.map(({ item }) => item);
     try {
@@ -254,7 +256,7 @@ export class SpoolReplay<Item> {
     try {
       await this.#spool.done(entry);
     } catch (error) {
-      // It is written once more after the next start, which changes nothing.
+      // The file is written once more after the next start, which changes nothing.
       this.#log.warn({ err: error }, 'a file of the spool could not be deleted');
     }
   }
@@ -263,7 +265,7 @@ export class SpoolReplay<Item> {
     return Math.min(this.#options.retryDelayMs * 2 ** Math.min(tries, 10), this.#options.retryDelayMsMax);
   }
 
-  /** Unlike `sleep` it does not end because something new came. */
+  /** Waits. Unlike `sleep`, new items do not end the wait. */
   async #pause(ms: number): Promise<void> {
     await setTimeout(ms, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
   }

@@ -3,7 +3,7 @@ import { carriedAnswerBytesMax, type SettledClaim } from '#core/requests/request
 import type { UsageRecord } from './record.ts';
 import { usageSources } from './usage.ts';
 
-/** What a file of the spool may have been written by: a later version reads what an earlier one left. */
+/** Schema parts of a spool file. A later version reads files that an earlier one wrote. */
 const count = z.number().int().nonnegative();
 const pico = z.string().regex(/^\d+$/).transform(BigInt);
 
@@ -27,7 +27,7 @@ const facts = z.strictObject({
   replica: z.strictObject({ id: z.string(), ageSeconds: z.number().nullable() }).nullable(),
 });
 
-/** Version 1 is without `claim` and `facts`. */
+/** Schema of a record. Version 1 has no `claim` and no `facts`. */
 const spooled = z
   .strictObject({
     version: z.union([z.literal(1), z.literal(2)]),
@@ -87,15 +87,18 @@ const spooled = z
   );
 
 /**
- * A record as JSON, without what was answered; amounts as text, since a JSON number would lose their digits. Its
- * Idempotency-Key stays: whenever it is booked, a request that repeats it is not charged beside it.
+ * Returns a record as JSON, without the answer. Amounts are text, since a JSON number would lose their digits. The
+ * Idempotency-Key stays: whenever the record is written, a request that repeats the key is not charged as well.
  */
 export function recordJson({ claim: claimed, ...record }: UsageRecord): string {
   const claimJson = claimed === undefined ? {} : { claim: claimFields({ ...claimed, answer: null }) };
   return JSON.stringify({ ...fieldsOf(record), ...claimJson });
 }
 
-/** The same without its Idempotency-Key, which is its client's; what is no JSON stays as it is. */
+/**
+ * Returns the record's JSON without its Idempotency-Key, which is private to its client; text that is not JSON stays as
+ * it is.
+ */
 export function shownRecordJson(text: string): string {
   try {
     const { claim: _claim, ...shown } = JSON.parse(text) as Record<string, unknown>;
@@ -111,20 +114,23 @@ function fieldsOf({ settledMs: _settled, ...record }: Omit<UsageRecord, 'claim'>
   return { version: 2, ...record, ...amounts };
 }
 
-/** Without an answer that is too large, its request is billed once all the same, and who repeats it is told so. */
+/**
+ * Returns a claim's fields without an answer that is too large. The request is still billed once, and a repeat gets an
+ * error that says so.
+ */
 function claimFields({ bodyHash, answer, ...fields }: SettledClaim) {
   const kept = answer === null || answer.length > carriedAnswerBytesMax ? null : answer.toString('base64');
   return { ...fields, bodyHash: bodyHash.toString('base64'), answer: kept };
 }
 
-/** @param nowMs of the clock of `settledMs` */
+/** @param nowMs time of the same clock as `settledMs` */
 export function encodeRecord({ claim: claimed, ...record }: UsageRecord, nowMs: number): Buffer {
   const { settledMs = nowMs, waitedMs = nowMs - settledMs } = record;
   const fields = { ...fieldsOf(record), waitedMs };
   return Buffer.from(JSON.stringify(claimed === undefined ? fields : { ...fields, claim: claimFields(claimed) }));
 }
 
-/** @throws SyntaxError or ZodError when it is no record that this version knows */
+/** @throws SyntaxError or ZodError if the bytes are not a record that this version knows */
 export function decodeRecord(data: Buffer): UsageRecord {
   return spooled.parse(JSON.parse(data.toString()));
 }

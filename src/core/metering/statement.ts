@@ -5,13 +5,13 @@ import type { LedgerSpan, Wallet } from '#core/wallet/wallet.ts';
 import { idCodeSql } from './codes.ts';
 import { holdPartitions, readFloorMs } from './partitions.ts';
 
-/** What an organization's month came to. */
+/** Ledger, requests and usage of an organization's month. */
 export interface Statement {
   readonly ledger: LedgerSpan;
   readonly requests: number;
-  /** What was used and not charged; null where requests of the month are no longer kept one by one. */
+  /** Usage that was not charged; null if the month's requests are no longer stored individually. */
   readonly writtenOffPicoUsd: bigint | null;
-  /** By day on which requests were admitted, key and model, in this order. */
+  /** Usage by day of admission, key and model, in this order. */
   readonly usage: readonly StatementUsage[];
 }
 
@@ -33,7 +33,7 @@ export interface StatementRequest {
   readonly toMs: number;
 }
 
-/** Reads all of it in one snapshot: its lines and its totals agree while requests are settled. */
+/** Reads a statement in one snapshot, so that its lines and totals agree while requests are settled. */
 export async function readStatement(
   { db, wallet }: { readonly db: Db; readonly wallet: Pick<Wallet, 'ledgerSpan'> },
   request: StatementRequest,

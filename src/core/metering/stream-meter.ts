@@ -8,70 +8,73 @@ import type { Seen } from './usage-of.ts';
 import { findUsage, modelSplices, publicNameOf, type PublicName, type UsageMember } from './usage-member.ts';
 
 /**
- * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
- * was not asked for, and notes how the stream ends. Frames keep the engine's bytes in everything else.
+ * Reads a stream of chat or text completion chunks on its way to the client: counts usage, removes usage that was not
+ * asked for, and notes how the stream ends. Apart from that, frames keep the engine's bytes.
  *
- * What engines send is described by vLLM's OpenAI server: every frame is one `data:` line; with forced usage each
- * carries the running count of its own choice, and a last one with no choices the sum; an error is a frame of its own
- * under status 200, and `[DONE]` follows it just the same. Other engines tell their count at the end alone, or never, or
- * one that stands still: tokens of frames that bring text without a larger count are counted by that, as one at least.
+ * vLLM's OpenAI server sends every frame as one `data:` line. With forced usage each frame has the running count of its
+ * own choice, and a last one without choices has the sum. An error is a separate frame with status 200, and `[DONE]`
+ * follows it too. Other engines send their count only at the end, or never, or one that does not grow: then each frame
+ * that brings text without a larger count is counted by its text, as at least one token.
  */
 export interface StreamMeterOptions {
-  /** The client asked for the final usage chunk. */
+  /** True if the client asked for the final usage chunk. */
   readonly wantsUsage: boolean;
-  /** The client asked for usage on every chunk. */
+  /** True if the client asked for usage on every chunk. */
   readonly wantsRunningUsage: boolean;
-  /** The client asked for `usage.cost` in the final usage chunk. */
+  /** True if the client asked for `usage.cost` in the final usage chunk. */
   readonly wantsCost: boolean;
-  /** The name that clients know, where the engine calls the model otherwise. */
+  /** Model name that clients know, if the engine uses another one. */
   readonly rename: string | null;
   /** Choices per prompt (`n`). */
   readonly choices: number;
   /** Prompts in this request; more than one only for text completions. */
   readonly prompts: number;
   /**
-   * Takes a first count on the chunk that ends the only choice for the final one, as of APIs that send no chunk of usage
-   * alone. vLLM's text completions of one token look the same, and such a chunk follows.
+   * Treats a first count on the chunk that ends the only choice as the final one, for APIs that send no separate usage
+   * chunk. vLLM's text completions of one token look the same, but a usage chunk follows.
    */
   readonly mayCountOnFinish: boolean;
 }
 
 export interface StreamMeter {
-  /** Takes what one read of the engine's answer brought; returns what the client gets of it, '' for nothing. */
+  /** Takes the text of one read of the engine's answer; returns the text for the client, '' for none. */
   feed(text: string): string;
-  /** The end of the stream was seen: `[DONE]`, or what it has in its place. It is never part of what feed returns. */
+  /** True once the end of the stream was read: `[DONE]`, or its equivalent. `feed` never returns the end. */
   readonly done: boolean;
   /**
-   * The frames that the client gets with the end, where they are more than an end mark; to be sent once the books have
-   * its usage.
-   * @param costText what the request cost, where the client asked for it
+   * Returns the frames that the client gets with the end, if there are more than an end mark; to be sent once the
+   * database has the usage.
+   * @param costText cost of the request, if the client asked for it
    */
   lastFrames(costText: string | null): string;
-  /** All that came says that the engine has taken the request: the client got nothing of it, and it may yet wait. */
+  /**
+   * True if all frames so far only say that the engine accepted the request: the client got none of them, and the
+   * request may still wait.
+   */
   readonly isOpening: boolean;
-  /** What came last is the end without the empty line behind it, as some engines end their answers. */
+  /** True if the last text is the end without its empty line, as some engines end their answers. */
   readonly lacksEmptyLine: boolean;
-  /** Why the stream is no good, once that is known; nothing after it is returned. */
+  /** Reason why the stream is invalid, once known; nothing after it is returned. */
   readonly failure: StreamFailure | null;
-  /** What was odd about a stream that is complete, as the reason of its record; null for nothing. */
+  /** Oddity of a complete stream, as the reason of its record; null for none. */
   readonly remark: string | null;
-  /** Every choice's finish chunk was seen. */
+  /** True once every choice's finish chunk was read. */
   readonly finished: boolean;
-  /** Tokens that the engine is known to have made so far, over all choices. */
+  /** Tokens that the engine is known to have generated so far, over all choices. */
   readonly outputTokens: number;
-  /** The same as far as it can be guessed, which is what a hold is to pay for: as many, or more. */
+  /** Guess of these tokens, which a hold shall pay for: the same number, or more. */
   readonly likelyTokens: number;
   /** Tokens of the prompt as the engine counted them, 0 before the first count. */
   readonly inputTokens: number;
-  /** Those of them that it had cached, where it said so with that count. */
+  /** Those of them that the engine had cached, if that count included it. */
   readonly cachedTokens: number;
-  /** An end with `finish_reason: "abort"` is what we asked for, from now on. */
+  /** From now on, treats an end with `finish_reason: "abort"` as requested by the gateway. */
   expectAbort(): void;
-  /** All that is known by now of what it used. */
+  /** Returns everything known so far about the engine's use. */
   seen(): Seen;
 }
 
-/** The reason of a completed record whose stream had text and an end mark, and never a finish reason (vllm-mlx). */
+/** Reason of a completed record whose stream had text and an end mark, but no finish reason (vllm-mlx). */
 const noFinishReason = 'no_finish_reason';
 
 const OPEN_BRACE = 0x7b;
@@ -91,18 +94,18 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   remark: string | null = null;
   inputTokens = 0;
   cachedTokens = 0;
-  /** As the engine counted them. */
+  /** Output tokens as the engine counted them. */
   #engineTokens = 0;
-  /** Of the chunks whose text the engine has not counted: they have no count, or one that does not grow. */
+  /** Chunks whose text the engine has not counted: they have no count, or one that does not grow. */
   readonly #texts = new TextCount();
-  /** The latest chunk that is to say the cost: some engines count the prompt in one before the text. */
+  /** The latest chunk that shall include the cost. Some engines send one with the prompt's count before the text. */
   #held = new HeldFrames();
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
-  /** Last running usage by choice index, as text: it is read whole only when the stream ends. */
+  /** Last running usage by choice index, as text: it is parsed only when the stream ends. */
   readonly #running: string[] = [];
-  /** The first, likewise: some engines count the prompt, or what they had cached of it, there alone. */
+  /** First running usage by choice index, as text. Some engines count the prompt, or its cached part, only there. */
   readonly #firstRunning: string[] = [];
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
@@ -145,7 +148,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const counts = this.#running.map((json, index) =>
       largest(parseUsage(this.#firstRunning[index] ?? json), parseUsage(json)),
     );
-    // A last count tells whether an engine counts each choice or all of them on its chunks; one of nothing does not.
+    // A last count shows whether an engine counts each choice or all of them on its chunks; a last count of zero does
+    // not.
     const isSumKnown = (this.#last?.outputTokens ?? 0) > 0;
     const running = isSumKnown ? counts.reduce(largest, null) : sumRunning(counts, this.#options.choices);
     return { last: this.#last, running, text: this.#texts.made };
@@ -153,7 +157,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   protected override endMark(): string {
     if (this.#finishedChoices.length === 0 && !this.#abortExpected) {
-      // What vLLM aborts before the first token ends without any finish chunk.
+      // vLLM sends no finish chunk if it aborts before the first token.
       if (this.outputTokens === 0) return this.fail('engine_abort');
       this.remark = noFinishReason;
     }
@@ -180,7 +184,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
   }
 
-  /** It may be the final one. */
+  /** Handles the first count, which may be the final one. */
   #firstCount(frame: Frame, usage: UsageMember & { readonly kind: 'found' }): string {
     const { mayCountOnFinish, wantsUsage } = this.#options;
     const isFinal = mayCountOnFinish && this.#choicesExpected === 1 && this.finished;
@@ -200,7 +204,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const { wantsUsage, wantsCost } = this.#options;
     const usage = parseUsage(frame.text.slice(start, end));
     if (usage === null) return this.fail('garbage');
-    // Figures that cannot be leave as they came, and count for nothing.
+    // Impossible counts are passed on unchanged, and are not counted.
     this.#count(usage);
     if (!wantsUsage) return '';
     if (!wantsCost) return this.#renamed(frame, []);
@@ -223,7 +227,9 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.cachedTokens = cachedTokens;
   }
 
-  /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
+  /**
+   * Handles a frame without choices: an error, a last count, or something that this gateway has no reason to hold back.
+   */
   #oddFrame(frame: Frame): string {
     const scan = scanDocument(frame.text.slice(frame.start, frame.end));
     if (!scan.ok) return this.fail('garbage');
@@ -238,18 +244,18 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return this.#usageChunk(frame, frame.start + usage.valueStart, frame.start + usage.valueEnd);
   }
 
-  /** Applies the splices, and the model's public name where the engine uses another. */
+  /** Applies the splices, and the model's public name if the engine uses another. */
   #renamed(frame: Frame, splices: Splice[]): string {
     const renaming = this.#renaming(frame);
     return renaming === null ? this.fail('garbage') : spliceText(frame.text, [...splices, ...renaming]);
   }
 
-  /** Null where the frame is no object. */
+  /** Returns null if the frame is not an object. */
   #renaming({ text, start, end }: Frame): readonly Splice[] | null {
     return this.#publicName === null ? [] : modelSplices(text, start, end, this.#publicName);
   }
 
-  /** @returns -1 for a choice that was not asked for */
+  /** @returns -1 for a choice that was not requested */
   #choiceIndex(frame: Frame, choicesAt: number): number {
     if (this.#choicesExpected === 1) return 0;
     const index = firstIndex(frame.text, choicesAt);
@@ -257,8 +263,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 
   /**
-   * A count that goes back is none.
-   * @returns true where the choice has more output tokens than before
+   * Notes a running count. A count that decreases is ignored.
+   * @returns true if the choice has more output tokens than before
    */
   #noteRunning(frame: Frame, choicesAt: number, json: string): boolean {
     const index = this.#choiceIndex(frame, choicesAt);
@@ -281,12 +287,12 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     }
   }
 
-  /** @returns false for an abort that this gateway did not ask for */
+  /** @returns false for an abort that this gateway did not request */
   #noteFinish(frame: Frame, choicesAt: number): boolean {
     const at = finishReasonAt(frame.text, choicesAt);
     if (at === -1) return true;
     if (frame.text.startsWith('"abort"', at) && !this.#abortExpected) return false;
-    // Engines that say so add why, in their own words.
+    // Engines that send this reason add the cause, in their own words.
     if (frame.text.startsWith('"error"', at)) return false;
     const index = this.#choiceIndex(frame, choicesAt);
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
@@ -294,19 +300,19 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   }
 }
 
-/** Beside choices; a frame with a count tells of none. */
+/** True if the frame has an error besides choices. Frames with a count are not checked. */
 function hasError({ text, start, end }: Frame): boolean {
   const at = text.indexOf(errorMark, start);
   return at !== -1 && at < end && tellsError(text.slice(start, end));
 }
 
-/** True where the list that begins at or after `at` is empty. */
+/** True if the list that begins at or after `at` is empty. */
 function isEmptyList(text: string, at: number): boolean {
   const open = skipSpace(text, at);
   return text.charCodeAt(open) === OPEN_BRACKET && text.charCodeAt(skipSpace(text, open + 1)) === OPEN_BRACKET + 2;
 }
 
-/** The `index` of the first choice, 0 without one; vLLM begins each choice with it. */
+/** Returns the `index` of the first choice, 0 if there is none; vLLM begins each choice with it. */
 function firstIndex(text: string, choicesAt: number): number {
   const open = text.indexOf('{', choicesAt);
   if (text.startsWith('"index":', open + 1)) return readCount(text.slice(open, open + 24), 'index');
@@ -315,7 +321,7 @@ function firstIndex(text: string, choicesAt: number): number {
   return member === undefined ? 0 : Number.parseInt(text.slice(member.valueStart, member.valueEnd), 10) || 0;
 }
 
-/** Offset of the quote before a finish reason, or -1; vLLM writes null for none, others "". */
+/** Returns the offset of the quote before a finish reason, or -1; vLLM writes null for none, others "". */
 function finishReasonAt(text: string, from: number): number {
   for (let at = text.indexOf(finishMark, from); at !== -1; at = text.indexOf(finishMark, at)) {
     at = skipSpace(text, at + finishMark.length);
@@ -327,8 +333,8 @@ function finishReasonAt(text: string, from: number): number {
 }
 
 /**
- * Running usage counts one choice each, and its own prompt: a prompt is counted once, whatever its choices.
- * @returns null where nothing was counted
+ * Sums running usage. Each count covers one choice and its prompt; a prompt is counted once, whatever its choices.
+ * @returns null if nothing was counted
  */
 function sumRunning(counts: readonly (EngineCount | null)[], choices: number): EngineCount | null {
   const prompts = new Set<number>();

@@ -4,25 +4,25 @@ import { uuidLowerBound } from '#base/id.ts';
 import { idCodeSql, idCodesSql, nameCodesSql, textsSql, valuesSql } from './codes.ts';
 import { readFloorMs } from './partitions.ts';
 
-/** What sums may be grouped by; `day` and `hour` are of UTC. */
+/** Dimensions by which sums may be grouped; `day` and `hour` are of UTC. */
 export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'] as const;
 export type SummaryDimension = (typeof summaryDimensions)[number];
 
 export interface SummaryRequest {
-  /** Null for all. */
+  /** Null for all organizations. */
   readonly organizationId: string | null;
-  /** Only what this key did; null for all keys. */
+  /** Only requests of this key; null for all keys. */
   readonly keyId: string | null;
-  /** Only what these keys did; absent for all. */
+  /** Only requests of these keys; absent for all. */
   readonly ofKeys?: readonly string[];
-  /** Only what one of these was used by; absent for all. Ids are UUIDs. */
+  /** Only requests of these keys, models or projects; absent for all. Ids are UUIDs. */
   readonly only?: Readonly<Partial<Record<'key_id' | 'model' | 'project_id', readonly string[] | undefined>>>;
-  /** Milliseconds since the Unix epoch, `fromMs` in, `toMs` not. */
+  /** Milliseconds since the Unix epoch, `fromMs` included, `toMs` excluded. */
   readonly fromMs: number;
   readonly toMs: number;
-  /** Each at most once; none gives one sum. */
+  /** Dimensions, each at most once; none gives one sum. */
   readonly groupBy: readonly SummaryDimension[];
-  /** With more groups than this there is no answer. */
+  /** Maximum number of groups; with more, the result is `too_many_groups`. */
   readonly groupsMax: number;
 }
 
@@ -37,7 +37,9 @@ export interface UsageSums {
   readonly outputTokens: number;
   readonly outputReasoningTokens: number;
   readonly costPicoUsd: bigint;
-  /** Requests that were not admitted, by error code. A minute counts wholly in the span in which it begins. */
+  /**
+   * Number of requests that were not admitted, by error code. A minute counts wholly in the span in which it begins.
+   */
   readonly refusals: Readonly<Record<string, number>>;
 }
 
@@ -51,7 +53,7 @@ export interface SummaryRow extends UsageSums {
 export type Summary =
   | { readonly kind: 'sums'; readonly rows: readonly SummaryRow[]; readonly totals: UsageSums }
   | { readonly kind: 'too_many_groups' }
-  /** The span cuts an hour before the moment from which on records are kept; only whole hours are known there. */
+  /** The span cuts an hour before the start of the kept records; only whole hours are known there. */
   | { readonly kind: 'before_retention'; readonly keptFromMs: number };
 
 const hourMs = 3_600_000;
@@ -63,14 +65,14 @@ interface Span {
 }
 
 /**
- * Sums usage over a span, in one snapshot: its whole days from the daily sums, unless hours are asked for, whole hours
- * before and behind them from the hourly ones, and the broken hours at its ends from the records. Where the span cuts no
- * hour no record is read.
+ * Sums usage over a span, in one snapshot: its whole days from the daily sums, unless hours are requested; whole hours
+ * before and after them from the hourly sums; and the partial hours at its ends from the records. If the span cuts no
+ * hour, no record is read.
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
   const { broken } = splitSpan(request, false);
   const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
-  // Afterwards: retention may have taken records away just before they were read.
+  // Read afterwards: retention may have deleted records just before they were read.
   const keptFromMs = broken.length === 0 ? 0 : await readFloorMs(db.sql);
   if (broken.some(({ fromMs }) => fromMs < keptFromMs)) return { kind: 'before_retention', keptFromMs };
   const rows = new Map<string, SummaryRow>();
@@ -81,7 +83,7 @@ export async function summarize(db: Db, request: SummaryRequest): Promise<Summar
   for (const row of refusals) {
     const group = groupOf(row, request.groupBy);
     const key = keyOf(group, request.groupBy);
-    // Counted by an aggregate of ours: codes and whole numbers.
+    // Built by our own aggregate: codes and whole numbers.
     const counts = JSON.parse(row.refusals) as Record<string, number>;
     rows.set(key, { ...(rows.get(key) ?? { group, ...noSums }), refusals: counts });
   }
@@ -92,7 +94,7 @@ export async function summarize(db: Db, request: SummaryRequest): Promise<Summar
 
 type GroupColumns = Readonly<Record<SummaryDimension, string>>;
 
-/** Sums come as text: they are `numeric`. */
+/** Sums come as text, since they are `numeric`. */
 interface UsageRow extends GroupColumns {
   readonly requests: string;
   readonly completed: string;
@@ -111,7 +113,7 @@ interface RefusalRow extends GroupColumns {
   readonly refusals: string;
 }
 
-/** A dimension as SQL over a row with the codes of `key`, `model` and `project` and the start of its `hour`. */
+/** Returns a dimension as SQL over a row with the codes of `key`, `model` and `project` and the start of its `hour`. */
 function dimensionSql(sql: Sql, dimension: SummaryDimension) {
   switch (dimension) {
     case 'day':
@@ -127,7 +129,7 @@ function dimensionSql(sql: Sql, dimension: SummaryDimension) {
   }
 }
 
-/** A dimension of a row of sums as it is shown: names in the place of codes. */
+/** Returns a dimension of a row of sums in its shown form: names instead of codes. */
 function namedSql(sql: Sql, dimension: SummaryDimension) {
   if (dimension === 'day') return shownDay(sql);
   if (dimension === 'hour') return sql`hour`;
@@ -135,7 +137,7 @@ function namedSql(sql: Sql, dimension: SummaryDimension) {
   return sql`${sql(`${dimension}s`)}.id::text AS ${sql(dimension)}`;
 }
 
-/** Joins the names that `namedSql` shows: a look at each for every group would cost as much as the sums. */
+/** Joins the names that `namedSql` shows: a lookup of each name for every group would cost as much as the sums. */
 function namesJoined(sql: Sql, groupBy: readonly SummaryDimension[]) {
   return groupBy.reduce(
     (joins, dimension) => {
@@ -152,12 +154,12 @@ const shownDay = (sql: Sql) => sql`to_char(day, 'YYYY-MM-DD') AS day`;
 
 type ColumnOf = (sql: Sql, dimension: SummaryDimension) => PendingQuery<Row[]>;
 
-/** The select list of the dimensions, a comma after each. */
+/** Returns the select list of the dimensions, with a comma after each. */
 function groupColumns(sql: Sql, groupBy: readonly SummaryDimension[], columnOf: ColumnOf) {
   return groupBy.reduce((list, dimension) => sql`${list} ${columnOf(sql, dimension)},`, sql``);
 }
 
-/** `GROUP BY 1, 2, …`; one group of everything, also of nothing, without dimensions. */
+/** Returns `GROUP BY 1, 2, …`; without dimensions, nothing, which gives one group even without rows. */
 function groupClause(sql: Sql, groupBy: readonly SummaryDimension[]) {
   return groupBy.length === 0 ? sql`` : sql.unsafe(`GROUP BY ${groupBy.map((_, index) => index + 1).join(', ')}`);
 }
@@ -194,7 +196,7 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
     FROM sums ${namesJoined(sql, groupBy)}`;
 }
 
-/** The owner where one is named, and the key where one is named, as codes. */
+/** Returns the condition for the organization, keys, models and projects of the request, by codes. */
 function ownerSql(sql: Sql, { organizationId, keyId, ofKeys, only = {} }: SummaryRequest) {
   const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
   const among = (column: string, ids: readonly string[] | undefined) =>
@@ -217,7 +219,7 @@ function hoursSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
     WHERE ${ownerSql(sql, request)} AND hour >= ${momentOf(fromMs)} AND hour < ${momentOf(toMs)}`;
 }
 
-/** Within one hour. */
+/** Selects the records within one hour. */
 function recordsSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
   return sql`
     SELECT key, model, project, ${momentOf(fromMs - (fromMs % hourMs))}::timestamptz AS hour, 1 AS requests,
@@ -249,7 +251,7 @@ async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly
     LIMIT ${request.groupsMax + 1}`;
 }
 
-/** The same over refusals, which are kept by ids and names. */
+/** Returns a dimension as SQL over refusals, which are stored by ids and names. */
 function refusedSql(sql: Sql, dimension: SummaryDimension) {
   return dimension === 'day' || dimension === 'hour' ? dimensionSql(sql, dimension) : sql`${sql(dimension)}`;
 }
@@ -261,7 +263,9 @@ interface SplitSpan {
   readonly broken: readonly Span[];
 }
 
-/** A span without what lies between two moments of it; all of it where they are in no order. */
+/**
+ * Splits a span at two times into the part between them and the rest; without a part between if they are not in order.
+ */
 function around({ fromMs, toMs }: Span, firstMs: number, lastMs: number): { inner: Span[]; outer: Span[] } {
   if (firstMs >= lastMs) return { inner: [], outer: [{ fromMs, toMs }] };
   const ends = [
@@ -271,7 +275,7 @@ function around({ fromMs, toMs }: Span, firstMs: number, lastMs: number): { inne
   return { inner: [{ fromMs: firstMs, toMs: lastMs }], outer: ends };
 }
 
-/** The whole days of a span unless it is wanted by the hour, the whole hours beside them, and the rest. */
+/** Splits a span into its whole days (unless hours are requested), the whole hours beside them, and the rest. */
 function splitSpan(span: Span, byHour: boolean): SplitSpan {
   const inwards = (unitMs: number, { fromMs, toMs }: Span) =>
     [Math.ceil(fromMs / unitMs) * unitMs, Math.floor(toMs / unitMs) * unitMs] as const;
@@ -287,7 +291,7 @@ function splitSpan(span: Span, byHour: boolean): SplitSpan {
   };
 }
 
-/** What is left of a span beside its whole hours may lie in two hours, where it has no whole one. */
+/** Splits a remainder at a full hour: a span without a whole hour may still lie in two hours. */
 function splitAtHours({ fromMs, toMs }: Span): Span[] {
   const nextMs = Math.ceil(fromMs / hourMs) * hourMs;
   if (nextMs <= fromMs || nextMs >= toMs) return [{ fromMs, toMs }];
@@ -297,7 +301,7 @@ function splitAtHours({ fromMs, toMs }: Span): Span[] {
   ];
 }
 
-/** The day on which a moment at its start lies. */
+/** Returns the date of a time at the start of a day. */
 const dateOf = (timeMs: number): string => momentOf(timeMs).slice(0, -'T00:00:00.000Z'.length);
 const momentOf = (timeMs: number): string => new Date(timeMs).toISOString();
 
@@ -360,7 +364,7 @@ const countNames = [
   'outputReasoningTokens',
 ] as const;
 
-/** Added up in place: there may be thousands of rows. */
+/** Sums rows in place: there may be thousands. */
 function totalsOf(rows: readonly UsageSums[]): UsageSums {
   const refusals: Record<string, number> = {};
   const totals = { ...noSums, refusals };

@@ -1,8 +1,8 @@
 import type { MadeText } from './usage-of.ts';
 
 /**
- * Counts the tokens of a stream whose engine tells their number at its end alone. Each delta with text is one at least;
- * engines that guess tokens ahead, or gather them, bring many in one. Some engines bring text in no delta.
+ * Counts the tokens of a stream whose engine sends their number only at its end. Each delta with text is at least one
+ * token; engines that guess tokens ahead, or gather them, send many in one delta. Some engines send text in no delta.
  */
 export class TextCount {
   #deltas = 0;
@@ -10,7 +10,7 @@ export class TextCount {
   readonly #elsewhere = new Map<string, number>();
   #charsElsewhere = 0;
 
-  /** Takes a delta by the characters of its text; one without text is none. */
+  /** Adds a delta with this number of characters; a delta without text counts nothing. */
   add(chars: number): void {
     if (chars === 0) return;
     this.#deltas += 1;
@@ -18,9 +18,9 @@ export class TextCount {
   }
 
   /**
-   * Takes text that is no delta, and may be that of deltas again. Where it is longer than that of all deltas, the rest
-   * of it is counted by its length, as that of a JSON answer.
-   * @param place such texts of one place follow one another; those of different places are the same text
+   * Adds text outside deltas, which may repeat the text of deltas. If it is longer than the text of all deltas, the
+   * rest is counted by its length, as in a JSON answer.
+   * @param place texts of one place follow one another; texts of different places are the same text
    */
   addElsewhere(place: string, chars: number): void {
     const all = (this.#elsewhere.get(place) ?? 0) + chars;
@@ -28,27 +28,32 @@ export class TextCount {
     this.#charsElsewhere = Math.max(this.#charsElsewhere, all);
   }
 
-  /** No text is made of fewer tokens: each delta with text has one. */
+  /** Least number of tokens of the text: each delta with text has one. */
   get least(): number {
     return Math.max(this.#deltas, Math.min(1, this.#charsElsewhere));
   }
 
-  /** What a hold is to pay for: by the length of the text as well, where its deltas are too long to be of one token. */
+  /**
+   * Tokens that a hold shall pay for: also by the length of the text, if its deltas are too long for one token each.
+   */
   get likely(): number {
     const rest = Math.max(0, this.#charsElsewhere - this.#chars);
     return Math.max(this.#deltas, Math.ceil(this.#chars / charsOfToken)) + Math.ceil(rest / textBytesOfToken);
   }
 
-  /** Some engines cut tokens into several deltas: their own count stands where the text may have so few tokens. */
+  /**
+   * Likely and least tokens. Some engines split tokens into several deltas: their own count is used if the text may
+   * have so few.
+   */
   get made(): MadeText {
     const chars = Math.max(this.#chars, this.#charsElsewhere);
     return { tokens: this.likely, leastTokens: Math.min(this.least, Math.ceil(chars / charsOfToken)) };
   }
 }
 
-/** Bytes of text that make a token, as prompts are estimated: of a JSON answer no deltas tell more. */
+/** Bytes of text per token, as in the estimate of prompts, for JSON answers, which have no deltas. */
 const textBytesOfToken = 4;
-/** Bytes of a large answer that make a token: it has log probabilities, which take about so much for each. */
+/** Bytes per token of a large answer: it has log probabilities, which take about this many bytes for each. */
 export const largeBytesOfToken = 1024;
 
 /** Counts the text of a complete JSON answer by its length: an engine that counted any token of it is believed. */
@@ -57,8 +62,9 @@ export function textOfLength(bytes: number, bytesOfToken = textBytesOfToken): Ma
 }
 
 /**
- * More than the tokens of prose and of code have in the mean: a stream is not ended for tokens that were not made. Large
- * vocabularies have 4 to 7 in most languages, up to 11 in formal English, and up to 7 in code that is deeply indented.
+ * Characters per token, more than prose and code have on average, so that no stream is ended for tokens that were not
+ * generated. Large vocabularies have 4 to 7 in most languages, up to 11 in formal English, and up to 7 in code with
+ * deep indentation.
  */
 const charsOfToken = 16;
 
@@ -66,7 +72,9 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
 
-/** Characters of the string that begins with the quote at `open`, an escaped one as one; 0 where it does not end. */
+/**
+ * Returns the characters of the string that begins with the quote at `open`, an escaped one as one; 0 if it has no end.
+ */
 export function writtenChars(text: string, open: number, end: number): number {
   let chars = 0;
   for (let at = open + 1; at < end; at += 1) {
@@ -79,7 +87,7 @@ export function writtenChars(text: string, open: number, end: number): number {
 }
 
 const chunkCharsMax = 1_048_576;
-/** Names of members in an answer whose strings the model has not made. */
+/** Names of members in an answer whose strings the model has not generated. */
 const unmade: ReadonlySet<string> = new Set([
   'role',
   'type',
@@ -91,7 +99,7 @@ const unmade: ReadonlySet<string> = new Set([
   'encrypted_content',
   'logprobs',
   'annotations',
-  // What tools returned.
+  // Results of tools.
   'output',
   'outputs',
   'result',
@@ -99,24 +107,27 @@ const unmade: ReadonlySet<string> = new Set([
   'tools',
   'sources',
 ]);
-/** Deeper than the arguments of a tool call stand. */
+/** Depth limit, deeper than the arguments of a tool call. */
 const deltaDepthMax = 8;
 
-/** Characters of the text of a choice. */
+/** Number of characters in the text of a choice. */
 export interface ChoiceText {
-  /** Of its `text`, or of all that stands in its `delta`, be it content, reasoning or the call of a tool. */
+  /** Characters of its `text`, or of everything in its `delta`: content, reasoning or a tool call. */
   readonly deltaChars: number;
-  /** Of the `message` that some engines have in the place of the delta; 0 beside one with text, which it repeats. */
+  /**
+   * Characters of the `message` that some engines send instead of the delta; 0 beside a delta with text, which it
+   * repeats.
+   */
   readonly messageChars: number;
 }
 
 /**
  * Reads the text of each choice in a chunk of chat or text completions.
- * @param json a chunk; what is none has no text
- * @param choicesMax choices from that index on were not asked for
+ * @param json a chunk; invalid JSON has no text
+ * @param choicesMax number of requested choices; later indexes are ignored
  */
 export function choiceTexts(json: string, choicesMax: number): readonly ChoiceText[] {
-  // A picture, or an engine that answers in one piece: nobody waits until it is parsed.
+  // A picture, or an engine that answers in one piece: parsing would take too long.
   if (json.length > chunkCharsMax) return [{ deltaChars: json.length, messageChars: 0 }];
   const { choices } = parseChunk(json);
   if (!Array.isArray(choices)) return [];
@@ -129,22 +140,23 @@ export function choiceTexts(json: string, choicesMax: number): readonly ChoiceTe
 }
 
 /**
- * Bytes of all that the model made in a JSON value; of one above 1 MiB a part of its length.
- * @param json as latin1; what is none has no text
+ * Returns the bytes of everything that the model generated in a JSON value; for a value above 1 MiB, a part of its
+ * length.
+ * @param json as latin1; invalid JSON has no text
  */
 export function madeBytes(json: string): number {
   return json.length > chunkCharsMax ? textBytesOfLarge(json) : madeChars(parseChunk(json));
 }
 
-/** Nobody waits until it is parsed. */
+/** Estimates the bytes by length: parsing would take too long. */
 const textBytesOfLarge = (json: string): number => Math.ceil((json.length * textBytesOfToken) / largeBytesOfToken);
 
-/** The member of a JSON answer that has what the model made. */
+/** The member of a JSON answer that contains the generated text. */
 export type MadeMember = 'choices' | 'output' | 'content';
 
 /**
- * Bytes of the text of a complete JSON answer: of each choice's `text` and `message`, of the items of a response, of the
- * blocks of a message.
+ * Returns the bytes of the text of a complete JSON answer: of each choice's `text` and `message`, of the items of a
+ * response, of the blocks of a message.
  * @param json as latin1
  */
 export function answerBytes(json: string, name: MadeMember): number {

@@ -2,23 +2,23 @@ import type { StoredFacts } from './facts.ts';
 import type { UsageRecord } from './record.ts';
 
 /**
- * What a request's time went to, in the order in which it passed, in whole milliseconds: together they are the time from
- * its first byte until its record was written, which is when the last bytes of its answer leave.
+ * Phases of a request in their order, in whole milliseconds. Together they are the time from its first byte until its
+ * record was written, which is when the last bytes of its answer leave.
  */
 export interface Timeline {
-  /** Key, body, limits and wallet; an answer of another request that was waited for. */
+  /** Checks of key, body, limits and wallet; the wait for another request's answer. */
   readonly admittedMs: number;
-  /** Waiting for a replica that runs. */
+  /** Wait for a running replica. */
   readonly queuedMs: number;
   readonly coldStartMs: number;
-  /** From the engine's turn to its first byte; null where none came. */
+  /** Time from the start of the engine's work to its first byte; null if none came. */
   readonly firstByteMs: number | null;
-  /** From there to its last byte, or to the end of waiting for one. */
+  /** Time from there to its last byte, or to the end of waiting for one. */
   readonly lastByteMs: number;
   readonly committedMs: number;
 }
 
-/** Moments are put in order, so that what was rounded still adds up. */
+/** Returns the timeline. Times are forced into order, so that rounded values still add up. */
 export function timelineOf(record: UsageRecord, facts: StoredFacts): Timeline {
   const { queuedMs, firstByteMs, totalMs } = record;
   const within = (from: number, lengthMs: number): number => Math.min(from + Math.max(0, lengthMs), totalMs);

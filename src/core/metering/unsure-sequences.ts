@@ -1,36 +1,36 @@
-/** What a request may hold, by the settings. */
+/** Maximum sizes of a request, by the settings. */
 export interface SequencesMax {
-  /** Prompts times choices of `/v1/completions`. */
+  /** Maximum of prompts times choices of `/v1/completions`. */
   readonly sequencesMax: number;
-  /** Documents of the others, that make no tokens. */
+  /** Maximum number of documents of the other endpoints, which generate no tokens. */
   readonly inputsMax: number;
-  /** Texts of `/v1/embeddings`, where they are more. */
+  /** Maximum number of texts of `/v1/embeddings`, if larger than `inputsMax`. */
   readonly textsMax: number;
 }
 
 const listed = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
 
-/** Routes that a tokenizer answers: no engine counts anything of their requests, however they end. */
+/** Endpoints that a tokenizer answers: no engine counts anything for their requests, however they end. */
 export const uncountedEndpoints = ['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'] as const;
 
 /**
- * Whether an engine's last word on a record `r` is not known: it may have counted more than the record has. A request that
- * it refused, or whose route it does not have (501), it has not begun.
+ * SQL condition that is true if the engine's last count of a record `r` is unknown: it may have counted more than the
+ * record has. An engine did not start a request that it rejected, or whose endpoint it does not have (501).
  */
 export const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit
       and (r.status < 400 or r.status >= 499 and r.status <> 501)
       and r.endpoint not in (select code from usage_names
         where name in (${listed(uncountedEndpoints)})))`;
 
-/** Routes whose requests make no tokens. */
+/** Endpoints whose requests generate no tokens. */
 const readingEndpoints = ['/v1/embeddings', '/v1/rerank', '/v1/score'];
 
-/** Whether a record `r` is of a request that makes no tokens. */
+/** SQL condition that is true if a record `r` is of a request that generates no tokens. */
 const isReading = `(r.endpoint in (select code from usage_names where name in (${listed(readingEndpoints)})))`;
 
 /**
- * Of an unsure record that does not say itself what an engine may have counted: how many prompts it had is not kept, so
- * that it counts as many as it may have had.
+ * SQL for the sequences of unsure records that do not say what an engine may have counted. The number of prompts is not
+ * stored, so each record counts its possible maximum.
  */
 const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax): string => `
       sum(case (select name from usage_names where code = r.endpoint)
@@ -41,25 +41,25 @@ const sequencesOf = ({ sequencesMax, inputsMax, textsMax }: SequencesMax): strin
         when '/v1/embeddings' then ${Math.trunc(Math.max(inputsMax, textsMax))}::bigint
         else ${Math.trunc(inputsMax)}::bigint end)`;
 
-/** What the unsure ones among records may come to. */
+/** SQL columns for the possible counts of unsure records. */
 export const unsureColumns = (most: SequencesMax): string => `
       ${sequencesOf(most)} filter (where ${isUnsure} and not ${isReading} and r.prompt_tokens_max is null) as unsure_sequences,
       ${sequencesOf(most)} filter (where ${isUnsure} and ${isReading} and r.prompt_tokens_max is null) as unsure_texts,
       sum(r.prompt_tokens_max) filter (where ${isUnsure}) as unsure_prompt_tokens,
       sum(r.completion_tokens_max) filter (where ${isUnsure}) as unsure_completion_tokens`;
 
-/** Requests of which the engine's last word is not known, and what it may have counted more. */
+/** Requests whose last engine count is unknown, and the tokens that the engine may have counted. */
 export interface Unsure {
   readonly unsure: number;
-  /** What their records say that it may have counted at most. */
+  /** Most tokens that the engine may have counted, according to the records. */
   readonly unsurePromptTokens: number;
   readonly unsureCompletionTokens: number;
-  /** Of those whose records do not say it, at most so many prompts with their choices that make tokens, and texts. */
+  /** For records without these maximums: most prompts with choices that generate tokens, and most texts. */
   readonly unsureSequences: number;
   readonly unsureTexts: number;
 }
 
-/** Their number, and the columns of `unsureColumns` as text. */
+/** Number of unsure records, and the columns of `unsureColumns` as text. */
 export interface UnsureRow {
   readonly unsure: string;
   readonly unsure_prompt_tokens: string | null;

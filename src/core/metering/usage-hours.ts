@@ -12,21 +12,21 @@ import {
   type UnsureRow,
 } from './unsure-sequences.ts';
 
-/** What is asked of the hours of a span. */
+/** Parameters for the hours of a span. */
 export interface AskedOfHours {
   readonly edges: readonly Edge[];
   readonly most: SequencesMax;
 }
 
-/** Between two full hours, in milliseconds since the Unix epoch; `toMs` is not in it. */
+/** Time between two full hours, in milliseconds since the Unix epoch; `toMs` is excluded. */
 export interface HourSpan {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
 /**
- * From when on an engine of a model may have counted something without its having been read by `toMs`. Milliseconds
- * since the Unix epoch.
+ * Time from which an engine of a model may have counted tokens that were not read by `toMs`. Milliseconds since the
+ * Unix epoch.
  */
 export interface Edge {
   /** Catalog id. */
@@ -35,22 +35,25 @@ export interface Edge {
   readonly toMs: number;
 }
 
-/** What the books have of a model's requests that were admitted in an hour. Amounts are pico-dollars. */
+/** Usage of a model's requests that were admitted in an hour, from the database. Amounts are pico-dollars. */
 export interface UsageHour extends Unsure {
   readonly model: string;
   readonly hourMs: number;
   readonly requests: number;
   readonly cacheHits: number;
   readonly inputTokens: number;
-  /** As an engine counts them: those of a prompt once for each choice. */
+  /** Prompt tokens as an engine counts them: those of a prompt once for each choice. */
   readonly promptTokens: number;
-  /** Of answers that were not completed: what an engine may not have counted of their choices, and of an estimate. */
+  /**
+   * Prompt tokens of incomplete answers that an engine may not have counted: those of their choices, and of an
+   * estimate.
+   */
   readonly promptTokensUnsure: number;
   readonly outputTokens: number;
   readonly costPicoUsd: bigint;
-  /** The same in the hour's sums; null where there are none. */
+  /** The same values in the hour's sums; null if there are none. */
   readonly sums: HourSums | null;
-  /** The records are gone, by retention: all of this is from the sums. */
+  /** True if retention has deleted the records: then all values are from the sums. */
   readonly isBeforeRetention: boolean;
 }
 
@@ -61,15 +64,15 @@ export interface HourSums {
   readonly costPicoUsd: bigint;
 }
 
-/** An entry of the ledger that is not what its records say, or one of them without the other. */
+/** A ledger entry that differs from its records, or an entry without records, or records without an entry. */
 export interface LedgerDifference {
   readonly organizationId: string;
-  /** Of the ledger entry; null where there is none. */
+  /** Id of the ledger entry; null if there is none. */
   readonly entryId: string | null;
-  /** Of the first request. */
+  /** Id of the first request. */
   readonly requestId: string;
   readonly hourMs: number;
-  /** Null where no record is left to say it. */
+  /** Null if no record is left that names it. */
   readonly model: string | null;
   readonly ledgerPicoUsd: bigint;
   readonly recordsPicoUsd: bigint;
@@ -82,34 +85,34 @@ export interface EndedLater extends Unsure {
   readonly hourMs: number;
 }
 
-/** Tokens of requests that were under way at an edge. */
+/** Tokens of requests that were running at an edge. */
 export interface EdgeTokens {
   readonly promptTokens: number;
   readonly outputTokens: number;
 }
 
 export interface UsageHours {
-  /** Those that have something. */
+  /** Hours with usage. */
   readonly hours: readonly UsageHour[];
-  /** Unsure requests by the hour in which they ended, where that is not the one of their admission. */
+  /** Unsure requests by the hour in which they ended, if that is not the hour of their admission. */
   readonly endedLater: readonly EndedLater[];
-  /** In the order of the edges that were asked for. */
+  /** In the order of the requested edges. */
   readonly edges: readonly EdgeTokens[];
   readonly ledger: readonly LedgerDifference[];
 }
 
 const hourMs = 3_600_000;
-/** Requests that run longer are not looked for where they ended. */
+/** Maximum duration of requests that are looked for in the hour of their end. */
 const requestMsMax = 24 * hourMs;
-/** Of each statement; there are four. They have a connection of their own for them. */
+/** Limits of each of the four statements, which have a separate connection. */
 const limits = { lockTimeoutMs: null, statementTimeoutMs: 180_000, idleInTransactionTimeoutMs: 60_000 };
 const differencesMax = 1000;
-/** Groups that reach beyond the span are among them, and no differences. */
+/** Maximum number of suspects: they include groups that reach beyond the span, which are no differences. */
 const suspectsMax = 3 * differencesMax;
 
 /**
- * Reads all of it in one snapshot, each record a few times; memory is bounded by models, hours and edges. No index has
- * the order of the ids alone, so that a part of a month takes as long as all of it.
+ * Reads usage in one snapshot, each record a few times; memory is bounded by models, hours and edges. No index has the
+ * order of ids only, so reading a part of a month takes as long as all of it.
  */
 export async function readUsageHours(db: Db, span: HourSpan, asked: AskedOfHours): Promise<UsageHours> {
   const session = db.session(limits);
@@ -135,7 +138,7 @@ async function readHoursIn(tx: ISql, span: HourSpan, { edges, most }: AskedOfHou
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
-/** Milliseconds since the Unix epoch that an id carries in its first 48 bits. */
+/** SQL for the milliseconds since the Unix epoch in the first 48 bits of an id. */
 const timeOfId = `('x' || substr(replace(r.id::text, '-', ''), 1, 12))::bit(48)::bigint`;
 const promptTokens = 'r.input_tokens::bigint * coalesce(r.choices, 1)';
 
@@ -156,7 +159,7 @@ interface HourRow extends UnsureRow {
   readonly sum_cost: string | null;
 }
 
-/** Records from id $1 to $2 beside the sums from hour $3 to $4. */
+/** SQL for records from id $1 to $2 beside the sums from hour $3 to $4. */
 const hoursText = (most: SequencesMax): string => `
   select (select name from usage_names where code = coalesce(x.model, s.model)) as model,
     (coalesce(x.hour, (extract(epoch from s.hour) / 3600)::bigint) * 3600000)::text as hour_ms,
@@ -230,8 +233,9 @@ interface EdgeRow {
 }
 
 /**
- * $3: by model and hour the earliest moment after which the end of a request may matter; $4: the edges. The first is
- * an equality, which lets a hash join leave out nearly all records before they are held against every edge.
+ * SQL for tokens at edges. $3: by model and hour the earliest time after which the end of a request may matter; $4: the
+ * edges. $3 is joined by equality, so that a hash join drops nearly all records before they are compared with every
+ * edge.
  */
 const edgesText = `
   with late as materialized (
@@ -259,7 +263,7 @@ async function readEdges(
   });
   const least: { model: string; hour: number; from_ms: number }[] = [];
   for (const [model, own] of Map.groupBy(asked, (edge) => edge.model)) {
-    // From the last hour on, so that each edge is looked at once.
+    // Goes backwards from the last hour, so that each edge is visited once.
     const lastFirst = own.toSorted((a, b) => b.to_ms - a.to_ms);
     let from = Infinity;
     let next = 0;
@@ -315,9 +319,9 @@ const recordsOf = (where: string): string => `
   from usage_requests r where ${where} group by r.organization, r.group_id`;
 
 /**
- * Entries whose first request lies between ids $1 and $2 beside what their records come to, and records between them
- * that no entry stands for; none from before id $3, whose records retention may have taken. A group may reach beyond
- * the span: what differs inside it is read again as a whole.
+ * SQL for entries whose first request lies between ids $1 and $2 beside the sums of their records, and for records
+ * between these ids without an entry; none from before id $3, whose records retention may have deleted. A group may
+ * reach beyond the span, so differences inside it are read again for the whole group.
  */
 const differencesText = `
   with ${ledgerUsageSql}, entries as (

@@ -1,6 +1,6 @@
 import { memberCut, scanDocument, scanObject, skipString, skipValue, type Splice } from '#base/json-scan.ts';
 
-/** Where the top-level `usage` of a JSON text stands, or that it has none, or that the text is no object. */
+/** Position of the top-level `usage` of a JSON text, or its absence, or `broken` for a text that is not an object. */
 export type UsageMember =
   | {
       readonly kind: 'found';
@@ -18,8 +18,8 @@ const marker = ',"usage":{';
 const modelMark = '"model"';
 
 /**
- * Whether the object that `at` stands in ends exactly at `end`, when it is the outermost one: then what stood before
- * `at` was one of its members. Only what follows is walked, which in vLLM's frames is a few characters.
+ * True if the object that contains `at` ends exactly at `end`, provided that it is the outermost object: then the text
+ * before `at` was one of its members. Only the following text is read, which in vLLM's frames is a few characters.
  */
 function endsOutermost(text: string, at: number, end: number): boolean {
   let index = at;
@@ -36,8 +36,8 @@ function endsOutermost(text: string, at: number, end: number): boolean {
 
 /**
  * Finds the top-level `usage` of a compact JSON object. A raw `,"usage":{` can only be a member (inside a string its
- * quotes would be escaped); that it is one of the outermost object is proven by walking the rest. Any other layout
- * is scanned whole.
+ * quotes would be escaped); reading the rest proves that it is a member of the outermost object. Any other layout is
+ * scanned whole.
  * @param text latin1 text that holds the object from `start` to `end`
  */
 export function findUsage(text: string, start: number, end: number): UsageMember {
@@ -71,7 +71,7 @@ function scanUsage(object: string, offset: number): UsageMember {
   };
 }
 
-/** Puts `cost` into the usage object from `start` to `end`, in the place of one that the engine has put there. */
+/** Returns a splice that puts `cost` into the usage object of `range`, replacing one that the engine has put there. */
 export function costSplice(
   text: string,
   range: { readonly start: number; readonly end: number },
@@ -84,7 +84,7 @@ export function costSplice(
   return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
 }
 
-/** The name that clients know a model by, where its engine calls it otherwise; as JSON, in latin1. */
+/** The model name that clients know, if its engine uses another one; as JSON, in latin1. */
 export type PublicName = string & { readonly publicName: never };
 
 export function publicNameOf(name: string): PublicName {
@@ -92,9 +92,9 @@ export function publicNameOf(name: string): PublicName {
 }
 
 /**
- * Where the public name goes into an object's top-level `model`.
+ * Returns the splices that put the public name into an object's top-level `model`.
  * @param text latin1 text that holds the object from `start` to `end`
- * @returns none where the name stands there already, or nothing that could be called so; null for what is no object
+ * @returns none if the name is there already, or if there is no `model`; null if the text is not an object
  */
 export function modelSplices(text: string, start: number, end: number, name: PublicName): Splice[] | null {
   const at = text.indexOf(modelMark, start);

@@ -1,22 +1,23 @@
 import { type EngineCount, largest, noUsage, type Usage, type UsageSource } from './usage.ts';
 
-/** What passed through the gateway of the text that an engine made. */
+/** Size of the generated text that passed through the gateway. */
 export interface MadeText {
   /** Tokens that the text likely has. */
   readonly tokens: number;
-  /** Tokens that the text has at least: an engine that counted fewer is mistaken. */
+  /** Least tokens of the text: an engine that counted fewer is mistaken. */
   readonly leastTokens: number;
 }
 
 export const noText: MadeText = { tokens: 0, leastTokens: 0 };
 
-/** All that is known of what an engine used for an answer. */
+/** Everything known about what an engine used for an answer. */
 export interface Seen {
-  /** The engine's last count, the largest where it sent several; null where it sent none. */
+  /** The engine's last count, the largest if it sent several; null if it sent none. */
   readonly last: EngineCount | null;
   /**
-   * The counts that it sent before; null where it sent none. Without a last count this is their sum over all choices,
-   * beside one the largest of any choice: engines that count the whole request on each chunk say so by their last count.
+   * The counts that it sent before; null if it sent none. Without a last count this is their sum over all choices. With
+   * a last count it is the largest of any choice: engines that count the whole request on each chunk show that by a
+   * last count.
    */
   readonly running: EngineCount | null;
   readonly text: MadeText;
@@ -24,24 +25,24 @@ export interface Seen {
 
 export const nothingSeen: Seen = { last: null, running: null, text: noText };
 
-/** What is known of the request itself. */
+/** Known properties of the request itself. */
 export interface CountTerms {
-  /** The answer is made token by token. */
+  /** True if the answer is generated token by token. */
   readonly generates: boolean;
-  /** The prompt's estimate. */
+  /** Estimated tokens of the prompt. */
   readonly promptTokens: number;
-  /** Output tokens over all choices that the request may have. */
+  /** Maximum output tokens of the request over all choices. */
   readonly outputTokensMax: number;
 }
 
 export interface KnownUsage {
   readonly usage: Usage;
   readonly usageSource: UsageSource;
-  /** What is wrong with the engine's last count: it lacks a figure, or took back what was seen. */
+  /** Fault of the engine's last count: it lacks a figure, or is lower than what was seen. */
   readonly countFault: 'absent' | 'lower' | null;
 }
 
-/** One figure of a count, and where it is from. */
+/** One figure of a count, and its source. */
 interface Figure {
   readonly tokens: number;
   readonly from: 'engine' | 'last_seen' | 'counted';
@@ -51,10 +52,10 @@ const none = { tokens: 0 };
 const orders: readonly Figure['from'][] = ['engine', 'last_seen', 'counted'];
 
 /**
- * Decides what a request used, from all that is known of it. Each figure is the largest of the engine's counts. Where the
- * engine has none, or counted fewer tokens than the text that passed has at least, the text counts for the output; the
- * prompt of an answer has its estimate. What was not answered, and of which nothing was counted, used nothing.
- * @param isComplete the answer is
+ * Returns the usage of a request from everything known about it. Each figure is the largest of the engine's counts. If
+ * the engine has none, or counted fewer tokens than the text has at least, the output is counted by the text; the
+ * prompt of an answer is counted by its estimate. A request without an answer and without counts used nothing.
+ * @param isComplete true if the answer is complete
  */
 export function usageOf(seen: Seen, terms: CountTerms, isComplete: boolean): KnownUsage {
   const output = outputOf(seen, terms);
@@ -88,7 +89,7 @@ function outputOf({ last, running, text }: Seen, { generates, outputTokensMax }:
   return { tokens: Math.min(text.tokens, outputTokensMax), from: 'counted' };
 }
 
-/** A last count that lacks a figure, or one that was overruled. */
+/** Returns the fault of a last count that lacks a figure or was overruled, else null. */
 function faultOf(
   { last }: Seen,
   { generates }: CountTerms,

@@ -1,6 +1,6 @@
 import type { PriceVersion } from '#core/catalog/catalog.ts';
 
-/** What an engine counted for one request. */
+/** Tokens that an engine counted for one request. */
 export interface Usage {
   readonly inputTokens: number;
   /** Part of inputTokens that the engine had cached. */
@@ -11,15 +11,16 @@ export interface Usage {
 }
 
 /**
- * Where the figures of a count are from, the least certain of them: the engine's last count, a count that it sent before
- * or those of the parts that it answered, nowhere, or the text that passed and the prompt's estimate. See `usageOf`.
+ * Sources of the figures of a count; the least certain one is stored. In this order: the engine's last count; an
+ * earlier count, or counts of the parts that the engine answered; no source; the text that passed and the prompt's
+ * estimate. See `usageOf`.
  */
 export const usageSources = ['engine', 'last_seen', 'none', 'counted'] as const;
 export type UsageSource = (typeof usageSources)[number];
 
 export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
 
-/** One count as an engine wrote it. A figure that is absent, or that no engine can have counted, is null. */
+/** One count as an engine sent it. A figure that is absent or impossible is null. */
 export interface EngineCount {
   readonly inputTokens: number | null;
   readonly cachedTokens: number;
@@ -28,8 +29,8 @@ export interface EngineCount {
 }
 
 /**
- * The larger of each figure, with the details of the count that has it: what an engine has counted once, no other count
- * takes back.
+ * Returns the larger of each figure, with the details of the count that has it: a later count cannot lower an earlier
+ * one.
  */
 export function largest(a: EngineCount | null, b: EngineCount | null): EngineCount | null {
   if (a === null || b === null) return a ?? b;
@@ -48,22 +49,22 @@ function larger(a: FigureWithPart, b: FigureWithPart): FigureWithPart {
   return (a[0] ?? -1) > (b[0] ?? -1) ? a : b;
 }
 
-/** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
+/** Maximum of tokens, far above any request; the database can store it. */
 const tokensMax = 1_000_000_000;
 
-/** @returns null for what is no count, or beyond what any request can use */
+/** @returns null if the value is not a count, or larger than any request can use */
 function countOf(value: unknown): number | null {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= tokensMax ? value : null;
 }
 
-/** A part of a count; 0 where there is none. */
+/** Returns a part of a count; 0 if there is none. */
 const partOf = (value: unknown): number => countOf(value) ?? 0;
 
 function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 }
 
-/** The member of that name which chat has, else the one that responses have in its place. */
+/** Returns the member under its name in chat, else under its name in responses. */
 function either(value: unknown, chat: string, responses: string): unknown {
   return member(value, chat) ?? member(value, responses);
 }
@@ -77,7 +78,7 @@ function parseObject(json: string): object | null {
   }
 }
 
-/** The prompt's count by its own name, else what the total leaves beside an output, of which reading makes none. */
+/** Returns the prompt's count, else the total minus the output, which requests that only read do not have. */
 function promptOf(value: object, output: unknown): number | null {
   const counted = either(value, 'prompt_tokens', 'input_tokens') ?? null;
   if (counted !== null) return countOf(counted);
@@ -86,11 +87,11 @@ function promptOf(value: object, output: unknown): number | null {
 }
 
 /**
- * Reads a `usage` object as OpenAI and vLLM write it, of chat or of responses. Every detail may be absent or null (vLLM
- * sends `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
- * parser); parts are never taken for more than their whole.
+ * Reads a `usage` object in the form of OpenAI and vLLM, of chat or of responses. Every detail may be absent or null
+ * (vLLM sends `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a
+ * reasoning parser); a part is never larger than its whole.
  * @param json the object's text
- * @returns null when the text is not a JSON object
+ * @returns null if the text is not a JSON object
  */
 export function parseUsage(json: string): EngineCount | null {
   const value = parseObject(json);
@@ -109,9 +110,9 @@ export function parseUsage(json: string): EngineCount | null {
 }
 
 /**
- * Reads a `usage` object as Anthropic writes it: the cached part of the prompt is counted beside the rest, not in it.
+ * Reads a `usage` object in Anthropic's form: the cached part of the prompt is counted beside the rest, not in it.
  * @param json the object's text
- * @returns null when the text is not a JSON object
+ * @returns null if the text is not a JSON object
  */
 export function parseMessageUsage(json: string): EngineCount | null {
   const value = parseObject(json);
@@ -129,8 +130,8 @@ export function parseMessageUsage(json: string): EngineCount | null {
 }
 
 /**
- * The number that stands after `"name":` in a usage object's text, for the count that is read on every frame; 0 for one
- * that no engine can have counted.
+ * Returns the number after `"name":` in a usage object's text, for the count that is read on every frame; 0 for an
+ * impossible number.
  */
 export function readCount(json: string, name: string): number {
   const at = json.indexOf(`"${name}":`);
@@ -147,7 +148,8 @@ export function readCount(json: string, name: string): number {
 }
 
 /**
- * What usage costs, in pico-dollars: tokens × price, exact, because a price counts micro-dollars per million tokens.
+ * Returns the cost of usage in pico-dollars: tokens × price, exact, because a price is micro-dollars per million
+ * tokens.
  */
 export function costOf(usage: Usage, price: PriceVersion): bigint {
   return (

@@ -13,20 +13,23 @@ import { holdPartitions, readFloorMs, readPartitions } from './partitions.ts';
 import { type KnownIds, nobodyKnown, ownersText, recordsText, unknownOrganization } from './verify-names.ts';
 
 /**
- * What is wrong:
- * - `entry`: a ledger entry is not what was booked, `problem` says why; all later ones of its organization follow it
+ * A fault in the ledger or the records, of one of these kinds:
+ * - `entry`: a ledger entry is not as it was recorded, `problem` says why; all later entries of its organization follow
+ *   it
  * - `wallet`: the balance, the number of entries or the head of a wallet is not that of its ledger
- * - `entry_without_records`: records of a ledger entry are gone that must still be there
+ * - `entry_without_records`: records of a ledger entry are missing that retention must not have deleted
  * - `entry_differs`: requests and amounts of a ledger entry are not those of its records
- * - `record_without_entry`: a record was charged, but the ledger knows nothing of it; `id` is that of the record, or
+ * - `record_without_entry`: a record was charged, but the ledger has no entry for it; `id` is that of the record, or
  *   the first of its group
  * - `hour_differs`, `day_differs`: a sum is not that of the records, or of the hours; `id` is that of the key
- * - `ledger_differs`: the ledger does not go on from what it is known to have been
- * - `charges_differ`: the usage entries of an organization do not come to what its sums say
- * - `price_differs`: a record does not cost its tokens at the price that it names, or that is another model's; `id` is
+ * - `ledger_differs`: the ledger does not continue from its known earlier state
+ * - `charges_differ`: the usage entries of an organization do not add up to its sums
+ * - `price_differs`: the cost of a record is not its tokens at its price, or the price is of another model; `id` is
  *   that of the record
- * - `unknown_code`: what a number stands for under which usage is kept is gone; `id` is that of a record, where it has one
- * - `key_differs`, `project_differs`: usage is kept under a key or project that is none of its organization; `id` is its
+ * - `unknown_code`: a code that usage is stored under has no id or name any more; `id` is that of a record, if there is
+ *   one
+ * - `key_differs`, `project_differs`: usage is stored under a key or project that does not belong to its organization;
+ *   `id` is that of the key or project
  */
 export interface BooksFinding {
   readonly kind:
@@ -51,20 +54,20 @@ export interface BooksFinding {
 export interface BooksProof {
   readonly organizations: number;
   readonly entries: number;
-  /** Ledger entries some or all of whose records retention has taken away; only their sums are proven. */
+  /** Number of ledger entries of which retention has deleted records; only their sums are proven. */
   readonly entriesBeforeRetention: number;
   /** In the order of their organizations' ids. */
   readonly ledgers: readonly ProvenLedger[];
-  /** The first that were found, at most `findingsMax`. */
+  /** The first findings, at most `findingsMax`. */
   readonly findings: readonly BooksFinding[];
   readonly findingsTotal: number;
-  /** How many of them are `ledger_differs`. */
+  /** Number of findings of kind `ledger_differs`. */
   readonly differingTotal: number;
-  /** When the snapshot was taken, by the database's clock, in milliseconds since the Unix epoch. */
+  /** Time of the snapshot, by the database's clock, in milliseconds since the Unix epoch. */
   readonly takenMs: number;
 }
 
-/** What an organization's ledger comes to. */
+/** Entries, balance and head of an organization's ledger. */
 export interface ProvenLedger {
   readonly organizationId: string;
   readonly entries: number;
@@ -74,22 +77,23 @@ export interface ProvenLedger {
 
 export interface VerifyOptions {
   readonly findingsMax?: number;
-  /** Only the books of this one; absent are all. */
+  /** Only this organization; absent for all. */
   readonly organizationId?: string;
-  /** What ledgers once came to, by organization: those of today must go on from it. */
+  /** Earlier states of ledgers, by organization: the current ledgers must continue from them. */
   readonly known?: ReadonlyMap<string, KnownHead>;
-  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  /** Ids that usage may be stored for; absent: ids are not checked. */
   readonly ids?: KnownIds;
 }
 
-/** Rows of one read; what is held in memory at a time. */
+/** Number of rows per read, the maximum in memory at a time. */
 const rowsAtOnce = 1000;
 
 /**
- * Proves all books in one snapshot and in bounded memory: each ledger's chain and sums, ledger entries against the
- * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger, the
- * cost of records against their tokens and prices, and what names keys, projects and models against who has them.
- * Gateways may go on writing; retention waits for the next hour. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
+ * Verifies all ledgers and records in one snapshot and in bounded memory: each ledger's chain and sums, ledger entries
+ * against their records, hourly sums against records, daily sums against hourly ones, and both against the ledger, the
+ * cost of records against their tokens and prices, and the ids of keys, projects and models against their owners.
+ * Gateways may continue to write; retention waits for the next hour. PostgreSQL sorts in its temporary files, up to the
+ * size of the records.
  */
 export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): Promise<BooksProof> {
   return db.sql.begin('isolation level repeatable read read only', async (tx) => {
@@ -172,14 +176,14 @@ class BooksCheck {
     }
   }
 
-  /** Also those of which it is known that they were there. */
+  /** Returns all organizations with a ledger, and those that are known to have had one. */
   async #owners(): Promise<readonly string[]> {
     const owners = new Set(this.#known.keys());
     for await (const owner of readOwners(this.#sql)) owners.add(owner);
     return [...owners].filter((owner) => this.#only === null || owner === this.#only).toSorted();
   }
 
-  /** @param chargedPicoUsd as PostgreSQL sums it, which may be no number */
+  /** @param chargedPicoUsd sum from PostgreSQL, which may not be a number */
   #ledger({ organizationId, ...proof }: LedgerProof, chargedPicoUsd: string): void {
     this.#organizations += 1;
     this.#entries += proof.entries;
@@ -242,18 +246,18 @@ class BooksCheck {
   }
 }
 
-/** The last moment that an id of a request can carry. */
+/** Highest time that an id of a request can contain. */
 const endOfTimeMs = 2 ** 48 - 1;
-/** As PostgreSQL reads it, which knows no years of more than four digits with a sign. */
+/** Returns a time as PostgreSQL reads it, which does not accept years of more than four digits with a sign. */
 const momentOf = (timeMs: number): string =>
   timeMs >= 253_402_300_800_000 ? 'infinity' : new Date(timeMs).toISOString();
 
-/** Rows of the organization that parameter `n` names; all rows where it is null. */
+/** Restricts rows to the organization of parameter `n`; all rows if it is null. */
 const ofOrganization = (column: string, n: number): string => `($${n}::uuid is null or ${column} = $${n}::uuid)`;
 const ofCode = (n: number): string =>
   `($${n}::uuid is null or organization = (select code from usage_ids where id = $${n}::uuid))`;
 
-/** Entries of groups beside the records of the groups; $1 is the lowest id of what is kept, $2 the organization. */
+/** SQL for entries of groups beside the records of the groups; $1 is the lowest kept id, $2 the organization. */
 const groupsText = `
   with ${ledgerUsageSql}, grouped as (
     select organization_id, group_id, count(*) as requests, sum(amount) as amount,
@@ -274,7 +278,7 @@ const groupsText = `
   where e.id is null or g.requests is distinct from e.requests or g.amount <> e.amount
     or g.requests_hash is distinct from e.requests_hash or g.first <> e.request_id`;
 
-/** Entries of one request beside the records that share no entry; parameters as above. */
+/** SQL for entries of one request beside the records that share no entry; parameters as in `groupsText`. */
 const singlesText = `
   with ${ledgerUsageSql}
   select coalesce(e.organization_id, r.organization_id)::text as organization_id, coalesce(e.id, r.id)::text as id,
@@ -306,7 +310,7 @@ const sumColumns = [
 const idOf = (code: string): string => `(select id::text from usage_ids where code = coalesce(b.${code}, x.${code}))`;
 const nameOf = (code: string): string => `(select name from usage_names where code = coalesce(b.${code}, x.${code}))`;
 
-/** Two tables of sums of which one says what the other should. */
+/** SQL that compares a table of sums with the sums that it should have. */
 function differencesText(booked: string, expected: string, moment: 'hour' | 'day'): string {
   const same = [...keyColumns, moment].map((name) => `b.${name} = x.${name}`).join(' and ');
   const list = (table: string): string => sumColumns.map((name) => `${table}.${name}`).join(', ');
@@ -318,14 +322,14 @@ function differencesText(booked: string, expected: string, moment: 'hour' | 'day
     where (${list('b')}) is distinct from (${list('x')})`;
 }
 
-/** Start of the hour that an id carries, as PostgreSQL computes it of the first 48 bits. */
+/** SQL for the start of the hour in an id's first 48 bits. */
 const hourOfId = `to_timestamp((('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint / 3600000) * 3600)`;
 const counted = ['completed', 'aborted', 'ended', 'failed'].map(
   (o) => `count(*) filter (where outcome = '${o}') as ${o}`,
 );
 const summed = sumColumns.slice(6).map((name) => `sum(${name}) as ${name}`);
 
-/** From id $1 and hour $3 on, before id $2 and hour $4, of organization $5. */
+/** SQL for differing hours from id $1 and hour $3 to before id $2 and hour $4, of organization $5. */
 const hoursText = differencesText(
   `select * from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz and ${ofCode(5)}`,
   `select ${keyColumns.join(', ')}, ${hourOfId} as hour, count(*) as requests, ${counted.join(', ')},

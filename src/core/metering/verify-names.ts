@@ -1,8 +1,11 @@
 import { pricesSql } from '#core/catalog/catalog.ts';
 
-/** Whose ids usage may be kept by, as SQL of the rooms whose tables they are. */
+/** Ids that usage may be stored for, as SQL from the rooms that own the tables. */
 export interface KnownIds {
-  /** `select id`. Of these all that they use must be known; others have only what was put there by hand. */
+  /**
+   * `select id`. All ids that these organizations use must be known; other organizations have only rows inserted by
+   * hand.
+   */
   readonly organizations: string;
   /** `select id, organization_id`. */
   readonly keys: string;
@@ -10,29 +13,29 @@ export interface KnownIds {
   readonly projects: string;
 }
 
-/** Nobody is known: what is known of prices must be right all the same. */
+/** No known ids. Prices must still be right. */
 export const nobodyKnown: KnownIds = {
   organizations: 'select null::uuid as id where false',
   keys: 'select null::uuid as id, null::uuid as organization_id where false',
   projects: 'select null::uuid as id, null::uuid as organization_id where false',
 };
 
-/** Of a row whose organization is not in the list of ids. */
+/** Organization of findings whose organization is not in the list of ids. */
 export const unknownOrganization = '00000000-0000-0000-0000-000000000000';
 
 const tokensCost = `(r.input_tokens - r.input_cached_tokens)::numeric * p.input_price
     + r.input_cached_tokens::numeric * p.cached_price + r.output_tokens::numeric * p.output_price`;
 
-/** As many answers to a prompt as the settings and engine files can allow; one is kept as null. */
+/** Maximum number of answers per prompt that settings and engine files can allow; one is stored as null. */
 const choicesMax = 1024;
 const withChoices = "'/v1/chat/completions', '/v1/completions'";
 const choicesDiffer = `(r.choices is not null and (r.choices not between 2 and ${choicesMax} or e.name not in (${withChoices})))`;
 const fallbackUnknown = '(r.fallback_for is not null and f.name is null)';
 
 /**
- * Records that do not cost their tokens at the price that they name, or name what is not there; of organization $1. A
- * price is of one model and tier, so that a model whose name was exchanged does not fit the prices of its records. What
- * the response cache answered costs nothing.
+ * SQL for records of organization $1 whose cost is not their tokens at their price, or that refer to something missing.
+ * A price belongs to one model and tier, so a model with an exchanged name does not fit the prices of its records.
+ * Answers from the response cache cost nothing.
  */
 export const recordsText = ({ organizations }: KnownIds): string => `
   with prices as materialized (${pricesSql}), known as materialized (${organizations})
@@ -61,7 +64,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
     or r.currency <> 'USD' or p.currency <> 'USD' or ${choicesDiffer}
     or case when r.cache_hit then r.cost <> 0 else r.cost + coalesce(r.written_off, 0) <> ${tokensCost} end)`;
 
-/** Keys and projects of sums that are none of their organization; of organization $1. */
+/** SQL for keys and projects in sums that do not belong to their organization; of organization $1. */
 export const ownersText = ({ organizations, keys, projects }: KnownIds): string => `
   with used as materialized (select distinct organization, key, project from usage_daily),
     known as materialized (${organizations}), own_keys as materialized (${keys}),

@@ -17,43 +17,44 @@ import { findDiscarded } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
 import type { KnownIds } from './verify-names.ts';
 
-/** What the books made of a batch. */
+/** Result of writing a batch. */
 export interface Written {
   /**
-   * Pico-dollars by record id that were written off instead of charged: a wallet did not hold them, or another request
-   * with the same Idempotency-Key was charged before.
+   * Pico-dollars by record id that were written off instead of charged: the wallet did not have them, or another
+   * request with the same Idempotency-Key was charged before.
    */
   readonly writtenOff: ReadonlyMap<string, bigint>;
-  /** Those by record id that an operator has given up: they are not in the books. */
+  /** Ids of records that an operator discarded: they are not in the database. */
   readonly discarded: ReadonlySet<string>;
 }
 
 /**
  * Writes records, hourly and daily sums, ledger entries and balances of a batch: all of them or nothing. A record that
- * is there already changes nothing, so that a batch may be repeated, whole or in part, and by several at once.
+ * already exists changes nothing, so a batch may be repeated, whole or in part, and by several writers at once.
  */
 export interface Writer {
   /**
-   * @throws UnknownOwnerError, and the driver's error; nothing is written then, unless the answer to a commit was lost. `isBeforeRetention`
-   * knows the one of a record that is too old to be booked.
+   * Writes a batch.
+   * @throws UnknownOwnerError, and the driver's error; nothing is written then, unless the answer to a commit was lost.
+   *   `isBeforeRetention` recognizes the error of a record that is too old to be recorded.
    */
   write(records: readonly UsageRecord[]): Promise<Written>;
 }
 
 export interface WriterOptions {
-  /** Its `sql` may be another one with each statement. */
+  /** Its `sql` may differ from statement to statement. */
   readonly db: Pick<Db, 'sql'>;
   readonly clock: Clock;
   readonly wallet: Wallet;
-  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  /** Ids that usage may be stored for; absent: ids are not checked. */
   readonly ids?: KnownIds;
 }
 
-/** Books records, in a statement that comes last in its transaction. */
+/** Records and charges a batch, in a statement that comes last in its transaction. */
 type Charge = (sql: ISql, records: readonly UsageRecord[]) => Promise<void>;
 
 const nothing: ReadonlyMap<string, bigint> = new Map();
-/** Tries of a batch whose codes the database has lost: by the second they are there again. */
+/** Maximum number of tries of a batch whose codes the database has lost: by the second they exist again. */
 const uncodedTriesMax = 3;
 
 const wantedOf = (records: readonly UsageRecord[]): Wanted => ({
@@ -88,8 +89,8 @@ class BooksWriter implements Writer {
   }
 
   /**
-   * Tries what `run` does until it is not in the way of a partition that is made.
-   * @returns false where a wallet does not hold what was charged; nothing is written then
+   * Runs `run` until no creation of a partition interferes.
+   * @returns false if a wallet cannot pay the charges; nothing is written then
    */
   async #attempt(records: readonly UsageRecord[], run: (charge: Charge) => PromiseLike<unknown>): Promise<boolean> {
     const { clock, wallet } = this.#options;
@@ -122,7 +123,7 @@ class BooksWriter implements Writer {
     }
   }
 
-  /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
+  /** Writes a batch in one statement, which is a transaction in one round trip; it locks the wallets' rows last. */
   #commit(records: readonly UsageRecord[]): Promise<boolean> {
     const { db } = this.#options;
     const large = claimsOf(records).filter(({ claim }) => isLarge(claim));
@@ -137,10 +138,10 @@ class BooksWriter implements Writer {
   }
 
   /**
-   * Charges no more than there is. A balance that sinks before it is charged makes another try; each such try is one
-   * that another writer got ahead with, and what is at zero cannot sink. A lock on the wallets, held from before the
-   * other rows are written, would be taken in another order than everybody else takes it. Claims are decided before:
-   * what is another request's takes nothing from the balance that others need.
+   * Charges no more than there is. A balance that sinks before it is charged causes another try. Each such try means
+   * that another writer made progress, and a balance of zero cannot sink. Locking the wallets before the other rows are
+   * written would break the lock order of all writers. Claims are decided first, so that a record whose key belongs to
+   * another request takes nothing from the balance that others need.
    */
   async #commitWithin(records: readonly UsageRecord[]): Promise<Written['writtenOff']> {
     const { db, wallet } = this.#options;
@@ -174,8 +175,9 @@ class BooksWriter implements Writer {
 }
 
 /**
- * What has a large answer to keep is alone, so that nothing else waits for that with locks held. Requests that had the
- * same Idempotency-Key at different times follow each other, each of them beside what its key stood for then.
+ * Splits records into batches. A record with a large answer to store is alone, so that nothing else waits for it with
+ * locks held. Requests that had the same Idempotency-Key at different times follow each other, each beside the claims
+ * of its time.
  */
 function batchesOf(records: readonly UsageRecord[]): (readonly UsageRecord[])[] {
   if (records.every(({ claim }) => claim === undefined)) return [records];
@@ -194,7 +196,7 @@ function batchesOf(records: readonly UsageRecord[]): (readonly UsageRecord[])[] 
   return [...batches.filter((batch) => batch !== undefined), ...large];
 }
 
-/** @param times of each key the first claims of its times, which it is added to where it is another */
+/** @param times first claims of each key's times; a claim of another time is added */
 function placeOf(
   claim: NonNullable<UsageRecord['claim']>,
   times: Map<string, NonNullable<UsageRecord['claim']>[]>,
@@ -207,7 +209,7 @@ function placeOf(
   return known.length;
 }
 
-/** Only what was on disk meanwhile can have been given up. */
+/** Returns the ids of spooled records: only records that were on disk meanwhile can have been discarded. */
 function spooledIds(records: readonly UsageRecord[]): readonly string[] {
   return records.filter(({ waitedMs }) => waitedMs !== undefined).map(({ id }) => id);
 }
@@ -229,7 +231,7 @@ interface BookedRow {
   readonly written_off: string | null;
 }
 
-/** Those of the records that are in the books. */
+/** Returns which of the records are in the database. */
 function findBooked(sql: ISql, records: readonly UsageRecord[]): PromiseLike<readonly BookedRow[]> {
   const refs = records.map(({ id, organizationId }) => ({ id, organization_id: organizationId }));
   return sql<BookedRow[]>`
@@ -238,7 +240,10 @@ function findBooked(sql: ISql, records: readonly UsageRecord[]): PromiseLike<rea
     join usage_ids n on n.id = t.organization_id join usage_requests r on r.organization = n.code and r.id = t.id`;
 }
 
-/** What the books say of records that may have been cut: another writer may have booked one whole just before. */
+/**
+ * Returns the written-off amounts of records that may have been cut: another writer may have recorded one whole just
+ * before.
+ */
 async function readWrittenOff(sql: ISql, records: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
   const own = new Map(records.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
   const rows = await findBooked(sql, records);
@@ -248,13 +253,13 @@ async function readWrittenOff(sql: ISql, records: readonly UsageRecord[]): Promi
 
 interface Cut {
   readonly affordable: readonly UsageRecord[];
-  /** Those that cost more than there is, as they were. */
+  /** Records that cost more than there is, unchanged. */
   readonly cut: readonly UsageRecord[];
 }
 
 /**
  * Charges records in id order as long as their wallet lasts, and writes off the rest.
- * @param free ids of those that are not charged now, whatever they cost
+ * @param free ids of records that are not charged now, whatever they cost
  */
 function cutToBalances(
   records: readonly UsageRecord[],
@@ -278,7 +283,10 @@ function cutToBalances(
   return { affordable, cut };
 }
 
-/** Of the last commits. What the next one takes cannot be in what it writes: its rows say what it takes at least. */
+/**
+ * Durations of the last commits. Rows cannot contain the duration of their own commit, so they store the least recent
+ * one.
+ */
 class RecentDurations {
   #durationsMs: readonly number[] = [];
 
