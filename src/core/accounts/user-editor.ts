@@ -100,7 +100,7 @@ export function needsPassword(record: UserRecord, changes: UserChanges, editor: 
   // With a platform key an administrator can fix a forgotten password; with an unattended browser nobody can.
   if (editor.isPlatform) return passwordHash !== null && editor.author.actor.kind === 'user';
   if (passwordHash !== null) return true;
-  // Whoever opened an organization by the API may give its owner a way to sign in.
+  // A management key may set the first password, so that an owner created by the API can sign in.
   if (editor.gives.length > 0 && record.row.platformRole === 'user' && isSole(record)) return false;
   throw refused('This account has no password: an administrator of the organization sets the first one.');
 }

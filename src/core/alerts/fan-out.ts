@@ -59,8 +59,8 @@ export async function fanOut(options: FanOutOptions): Promise<boolean> {
 }
 
 /**
- * Reads the recipients of organizations with new events. Null without new events; null values for organizations without
- * recipients.
+ * Reads the recipients of organizations with new events. Null without new events; null values for unknown and closed
+ * organizations, which get no deliveries.
  */
 async function readPeople({ db, accounts }: FanOutOptions): Promise<ReadonlyMap<string, AlertPeople | null> | null> {
   const waiting = await db.orm

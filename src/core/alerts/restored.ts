@@ -5,7 +5,7 @@ import type { ISql } from 'postgres';
 const isUnaddressed = (sql: ISql) => sql`e.addressed_at is null and exists (
   select from webhook_endpoints w where w.organization_id = e.organization_id and w.enabled)`;
 
-/** Counts pending deliveries, and events without deliveries for which an endpoint exists. */
+/** Counts pending deliveries, and new events of organizations with an enabled endpoint. */
 export async function countPendingAlerts(sql: ISql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select ((select count(*) from alert_deliveries where status = 'pending')

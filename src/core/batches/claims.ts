@@ -56,8 +56,7 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
   return {
     async take() {
       const now = new Date(clock.now()).toISOString();
-      // Order: canceled batches first, because they hold a file and only need to be ended; then those of the
-      // organization with the fewest running batches.
+      // Canceled batches first: they hold a file and only need an end. Then the organization with the fewest running.
       const rows = await db.sql<{ id: string }[]>`
         update batches set gateway_id = ${gatewayId}, lease_until = ${leaseUntil()}::timestamptz, fence = fence + 1
         where id = (

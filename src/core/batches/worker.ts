@@ -103,8 +103,7 @@ class Worker implements BatchWorker {
   stopAsking(): void {
     if (this.#isStopping) return;
     this.#isStopping = true;
-    // Running requests are answered here, however long that takes: the renewed lease keeps other gateways from starting
-    // them.
+    // Running requests are answered here, however long that takes: the lease keeps other gateways from starting them.
     const renew = (): void => void this.#renew().catch(() => undefined);
     this.#renewing = setInterval(renew, Math.ceil(this.#options.leaseMs / 3)).unref();
     for (const { run } of this.#works) run?.stop();

@@ -197,7 +197,7 @@ export interface LoraAdapter {
   readonly id: string;
   readonly name: string;
   readonly aliases: readonly string[];
-  /** Repository of the adapter; null for a folder. */
+  /** Repository of the adapter; null if its path is a folder or unknown. */
   readonly huggingFaceId: string | null;
   readonly ownedBy: string;
   /** A folder where the engine runs, or a repository; null for external engines. */

@@ -10,7 +10,7 @@ import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base
 /** Network access for downloads of packages and icons. */
 export interface Downloads {
   readonly outbound: Outbound;
-  /** Ports that a URL may name, such as 443. */
+  /** Ports that a URL may name; only 443 by default. */
   readonly ports: readonly number[];
   readonly timeoutMs: number;
 }
