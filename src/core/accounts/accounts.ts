@@ -84,49 +84,50 @@ export {
   type ProjectVisibility,
 } from './project.ts';
 
-/** Tables that go into no backup: a copy would bring back links that were used or revoked since. */
+/** Tables left out of backups: a copy would restore links that were used or revoked since. */
 export const linkTables = ['reset_links', 'invitations'] as const;
 
 export interface Accounts {
   /**
-   * A project of an organization, null when that organization has none of this id. Answers at once when the project
-   * is known; known ones keep their answer while Postgres is away, for `staleMs`.
-   * @throws AppError database_unavailable for a project that is not known yet while Postgres is away, and then for all
+   * Returns a project of an organization, or null if the organization has no project with this id. Known projects are
+   * returned synchronously, and for `staleMs` while PostgreSQL is unavailable.
+   * @throws AppError database_unavailable while PostgreSQL is unavailable: for unknown projects, and after `staleMs`
+   *   for all
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
-  /** Has every project read again when it is found next: PostgreSQL's history may have gone back. */
+  /** Makes every project be read again at its next use: PostgreSQL may have been restored to an earlier state. */
   forgetProjects(): void;
   /**
-   * An organization with its owner and the project `default`, then all that joins its opening, in a transaction of the
-   * caller.
+   * Creates an organization with its owner and the project `default`, then calls all joined functions, in a transaction
+   * of the caller.
    */
   createOrganizationIn(tx: Transaction, input: NewOrganization, author: Author): Promise<OrganizationMade>;
-  /** From now on `join` is called for every organization that is made, after those that joined before. */
+  /** Registers a function to call for every new organization, after the functions registered before. */
   onOpening(join: JoinOpening): void;
-  /** From now on `join` is called where a password was changed or a membership ended, in that transaction. */
+  /** Registers a function to call when a password changes or a membership ends, in the transaction of the change. */
   onAccessEnd(join: JoinAccessEnd): void;
-  /** From now on `join` is called where service accounts are deleted, or end with their project, in that transaction. */
+  /** Registers a function to call when service accounts are deleted or end with their project, in that transaction. */
   onServiceAccountsEnd(join: JoinServiceAccountsEnd): void;
-  /** Newest first. */
+  /** Lists organizations, newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
-  /** Whether there is no organization; to be asked in the transaction that would make the first. */
+  /** True if there is no organization; call this in the transaction that would create the first. */
   isEmptyIn(tx: Transaction): Promise<boolean>;
   /**
-   * Locks an organization's row until the transaction ends, so that counts of what it has stay true. Null when there
-   * is none.
+   * Locks an organization's row until the transaction ends, so that counts of its parts stay true. Null if there is no
+   * such organization.
    */
   lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null>;
-  /** As PostgreSQL has it; null when there is none. */
+  /** Reads an organization from PostgreSQL; null if there is none. */
   readOrganization(organizationId: string): Promise<Organization | null>;
-  /** The one that runs the platform; null before there is any. */
+  /** Returns the organization that runs the platform; null before it exists. */
   readPlatformOrganization(): Promise<Organization | null>;
-  /** Those of the ids that there are. */
+  /** Returns the organizations that exist among these ids. */
   readOrganizations(organizationIds: readonly string[]): Promise<readonly Organization[]>;
-  /** The user who owns an organization; null when there is no such organization. */
+  /** Returns the owner of an organization, or else an administrator; null if there is neither. */
   readOwner(organizationId: string): Promise<string | null>;
   /**
-   * Null when there is no such organization. To be told to keys once it is committed.
-   * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+   * Changes an organization; the caller notifies the keys after the commit. Null if there is no such organization.
+   * @throws AppError conflict for a closed organization, and for suspending the platform's own organization
    */
   changeOrganizationIn(
     tx: Transaction,
@@ -135,27 +136,27 @@ export interface Accounts {
     author: Author,
   ): Promise<Organization | null>;
   /**
-   * Closes it for good; a second call changes nothing. Null when there is no such organization.
-   * @throws AppError conflict for the platform's own
+   * Closes an organization permanently; a second call changes nothing. Null if there is no such organization.
+   * @throws AppError conflict for the platform's own organization
    */
   closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
-  /** What a user may do in an organization, as PostgreSQL has it now; without a role for who is not of it. */
+  /** Reads a user's roles in an organization from PostgreSQL; the organization role is null for other users. */
   readRoles(organizationId: string, userId: string): Promise<UserRoles>;
-  /** Whether a user is in an organization, whose row the transaction holds. */
+  /** True if a user is in an organization, whose row the transaction has locked. */
   isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
-  /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
+  /** Reads a user as a member of an organization from PostgreSQL; null if there is no such membership. */
   readMember(userId: string, organizationId: string): Promise<Member | null>;
-  /** Who is told of alerts by mail, and of which. Null when there is no such organization, and for a closed one. */
+  /** Returns the kinds of alerts sent by mail, and their recipients. Null for an unknown or closed organization. */
   readAlertPeople(organizationId: string): Promise<AlertPeople | null>;
-  /** One of those, as PostgreSQL has it now; null for who does not administer the organization any more. */
+  /** Reads one recipient from PostgreSQL; null for a user who no longer administers the organization. */
   readAlertReader(organizationId: string, userId: string): Promise<AlertReader | null>;
   readonly users: Users;
   readonly serviceAccounts: ServiceAccounts;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
-  /** @throws AppError conflict when the organization has a project of that name, in any case */
+  /** @throws AppError conflict if the organization has a project of that name, ignoring case */
   createProject(input: NewProject, author: Author): Promise<Project>;
-  /** Null when there is no such project. @throws AppError conflict */
+  /** Returns null if there is no such project. @throws AppError conflict */
   patchProject(ref: ProjectRef, patch: ProjectPatch, author: Author): Promise<Project | null>;
 }
 
@@ -164,15 +165,15 @@ export interface AccountsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  /** How many service accounts a project may have; 20 when absent. */
+  /** Most service accounts per project; 20 if absent. */
   readonly maxServiceAccounts?: number;
-  /** Where wrong passwords are counted; in this process where absent. */
+  /** Store that counts wrong passwords; in this process if absent. */
   readonly guesses?: Pick<ThrottleOptions, 'store' | 'prefix'>;
-  /** How long projects that are known keep their answer while Postgres is away; 300,000 when absent. */
+  /** Milliseconds for which known projects are returned while PostgreSQL is unavailable; 300,000 if absent. */
   readonly staleMs?: number;
 }
 
-/** Organizations, their users and their projects. */
+/** Manages organizations, their users and their projects. */
 export function createAccounts(options: AccountsOptions): Accounts {
   const { db, clock, audit, guesses = { store: null, prefix: '' }, maxServiceAccounts = 20 } = options;
   const joining: JoinOpening[] = [];

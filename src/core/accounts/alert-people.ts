@@ -2,26 +2,26 @@ import { and, asc, eq, inArray } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { memberships, organizations, users } from './schema.ts';
 
-/** Those who administer an organization, as its alerts find them. */
+/** Administrators of an organization, as recipients of its alerts. */
 export interface AlertPeople {
-  /** Kinds of alerts that they get by mail; null: the organization has not chosen. */
+  /** Kinds of alerts sent by mail; null: the organization has not chosen. */
   readonly types: readonly string[] | null;
-  /** UUIDs of those with an address. */
+  /** UUIDs of administrators with an email address. */
   readonly userIds: readonly string[];
 }
 
-/** Whom a mail goes to. */
+/** Recipient of a mail. */
 export interface AlertReader {
   readonly email: string;
   readonly organizationName: string;
 }
 
-/** Nobody reads the address that an owner without one was given. */
+/** True for real addresses: nobody reads the generated address of an owner without one. */
 const isRead = ({ email }: { readonly email: string }): boolean => !email.endsWith('.invalid');
 
 const administers = inArray(memberships.role, ['owner', 'admin']);
 
-/** Null when there is no such organization, and for a closed one. */
+/** Returns null for an unknown or closed organization. */
 export async function readAlertPeople(db: Db, organizationId: string): Promise<AlertPeople | null> {
   const [organization] = await db.orm.select().from(organizations).where(eq(organizations.id, organizationId));
   if (organization === undefined || organization.status === 'closed') return null;
@@ -34,7 +34,7 @@ export async function readAlertPeople(db: Db, organizationId: string): Promise<A
   return { types: organization.alertEmails, userIds: rows.filter(isRead).map(({ id }) => id) };
 }
 
-/** As PostgreSQL has it now; null for who does not administer the organization any more. */
+/** Reads one recipient from PostgreSQL; null for a user who no longer administers the organization. */
 export async function readAlertReader(db: Db, organizationId: string, userId: string): Promise<AlertReader | null> {
   const [row] = await db.orm
     .select({ email: users.email, organizationName: organizations.name })

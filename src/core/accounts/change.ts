@@ -2,15 +2,15 @@ import type { Transaction } from '#base/db.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { AccessEnd } from './access-end.ts';
 
-/** What a change needs: the transaction, the audit, and one time for all its rows. */
+/** Context of a change: the transaction, the audit log, and one time for all its rows. */
 export interface ChangeContext {
   readonly tx: Transaction;
   readonly audit: Audit;
   readonly now: Date;
 }
 
-/** What changes of users need beside that. */
+/** Context of a change of users. */
 export interface UserChangeContext extends ChangeContext {
-  /** Ends, in the transaction, what was opened by a way in that is no longer there. */
+  /** Ends, in the transaction, what was opened with a former way to sign in. */
   readonly endAccess: (end: AccessEnd) => Promise<void>;
 }

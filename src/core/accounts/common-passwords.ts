@@ -8,7 +8,7 @@ interface Language {
 
 let known: ReadonlySet<string> | null = null;
 
-/** Returns whether a password is among the 49,000 most used ones; loads the list at the first call. */
+/** Returns true if a password is among the 49,000 most used ones; loads the list at the first call. */
 export function isCommonPassword(password: string): boolean {
   known ??= new Set((require('@zxcvbn-ts/language-common') as Language).dictionary['passwords-common']);
   return known.has(password.toLowerCase());

@@ -1,15 +1,15 @@
 /**
- * What two spellings of one address have in common: compatibility forms and capitals are the same
- * (https://unicode.org/reports/tr15/, NFKC). Mailboxes that differ in capitals alone are nobody's habit.
+ * Returns the common form of all spellings of one address: compatibility forms and capitals are normalized
+ * (https://unicode.org/reports/tr15/, NFKC). In practice no two mailboxes differ only in capitals.
  */
 export function emailKeyOf(email: string): string {
-  // Postgres has no U+0000; no address has this other one either, so that nobody is found by it.
+  // PostgreSQL cannot store U+0000. Its replacement occurs in no address either, so that it finds nobody.
   return email.normalize('NFKC').toLowerCase().normalize('NFKC').replaceAll('\0', '\u0001');
 }
 
 const lengthMax = 254;
 
-/** What is wrong with an address, as it goes on after the field's name; null where nothing is. */
+/** Returns the problem of an address, to follow the field's name in a message; null if the address is valid. */
 export function emailProblem(email: string): string | null {
   if (!email.isWellFormed()) return 'must be well-formed Unicode';
   const key = emailKeyOf(email);
@@ -18,7 +18,7 @@ export function emailProblem(email: string): string | null {
     return 'must not contain spaces or control characters';
   }
   const [local = '', domain = '', ...more] = key.split('@');
-  // RFC 5322, atext and dots: quoted names and comments are valid, and nobody has such an address.
+  // RFC 5322, atext and dots: quoted names and comments are valid too, but nobody has such an address.
   const isLocal = /^[\p{L}\p{M}\p{N}!#$%&'*+/=?^_`{|}~.-]+$/u.test(local);
   const isDomain = /^[\p{L}\p{M}\p{N}-]+(?:\.[\p{L}\p{M}\p{N}-]+)+$/u.test(domain);
   const isAddress = isLocal && isDomain && more.length === 0;

@@ -13,7 +13,10 @@ import { readUser } from './user.ts';
 import { insertUser, refusingTakenEmails } from './user-changes.ts';
 import { requireMayChange, type UserEditor } from './user-editor.ts';
 
-/** Somebody as a provider knows him: issuer and subject are the person, for good; the address is what it says today. */
+/**
+ * A person as an OpenID provider knows them: issuer and subject identify the person permanently; the address may
+ * change.
+ */
 export interface Identity {
   readonly issuer: string;
   readonly subject: string;
@@ -22,7 +25,7 @@ export interface Identity {
   readonly name: string | null;
 }
 
-/** Where people come in who have no account yet. The id is a UUID. */
+/** Membership that people without an account get at their first sign-in. The id is a UUID. */
 export interface NewPeople {
   readonly organizationId: string;
   readonly role: OrganizationRole;
@@ -30,19 +33,20 @@ export interface NewPeople {
 
 export interface Identities {
   /**
-   * The account of who came in by a provider: that of issuer and subject; else that of the address, which is linked from
-   * then on, if the provider has verified it; else, where new people may come in, a new one. Null for who has none.
-   * Nobody has proven that address before, and whoever made the account may be a stranger: with the link its password,
-   * its earlier links, its sessions and its open links to a new password end.
+   * Returns the account of a person who signed in through a provider: the account linked to issuer and subject; else
+   * the account with the address, which is linked from then on, if the provider has verified the address; else, if new
+   * people may sign in, a new account. Null if there is none.
+   * Nobody proved the address of an existing account before, and a stranger may have created the account: the link
+   * therefore ends its password, earlier links, sessions and open reset links.
    * @returns the UUID of the user
-   * @throws AppError conflict where the organization of new people takes none, not_found where there is none
+   * @throws AppError conflict if the organization for new people is closed, not_found if it does not exist
    */
   findOrLink(identity: Identity, newPeople: NewPeople | null, author: Author): Promise<string | null>;
-  /** Those that a user signs in by, the oldest first. */
+  /** Lists the identities that a user signs in with, oldest first. */
   list(userId: string): Promise<readonly LinkedIdentity[]>;
   /**
-   * From now on the provider's person does not sign in as the user. False where there is no such link, or the editor sees
-   * no such user.
+   * Removes a link, so that the provider's person no longer signs in as the user. False if there is no such link, or
+   * the editor does not see the user.
    * @throws AppError insufficient_scope
    */
   remove(userId: string, identity: Pick<LinkedIdentity, 'issuer' | 'subject'>, editor: UserEditor): Promise<boolean>;
@@ -55,7 +59,7 @@ export interface IdentitiesOptions {
 
 const nameMax = 100;
 
-/** A name that may stand for who has said none: the address. */
+/** Returns a display name: the provider's name, or the address if there is none. */
 function nameOf(name: string | null, email: string): string {
   const plain = (name ?? '')
     .toWellFormed()
@@ -90,7 +94,10 @@ async function link(
   });
 }
 
-/** An account that was there becomes that of who has proven its address: what others know of it opens it no more. */
+/**
+ * Hands an existing account to the person who has proved its address: everything that others know of the account stops
+ * working.
+ */
 async function giveOver(context: UserChangeContext, userId: string, author: Author): Promise<void> {
   await context.tx.update(users).set({ passwordHash: null }).where(eq(users.id, userId));
   await dropIdentities(context, userId, author);

@@ -15,14 +15,14 @@ import type { OrganizationRole } from './principal.ts';
 import { invitations, memberships, organizations, users } from './schema.ts';
 import { insertMembership, insertUser, refusingTakenEmails } from './user-changes.ts';
 
-/** Somebody is asked to become a member of an organization. Ids are UUIDs. */
+/** An invitation to become a member of an organization. Ids are UUIDs. */
 export interface Invitation {
   readonly id: string;
   readonly organizationId: string;
-  /** As it was given; who accepts has an account with it. */
+  /** Address as entered; whoever accepts has an account with it. */
   readonly email: string;
   readonly role: OrganizationRole;
-  /** Null: nobody in person. */
+  /** User who invited; null if no person did. */
   readonly invitedBy: string | null;
   readonly createdAtMs: number;
   readonly expiresAtMs: number;
@@ -31,7 +31,7 @@ export interface Invitation {
 export interface MadeInvitation {
   readonly invitation: Invitation;
   readonly organizationName: string;
-  /** Shown once; what is kept is its hash. */
+  /** Shown once; only its hash is stored. */
   readonly token: string;
 }
 
@@ -40,32 +40,33 @@ export interface InvitationPage {
   readonly more: boolean;
 }
 
-/** Invitations that are open: neither accepted nor revoked, and not older than a week. */
+/** Open invitations: neither accepted nor revoked, and at most a week old. */
 export interface Invitations {
-  /** Newest first. */
+  /** Lists open invitations, newest first. */
   list(organizationId: string, limit: number, before: string | null): Promise<InvitationPage>;
   /**
-   * In the place of an open one of the same address. Whether there is an account with the address makes no difference.
-   * @throws AppError conflict for who is a member already, and for an organization that is not active,
+   * Creates an invitation and revokes an open one for the same address. Succeeds whether or not the address has an
+   * account.
+   * @throws AppError conflict if the address belongs to a member, and for an organization that is not active,
    *   rate_limit_exceeded
    */
   make(
     input: { readonly organizationId: string; readonly email: string; readonly role: OrganizationRole },
     author: Author,
   ): Promise<MadeInvitation>;
-  /** Takes one back that could not be handed over. */
+  /** Deletes an invitation whose link could not be delivered. */
   drop(id: string): Promise<void>;
-  /** Null when there is no such open one. @throws AppError insufficient_scope for a role that is not given */
+  /** Returns null if there is no such open invitation. @throws AppError insufficient_scope for a role not in `gives` */
   revoke(
     ref: { readonly id: string; readonly organizationId: string; readonly gives: readonly OrganizationRole[] },
     author: Author,
   ): Promise<Invitation | null>;
-  /** The one behind a link, which is not used by that. */
+  /** Returns the invitation for a link's token without accepting it. */
   find(token: string): Promise<Omit<MadeInvitation, 'token'> | null>;
   /**
-   * Makes an account with the address of the invitation. Null for a link that is not open.
+   * Creates an account with the invitation's address. Null for a link that is not open.
    * @returns the UUID of the user
-   * @throws AppError conflict where there is one already, overloaded
+   * @throws AppError conflict if the address has an account, overloaded
    */
   acceptAsNew(
     token: string,
@@ -73,8 +74,8 @@ export interface Invitations {
     author: Author,
   ): Promise<string | null>;
   /**
-   * Makes who has an account with the address a member, too. Null for a link that is not open.
-   * @throws AppError insufficient_scope where the account has another address
+   * Makes the user of an existing account a member. Null for a link that is not open.
+   * @throws AppError insufficient_scope if the account has another address
    */
   acceptAs(token: string, userId: string, author: Author): Promise<Invitation | null>;
 }
@@ -162,8 +163,8 @@ async function insertInvitation(
 }
 
 /**
- * Of several at once one gets it: the others wait for the organization, and find it used. Null, too, where the inviter may
- * not give that role any more.
+ * Accepts an invitation. Of several simultaneous attempts one succeeds: the others wait for the organization's row and
+ * find the invitation used. Also null if the inviter may no longer give the role.
  */
 async function take(context: UserChangeContext, token: string): Promise<Invitation | null> {
   const { tx, now } = context;
@@ -174,7 +175,7 @@ async function take(context: UserChangeContext, token: string): Promise<Invitati
   if (asked === undefined) return null;
   const { invitedBy: userId, organizationId, byKey, role } = asked;
   await lockActive(tx, organizationId);
-  // No role changes while the organization is held.
+  // No role changes while the organization's row is locked.
   if (userId !== null && !(await rolesGivenNow(tx, { userId, organizationId, byKey })).includes(role)) return null;
   const [taken] = await tx.update(invitations).set({ acceptedAt: now }).where(mine).returning();
   return taken === undefined ? null : toInvitation(taken);
@@ -213,11 +214,11 @@ export interface InvitationsOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly inside: (tx: Transaction) => UserChangeContext;
-  /** Where what is made is counted. */
+  /** Store that counts created invitations. */
   readonly counted: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
-/** Of one organization in an hour: each may be a mail to a stranger. */
+/** Most invitations of one organization per hour: each may be a mail to a stranger. */
 const madePerHour = 100;
 
 export function createInvitations({ db, clock, inside, counted }: InvitationsOptions): Invitations {
@@ -272,7 +273,7 @@ export function createInvitations({ db, clock, inside, counted }: InvitationsOpt
     async acceptAsNew(token, { name, password }, author) {
       const found = await find(token);
       if (found === null) return null;
-      // Hashing takes tens of milliseconds: not while rows are held.
+      // Hashing takes tens of milliseconds, so it runs before rows are locked.
       const passwordHash = await hashPassword(password, found.invitation.id);
       return refusingTakenEmails(() =>
         db.orm.transaction(async (tx) => {

@@ -4,30 +4,30 @@ import type { MadeInvitation } from './invitation.ts';
 import type { ResetLink } from './reset-link.ts';
 import { roleWords } from './role-words.ts';
 
-/** How links reach people: by mail where there is a mail server, else by who made them. */
+/** Delivers links: by mail if there is a mail server, otherwise through the person who created them. */
 export interface Letters {
-  /** Whether links are sent by mail. */
+  /** True if links are sent by mail. */
   readonly areSent: boolean;
-  /** @returns null where it was sent, else the link for who made it. @throws AppError mail_unavailable */
+  /** @returns null if the mail was sent, otherwise the link for its creator. @throws AppError mail_unavailable */
   sendReset(link: ResetLink): Promise<string | null>;
   sendInvitation(made: MadeInvitation): Promise<string | null>;
-  /** Does nothing where no mail is sent. @throws AppError mail_unavailable */
+  /** Sends a mail about an alert; does nothing without a mail server. @throws AppError mail_unavailable */
   sendAlert(alert: AlertLetter): Promise<void>;
 }
 
-/** What somebody is told without asking. */
+/** A mail about an alert. */
 export interface AlertLetter {
   readonly email: string;
   readonly subject: string;
   readonly paragraphs: readonly string[];
-  /** Where more of it is to be seen, among the gateway's own pages. */
+  /** Page of the gateway with details. */
   readonly page: { readonly text: string; readonly path: string } | null;
-  /** When it happened: a letter may come late. */
+  /** Time of the event: a mail may arrive late. */
   readonly atMs: number;
 }
 
 export interface LettersOptions {
-  /** Null where no mail is sent. */
+  /** Null if no mail is sent. */
   readonly mailer: Mailer | null;
   /** `https://host`; null: links are paths. */
   readonly publicUrl: string | null;
@@ -66,7 +66,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       if (mailer === null) return;
       const link = page === null ? [] : [`${page.text}: ${publicUrl ?? ''}${page.path}`];
       const text = [...paragraphs, `This was on ${utcText(atMs)}.`, ...link];
-      // A name of several lines is no further header.
+      // Line breaks in a name must not start another header.
       await mailer.send({ to: email, subject: subject.replaceAll(/\s+/g, ' '), text: `${text.join('\n\n')}\n` });
     },
   };

@@ -6,14 +6,14 @@ import type { ChangeContext } from './change.ts';
 import { userIdentities } from './schema.ts';
 import { readUser } from './user.ts';
 
-/** Whom a provider means by a subject: that account, whatever its address is. */
+/** A provider's subject that signs in to an account, whatever the account's address is. */
 export interface LinkedIdentity {
   readonly issuer: string;
   readonly subject: string;
   readonly linkedAtMs: number;
 }
 
-/** The oldest first. */
+/** Lists a user's identities, oldest first. */
 export async function listIdentities(db: Db, userId: string): Promise<readonly LinkedIdentity[]> {
   const rows = await db.orm
     .select()
@@ -23,15 +23,15 @@ export async function listIdentities(db: Db, userId: string): Promise<readonly L
   return rows.map(({ issuer, subject, createdAt }) => ({ issuer, subject, linkedAtMs: createdAt.getTime() }));
 }
 
-/** The organization whose audit log has what happens to an account: the one that was joined first. */
+/** Returns the organization whose audit log has the events of an account: the one that the user joined first. */
 export async function homeOf(tx: Transaction, userId: string): Promise<string | null> {
   const record = await readUser(tx, { organizationId: null, userId: null }, userId);
   return record?.memberships[0]?.organizationId ?? null;
 }
 
 /**
- * Removes links of a user, whose row the transaction holds: all of them, or the one that is named.
- * @returns how many there were
+ * Removes all identities of a user, or only the named one; the transaction has locked the user's row.
+ * @returns the number removed
  */
 export async function dropIdentities(
   { tx, audit }: Pick<ChangeContext, 'tx' | 'audit'>,

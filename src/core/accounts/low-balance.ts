@@ -6,7 +6,7 @@ import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
 import { organizations } from './schema.ts';
 
-/** Amounts are USD as they are shown. */
+/** A balance below its limit. Amounts are USD as displayed. */
 export interface LowBalance {
   readonly organizationId: string;
   readonly balance: string;
@@ -17,14 +17,14 @@ export interface LowBalancesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  /** Pico-dollars by organization as they are just now. */
+  /** Returns current balances in pico-dollars by organization. */
   readonly balances: (organizationIds: readonly string[]) => Promise<ReadonlyMap<string, bigint>>;
-  /** Has those told who are to be, in the transaction that notes it. */
+  /** Raises the alert, in the transaction that records the notification. */
   readonly raiseIn: (tx: Transaction, low: LowBalance) => Promise<void>;
 }
 
 export interface LowBalances {
-  /** Raises that the balance of an organization is below its `lowBalance`, once until it is not. */
+  /** Raises an alert for each organization whose balance is below its `lowBalance`, once until the balance recovers. */
   look(): Promise<void>;
 }
 
@@ -61,7 +61,7 @@ async function readWatched(db: Db): Promise<readonly Watched[]> {
   return rows.flatMap((row) => (row.lowBalance === null ? [] : [{ ...row, lowBalance: row.lowBalance }]));
 }
 
-/** False where another amount was set meanwhile, which is looked at anew. */
+/** Records the notification. False if another amount was set in the meantime; the next check handles it. */
 async function note(
   tx: Transaction,
   { id, lowBalance, lowBalanceToldAt }: Watched,

@@ -3,18 +3,18 @@ import type { OrganizationRole } from './principal.ts';
 import { type Role, rolesGivenAs } from './roles.ts';
 import { readUserRoles } from './user.ts';
 
-/** Who has made a link that somebody else uses later. Ids are UUIDs. */
+/** Creator of a link that somebody else uses later. Ids are UUIDs. */
 export interface Maker {
   readonly userId: string;
-  /** Where, and with the rights that count there. */
+  /** Organization in which the link was created, with the creator's rights there. */
   readonly organizationId: string;
-  /** A key acts as admin whatever the role of its user. */
+  /** True if created with a key: a key acts as admin whatever the role of its user. */
   readonly byKey: boolean;
 }
 
 /**
- * What a maker is now, in an organization whose row the transaction holds: no role changes meanwhile. Null for who is
- * not of it any more.
+ * Returns the current role of a maker in an organization whose row the transaction has locked, so that no role changes
+ * meanwhile. Null for a maker who has left the organization.
  */
 export async function roleOfMaker(tx: Transaction, { userId, organizationId, byKey }: Maker): Promise<Role | null> {
   const { isPlatformAdmin, organizationRole: role } = await readUserRoles(tx, organizationId, userId);
@@ -22,7 +22,7 @@ export async function roleOfMaker(tx: Transaction, { userId, organizationId, byK
   return role !== null && byKey ? 'admin' : role;
 }
 
-/** The roles that a maker may give now; none for who is not of the organization any more. */
+/** Returns the roles that a maker may give now; none for a maker who has left the organization. */
 export async function rolesGivenNow(tx: Transaction, maker: Maker): Promise<readonly OrganizationRole[]> {
   const role = await roleOfMaker(tx, maker);
   return role === null ? [] : rolesGivenAs(role);

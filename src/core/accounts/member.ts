@@ -5,7 +5,7 @@ import type { OrganizationRole, PlatformRole } from './principal.ts';
 import { type Project, toProject } from './project.ts';
 import { memberships, organizations, projects, users } from './schema.ts';
 
-/** A user as somebody of an organization. */
+/** A user as a member of an organization. */
 export interface Member {
   readonly email: string;
   readonly name: string;
@@ -13,11 +13,11 @@ export interface Member {
   readonly organizationRole: OrganizationRole;
   readonly hasPassword: boolean;
   readonly organization: { readonly id: string; readonly name: string; readonly status: OrganizationStatus };
-  /** Where keys are made when no other is named: the oldest one that is not archived, else the oldest. */
+  /** Default project for new keys: the oldest unarchived project, else the oldest. */
   readonly project: Project;
 }
 
-/** As PostgreSQL has it now; null where the user is not of that organization. */
+/** Reads a member from PostgreSQL; null if the user is not in the organization. */
 export async function readMember(db: Db, userId: string, organizationId: string): Promise<Member | null> {
   const [row] = await db.orm
     .select({

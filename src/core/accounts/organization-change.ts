@@ -8,15 +8,15 @@ import type { DefaultLimits } from './organization-limits.ts';
 import { lockOrganization, type Organization, toOrganization } from './organization.ts';
 import { organizations } from './schema.ts';
 
-/** What may be changed of an organization. Absent and undefined stay as they are. */
+/** Fields of an organization that can be changed. Absent and undefined fields stay unchanged. */
 export interface OrganizationPatch {
   readonly name?: string | undefined;
   readonly status?: 'active' | 'suspended' | undefined;
-  /** Those that are there; null takes all back. */
+  /** Replaces the limits that are present; null resets all. */
   readonly defaultLimits?: DefaultLimits | null | undefined;
   readonly maxActiveKeys?: number | null | undefined;
   readonly models?: readonly string[] | null | undefined;
-  /** In pico-dollars. */
+  /** Pico-dollars. */
   readonly lowBalance?: bigint | null | undefined;
   readonly alertEmails?: readonly string[] | null | undefined;
 }
@@ -24,7 +24,7 @@ export interface OrganizationPatch {
 const conflict = (message: string, param?: string): AppError =>
   new AppError('conflict', { message, ...(param !== undefined && { param }) });
 
-/** What the audit keeps of an organization. */
+/** Returns the fields of an organization that the audit log stores. */
 function auditView(organization: Organization): AuditView {
   const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails } = organization;
   return {
@@ -57,14 +57,14 @@ function changedFields(before: Organization, patch: OrganizationPatch) {
     maxActiveKeys: maxActiveKeys === undefined ? before.maxActiveKeys : maxActiveKeys,
     models: models === undefined ? before.models : models,
     alertEmails: alertEmails === undefined ? before.alertEmails : alertEmails,
-    // Another amount is told of anew.
+    // A new amount allows a new notification.
     ...(lowBalance !== undefined && lowBalance !== before.lowBalance && { lowBalance, lowBalanceToldAt: null }),
   };
 }
 
 /**
- * Null when there is no such organization. What changes nothing is not noted.
- * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+ * Changes an organization; null if there is no such organization. A patch without any field is not recorded.
+ * @throws AppError conflict for a closed organization, and for suspending the platform's own organization
  */
 export async function changeOrganization(
   context: ChangeContext,
@@ -86,8 +86,8 @@ export async function changeOrganization(
 }
 
 /**
- * Closes an organization for good. Null when there is none; a second call changes nothing.
- * @throws AppError conflict for the platform's own
+ * Closes an organization permanently. Null if there is none; a second call changes nothing.
+ * @throws AppError conflict for the platform's own organization
  */
 export async function closeOrganization(
   context: ChangeContext,

@@ -1,6 +1,6 @@
-/** What an organization's keys may come to. */
+/** Limits of an organization's keys. */
 
-/** Limits that its new keys have; null is unlimited, numbers are 1 or more. What is absent is as for every new key. */
+/** Default limits of new keys; null is unlimited, numbers are 1 or more. Absent fields use the gateway's defaults. */
 export interface DefaultLimits {
   readonly requestsPerMinute?: number | null;
   readonly maxConcurrency?: number | null;
@@ -10,8 +10,8 @@ export interface DefaultLimits {
 
 export interface OrganizationLimits {
   readonly defaultLimits: DefaultLimits;
-  /** Null: as many as the gateway's setting allows. */
+  /** Most active keys; null uses the gateway's setting. */
   readonly maxActiveKeys: number | null;
-  /** Ids of the models that its keys may use; null: all. */
+  /** Ids of allowed models; null: all. */
   readonly models: readonly string[] | null;
 }

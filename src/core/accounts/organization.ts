@@ -10,38 +10,41 @@ import type { PlatformRole } from './principal.ts';
 import { insertProject, type Project } from './project.ts';
 import { memberships, organizations, users } from './schema.ts';
 
-/** A suspended one's keys are refused until it is active again; a closed one has no keys and stays closed. */
+/**
+ * Keys of a suspended organization are rejected until it is active again; a closed organization has no keys and stays
+ * closed.
+ */
 export type OrganizationStatus = 'active' | 'suspended' | 'closed';
 
-/** Whoever has a wallet, projects and keys. The id is a UUID. */
+/** Owner of a wallet, projects and keys. The id is a UUID. */
 export interface Organization extends OrganizationLimits {
   readonly id: string;
   readonly name: string;
   readonly status: OrganizationStatus;
-  /** The one that runs the platform. */
+  /** True for the organization that runs the platform. */
   readonly isPlatform: boolean;
   readonly createdAtMs: number;
   readonly closedAtMs: number | null;
-  /** Pico-dollars: those who administer it are told once its balance is below. Null: nobody is. */
+  /** Pico-dollars; administrators are notified when the balance falls below. Null: no notification. */
   readonly lowBalance: bigint | null;
-  /** When they were told; null while the balance is not below. */
+  /** Time of the notification; null while the balance is not below. */
   readonly lowBalanceToldAtMs: number | null;
-  /** Kinds of alerts that those who administer it get by mail; null: it has not chosen. */
+  /** Kinds of alerts that administrators get by mail; null: the organization has not chosen. */
   readonly alertEmails: readonly string[] | null;
 }
 
 export interface NewOrganization {
   readonly name: string;
-  /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
+  /** Null creates an owner who cannot sign in and has no rights beyond the organization. */
   readonly owner: NewOwner | null;
-  /** Of the installation. */
+  /** True for the first organization of the installation. */
   readonly isFirst: boolean;
 }
 
 export interface NewOwner {
   readonly email: string;
   readonly name: string;
-  /** Of `hashPassword`; null for a user who cannot sign in. */
+  /** Result of `hashPassword`; null for a user who cannot sign in. */
   readonly passwordHash: string | null;
   readonly platformRole: PlatformRole;
 }
@@ -58,16 +61,16 @@ export interface OrganizationPage {
   readonly more: boolean;
 }
 
-/** An organization that is being opened, with what accounts have made of it. */
+/** An organization being opened, with the parts created so far. */
 export interface OrganizationOpening extends OrganizationMade {
   readonly isFirst: boolean;
   readonly author: Author;
 }
 
-/** Makes what else an organization begins with, in the same transaction; what it throws undoes all of it. */
+/** Creates further parts of a new organization in the same transaction; an error undoes everything. */
 export type JoinOpening = (tx: Transaction, opening: OrganizationOpening) => Promise<void>;
 
-/** The address of an owner who has none: the domain is reserved for names that must not exist (RFC 2606). */
+/** Returns an owner without a real address: the domain is reserved for names that must not exist (RFC 2606). */
 const ownerWithoutAddress = (organizationId: string): NewOwner => ({
   email: `owner@${formatId('org', organizationId).replace('_', '-')}.invalid`,
   name: 'Owner',
@@ -117,7 +120,7 @@ export function toOrganization(row: typeof organizations.$inferSelect): Organiza
   };
 }
 
-/** Those of the ids that there are. */
+/** Returns the organizations that exist among these ids. */
 export async function readOrganizations(db: Db, organizationIds: readonly string[]): Promise<readonly Organization[]> {
   const rows = await db.orm
     .select()
@@ -126,13 +129,13 @@ export async function readOrganizations(db: Db, organizationIds: readonly string
   return rows.map(toOrganization);
 }
 
-/** Null before there is any. */
+/** Returns null before the organization exists. */
 export async function readPlatformOrganization(db: Db): Promise<Organization | null> {
   const [row] = await db.orm.select().from(organizations).where(eq(organizations.platform, true)).limit(1);
   return row === undefined ? null : toOrganization(row);
 }
 
-/** The user who owns an organization, else one who administers it; the first where there are several. */
+/** Returns the owner of an organization, else an administrator; the first if there are several. */
 export async function readOwner(db: Db, organizationId: string): Promise<string | null> {
   const [row] = await db.orm
     .select({ userId: memberships.userId })
@@ -152,7 +155,7 @@ export async function listOrganizations(db: Db, limit: number, before: string | 
     .select()
     .from(organizations)
     .where(before === null ? undefined : openedBefore(before))
-    // An id that was made of an Idempotency-Key says nothing of its time.
+    // Ordered by creation time: an id derived from an Idempotency-Key does not contain its time.
     .orderBy(desc(organizations.createdAt), desc(organizations.id))
     .limit(limit + 1);
   return { organizations: rows.slice(0, limit).map(toOrganization), more: rows.length > limit };
@@ -168,7 +171,7 @@ export async function lockOrganization(tx: Transaction, organizationId: string):
   return row === undefined ? null : toOrganization(row);
 }
 
-/** When the first organization was created, in milliseconds since the Unix epoch; null before that. */
+/** Returns the creation time of the first organization, in milliseconds since the Unix epoch; null before that. */
 export async function readFirstOrganizationMs(sql: ISql): Promise<number | null> {
   const [first] = await sql<{ atMs: number | null }[]>`
     select extract(epoch from min(created_at))::float8 * 1000 as "atMs" from organizations`;

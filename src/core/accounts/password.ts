@@ -7,15 +7,15 @@ import { isCommonPassword } from './common-passwords.ts';
 import { emailKeyOf } from './email.ts';
 
 /**
- * Passwords as argon2id, parameters in the text, in the PHC string format
- * (https://github.com/P-H-C/phc-string-format): $argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>, base64 without padding.
+ * Password hashes: argon2id with its parameters, in the PHC string format (https://github.com/P-H-C/phc-string-format):
+ * $argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>, base64 without padding.
  */
 
 const deriveNow: (algorithm: 'argon2id', parameters: Argon2Parameters) => Promise<Buffer> = promisify(argon2);
 
 /**
- * Of the whole process, as its thread pool is, of which half stays free for files and names: each takes 19 MiB and tens
- * of milliseconds of a core. Who asks for many at once waits behind himself alone.
+ * Limits hashing for the whole process, like its thread pool, half of which stays free for files and names: each hash
+ * takes 19 MiB and tens of milliseconds of a core. An asker with many hashes waits only for their own.
  */
 const turns = new FairTurns({
   atOnceMax: 2,
@@ -35,7 +35,7 @@ async function derive(asker: string, parameters: Argon2Parameters): Promise<Buff
   }
 }
 
-/** OWASP's least: 19 MiB, two passes, one lane. */
+/** OWASP's minimum: 19 MiB, two passes, one lane. */
 const current = { memory: 19_456, passes: 2, parallelism: 1 };
 const tagBytes = 32;
 
@@ -48,15 +48,17 @@ function phcOf(nonce: Buffer, tag: Buffer): string {
   return `$argon2id$v=19$m=${memory},t=${passes},p=${parallelism}$${encode(nonce)}$${encode(tag)}`;
 }
 
-/** Of a password that nobody has: whoever has none is checked against it, which takes as long as any. */
+/**
+ * Hash without a password: accounts without a password are checked against it, so that the check takes as long as any.
+ */
 export const decoyHash = phcOf(randomBytes(16), randomBytes(tagBytes));
 
-/** Characters of a new password; the first start takes longer ones. */
+/** Length of a new password in characters; the first start also accepts longer ones. */
 export const passwordCharacters = { min: 8, max: 128 } as const;
 
 /**
- * Finds what is wrong with a new password, as it goes on after the field's name; null where nothing is.
- * @param email whose password it becomes; null where that is not known
+ * Returns the problem of a new password, to follow the field's name in a message; null if there is none.
+ * @param email of the password's user; null if unknown
  */
 export function passwordProblem(text: string, email: string | null = null): string | null {
   const { length } = Array.from(text);
@@ -69,8 +71,8 @@ export function passwordProblem(text: string, email: string | null = null): stri
 }
 
 /**
- * The text to keep of a password.
- * @param asker under whose name it waits for its turn, such as the id of an organization
+ * Returns the text to store for a password.
+ * @param asker name for the queue of hashes, such as the id of an organization
  * @throws AppError overloaded
  */
 export async function hashPassword(password: string, asker = 'system'): Promise<string> {
@@ -80,7 +82,7 @@ export async function hashPassword(password: string, asker = 'system'): Promise<
 }
 
 /**
- * Whether a password is the one behind a kept text; false for a text of another format too.
+ * Returns true if a password matches a stored text; false for a text of another format too.
  * @param asker as for `hashPassword`
  * @throws AppError overloaded
  */

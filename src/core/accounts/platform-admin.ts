@@ -2,16 +2,16 @@ import { asc, eq } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { memberships, projects, users } from './schema.ts';
 
-/** A user who administers the platform, with a place for keys of theirs. Ids are UUIDs. */
+/** A platform administrator, with a place for their keys. Ids are UUIDs. */
 export interface PlatformAdmin {
   readonly userId: string;
   readonly email: string;
   readonly organizationId: string;
-  /** The oldest one of the organization that is not archived, else the oldest. */
+  /** Oldest unarchived project of the organization, else the oldest. */
   readonly projectId: string;
 }
 
-/** Oldest first; an admin of several organizations is there with the first of them. */
+/** Lists platform administrators, oldest first; each with their first organization. */
 export async function listPlatformAdmins(tx: Transaction): Promise<readonly PlatformAdmin[]> {
   const rows = await tx
     .select({
@@ -28,7 +28,7 @@ export async function listPlatformAdmins(tx: Transaction): Promise<readonly Plat
   return [...Map.groupBy(rows, ({ userId }) => userId).values()].flatMap((own) => own.slice(0, 1));
 }
 
-/** What the platform's admins sign in with: their address, and the hash of their password if they have one. */
+/** Reads the addresses of platform administrators, and the hashes of their passwords if they have one. */
 export async function readAdminSignIns(
   db: Db,
 ): Promise<readonly { readonly email: string; readonly passwordHash: string | null }[]> {

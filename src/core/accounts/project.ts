@@ -3,18 +3,18 @@ import type { AuditView, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import { projects } from './schema.ts';
 
-/** Who may see a project: its members alone, or everybody in the organization. */
+/** Visibility of a project: only to its members, or to everybody in the organization. */
 export const projectVisibilities = ['private', 'public'] as const;
 export type ProjectVisibility = (typeof projectVisibilities)[number];
 
-/** Where requests and keys belong inside an organization. Ids are UUIDs. */
+/** Part of an organization that requests and keys belong to. Ids are UUIDs. */
 export interface Project {
   readonly id: string;
   readonly organizationId: string;
   readonly name: string;
   readonly description: string;
   readonly visibility: ProjectVisibility;
-  /** An archived project takes no new requests and no new keys. */
+  /** True if the project accepts no new requests and no new keys. */
   readonly archived: boolean;
   readonly createdAtMs: number;
 }
@@ -33,7 +33,9 @@ export interface ProjectPatch {
   readonly archived?: boolean | undefined;
 }
 
-/** Which projects of an organization somebody sees: all, or, where `ownId` is given, that one and those that are public. */
+/**
+ * Projects of an organization that somebody sees: all if `ownId` is null, otherwise that project and the public ones.
+ */
 export interface ProjectView {
   readonly organizationId: string;
   readonly ownId: string | null;
@@ -50,7 +52,7 @@ export interface ProjectPage {
   readonly total: number;
 }
 
-/** A project as a caller names it: of that organization or not there. */
+/** A project as a caller names it: a project of another organization is not found. */
 export interface ProjectRef {
   readonly organizationId: string;
   readonly projectId: string;
@@ -63,7 +65,7 @@ export function toProject(row: ProjectRow): Project {
   return { ...fields, createdAtMs: createdAt.getTime() };
 }
 
-/** What the audit keeps of a project. */
+/** Returns the fields of a project that the audit log stores. */
 export function projectAuditView(project: ProjectRow): AuditView {
   const { name, description, visibility, archived } = project;
   return { name, description, visibility, archived };

@@ -40,19 +40,19 @@ export interface ProjectsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  /** Joined to the archiving of a project. */
+  /** Called when a project with service accounts is archived. */
   readonly end: JoinServiceAccountsEnd;
-  /** How long projects that are known keep their answer while Postgres is away. */
+  /** Milliseconds for which known projects are returned while PostgreSQL is unavailable. */
   readonly staleMs?: number;
 }
 
 const staleMsDefault = 300_000;
-/** A connection that was lost without a word may never answer. */
+/** Milliseconds after which a lookup fails: a silently lost connection may never answer. */
 const lookUpTimeoutMs = 5000;
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
 
-/** @throws AppError conflict when the organization has a project of that name, in any case */
+/** @throws AppError conflict if the organization has a project of that name, ignoring case */
 async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Promise<T> {
   try {
     return await change();
@@ -63,7 +63,7 @@ async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Pr
   }
 }
 
-/** A project as it is after a change, with what is to be called once that is committed. */
+/** A project after a change, with a function to call after the commit. */
 interface ChangedProject {
   readonly project: Project;
   readonly told: () => Promise<void>;
@@ -71,7 +71,7 @@ interface ChangedProject {
 
 const nobodyToTell = (): Promise<void> => Promise.resolve();
 
-/** An archived project has no service accounts: they end with it, and are not there again when it is taken up. */
+/** Deletes the service accounts of an archived project; unarchiving does not restore them. */
 async function endAccounts(
   context: ChangeContext,
   ref: ProjectRef,
@@ -89,7 +89,7 @@ async function updateProject(
   author: Author,
 ): Promise<ChangedProject | null> {
   const { tx, audit } = context;
-  // Before the project's own row, as whoever makes a service account locks them.
+  // The organization is locked before the project's row, in the same order as by the creation of service accounts.
   if (patch.archived === true) await lockOrganization(tx, ref.organizationId);
   const same = and(eq(projects.id, ref.projectId), eq(projects.organizationId, ref.organizationId));
   const [before] = await tx.select().from(projects).where(same).for('update');
@@ -141,7 +141,7 @@ async function listProjects(
   );
 }
 
-/** Projects, and the short memory that resolves them on the request path. */
+/** Manages projects, and caches them for the request path. */
 export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDefault }: ProjectsOptions): Projects {
   const store = new BoundedStore();
   const load = async (projectId: string): Promise<Project | null> => {
@@ -150,7 +150,7 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
       const [row] = await store.ask('a project', lookUpTimeoutMs, read);
       return row === undefined ? null : toProject(row);
     } catch (error) {
-      // Whatever went wrong, it says nothing about the project.
+      // A failed lookup says nothing about the project.
       throw new AppError('database_unavailable', { cause: error });
     }
   };

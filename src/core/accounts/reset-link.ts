@@ -17,47 +17,46 @@ import { readUser, type UserRecord } from './user.ts';
 import { mayReset, requireMayChange, type UserEditor } from './user-editor.ts';
 import { lockUser } from './user-lock.ts';
 
-/** A link by which a person sets a new password, once, within an hour. */
+/** A link with which a person sets a new password, once, within an hour. */
 export interface ResetLink {
-  /** A UUID. */
+  /** UUID of the link. */
   readonly id: string;
-  /** Shown once; what is kept is its hash. */
+  /** Shown once; only its hash is stored. */
   readonly token: string;
-  /** Of the account, as it was given. */
+  /** Address of the account, as entered. */
   readonly email: string;
   readonly name: string;
   readonly expiresAtMs: number;
 }
 
 /**
- * Links by which people set a new password. A change of password, address or role makes them void, and so does a
- * membership of one more organization.
+ * Manages links for setting a new password. A change of password, address or role voids a user's links, and so does
+ * joining another organization.
  */
 export interface ResetLinks {
   /**
-   * Of a user whom the editor may change; null where he sees none.
+   * Creates a link for a user whom the editor may change; null if the editor does not see the user.
    * @throws AppError insufficient_scope
    */
   make(userId: string, editor: UserEditor): Promise<ResetLink | null>;
   /**
-   * Counts one who asks for a mail, by where the asking comes from.
-   * @param network the address, of an IPv6 one its /64
+   * Counts a request for a mail, by its network.
+   * @param network the address; for IPv6 its /64
    * @throws AppError rate_limit_exceeded
    */
   countAsking(network: string): Promise<void>;
   /**
-   * For who says that the password is forgotten; null where no account has the address, or three were made for it within
-   * an hour.
+   * Creates a link for a person who forgot the password; null if no account has the address, or the account had three
+   * links within an hour.
    */
   makeFor(email: string, author: Author): Promise<ResetLink | null>;
-  /** Takes one back that could not be handed over. */
+  /** Deletes a link that could not be delivered. */
   drop(id: string): Promise<void>;
-  /** Whether a link can be used; does not use it. */
+  /** True if a link can be used; does not use it. */
   isOpen(token: string): Promise<boolean>;
   /**
-   * Sets the password, and ends all that was opened by the old one. Null for a link that was used, is void or too old,
-   * and for that of a maker who may not change the user any more. A link that somebody else made ends the links to
-   * providers, too.
+   * Sets the password, and ends everything opened with the old one. Null for a used, void or expired link, and for one
+   * whose maker may no longer change the user. A link made by somebody else also removes the user's linked identities.
    * @returns the UUID of the user
    * @throws AppError overloaded
    */
@@ -69,7 +68,7 @@ const lifeMs = 3_600_000;
 const openWith = (tokenHash: Buffer, now: Date) =>
   and(eq(resetLinks.tokenHash, tokenHash), isNull(resetLinks.usedAt), gt(resetLinks.expiresAt, now));
 
-/** Makes all of a user void. */
+/** Voids all links of a user. */
 export async function closeResetLinks({ tx, now }: Pick<UserChangeContext, 'tx' | 'now'>, userId: string) {
   await tx
     .update(resetLinks)
@@ -105,7 +104,7 @@ export interface ResetLinksOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly inside: (tx: Transaction) => UserChangeContext;
-  /** Where what is asked for is counted. */
+  /** Store that counts requests and links. */
   readonly counted: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
@@ -129,7 +128,7 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
         const [madeBy, organizationId] = [userIdOf(author.actor), editor.organizationId ?? editor.ownOrganizationId];
         if (madeBy === null) throw new AppError('insufficient_scope');
         const maker = { userId: madeBy, organizationId, byKey: author.actor.kind === 'key' };
-        // Written down where it is seen by those whose account it is about.
+        // Recorded in the organization where the account's own people see it.
         const home = (await homeOf(tx, userId)) ?? organizationId;
         return insertLink(inside(tx), record.row, home, { author, maker });
       }),
@@ -167,7 +166,7 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
       if (tokenHash === null) return null;
       const [link] = await db.orm.select().from(resetLinks).where(openWith(tokenHash, now()));
       if (link === undefined) return null;
-      // Hashing takes tens of milliseconds: not while rows are held.
+      // Hashing takes tens of milliseconds, so it runs before rows are locked.
       const passwordHash = await hashPassword(password, link.userId);
       return db.orm.transaction((tx) => takeLink(inside(tx), tokenHash, { passwordHash, author }));
     },
@@ -176,11 +175,14 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
 
 type LinkRow = typeof resetLinks.$inferSelect;
 
-/** Null for who has asked for it at the sign-in. */
+/** Returns null for a link requested on the sign-in page. */
 const makerOf = ({ madeBy, madeIn, byKey }: LinkRow): Maker | null =>
   madeBy === null || madeIn === null ? null : { userId: madeBy, organizationId: madeIn, byKey };
 
-/** Whether who made a link may change the user still; the transaction holds both, and the maker's organization. */
+/**
+ * True if the maker of a link may still change the user; the transaction has locked the user and the maker's
+ * organization.
+ */
 async function isStillGood(tx: Transaction, maker: Maker | null, record: UserRecord): Promise<boolean> {
   if (maker === null) return true;
   const role = await roleOfMaker(tx, maker);
@@ -189,7 +191,7 @@ async function isStillGood(tx: Transaction, maker: Maker | null, record: UserRec
   return mayReset(record, { selfId, organizationId, gives: rolesGivenAs(role), isPlatform: role === 'platform_admin' });
 }
 
-/** Of several at once one gets it: the others wait for its row, and find it used. */
+/** Uses a link. Of several simultaneous attempts one succeeds: the others wait for the link's row and find it used. */
 async function takeLink(
   context: UserChangeContext,
   tokenHash: Buffer,
@@ -199,7 +201,7 @@ async function takeLink(
   const [asked] = await tx.select().from(resetLinks).where(openWith(tokenHash, now));
   if (asked === undefined) return null;
   const [{ userId }, maker] = [asked, makerOf(asked)];
-  // The account before its links, as every change of a password takes them.
+  // The account is locked before its links, in the same order as by every change of a password.
   const beside = maker === null ? [] : [maker.organizationId];
   const record = await lockUser(tx, { organizationId: null, userId: null }, userId, { beside });
   if (record === null || !(await isStillGood(tx, maker, record))) return null;

@@ -1,6 +1,6 @@
 import type { OrganizationRole } from './principal.ts';
 
-/** What roles are called where people read of them: on all pages, and in letters. */
+/** Display names of roles, on all pages and in mails. */
 export const roleWords: Readonly<Record<OrganizationRole, string>> = {
   owner: 'Owner',
   admin: 'Administrator',

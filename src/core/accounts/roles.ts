@@ -1,14 +1,14 @@
 import type { OrganizationRole, Principal } from './principal.ts';
 
 /**
- * Who may do what. One table for keys and for people: a key of scope `inference` acts as member, one of scope
- * `management` as admin, and that of a platform administrator as platform admin; a key with `confined: true` acts as
- * member, whatever its scope. People who are signed in have the role of their membership, and platform administrators
- * theirs.
+ * Roles of the permission table, which is the same for keys and people. A key of scope `inference` acts as member, one
+ * of scope `management` as admin, or as platform admin if its user is one. A key with `confined: true` acts as member,
+ * whatever its scope. Signed-in people have the role of their membership; platform administrators act as platform
+ * admin.
  */
 export type Role = 'member' | 'admin' | 'owner' | 'platform_admin';
 
-/** Of what somebody may do it: what is his own, all of his organization, or of any. */
+/** Extent of a permission: only one's own, everything in the organization, or any organization. */
 export type Extent = 'none' | 'own' | 'organization' | 'any';
 
 type Row = Readonly<Record<Role, Extent>>;
@@ -23,9 +23,9 @@ const row = (member: Extent, admin: Extent, owner: Extent, platformAdmin: Extent
 const table = {
   /** Records of requests, and their sums. */
   'usage.read': row('own', 'organization', 'organization', 'any'),
-  /** What requests asked and got, where it is stored: read, deleted. */
+  /** Stored contents of requests and answers: reading and deleting. */
   'usage.contents': row('own', 'organization', 'organization', 'any'),
-  /** Files and batches: sent, made, read, deleted. */
+  /** Files and batches: uploading, creating, reading and deleting. */
   files: row('own', 'organization', 'organization', 'any'),
   /** Balance and ledger. */
   'wallet.read': row('organization', 'organization', 'organization', 'any'),
@@ -35,46 +35,46 @@ const table = {
   'budgets.read': row('own', 'organization', 'organization', 'any'),
   budgets: row('none', 'organization', 'organization', 'any'),
   keys: row('own', 'organization', 'organization', 'any'),
-  /** His own is that of the key, and those that are public in the organization. */
+  /** A member's own extent: the key's project, and the organization's public projects. */
   'projects.read': row('own', 'organization', 'organization', 'any'),
   projects: row('none', 'organization', 'organization', 'any'),
-  /** Of projects: listing, making, renaming and deleting them. */
+  /** Service accounts of projects: listing, creating, renaming and deleting. */
   service_accounts: row('none', 'organization', 'organization', 'any'),
-  /** Where events are sent to, and what became of them: reading and changing. */
+  /** Webhook endpoints and their deliveries: reading and changing. */
   webhooks: row('none', 'organization', 'organization', 'any'),
-  /** Reading and changing; of himself a member. */
+  /** Reading and changing users; a member only themselves. */
   users: row('own', 'organization', 'organization', 'any'),
-  /** Making and removing. */
+  /** Creating and removing users. */
   'users.manage': row('none', 'organization', 'organization', 'any'),
   'audit.read': row('none', 'organization', 'organization', 'any'),
   'organization.read': row('none', 'organization', 'organization', 'any'),
   'organization.rename': row('none', 'organization', 'organization', 'any'),
-  /** Opening, suspending and closing them, and what their keys may come to. */
+  /** Opening, suspending and closing organizations, and changing the limits of their keys. */
   organizations: row('none', 'none', 'none', 'any'),
   engines: row('none', 'none', 'none', 'any'),
   'clusters.read': row('organization', 'organization', 'organization', 'any'),
-  /** Making, changing and deleting them, and telling what is allocated. */
+  /** Creating, changing and deleting clusters, and reporting allocated nodes. */
   clusters: row('none', 'none', 'none', 'any'),
   'stacks.read': row('organization', 'organization', 'organization', 'any'),
   stacks: row('none', 'organization', 'organization', 'any'),
   'runs.read': row('organization', 'organization', 'organization', 'any'),
-  /** Applying, canceling, destroying. */
+  /** Applying, canceling and destroying runs. */
   runs: row('none', 'organization', 'organization', 'any'),
-  /** Dropping what is known of what a stack has made. */
+  /** Deleting the record of a stack's resources. */
   'runs.forget': row('none', 'none', 'none', 'any'),
   'costs.read': row('organization', 'organization', 'organization', 'any'),
-  /** In which currency costs are shown. */
+  /** Changing the currency in which costs are shown. */
   'costs.currency': row('none', 'organization', 'organization', 'any'),
   'rates.read': row('none', 'organization', 'organization', 'any'),
   rates: row('none', 'none', 'none', 'any'),
   margins: row('none', 'none', 'none', 'any'),
-  /** Quarantine and reconciliation, of all organizations together. */
+  /** Quarantine and reconciliation, for all organizations together. */
   books: row('none', 'none', 'none', 'any'),
 } as const satisfies Readonly<Record<string, Row>>;
 
 export type Action = keyof typeof table;
 
-/** A scope bounds what its holder may do, whatever the role. */
+/** Returns the role of a principal: the scope bounds its holder's rights, whatever the role. */
 export function roleOf({ scope, platformRole, organizationRole }: Principal): Role {
   if (scope === 'inference') return 'member';
   return platformRole === 'admin' ? 'platform_admin' : (organizationRole ?? 'admin');
@@ -84,7 +84,7 @@ export function extentOf(principal: Principal, action: Action): Extent {
   return table[action][roleOf(principal)];
 }
 
-/** Whether nobody but platform administrators may do it, in whatever organization. */
+/** True if only platform administrators may do the action, in any organization. */
 export function isOfPlatform(action: Action): boolean {
   return table[action].owner === 'none';
 }
@@ -96,12 +96,12 @@ const given: Readonly<Record<Role, readonly OrganizationRole[]>> = {
   platform_admin: ['owner', 'admin', 'member'],
 };
 
-/** The roles that somebody of a role may give. */
+/** Returns the roles that the holder of a role may give. */
 export function rolesGivenAs(role: Role): readonly OrganizationRole[] {
   return given[role];
 }
 
-/** The roles that somebody may give and take, and whose holders he may change and remove. */
+/** Returns the roles that a principal may give and take, and whose holders it may change and remove. */
 export function rolesGivenBy(principal: Principal): readonly OrganizationRole[] {
   return given[roleOf(principal)];
 }

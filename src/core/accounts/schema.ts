@@ -25,20 +25,20 @@ export const organizations = pgTable('organizations', {
   status: text('status', { enum: ['active', 'suspended', 'closed'] })
     .notNull()
     .default('active'),
-  /** The one that was made with the database: it runs the platform, and can be neither suspended nor closed. */
+  /** True for the organization created with the database: it runs the platform, and cannot be suspended or closed. */
   platform: boolean('platform').notNull().default(false),
   closedAt: moment('closed_at'),
-  /** Limits of its new keys; what is absent is as for every new key. */
+  /** Limits of new keys; absent fields use the gateway's defaults. */
   defaultLimits: jsonb('default_limits').$type<DefaultLimits>().notNull().default({}),
-  /** Null: as many as the gateway's setting allows. */
+  /** Most active keys; null uses the gateway's setting. */
   maxActiveKeys: integer('max_active_keys'),
-  /** Ids of models; null: all. */
+  /** Ids of allowed models; null: all. */
   models: jsonb('models').$type<readonly string[]>(),
-  /** Pico-dollars; those who administer it are told once its balance is below. Null: nobody is. */
+  /** Pico-dollars; administrators are notified when the balance falls below. Null: no notification. */
   lowBalance: numeric('low_balance', { precision: 38, scale: 0, mode: 'bigint' }),
-  /** Null while its balance is not below, or nobody was told yet. */
+  /** Time of the notification; null while the balance is not below, or before the notification. */
   lowBalanceToldAt: moment('low_balance_told_at'),
-  /** Kinds of alerts that owners and admins get by mail; null: those that go by mail where nobody has chosen. */
+  /** Kinds of alerts that owners and admins get by mail; null: the kinds that are mailed by default. */
   alertEmails: jsonb('alert_emails').$type<readonly string[]>(),
 });
 
@@ -47,10 +47,12 @@ export const users = pgTable(
   {
     id: uuid('id').primaryKey(),
     email: text('email').notNull(),
-    /** Of `emailKeyOf`: one account has an address, however it is written. The migration forbids null. */
+    /** Result of `emailKeyOf`: unique per account, however the address is written. The migration forbids null. */
     emailKey: text('email_key'),
     name: text('name').notNull(),
-    /** Null for a user who has no way to sign in, such as the owner made with an organization by the API. */
+    /**
+     * Null for a user who cannot sign in with a password, such as the owner created with an organization by the API.
+     */
     passwordHash: text('password_hash'),
     platformRole: text('platform_role', { enum: ['admin', 'user'] }).notNull(),
     createdAt: moment('created_at').notNull(),
@@ -92,7 +94,7 @@ export const projects = pgTable(
   (table) => [uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`)],
 );
 
-/** Who acts for a program, in one project. None is of an archived project: it ends with its archiving. */
+/** Non-human account of a program, in one project. Archiving a project deletes its service accounts. */
 export const serviceAccounts = pgTable(
   'service_accounts',
   {
@@ -112,25 +114,25 @@ export const serviceAccounts = pgTable(
   ],
 );
 
-/** Links by which a person sets a new password. */
+/** Links with which people set a new password. */
 export const resetLinks = pgTable(
   'reset_links',
   {
     id: uuid('id').primaryKey(),
-    /** SHA-256 of the token, as of every link here. */
+    /** SHA-256 of the token, as for every link here. */
     tokenHash: bytes('token_hash').notNull(),
     userId: uuid('user_id')
       .notNull()
       .references(() => users.id, { onDelete: 'cascade' }),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** The user who made it for somebody; null where it was asked for at the sign-in. */
+    /** User who created the link for somebody; null if it was requested on the sign-in page. */
     madeBy: uuid('made_by'),
-    /** In which organization. */
+    /** Organization in which the link was created. */
     madeIn: uuid('made_in'),
-    /** By a key, which acts as admin whatever the role of its user. */
+    /** True if created with a key, which acts as admin whatever the role of its user. */
     byKey: boolean('by_key').notNull().default(false),
-    /** Or made void: by a change of password, address or role, or by a membership. */
+    /** Time at which the link was used, or voided by a change of password, address or role, or by a new membership. */
     usedAt: moment('used_at'),
   },
   (table) => [
@@ -139,7 +141,7 @@ export const resetLinks = pgTable(
   ],
 );
 
-/** Who is asked to become a member of an organization. */
+/** Invitations to become a member of an organization. */
 export const invitations = pgTable(
   'invitations',
   {
@@ -148,13 +150,13 @@ export const invitations = pgTable(
       .notNull()
       .references(() => organizations.id),
     email: text('email').notNull(),
-    /** Of `emailKeyOf`. */
+    /** Result of `emailKeyOf`. */
     emailKey: text('email_key').notNull(),
     role: text('role', { enum: ['owner', 'admin', 'member'] }).notNull(),
     tokenHash: bytes('token_hash').notNull(),
-    /** Null: nobody in person. */
+    /** User who invited; null if no person did. */
     invitedBy: uuid('invited_by'),
-    /** By a key, which acts as admin whatever the role of its user. */
+    /** True if created with a key, which acts as admin whatever the role of its user. */
     byKey: boolean('by_key').notNull().default(false),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at').notNull(),
@@ -167,7 +169,7 @@ export const invitations = pgTable(
   ],
 );
 
-/** Whom an OpenID provider means by a subject. */
+/** Accounts that the subjects of OpenID providers sign in to. */
 export const userIdentities = pgTable(
   'user_identities',
   {

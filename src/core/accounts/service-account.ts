@@ -8,8 +8,8 @@ import { lockOrganization } from './organization.ts';
 import { projects, serviceAccounts } from './schema.ts';
 
 /**
- * Who acts for a program, in one project: no person, without an address, a password or a membership. Its keys do what
- * those of a member do, whoever made them and whatever becomes of him.
+ * Non-human account of a program, in one project: without address, password or membership. Its keys have a member's
+ * rights, whoever created them, even if that user leaves.
  */
 export interface ServiceAccount {
   readonly id: string;
@@ -25,10 +25,10 @@ export interface NewServiceAccount {
   readonly name: string;
 }
 
-/** A service account as a caller names it: of that project of that organization or not there. Ids are UUIDs. */
+/** A service account as a caller names it: one of another project or organization is not found. Ids are UUIDs. */
 export interface ServiceAccountRef {
   readonly organizationId: string;
-  /** Null: of whichever of its projects. */
+  /** Null: any project of the organization. */
   readonly projectId: string | null;
   readonly id: string;
 }
@@ -37,7 +37,7 @@ export interface ServiceAccountListing {
   readonly organizationId: string;
   readonly projectId: string;
   readonly limit: number;
-  /** Those behind this one (its UUID); null from the first one on. */
+  /** UUID of the last account of the previous page; null starts at the first. */
   readonly before: string | null;
 }
 
@@ -46,7 +46,7 @@ export interface ServiceAccountPage {
   readonly more: boolean;
 }
 
-/** Service accounts that are no longer there: deleted, or with their project archived. Ids are UUIDs. */
+/** Service accounts that were deleted, on their own or by archiving their project. Ids are UUIDs. */
 export interface ServiceAccountsEnd {
   readonly organizationId: string;
   readonly ids: readonly string[];
@@ -54,34 +54,37 @@ export interface ServiceAccountsEnd {
 }
 
 /**
- * Ends what acts for them, in the same transaction; what it throws undoes the change. What it returns is called once
- * that is committed, before the change is answered.
+ * Ends what acts for the service accounts, in the same transaction; an error undoes the change. The returned function
+ * is called after the commit, before the request is answered.
  */
 export type JoinServiceAccountsEnd = (tx: Transaction, end: ServiceAccountsEnd) => Promise<() => Promise<void>>;
 
-/** Service accounts of projects that are not archived. */
+/** Manages service accounts of unarchived projects. */
 export interface ServiceAccounts {
-  /** Newest first. */
+  /** Lists service accounts, newest first. */
   list(listing: ServiceAccountListing): Promise<ServiceAccountPage>;
   find(ref: ServiceAccountRef): Promise<ServiceAccount | null>;
-  /** As `find`, in a transaction that holds the organization's row: it stays there until that ends. */
+  /**
+   * Like `find`, in a transaction that has locked the organization's row: the account exists until the transaction
+   * ends.
+   */
   findIn(tx: Transaction, ref: ServiceAccountRef): Promise<ServiceAccount | null>;
   /**
-   * Null when there is no such project.
-   * @throws AppError conflict for a closed organization, an archived project, one that has as many as it may have, and a
-   *   name that another one of the project has, in any case
+   * Returns null if there is no such project.
+   * @throws AppError conflict for a closed organization, an archived project, a project that has reached its limit of
+   *   service accounts, and a name that another one of the project has, ignoring case
    */
   createIn(tx: Transaction, input: NewServiceAccount, author: Author): Promise<ServiceAccount | null>;
-  /** Null when there is none. @throws AppError conflict for a taken name */
+  /** Returns null if there is no such account. @throws AppError conflict for a name in use */
   rename(ref: ServiceAccountRef, name: string, author: Author): Promise<ServiceAccount | null>;
-  /** Its keys are refused on every gateway before this answers. False when there is none. */
+  /** Deletes a service account; all gateways reject its keys before this returns. False if there is none. */
   remove(ref: ServiceAccountRef, author: Author): Promise<boolean>;
 }
 
 export interface ServiceAccountsOptions {
   readonly db: Db;
   readonly inside: (tx: Transaction) => ChangeContext;
-  /** Of one project. */
+  /** Most service accounts of one project. */
   readonly maxOfProject: number;
   readonly end: JoinServiceAccountsEnd;
 }
@@ -100,7 +103,7 @@ const auditView = ({ name, projectId }: ServiceAccountRow): AuditView => ({
 const conflict = (message: string, param?: string): AppError =>
   new AppError('conflict', { message, ...(param !== undefined && { param }) });
 
-/** @throws AppError conflict when the project has a service account of that name, in any case */
+/** @throws AppError conflict if the project has a service account of that name, ignoring case */
 async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Promise<T> {
   try {
     return await change();
@@ -145,7 +148,10 @@ function requireRoom(total: number, most: number): void {
   throw new AppError('conflict', { message, reason: 'HEADGATE_MAX_SERVICE_ACCOUNTS' });
 }
 
-/** The organization's row is held, as by who archives one of its projects: of two at once one finds what the other did. */
+/**
+ * Inserts a service account with the organization's row locked, as archiving a project does: of two simultaneous
+ * changes, one sees the result of the other.
+ */
 async function insert(
   context: ChangeContext,
   input: NewServiceAccount,
@@ -188,14 +194,14 @@ async function rename(
   return toServiceAccount(after);
 }
 
-/** Every one of a project. */
+/** All service accounts of a project. */
 interface AllOfProject {
   readonly organizationId: string;
   readonly projectId: string;
   readonly id: null;
 }
 
-/** Takes one away, or all of a project, where the transaction holds the organization's row. */
+/** Deletes one service account, or all of a project; the transaction has locked the organization's row. */
 export async function removeServiceAccounts(
   context: ChangeContext,
   { organizationId, projectId, id }: ServiceAccountRef | AllOfProject,

@@ -4,16 +4,16 @@ import { emailKeyOf } from './email.ts';
 import type { OrganizationRole } from './principal.ts';
 import { memberships, organizations, users } from './schema.ts';
 
-/** What somebody signs in with. Ids are UUIDs. */
+/** Data that a sign-in is checked against. Ids are UUIDs. */
 export interface SignInRecord {
   readonly userId: string;
-  /** Of `hashPassword`; null for who has none. */
+  /** Result of `hashPassword`; null for a user without a password. */
   readonly passwordHash: string | null;
-  /** Those that are active, the one that was joined first first; none for who may not sign in. */
+  /** Active organizations, in the order in which the user joined; empty for a user who may not sign in. */
   readonly organizationIds: readonly string[];
 }
 
-/** An organization as a member of it knows it. */
+/** An organization as seen by a member. */
 export interface OwnOrganization {
   readonly id: string;
   readonly name: string;
@@ -21,9 +21,8 @@ export interface OwnOrganization {
 }
 
 /**
- * Keeps password and memberships of a user as they are until the transaction ends: what begins by them and is committed
- * is there for the change that ends it. Both are as they are when the row is held. Null where there is no such user any
- * more.
+ * Locks password and memberships of a user until the transaction ends, and returns both as they are under the lock.
+ * What starts with them and commits is then visible to the change that ends it. Null if the user no longer exists.
  */
 export async function holdSignIn(tx: Transaction, userId: string): Promise<SignInRecord | null> {
   const [row] = await tx
@@ -36,7 +35,7 @@ export async function holdSignIn(tx: Transaction, userId: string): Promise<SignI
 
 const idsOf = (own: readonly OwnOrganization[]): readonly string[] => own.map(({ id }) => id);
 
-/** The active organizations of a user, the one that was joined first first. */
+/** Lists the active organizations of a user, in the order in which the user joined. */
 export function listOrganizationsOf(db: Db, userId: string): Promise<readonly OwnOrganization[]> {
   return selectOrganizationsOf(db.orm, userId);
 }
@@ -53,13 +52,13 @@ function selectOrganizationsOf(
     .orderBy(asc(memberships.createdAt), asc(memberships.organizationId));
 }
 
-/** Null where no account has the address. */
+/** Returns null if no account has the address. */
 export async function findSignIn(db: Db, email: string): Promise<SignInRecord | null> {
   const [row] = await db.orm
     .select({ userId: users.id, passwordHash: users.passwordHash })
     .from(users)
     .where(eq(users.emailKey, emailKeyOf(email)));
-  // Asked for nobody, too: how long it takes tells nothing.
+  // Also runs without an account, so that the response time reveals nothing.
   const found = await listOrganizationsOf(db, row?.userId ?? '00000000-0000-0000-0000-000000000000');
   return row === undefined ? null : { ...row, organizationIds: idsOf(found) };
 }

@@ -26,23 +26,23 @@ export interface NewUser {
   readonly organizationId: string;
   readonly name: string;
   readonly email: string;
-  /** Of `hashPassword`; null for who signs in otherwise. */
+  /** Result of `hashPassword`; null for a user who signs in through a provider. */
   readonly passwordHash: string | null;
   readonly role: OrganizationRole;
 }
 
-/** Which keys end with a user: those of an organization that he leaves, all of them where it is null. */
+/** Keys that end with a user's removal: those in the organization that the user leaves, or all keys if null. */
 export interface UserRemoval {
   readonly userId: string;
   readonly organizationId: string | null;
 }
 
-/** What the audit keeps of a user; of his password nothing. */
+/** Returns the fields of a user that the audit log stores; nothing of the password. */
 function auditView({ name, email, platformRole }: UserRow, role: OrganizationRole | null): AuditView {
   return { name, email, role, platform_role: platformRole };
 }
 
-/** One account has an address; the answer is the same wherever that account is. */
+/** Rejects an address that another account has, with the same error wherever that account is. */
 export async function refusingTakenEmails<T>(change: () => Promise<T>): Promise<T> {
   try {
     return await change();
@@ -53,7 +53,7 @@ export async function refusingTakenEmails<T>(change: () => Promise<T>): Promise<
   }
 }
 
-/** @throws AppError conflict for a closed organization */
+/** @throws AppError not_found for an unknown organization, conflict for a closed one */
 export async function insertUser(context: ChangeContext, input: NewUser, author: Author): Promise<User> {
   const { tx, audit, now } = context;
   const { organizationId, role, name, email, passwordHash } = input;
@@ -86,8 +86,8 @@ export async function insertUser(context: ChangeContext, input: NewUser, author:
 }
 
 /**
- * Somebody who has an account becomes a member of one more organization. The transaction holds both rows. Links to a new
- * password that administrators of the others have are void: the account is the person's alone from now on.
+ * Makes the user of an account a member of another organization. The transaction has locked both rows. Reset links made
+ * by administrators of the user's other organizations become void: from now on only the person may change the account.
  */
 export async function insertMembership(
   { tx, audit, now }: ChangeContext,
@@ -109,7 +109,7 @@ export async function insertMembership(
   });
 }
 
-/** Who has left has asked nobody in, and who has a lower role nobody with a role that he may not give any more. */
+/** Revokes open invitations by a user who has left, or who may no longer give the invitation's role. */
 async function revokeInvitations(
   { tx, now }: ChangeContext,
   { userId, organizationId }: { readonly userId: string; readonly organizationId: string },
@@ -131,7 +131,7 @@ async function revokeInvitations(
 
 const manages = (role: OrganizationRole): boolean => role !== 'member';
 
-/** @throws AppError conflict where nobody else administers the organization; a closed one needs nobody */
+/** @throws AppError conflict if nobody else administers the organization, unless it is closed */
 async function requireOtherAdmin(tx: Transaction, { organizationId, role }: Membership, userId: string): Promise<void> {
   if (!manages(role)) return;
   const [other] = await tx
@@ -162,7 +162,7 @@ async function requireOtherPlatformAdmin(tx: Transaction, { row }: UserRecord): 
   throw new AppError('conflict', { message: 'Nobody else administers the platform.' });
 }
 
-/** The changes that a transaction makes, asked again for what may be: something may have changed meanwhile. */
+/** Applies changes in a transaction, and checks permissions again: they may have changed in the meantime. */
 export async function updateUser(
   context: UserChangeContext,
   userId: string,
@@ -196,7 +196,7 @@ export async function updateUser(
   return toUser({ row, memberships: all }, editor);
 }
 
-/** Links that were good for the account as it was. */
+/** Voids reset links and identities that were valid for the account before the change. */
 async function closeWaysIn(
   context: UserChangeContext,
   before: UserRecord,
@@ -205,11 +205,11 @@ async function closeWaysIn(
 ): Promise<void> {
   const userId = before.row.id;
   if (isSignIn || isRole) await closeResetLinks(context, userId);
-  // Whoever had the address or the password set may have signed in by a provider and been linked meanwhile.
+  // A person who knew the previous address or password may have linked a provider in the meantime.
   if (isSignIn && !isSelf(before, editor)) await dropIdentities(context, userId, editor.author);
 }
 
-/** Who knew the old password is out; who changed the own one stays where it was changed. */
+/** Ends sessions opened with the old password, except the session in which users change their own password. */
 async function endOthers({ endAccess }: UserChangeContext, before: UserRecord, editor: UserEditor): Promise<void> {
   const { actor } = editor.author;
   const keptSessionId = actor.kind === 'user' && isSelf(before, editor) ? actor.sessionId : null;
@@ -255,9 +255,10 @@ const isMembership = (userId: string, { organizationId }: Membership) =>
   and(eq(memberships.userId, userId), eq(memberships.organizationId, organizationId));
 
 /**
- * Takes a user out of the organization, and his account away where it was the only one; everywhere for who sees all.
- * Null when there is no such user. His keys are the caller's to end, in the same transaction.
- * @throws AppError insufficient_scope, conflict for the last who administers an organization or the platform
+ * Removes a user from the editor's organization, and deletes the account if that was its only one; if the editor sees
+ * all organizations, removes the user from all. Null if there is no such user. The caller ends the user's keys in the
+ * same transaction.
+ * @throws AppError insufficient_scope, conflict for the last administrator of an organization or the platform
  */
 export async function removeUser(
   context: UserChangeContext,

@@ -3,20 +3,20 @@ import type { Author } from '#core/audit/audit.ts';
 import type { OrganizationRole } from './principal.ts';
 import type { Membership, UserRecord, UserView } from './user.ts';
 
-/** Somebody who changes users, and which of them he may. */
+/** An actor that changes users, with the limits of which users. */
 export interface UserEditor extends UserView {
-  /** Who he is himself, or whom his key acts for; null for nobody. */
+  /** UUID of the editor, or of the user whom the editor's key acts for; null for none. */
   readonly selfId: string | null;
-  /** The roles that he may give, and whose holders he may change. */
+  /** Roles that the editor may give, and whose holders the editor may change. */
   readonly gives: readonly OrganizationRole[];
-  /** May change everybody. */
+  /** True if the editor may change everybody. */
   readonly isPlatform: boolean;
-  /** Of the caller, which may be another one than the one whose users he changes. */
+  /** Organization of the editor, which may differ from the one whose users are changed. */
   readonly ownOrganizationId: string;
   readonly author: Author;
 }
 
-/** What a change would change. */
+/** Changes to apply; absent fields stay unchanged. */
 export interface UserChanges {
   readonly name?: string;
   readonly email?: string;
@@ -30,8 +30,8 @@ const refused = (message: string, param?: string): AppError =>
 export const isSelf = ({ row }: UserRecord, { selfId }: Pick<UserEditor, 'selfId'>): boolean => row.id === selfId;
 
 /**
- * The membership that a change of the role is about.
- * @throws AppError invalid_request_error where it is not said which
+ * Returns the membership that a change of the role applies to.
+ * @throws AppError invalid_request_error if several could be meant
  */
 export function membershipOf({ memberships }: UserRecord, { organizationId }: UserEditor): Membership {
   const those = memberships.filter((one) => organizationId === null || one.organizationId === organizationId);
@@ -43,7 +43,7 @@ export function membershipOf({ memberships }: UserRecord, { organizationId }: Us
   });
 }
 
-/** An account that belongs to other organizations too is its owner's own, and so is that of who may more. */
+/** Rejects changes of platform administrators, and of holders of a role that the editor may not give. */
 function requireHigher(record: UserRecord, editor: UserEditor): void {
   const { row, memberships } = record;
   const role = memberships.find(({ organizationId }) => organizationId === editor.organizationId)?.role;
@@ -72,7 +72,7 @@ export function requireMayChange(record: UserRecord, changes: UserChanges, edito
   throw refused('Name, e-mail address and password of this account are changed by the person whose it is.');
 }
 
-/** Whether somebody of an organization may give a user of it a new password. */
+/** True if a member of an organization may set a new password for another user of it. */
 export function mayReset(
   record: UserRecord,
   by: Pick<UserEditor, 'selfId' | 'organizationId' | 'gives' | 'isPlatform'>,
@@ -89,18 +89,18 @@ export function requireMayRemove(record: UserRecord, editor: UserEditor): void {
 }
 
 /**
- * Whether a change takes the password that the account has: what one signs in with is changed by the person, and a key
- * that was handed to a program is not the person.
- * @throws AppError insufficient_scope where there is no password that could be asked for
+ * True if a change requires the account's current password: only the person changes their sign-in, and a key that was
+ * given to a program is not the person.
+ * @throws AppError insufficient_scope if the account has no password to ask for
  */
 export function needsPassword(record: UserRecord, changes: UserChanges, editor: UserEditor): boolean {
   const isSignIn = changes.email !== undefined || changes.password !== undefined;
   if (!isSignIn || !isSelf(record, editor)) return false;
   const { passwordHash } = record.row;
-  // A key of the platform mends what its holder has forgotten; a browser that was left open does not.
+  // With a platform key an administrator can fix a forgotten password; with an unattended browser nobody can.
   if (editor.isPlatform) return passwordHash !== null && editor.author.actor.kind === 'user';
   if (passwordHash !== null) return true;
-  // Who opened an organization by the API gives its owner a way to sign in.
+  // A management key may set the first password, so that an owner created by the API can sign in.
   if (editor.gives.length > 0 && record.row.platformRole === 'user' && isSole(record)) return false;
   throw refused('This account has no password: an administrator of the organization sets the first one.');
 }

@@ -4,7 +4,10 @@ import { lockOrganization } from './organization.ts';
 import { users } from './schema.ts';
 import { readUser, type UserRecord, type UserView } from './user.ts';
 
-/** All of them are held, by id: of two that are removed at once the second one is the last. */
+/**
+ * Locks all platform administrators, ordered by id: of two simultaneous removals, the second finds its user to be the
+ * last.
+ */
 export function lockPlatformAdmins(tx: Transaction): Promise<readonly { readonly id: string }[]> {
   return tx
     .select({ id: users.id })
@@ -15,9 +18,9 @@ export function lockPlatformAdmins(tx: Transaction): Promise<readonly { readonly
 }
 
 /**
- * A user to be changed, with his organizations and then himself held until the transaction ends.
- * @param beside organizations that are held, too
- * @param leaves before one of those who administer the platform all of them are held, in one order for everybody
+ * Reads a user to change, after locking the user's organizations and then the user until the transaction ends.
+ * @param beside further organizations to lock
+ * @param leaves true locks all platform administrators before one of them, in the same order everywhere
  */
 export async function lockUser(
   tx: Transaction,

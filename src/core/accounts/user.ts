@@ -8,10 +8,10 @@ import { memberships, users } from './schema.ts';
 export interface User {
   readonly id: string;
   readonly name: string;
-  /** As it was given. */
+  /** Address as entered. */
   readonly email: string;
   readonly platformRole: PlatformRole;
-  /** Those that the reader may know of. */
+  /** Memberships that the reader may see. */
   readonly memberships: readonly Membership[];
   readonly createdAtMs: number;
 }
@@ -21,7 +21,7 @@ export interface Membership {
   readonly role: OrganizationRole;
 }
 
-/** Which users somebody sees: those of an organization, or all where it is null; where `userId` is given, him alone. */
+/** Users that somebody sees: those of an organization, or all if it is null; if `userId` is given, only that user. */
 export interface UserView {
   readonly organizationId: string | null;
   readonly userId: string | null;
@@ -37,7 +37,7 @@ export interface UserPage {
 
 export type UserRow = typeof users.$inferSelect;
 
-/** A user as the tables have him, with all his memberships, the oldest first. */
+/** A user as stored, with all memberships, oldest first. */
 export interface UserRecord {
   readonly row: UserRow;
   readonly memberships: readonly Membership[];
@@ -45,7 +45,7 @@ export interface UserRecord {
 
 type Reader = Pick<Transaction, 'select'>;
 
-/** The platform role of a user; null when there is no such user. */
+/** Returns the platform role of a user; null if there is no such user. */
 export async function readPlatformRole(db: Db, userId: string): Promise<PlatformRole | null> {
   const [row] = await db.orm.select({ role: users.platformRole }).from(users).where(eq(users.id, userId));
   return row?.role ?? null;
@@ -53,11 +53,11 @@ export async function readPlatformRole(db: Db, userId: string): Promise<Platform
 
 export interface UserRoles {
   readonly isPlatformAdmin: boolean;
-  /** Null where the user is not of the organization. */
+  /** Null if the user is not in the organization. */
   readonly organizationRole: OrganizationRole | null;
 }
 
-/** The roles of a user; none of a user that there is not. */
+/** Reads the roles of a user; a user who does not exist has none. */
 export async function readUserRoles(
   orm: Db['orm'] | Transaction,
   organizationId: string,
@@ -71,7 +71,7 @@ export async function readUserRoles(
   return { isPlatformAdmin: row?.platformRole === 'admin', organizationRole: row?.role ?? null };
 }
 
-/** Whether a user is in an organization, whose row the transaction holds. */
+/** True if a user is in an organization, whose row the transaction has locked. */
 export async function isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean> {
   const [row] = await tx
     .select({ userId: memberships.userId })
@@ -80,7 +80,7 @@ export async function isMember(tx: Transaction, organizationId: string, userId: 
   return row !== undefined;
 }
 
-/** Those of these users, of an organization alone where one is given. */
+/** Reads the memberships of users, or only those in one organization if given. */
 async function readMemberships(
   reader: Reader,
   userIds: readonly string[],
@@ -106,7 +106,7 @@ async function readMemberships(
   );
 }
 
-/** As somebody sees him: without memberships of other organizations. */
+/** Returns a user as a reader sees them: without memberships of other organizations. */
 export function toUser({ row, memberships: all }: UserRecord, { organizationId }: UserView): User {
   return {
     id: row.id,
@@ -127,7 +127,10 @@ function seenBy(reader: Reader, { organizationId, userId }: UserView): SQL | und
   );
 }
 
-/** Null when there is no such user, or he is not seen. @param lock holds his row until the transaction ends */
+/**
+ * Returns null if there is no such user, or the view does not include them. @param lock locks the row until the
+ * transaction ends
+ */
 export async function readUser(
   reader: Reader,
   view: UserView,

@@ -24,46 +24,46 @@ import {
 } from './user-changes.ts';
 import { isSelf, needsPassword, requireMayChange, type UserChanges, type UserEditor } from './user-editor.ts';
 
-/** What may be changed of a user. Absent and undefined stay as they are. */
+/** Fields of a user that can be changed. Absent and undefined fields stay unchanged. */
 export interface UserPatch {
   readonly name?: string | undefined;
   readonly email?: string | undefined;
   readonly password?: string | undefined;
-  /** His own nobody changes: it is passed over. */
+  /** Ignored for the editor's own account. */
   readonly role?: OrganizationRole | undefined;
-  /** The one that he has: who changes how he signs in himself shows that he knows it. */
+  /** Current password, required from people who change their own sign-in. */
   readonly currentPassword?: string | undefined;
 }
 
-/** People with an account, members of organizations. */
+/** Manages people with an account, members of organizations. */
 export interface Users {
   list(view: UserView, paging: Paging<UserSort>): Promise<UserPage>;
-  /** Null when there is no such user, or he is not seen. */
+  /** Returns null if there is no such user, or the view does not include them. */
   find(view: UserView, userId: string): Promise<User | null>;
   /**
-   * A new account, member of one organization.
+   * Creates an account that is a member of one organization.
    * @throws AppError conflict for an address that has an account and for a closed organization, overloaded
    */
   create(input: Omit<NewUser, 'passwordHash'> & { readonly password: string }, author: Author): Promise<User>;
   /**
-   * Null when there is no such user, or he is not seen.
+   * Returns null if there is no such user, or the editor does not see them.
    * @throws AppError insufficient_scope, invalid_request_error, overloaded, conflict for an address that has an account
-   *   and for the last who administers an organization
+   *   and for the last administrator of an organization
    */
   change(userId: string, patch: UserPatch, editor: UserEditor): Promise<User | null>;
-  /** What somebody signs in with; null where no account has the address. Takes as long for nobody. */
+  /** Reads the data that a sign-in is checked against; null if no account has the address. Takes equally long then. */
   findSignIn(email: string): Promise<SignInRecord | null>;
   /**
-   * Keeps password and memberships of a user as they are until the transaction ends, and says what they are then. Null
-   * where there is no such user any more.
+   * Locks password and memberships of a user until the transaction ends, and returns both as they are then. Null if the
+   * user no longer exists.
    */
   holdSignIn(tx: Transaction, userId: string): Promise<SignInRecord | null>;
-  /** The active organizations of a user, the one that was joined first first. */
+  /** Lists the active organizations of a user, in the order in which the user joined. */
   organizationsOf(userId: string): Promise<readonly OwnOrganization[]>;
   readonly resetLinks: ResetLinks;
   readonly invitations: Invitations;
   readonly identities: Identities;
-  /** See `removeUser`; his keys are ended by the caller. */
+  /** See `removeUser`; the caller ends the user's keys. */
   removeIn(tx: Transaction, userId: string, editor: UserEditor): Promise<UserRemoval | null>;
 }
 
@@ -72,11 +72,11 @@ export interface UsersOptions {
   readonly clock: Clock;
   readonly audit: Audit;
   readonly endAccess: (tx: Transaction, end: AccessEnd) => Promise<void>;
-  /** Where wrong passwords are counted, by all gateways together. */
+  /** Store that counts wrong passwords, shared by all gateways. */
   readonly guesses: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
-/** What of a patch is different from what there is. */
+/** Returns the fields of a patch that differ from the current values. */
 function changesOf(record: UserRecord, patch: UserPatch, editor: UserEditor): UserChanges {
   const { row, memberships } = record;
   const { name, email, password, role } = patch;
@@ -90,7 +90,7 @@ function changesOf(record: UserRecord, patch: UserPatch, editor: UserEditor): Us
   };
 }
 
-/** Wrong passwords of an account in an hour: whoever guesses on must not get there. */
+/** Wrong passwords per account and hour; the bound keeps guessing from succeeding. */
 const wrongPasswordsMax = 10;
 
 /** @throws AppError rate_limit_exceeded */
@@ -151,7 +151,7 @@ export function createUsers({ db, clock, audit, endAccess, guesses: counted }: U
       requireMayChange(checked, changes, editor);
       if (needsPassword(checked, changes, editor)) await requirePassword(guesses, checked, patch.currentPassword);
       const { password } = changes;
-      // Hashing takes tens of milliseconds: not while rows are held.
+      // Hashing takes tens of milliseconds, so it runs before rows are locked.
       const passwordHash = password === undefined ? null : await hashPassword(password, editor.ownOrganizationId);
       const given = { changes, passwordHash, checked };
       return refusingTakenEmails(() => db.orm.transaction((tx) => updateUser(inside(tx), userId, given, editor)));

@@ -1,10 +1,10 @@
 import { isPublicAddress, literalAddress } from '#base/outbound.ts';
 
-/** Where webhooks may be sent to. */
+/** Rule for addresses of webhooks. */
 export interface AddressRule {
   /**
-   * `host` or `host:port` that the operator allows beyond the internet: plain HTTP, and whatever address it has. Without
-   * a port: 80 and 443.
+   * `host` or `host:port` that the operator allows beyond the internet: plain HTTP and any address are accepted.
+   * Without a port: 80 and 443.
    */
   readonly allowedHosts: readonly string[];
 }
@@ -14,14 +14,14 @@ const ports: ReadonlySet<number> = new Set([443, 8443]);
 
 export const portOf = (url: URL): number => Number(url.port || (url.protocol === 'http:' ? 80 : 443));
 
-/** Whether the operator allows it beyond what is public. */
+/** True if the operator allows the host beyond public addresses. */
 export function isAllowedHost({ allowedHosts }: AddressRule, url: URL): boolean {
   const port = portOf(url);
   const host = url.hostname.toLowerCase();
   return allowedHosts.includes(`${host}:${port}`) || ((port === 80 || port === 443) && allowedHosts.includes(host));
 }
 
-/** What is wrong with an address, as a sentence goes on after the field's name; null where nothing is. */
+/** Returns the problem of an address, to follow the field's name in a message; null if there is none. */
 export function problemOfUrl(rule: AddressRule, text: string): string | null {
   const url = text.length > urlCharsMax ? null : URL.parse(text);
   if (url === null) return `must be a URL of at most ${urlCharsMax} characters`;

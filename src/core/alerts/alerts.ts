@@ -20,13 +20,13 @@ export { createRaising, type Raising } from './raise.ts';
 export { countOtherKeysWebhooks } from './reseal.ts';
 export { countPendingAlerts, silenceAlerts } from './restored.ts';
 
-/** What organizations are told without asking: raised by the rooms, sent to webhooks and by mail. */
+/** Sends alerts to organizations: other rooms raise them, and they go to webhooks and by mail. */
 export interface Alerts extends Raising, Delivering {
   readonly endpoints: Endpoints;
   readonly deliveries: Deliveries;
-  /** Encrypts secrets that an older platform key encrypted with the one in use. */
+  /** Encrypts secrets again that an older platform key encrypted, with the key in use. */
   reseal(): Promise<void>;
-  /** Takes away events and deliveries that are old. */
+  /** Deletes old events and their deliveries. */
   deleteOld(): Promise<void>;
 }
 
@@ -38,15 +38,15 @@ export interface AlertsOptions {
   readonly accounts: Pick<Accounts, 'lockOrganization' | 'readAlertPeople' | 'readAlertReader'>;
   readonly secrets: Secrets;
   readonly letters: Pick<Letters, 'areSent' | 'sendAlert'>;
-  /** What audited changes are raised by, too. */
+  /** Raises alerts; audited changes raise alerts through this object too. */
   readonly raising: Raising;
-  /** Of one organization; 0: there are none. */
+  /** Most endpoints of one organization; 0: webhooks are off. */
   readonly endpointsMax: number;
-  /** Hosts beyond the internet, as the operator allows them. */
+  /** Hosts beyond the internet that the operator allows. */
   readonly allowedHosts: readonly string[];
-  /** The internet where absent. */
+  /** Network access; the internet if absent. */
   readonly outbound?: Outbound;
-  /** Of one try; 15 seconds where absent. */
+  /** Milliseconds for one attempt; 15 seconds if absent. */
   readonly timeoutMs?: number;
 }
 

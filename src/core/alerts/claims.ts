@@ -2,9 +2,9 @@ import { eq, inArray } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
 
-/** Which deliveries are due, and whose turn it is. */
+/** Claims of due deliveries by gateways. */
 
-/** What is under way in this gateway, by UUIDs. */
+/** Deliveries under way in this gateway, counted by UUID. */
 export interface UnderWay {
   readonly ofEndpoints: ReadonlyMap<string, number>;
   readonly ofOrganizations: ReadonlyMap<string, number>;
@@ -21,11 +21,11 @@ export interface ClaimBounds {
 
 export interface ClaimTimes {
   readonly nowMs: number;
-  /** Who took one and was not heard of by then is taken for dead. */
+  /** Milliseconds after which a gateway that has not reported a claimed delivery is presumed dead. */
   readonly leaseMs: number;
 }
 
-/** A delivery that this gateway has, until its lease is over, with all that is needed to send it. */
+/** A delivery claimed by this gateway until the lease ends, with everything needed to send it. */
 export interface Claimed {
   readonly delivery: typeof alertDeliveries.$inferSelect;
   readonly event: typeof alertEvents.$inferSelect;
@@ -34,8 +34,8 @@ export interface Claimed {
 }
 
 /**
- * Takes what is due and nobody else has: of each endpoint and each organization only so many as it may have under way,
- * and first of the organizations that have the fewest, so that one whose receiver is slow holds nobody else up.
+ * Claims due deliveries that no other gateway has, within the bounds per endpoint and organization. Organizations with
+ * the fewest under way come first, so that a slow receiver delays nobody else.
  */
 export async function claimDue(
   { sql, orm }: Db,
@@ -50,8 +50,8 @@ export async function claimDue(
   if (look?.due !== true) return [];
   const leaseEnd = new Date(nowMs + leaseMs).toISOString();
   const counts = (map: ReadonlyMap<string, number>): string => JSON.stringify(Object.fromEntries(map));
-  // A plain number, by which PostgreSQL knows how few are read: of one that it does not know it takes a tenth of all
-  // that waits, and reads the whole table for each endpoint.
+  // A literal, so that PostgreSQL knows how few rows are read: for a parameter it assumes a tenth of all waiting rows,
+  // and scans the whole table for each endpoint.
   const atMost = sql.unsafe(String(bounds.ofEndpointMax));
   const rows = await sql<{ id: string }[]>`
     with due as (

@@ -14,7 +14,7 @@ import { noteOutcome, type Outcome, type OutcomeOptions } from './outcome.ts';
 import { signatureHeaders } from './secret.ts';
 import { type Sending, sendWebhook } from './send.ts';
 
-/** Sends what is due. What a killed gateway had under way is sent again: at least once, under the same id. */
+/** Sends due deliveries. A killed gateway's deliveries are sent again: at least once, with the same id. */
 
 export interface DeliveringOptions extends OutcomeOptions {
   readonly db: Db;
@@ -27,16 +27,16 @@ export interface DeliveringOptions extends OutcomeOptions {
 }
 
 export interface Delivering {
-  /** Looks what is due, and begins to send it. Ends when all of it has begun. */
+  /** Claims due deliveries and starts to send them. Resolves when all of them have started. */
   deliver(): Promise<void>;
-  /** Waits for what is under way. */
+  /** Waits for deliveries under way. */
   settled(): Promise<void>;
-  /** Begins nothing more, waits so long for what is under way, and then leaves it to be sent again. */
+  /** Starts no more deliveries, waits at most `graceMs` for those under way, and then leaves them to be sent again. */
   close(graceMs: number): Promise<void>;
 }
 
 const bounds: ClaimBounds = { ofEndpointMax: 4, ofOrganizationMax: 10, totalMax: 100, mailsMax: 4 };
-/** Longer than a try may take, and the writing of what came of it. */
+/** Milliseconds of a lease beyond the timeout of an attempt, for writing the result. */
 const leaseBeyondMs = 45_000;
 
 const counted = (keys: readonly (string | null)[]): ReadonlyMap<string, number> => {
@@ -53,7 +53,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   let isAskedAgain = false;
   let isEnding = false;
 
-  /** What goes wrong here keeps nothing back that is to be sent already. */
+  /** Creates deliveries for new events. A failure here does not delay deliveries that exist already. */
   async function addressAll(): Promise<void> {
     try {
       while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
@@ -71,7 +71,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
         leaseMs: sending.timeoutMs + leaseBeyondMs,
       });
       for (const one of claimed) begin(one);
-      // One that ended meanwhile has made room.
+      // A delivery that ended in the meantime has made room.
       if (claimed.length === 0 && !isAskedAgain) return;
     }
   }
@@ -104,7 +104,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
     },
     async close(graceMs) {
       isEnding = true;
-      // What it has taken already begins.
+      // Deliveries that are claimed already still start.
       await looking?.catch(() => undefined);
       await isLate(Promise.all(underWay.values()), graceMs);
       closing.abort();
@@ -125,7 +125,7 @@ function underWayOf(claimed: readonly Claimed[]) {
 
 async function sendOne(options: DeliveringOptions, claimed: Claimed, closing: AbortSignal): Promise<void> {
   const { delivery, endpoint } = claimed;
-  // Deleted between being taken and being read.
+  // The endpoint was deleted after the claim.
   if (delivery.endpointId !== null && endpoint === null) return;
   const outcome = endpoint === null ? await mail(options, claimed) : await post(options, claimed, closing);
   if (outcome !== null) await noteOutcome(options, claimed, outcome);
@@ -133,7 +133,7 @@ async function sendOne(options: DeliveringOptions, claimed: Claimed, closing: Ab
 
 const arrived: Outcome = { status: null, error: null, retryAfterMs: null, isReceivers: false, isLast: false };
 
-/** Null where the gateway stops: it is sent again. */
+/** Returns null if the gateway stops: the delivery is sent again. */
 async function post(options: DeliveringOptions, { event, endpoint }: Claimed, closing: AbortSignal) {
   if (endpoint === null) return null;
   const { clock, secrets, sending, log } = options;

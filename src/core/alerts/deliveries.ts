@@ -13,7 +13,7 @@ type EventRow = typeof alertEvents.$inferSelect;
 
 /** One event for one endpoint. */
 export interface Delivery {
-  /** UUIDs. */
+  /** Ids are UUIDs. */
   readonly id: string;
   readonly eventId: string;
   readonly type: string;
@@ -21,29 +21,32 @@ export interface Delivery {
   readonly status: 'pending' | 'delivered' | 'failed';
   readonly attempts: number;
   readonly createdAtMs: number;
-  /** Null where it is not tried again. */
+  /** Null if there is no further attempt. */
   readonly nextAttemptAtMs: number | null;
   readonly lastAttemptAtMs: number | null;
-  /** Of HTTP; null where there was no answer. */
+  /** HTTP status; null without a response. */
   readonly lastStatus: number | null;
   readonly lastError: string | null;
 }
 
 export interface DeliveryListing extends EndpointRef {
   readonly limit: number;
-  /** Those behind this one (its UUID); null from the first one on. */
+  /** UUID of the last delivery of the previous page; null starts at the first. */
   readonly before: string | null;
 }
 
 export interface Deliveries {
-  /** Newest first. Null when there is no such endpoint. */
+  /** Lists deliveries, newest first. Null if there is no such endpoint. */
   list(listing: DeliveryListing): Promise<{ readonly deliveries: readonly Delivery[]; readonly more: boolean } | null>;
   /**
-   * To be delivered from now on, as if it was new: under the same event id. Null when there is none.
-   * @throws AppError conflict for an endpoint that is switched off
+   * Delivers again from now on, like a new delivery but with the same event id. Null if there is no such delivery.
+   * @throws AppError conflict if the endpoint is disabled
    */
   replay(ref: EndpointRef, deliveryId: string): Promise<Delivery | null>;
-  /** Sends an event of the kind `webhook.test` to one endpoint, once. Null when there is none. @throws AppError conflict */
+  /**
+   * Sends an event of the kind `webhook.test` to one endpoint, in one attempt. Null if there is no such endpoint.
+   * @throws AppError conflict
+   */
   test(ref: EndpointRef): Promise<Delivery | null>;
 }
 
@@ -52,7 +55,7 @@ export interface DeliveriesOptions {
   readonly clock: Clock;
 }
 
-/** Of one endpoint, so that nobody is flooded by it. */
+/** Most pending tests of one endpoint, so that tests cannot flood a receiver. */
 const testsAtOnceMax = 10;
 
 export function toDelivery(row: DeliveryRow, { type, data }: Pick<EventRow, 'type' | 'data'>): Delivery {
@@ -144,7 +147,7 @@ export function createDeliveries({ db, clock }: DeliveriesOptions): Deliveries {
   };
 }
 
-/** @throws AppError conflict */
+/** @throws AppError conflict if too many tests are pending */
 async function requireFewTests(tx: Transaction, { id }: EndpointRow): Promise<void> {
   const [counted] = await tx
     .select({ total: count() })

@@ -7,23 +7,23 @@ import { alertDeliveries, webhookEndpoints } from './schema.ts';
 
 export type EndpointRow = typeof webhookEndpoints.$inferSelect;
 
-/** Where an organization's events are sent to. Its secret is not among what is shown. */
+/** A webhook endpoint of an organization, without its secret. */
 export interface Endpoint {
-  /** A UUID. */
+  /** UUID of the endpoint. */
   readonly id: string;
   readonly organizationId: string;
   readonly url: string;
   readonly description: string;
-  /** Kinds of alerts; null: all. */
+  /** Kinds of alerts to send; null: all. */
   readonly events: readonly string[] | null;
   readonly enabled: boolean;
-  /** Why the gateway has switched it off; null where it has not. */
+  /** Reason why the gateway disabled the endpoint; null if it did not. */
   readonly disabledReason: 'failing' | 'gone' | null;
-  /** Since when nothing arrived; null: what was sent last arrived. */
+  /** Time since which nothing was delivered; null if the last attempt succeeded. */
   readonly failingSinceMs: number | null;
   readonly createdAtMs: number;
   readonly rotatedAtMs: number | null;
-  /** Until when the secret before the one of today signs too; null where none does. */
+  /** Time until which the previous secret signs too; null if it no longer does. */
   readonly formerSecretEndsAtMs: number | null;
 }
 
@@ -32,7 +32,7 @@ export interface EndpointRef {
   readonly id: string;
 }
 
-/** What a change needs: the transaction, the audit, and one time for all its rows. */
+/** Context of a change: the transaction, the audit log, and one time for all its rows. */
 export interface ChangeContext {
   readonly tx: Transaction;
   readonly audit: Audit;
@@ -44,7 +44,7 @@ export const isEndpoint = ({ organizationId, id }: EndpointRef) =>
 
 const msOf = (moment: Date | null): number | null => moment?.getTime() ?? null;
 
-/** @param nowMs a former secret whose time is over signs nothing */
+/** @param nowMs current time: an expired former secret is not shown */
 export function toEndpoint(row: EndpointRow, nowMs: number): Endpoint {
   const { id, organizationId, url, description, events, enabled, disabledReason, formerEndsAt } = row;
   return {
@@ -62,13 +62,13 @@ export function toEndpoint(row: EndpointRow, nowMs: number): Endpoint {
   };
 }
 
-/** Bound to what it is of. */
+/** Returns the purpose that binds an encrypted secret to its endpoint. */
 export const purposeOf = (endpointId: string): string => `webhook ${formatId('wh', endpointId)}`;
 
-/** Scheme and host of an address: what stands behind may be a secret of its receiver. */
+/** Returns scheme and host of an address: the rest may be a secret of the receiver. */
 export const originOf = (url: string): string => new URL(url).origin;
 
-/** What the audit keeps: of the address its origin alone. */
+/** Returns the fields that the audit log stores: of the address only its origin. */
 const auditView = ({ url, description, events, enabled, disabledReason }: EndpointRow): AuditView => ({
   origin: originOf(url),
   description,
@@ -85,7 +85,7 @@ export async function recordEndpoint(
 ): Promise<void> {
   const row = after ?? before;
   if (row === null) throw new Error('an endpoint was neither there before nor is there now');
-  // Of a URL only the origin is shown: the rest may be a secret.
+  // Only the origin of a URL is recorded, so a changed URL gets a flag: the rest may be a secret.
   const isMoved = before !== null && after !== null && before.url !== after.url;
   await audit.record(tx, {
     organizationId: row.organizationId,
@@ -98,7 +98,7 @@ export async function recordEndpoint(
   });
 }
 
-/** What waits for an endpoint that was switched off is not sent; it may be sent again by hand. */
+/** Fails all pending deliveries of a disabled endpoint; users can replay them. */
 export async function giveUpPending({ tx }: Pick<ChangeContext, 'tx'>, endpointId: string): Promise<void> {
   await tx
     .update(alertDeliveries)
@@ -106,7 +106,7 @@ export async function giveUpPending({ tx }: Pick<ChangeContext, 'tx'>, endpointI
     .where(and(eq(alertDeliveries.endpointId, endpointId), eq(alertDeliveries.status, 'pending')));
 }
 
-/** The secrets that sign at a moment, the one of today first. @throws AppError secrets_unavailable */
+/** Returns the secrets that sign at a time, the current one first. @throws AppError secrets_unavailable */
 export function secretsOf(secrets: Pick<Secrets, 'open'>, row: EndpointRow, nowMs: number): readonly string[] {
   const purpose = purposeOf(row.id);
   const sealed: Sealed[] = [{ keyId: row.secretKeyId, bytes: row.secretSealed }];

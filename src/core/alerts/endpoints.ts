@@ -30,7 +30,7 @@ export interface NewEndpoint {
   readonly enabled: boolean;
 }
 
-/** Absent and undefined stay as they are. */
+/** Fields to change. Absent and undefined fields stay unchanged. */
 export interface EndpointPatch {
   readonly url?: string | undefined;
   readonly description?: string | undefined;
@@ -40,41 +40,45 @@ export interface EndpointPatch {
 
 export interface EndpointWithSecret {
   readonly endpoint: Endpoint;
-  /** `whsec_…`, shown once. */
+  /** Secret `whsec_…`, shown once. */
   readonly secret: string;
 }
 
 export interface EndpointListing {
   readonly organizationId: string;
   readonly limit: number;
-  /** Those behind this one (its UUID); null from the first one on. */
+  /** UUID of the last endpoint of the previous page; null starts at the first. */
   readonly before: string | null;
 }
 
 export interface EndpointRotation {
   readonly graceMs: number;
-  /** Seconds since the Unix epoch at which it was rotated last, as who asks knows it; absent where that does not matter. */
+  /** Time of the last rotation as the caller knows it, in seconds since the Unix epoch; absent skips the check. */
   readonly rotatedAt?: number | null | undefined;
 }
 
-/** Where organizations want their events sent to. */
+/** Manages the webhook endpoints of organizations. */
 export interface Endpoints {
-  /** Newest first. */
+  /** Lists endpoints, newest first. */
   list(listing: EndpointListing): Promise<{ readonly endpoints: readonly Endpoint[]; readonly more: boolean }>;
   find(ref: EndpointRef): Promise<Endpoint | null>;
   /**
-   * @throws AppError invalid_value for an address that is not allowed, and for kinds that there are not; conflict for a
-   *   closed organization and for one that has as many as it may have; secrets_unavailable
+   * @throws AppError invalid_value for an address that is not allowed and for unknown kinds; conflict for a closed
+   *   organization and for one that has reached its limit; secrets_unavailable
    */
   create(input: NewEndpoint, author: Author): Promise<EndpointWithSecret>;
-  /** Null when there is none. One that is switched on again begins anew. @throws AppError invalid_value */
+  /**
+   * Returns null if there is no such endpoint. Enabling an endpoint resets its failures. @throws AppError invalid_value
+   */
   patch(ref: EndpointRef, patch: EndpointPatch, author: Author): Promise<Endpoint | null>;
   /**
-   * Gives it another secret; that of today signs beside it for `graceMs`, and one before that no more. Null when there is
-   * none. @throws AppError secrets_unavailable; conflict where it was rotated since
+   * Replaces the secret of an endpoint; the current one also signs for `graceMs`, an earlier one no longer. Null if
+   * there is no such endpoint. @throws AppError secrets_unavailable; conflict if it was rotated in the meantime
    */
   rotate(ref: EndpointRef, rotation: EndpointRotation, author: Author): Promise<EndpointWithSecret | null>;
-  /** With all its deliveries; what is under way is written down nowhere. False when there is none. */
+  /**
+   * Deletes an endpoint with all its deliveries; results of those under way are not recorded. False if there is none.
+   */
   remove(ref: EndpointRef, author: Author): Promise<boolean>;
 }
 
@@ -85,7 +89,7 @@ export interface EndpointsOptions {
   readonly secrets: Secrets;
   readonly accounts: Pick<Accounts, 'lockOrganization'>;
   readonly rule: AddressRule;
-  /** Of one organization. */
+  /** Most endpoints of one organization. */
   readonly endpointsMax: number;
 }
 
@@ -101,13 +105,13 @@ function requireAllowed(rule: AddressRule, { url, events }: EndpointPatch): void
   });
 }
 
-/** @throws AppError conflict */
+/** @throws AppError not_found, conflict */
 async function requireRoom(
   tx: Transaction,
   { accounts, endpointsMax }: EndpointsOptions,
   organizationId: string,
 ): Promise<void> {
-  // Its row is held: of two that are made at once, the second counts the first.
+  // The organization's row is locked: of two simultaneous creations, the second counts the first.
   const organization = await accounts.lockOrganization(tx, organizationId);
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
@@ -208,7 +212,7 @@ async function update(
 ): Promise<EndpointRow | null> {
   const before = await lock(context, ref);
   if (before === null || Object.values(patch).every((value) => value === undefined)) return before;
-  // Another address has not failed yet, and neither has one that somebody has looked after.
+  // Failures are reset for a new URL, and for an endpoint that somebody has just enabled.
   const isNew = (patch.url ?? before.url) !== before.url || (patch.enabled === true && !before.enabled);
   const [after] = await context.tx
     .update(webhookEndpoints)
@@ -251,7 +255,7 @@ async function rotate(
   return { row, secret };
 }
 
-/** Of two who ask at once, the second finds the secret that the first was given. */
+/** Rejects the second of two simultaneous rotations: its caller does not know the first. */
 function requireLastRotation({ rotatedAt: at }: EndpointRow, known: number | null | undefined): void {
   const last = at === null ? null : Math.floor(at.getTime() / 1000);
   if (known === undefined || known === last) return;

@@ -6,13 +6,13 @@ import type { AlertPeople, Accounts } from '#core/accounts/accounts.ts';
 import { isChosen, mailedTypes } from './kinds.ts';
 import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
 
-/** Finds out who is to be told of what was raised. */
+/** Creates deliveries for raised events, one per recipient. */
 
 export interface FanOutOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly accounts: Pick<Accounts, 'readAlertPeople'>;
-  /** Whether mail is sent at all. */
+  /** True if mail is sent at all. */
   readonly isMailed: boolean;
 }
 
@@ -20,10 +20,13 @@ type EventRow = typeof alertEvents.$inferSelect;
 type NewDelivery = typeof alertDeliveries.$inferInsert;
 
 const eventsAtOnceMax = 100;
-/** Rows of one statement, which may have 65,535 parameters. */
+/** Rows per statement; a statement may have 65,535 parameters. */
 const rowsAtOnceMax = 1000;
 
-/** Takes events that nobody was told of, in their order; several gateways take different ones. @returns whether there may be more */
+/**
+ * Creates the deliveries of new events, in their order; several gateways work on different events. @returns true if
+ * there may be more
+ */
 export async function fanOut(options: FanOutOptions): Promise<boolean> {
   const { db, clock } = options;
   const people = await readPeople(options);
@@ -36,7 +39,7 @@ export async function fanOut(options: FanOutOptions): Promise<boolean> {
       .orderBy(asc(alertEvents.id))
       .limit(eventsAtOnceMax)
       .for('update', { skipLocked: true });
-    // One of an organization whose people were not asked for waits for the next look.
+    // Events of organizations whose recipients were not read wait for the next call.
     const known = events.filter(({ organizationId }) => people.has(organizationId));
     if (known.length === 0) return false;
     const rows = await deliveriesOf(tx, known, people, options);
@@ -55,7 +58,10 @@ export async function fanOut(options: FanOutOptions): Promise<boolean> {
   });
 }
 
-/** Of the organizations that something was raised for. Null where nothing was; null inside where nobody is told. */
+/**
+ * Reads the recipients of organizations with new events. Null without new events; null values for unknown and closed
+ * organizations, which get no deliveries.
+ */
 async function readPeople({ db, accounts }: FanOutOptions): Promise<ReadonlyMap<string, AlertPeople | null> | null> {
   const waiting = await db.orm
     .select({ organizationId: alertEvents.organizationId })
@@ -78,7 +84,7 @@ async function deliveriesOf(
   { clock, isMailed }: FanOutOptions,
 ): Promise<NewDelivery[]> {
   const organizations = [...new Set(events.map(({ organizationId }) => organizationId))];
-  // Shared: an endpoint that is deleted meanwhile is deleted before this or with what is written here.
+  // Locked for share: an endpoint is deleted either before this, or together with the deliveries written here.
   const endpoints = await tx
     .select()
     .from(webhookEndpoints)
@@ -89,7 +95,7 @@ async function deliveriesOf(
   return events.flatMap((event): NewDelivery[] => {
     const told = people.get(event.organizationId) ?? null;
     if (told === null) return [];
-    // What was before an endpoint is none of its.
+    // An endpoint gets no events from before its creation.
     const isWanted = ({ organizationId, createdAt, events: wanted }: (typeof endpoints)[number]): boolean =>
       organizationId === event.organizationId &&
       createdAt <= event.createdAt &&

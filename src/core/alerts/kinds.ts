@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What alerts tell of: the kinds that there are, each with what its `data` holds. */
+/** Kinds of alerts, each with the schema of its `data`. */
 
 const usd = z.string();
 const seconds = z.int();
@@ -8,15 +8,15 @@ const seconds = z.int();
 const key = z.strictObject({
   key_id: z.string(),
   name: z.string(),
-  /** What may be shown of its secret. */
+  /** Parts of the secret that may be shown. */
   prefix: z.string(),
   last4: z.string(),
   scope: z.string(),
   project_id: z.string(),
   service_account_id: z.string().nullable(),
-  /** Seconds since the Unix epoch; null: it does not expire. */
+  /** Seconds since the Unix epoch; null: the key does not expire. */
   expires_at: seconds.nullable(),
-  /** Who did it; null for what the gateway did by itself. */
+  /** Author of the change; null for a change by the gateway itself. */
   by: z.strictObject({ user_id: z.string().nullable(), key_id: z.string().nullable() }).nullable(),
 });
 
@@ -24,10 +24,10 @@ const anyBudget = z.strictObject({
   budget_id: z.string(),
   scope_type: z.string(),
   period: z.string(),
-  /** YYYY-MM-DD, of UTC. */
+  /** First day of the period in UTC, as YYYY-MM-DD. */
   period_start: z.string(),
   resets_at: seconds,
-  /** `hard`: requests that would pass it are refused. */
+  /** `hard`: requests that would exceed the budget are rejected. */
   mode: z.string(),
   amount: usd,
   currency: z.literal('USD'),
@@ -35,20 +35,20 @@ const anyBudget = z.strictObject({
 });
 
 const budget = anyBudget.extend({
-  /** Of a budget of each end user, the one whose spending this is. */
+  /** Id in the budget's scope; for a budget per end user, the end user whose spending this is. */
   scope_id: z.string(),
   spent: usd,
 });
 
 const endpoint = z.strictObject({
   webhook_id: z.string(),
-  /** Scheme and host of its address, without what stands behind. */
+  /** Scheme and host of the endpoint's URL, without the rest. */
   origin: z.string(),
 });
 
 interface Kind<S extends z.ZodType = z.ZodType> {
   readonly about: string;
-  /** Whether owners and admins get it by mail where their organization has not chosen. */
+  /** True if owners and admins get the kind by mail by default. */
   readonly mailed: boolean;
   readonly data: S;
 }
@@ -112,37 +112,40 @@ export type AlertType = keyof typeof alertKinds;
 
 export const alertTypes = Object.keys(alertKinds) as readonly AlertType[];
 
-/** Those that an endpoint or a mailbox may choose: a test goes where it is asked for. */
+/** Kinds that an endpoint or organization can choose; a test always goes to the tested webhook. */
 export const chosenTypes = alertTypes.filter((type) => type !== 'webhook.test') as readonly Exclude<
   AlertType,
   'webhook.test'
 >[];
 
-/** What goes by mail where the organization has not chosen. */
+/** Kinds that are mailed if the organization has not chosen. */
 export const mailedTypes = chosenTypes.filter((type) => alertKinds[type].mailed);
 
-/** What says that no more of others is told goes to whoever wants one of those. */
+/**
+ * Kinds that recipients of other kinds also get: `budget.many_users` reports that no further alerts of those kinds are
+ * sent.
+ */
 const goesWith: Readonly<Record<string, readonly string[]>> = {
   'budget.many_users': ['budget.reached', 'budget.exceeded'],
 };
 
-/** Whether somebody who has chosen these kinds is told of one. */
+/** True if a recipient that has chosen these kinds gets a kind. */
 export const isChosen = (chosen: readonly string[], type: string): boolean =>
   [type, ...(goesWith[type] ?? [])].some((one) => chosen.includes(one));
 
-/** To be raised: what happened, and to whom. */
+/** An alert to raise, with its organization. */
 export type Alert = { [T in AlertType]: AlertOf<T> }[AlertType];
 
 interface AlertOf<T extends AlertType> {
-  /** A UUID. */
+  /** UUID of the organization. */
   readonly organizationId: string;
   readonly type: T;
   readonly data: z.input<(typeof alertKinds)[T]['data']>;
-  /** Under one name an organization is told once, as long as the event is kept. */
+  /** Name under which an organization gets only one such alert, as long as its event is kept. */
   readonly once?: string;
 }
 
-/** @throws Error for a kind that there is not, and for data that is not of its kind */
+/** @throws Error for an unknown kind, and for data that does not match its kind */
 export function checkedData({ type, data }: Alert): Readonly<Record<string, unknown>> {
   if (!Object.hasOwn(alertKinds, type)) throw new Error(`there is no alert of the kind ${JSON.stringify(type)}`);
   const parsed = alertKinds[type].data.safeParse(data);

@@ -3,7 +3,7 @@ import { utcText } from '#base/utc.ts';
 import type { AlertLetter } from '#core/accounts/accounts.ts';
 import type { AlertType } from './kinds.ts';
 
-/** What people read of an alert. */
+/** Texts of mails about alerts. */
 
 export interface Told {
   readonly type: string;
@@ -13,14 +13,14 @@ export interface Told {
 
 type Written = Pick<AlertLetter, 'subject' | 'paragraphs' | 'page'>;
 
-/** What letters are made of. */
+/** Parts from which mails are written. */
 interface Words {
   readonly name: string;
-  /** `of the organization "…" on Headgate`. */
+  /** The text `of the organization "…" on Headgate`. */
   readonly of: string;
-  /** A field of the data; empty where it has none. */
+  /** Returns a field of the data as text; empty if there is none. */
   readonly text: (field: string) => string;
-  /** A field that is a list. */
+  /** Returns a field of the data that is a list. */
   readonly texts: (field: string) => readonly string[];
 }
 
@@ -34,7 +34,7 @@ const ofKey =
 
 const userCharsMax = 80;
 
-/** Who spends. What an end user is called is whatever clients say: it stands in quotation marks, and is cut off. */
+/** Names the spender. Clients choose the names of end users freely, so these are quoted and truncated. */
 function spenderOf(text: Words['text']): string {
   const id = text('scope_id');
   if (text('scope_type') !== 'user') return `${text('scope_type').replace('_', ' ')} ${id}`;
@@ -46,7 +46,7 @@ const picoOf = (usd: string): bigint => parseDecimal(usd, PICO_DIGITS) ?? 0n;
 
 const ofBudget = ({ name, of, text }: Words): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
-  // One that refuses a request may have much left: less than that request may cost.
+  // A budget can reject a request with money left, if the request may cost more than that.
   const isLeft = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
   const happened = isLeft ? 'has refused a request' : `has reached ${text('percent')} percent`;
   return {
@@ -148,13 +148,13 @@ export function letterOf({ type, data, organizationName: name }: Told): Written 
     const value = data[field];
     return Array.isArray(value) ? value.map(lineOf) : [];
   };
-  // Written by a version that knew more kinds.
+  // The event was written by a version with more kinds.
   if (!isWritten(type))
     return { subject: `An alert of ${name}`, paragraphs: [`It is of the kind ${type}.`], page: null };
   return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
 }
 
-/** On one line, whoever wrote it: paragraphs are the letter's own. */
+/** Returns a value as one line, whoever wrote it, so that only the mail itself starts paragraphs. */
 function lineOf(value: unknown): string {
   const isText = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
   return isText ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';

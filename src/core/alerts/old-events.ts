@@ -1,11 +1,11 @@
 import type { Db } from '#base/db.ts';
 
-/** How long events and their deliveries are kept, in milliseconds. */
+/** Milliseconds that events and their deliveries are kept. */
 const eventsKeptMs = 30 * 86_400_000;
 
 const deletedAtOnce = 1000;
 
-/** Takes away what is older, but for what is still to be delivered. */
+/** Deletes older events, except those with pending deliveries. */
 export async function deleteOldEvents({ sql }: Db, nowMs: number): Promise<void> {
   const before = new Date(nowMs - eventsKeptMs).toISOString();
   for (;;) {

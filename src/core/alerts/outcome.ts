@@ -10,16 +10,16 @@ import type { Raising } from './raise.ts';
 import { triesMax, waitAfter } from './retries.ts';
 import { alertDeliveries, webhookEndpoints } from './schema.ts';
 
-/** What a try has come to is written down, and what follows from it. */
+/** Records the result of an attempt, with its consequences for the endpoint. */
 
 export interface Outcome {
   readonly status: number | null;
-  /** A word; null: it arrived. */
+  /** Error code; null if delivered. */
   readonly error: string | null;
   readonly retryAfterMs: number | null;
-  /** Whether the receiver is to blame. */
+  /** True if the receiver caused the failure. */
   readonly isReceivers: boolean;
-  /** Nothing mends it: it is not tried again. */
+  /** True if another attempt cannot succeed. */
   readonly isLast: boolean;
 }
 
@@ -31,17 +31,20 @@ export interface OutcomeOptions {
   readonly raising: Raising;
 }
 
-/** An endpoint is switched off where nothing arrived for so long, and so many tries failed. */
+/** An endpoint is disabled after this long without a delivery, and at least this many failed attempts. */
 const failingMsMax = 3 * 86_400_000;
 const failuresMin = 12;
 const gone = 410;
 
-/** Does nothing where the delivery was taken over, sent again or deleted meanwhile. */
+/**
+ * Records the outcome of an attempt; does nothing if the delivery was claimed again, replayed or deleted in the
+ * meantime.
+ */
 export async function noteOutcome(options: OutcomeOptions, claimed: Claimed, outcome: Outcome): Promise<void> {
   const { db, clock } = options;
   await db.orm.transaction(async (tx) => {
     const now = new Date(clock.now());
-    // Before the delivery, as all others lock them.
+    // The endpoint is locked before the delivery, in the same order as everywhere.
     const endpoint = await lockEndpoint(tx, claimed.delivery.endpointId);
     const isOurs = and(
       eq(alertDeliveries.id, claimed.delivery.id),
@@ -54,7 +57,7 @@ export async function noteOutcome(options: OutcomeOptions, claimed: Claimed, out
       .where(isOurs)
       .returning();
     if (row === undefined || endpoint === null) return;
-    // Another address has answered nothing yet: what the one before said is none of its.
+    // A result of the previous URL says nothing about the new one.
     if (endpoint.url !== claimed.endpoint?.url) return;
     if (outcome.error === null) await noteArrival(tx, endpoint);
     else if (outcome.isReceivers) await noteFailure(options, tx, { endpoint, outcome, now });
@@ -77,7 +80,7 @@ function stateAfter({ delivery, event }: Claimed, outcome: Outcome, now: Date) {
     lastError: outcome.error,
   };
   if (outcome.error === null) return { ...common, status: 'delivered', nextAttemptAt: null } as const;
-  // Whoever tries an endpoint out looks at what came of it.
+  // A test is sent once, because a person watches its result.
   const isOnce = outcome.isLast || event.type === 'webhook.test' || tries >= triesMax;
   const waitMs = isOnce ? null : waitAfter(tries);
   if (waitMs === null) return { ...common, status: 'failed', nextAttemptAt: null } as const;

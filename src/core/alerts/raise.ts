@@ -4,11 +4,11 @@ import { uuidv7 } from '#base/id.ts';
 import { type Alert, checkedData } from './kinds.ts';
 import { alertEvents } from './schema.ts';
 
-/** How the rooms tell that something happened. */
+/** Raises alerts, for use by other rooms. */
 export interface Raising {
-  /** Writes the event with what it tells of: either both are there or neither. Nobody is asked and nothing is sent yet. */
+  /** Writes an event in the transaction of its cause, so that both exist or neither. Nothing is sent yet. */
   raiseIn(tx: Transaction, alert: Alert): Promise<void>;
-  /** The same by itself. */
+  /** Writes an event in its own statement. */
   raise(alert: Alert): Promise<void>;
 }
 

@@ -17,8 +17,9 @@ export interface ResealOptions {
 const isStale = (keyId: string) => or(ne(webhookEndpoints.secretKeyId, keyId), ne(webhookEndpoints.formerKeyId, keyId));
 
 /**
- * Encrypts what an older platform key encrypted with the one in use. Several gateways may do it at once: each takes rows
- * that no other has. What cannot be opened stays as it is, and is named in the log.
+ * Encrypts secrets again that an older platform key encrypted, with the key in use. Several gateways may do this at
+ * once: each takes rows that no other has locked. Secrets that cannot be decrypted stay unchanged and are named in the
+ * log.
  */
 export async function resealEndpoints({ db, secrets, log }: ResealOptions): Promise<void> {
   const keyId = await keyInUseOrNull(secrets);
@@ -42,7 +43,7 @@ export async function resealEndpoints({ db, secrets, log }: ResealOptions): Prom
   if (stale.length > 0) log.info({ keyId }, 'secrets of webhooks were encrypted with the platform key in use');
 }
 
-/** Counts webhooks with a secret that another platform key than this one encrypted. */
+/** Counts webhooks with a secret that a platform key other than `keyId` encrypted. */
 export async function countOtherKeysWebhooks(sql: ISql, keyId: string): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from webhook_endpoints where secret_key_id <> ${keyId} or former_key_id <> ${keyId}`;
@@ -70,7 +71,7 @@ async function resealOne(db: Db, secrets: Secrets, id: string): Promise<void> {
   });
 }
 
-/** Null where nothing was ever encrypted, and where the key is not here. */
+/** Returns null if nothing was ever encrypted, or the key is missing on this gateway. */
 async function keyInUseOrNull(secrets: Secrets): Promise<string | null> {
   try {
     return await secrets.keyInUse();

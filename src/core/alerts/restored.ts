@@ -1,11 +1,11 @@
 import type { ISql } from 'postgres';
 
-/** Alerts of a database that is a copy of another one. */
+/** Alerts in a restored copy of a database. */
 
 const isUnaddressed = (sql: ISql) => sql`e.addressed_at is null and exists (
   select from webhook_endpoints w where w.organization_id = e.organization_id and w.enabled)`;
 
-/** Of which somebody is still to be told. */
+/** Counts pending deliveries, and new events of organizations with an enabled endpoint. */
 export async function countPendingAlerts(sql: ISql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select ((select count(*) from alert_deliveries where status = 'pending')
@@ -13,7 +13,10 @@ export async function countPendingAlerts(sql: ISql): Promise<number> {
   return row?.count ?? 0;
 }
 
-/** Tells nobody of what was raised, and switches webhooks off: their receivers hear of it from the other database. */
+/**
+ * Fails pending deliveries, closes new events, and disables webhooks: receivers get the events from the original
+ * database.
+ */
 export async function silenceAlerts(sql: ISql): Promise<void> {
   await sql`update webhook_endpoints set enabled = false where enabled`;
   await sql`

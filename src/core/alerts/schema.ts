@@ -15,19 +15,19 @@ import {
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 
-/** What somebody is to be told. It is written with what it tells of, and delivered afterwards. */
+/** Raised alerts. An event is written with its cause, and delivered afterwards. */
 export const alertEvents = pgTable(
   'alert_events',
   {
-    /** UUIDv7: events are told in the order of their ids. */
+    /** UUIDv7: deliveries are created in the order of event ids. */
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     type: text('type').notNull(),
     data: jsonb('data').$type<Readonly<Record<string, unknown>>>().notNull(),
-    /** What of the organization is told once under this name; null: whenever it is raised. */
+    /** Name under which the organization gets only one event; null: no limit. */
     once: text('once'),
     createdAt: moment('created_at').notNull(),
-    /** When it was found out who is to be told; null: not yet. */
+    /** Time at which the deliveries were created; null: not yet. */
     addressedAt: moment('addressed_at'),
   },
   (table) => [
@@ -45,18 +45,18 @@ export const webhookEndpoints = pgTable(
     organizationId: uuid('organization_id').notNull(),
     url: text('url').notNull(),
     description: text('description').notNull(),
-    /** Kinds of alerts; null: all. */
+    /** Kinds of alerts to send; null: all. */
     events: jsonb('events').$type<readonly string[]>(),
     enabled: boolean('enabled').notNull(),
-    /** Why it was switched off by the gateway; null where it was not. */
+    /** Reason why the gateway disabled the endpoint; null if it did not. */
     disabledReason: text('disabled_reason', { enum: ['failing', 'gone'] }),
-    /** Since when nothing arrived; null: what was sent last arrived. */
+    /** Time since which nothing was delivered; null if the last attempt succeeded. */
     failingSince: moment('failing_since'),
-    /** Tries since something arrived. */
+    /** Failed attempts since the last delivery. */
     failures: integer('failures').notNull().default(0),
     secretKeyId: text('secret_key_id').notNull(),
     secretSealed: bytes('secret_sealed').notNull(),
-    /** The secret before that one, which signs too until its end. */
+    /** Previous secret, which signs too until its end. */
     formerKeyId: text('former_key_id'),
     formerSealed: bytes('former_sealed'),
     formerEndsAt: moment('former_ends_at'),
@@ -76,21 +76,23 @@ export const alertDeliveries = pgTable(
       .references(() => alertEvents.id, { onDelete: 'cascade' }),
     organizationId: uuid('organization_id').notNull(),
     endpointId: uuid('endpoint_id').references(() => webhookEndpoints.id, { onDelete: 'cascade' }),
-    /** Who gets a mail; null for an endpoint. */
+    /** User who gets a mail; null for an endpoint. */
     userId: uuid('user_id'),
     status: text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
     attempts: integer('attempts').notNull().default(0),
-    /** Of these, the tries since it was to be delivered, or to be again. */
+    /** Attempts since the delivery was created or replayed, of those in `attempts`. */
     tries: integer('tries').notNull().default(0),
-    /** Grows with every claim: who was overtaken writes nothing. */
+    /** Grows with every claim, so that a gateway whose claim was overtaken writes nothing. */
     claim: integer('claim').notNull().default(0),
     createdAt: moment('created_at').notNull(),
-    /** Of what is pending; while it is being sent, when others may take it. */
+    /**
+     * Time of a pending delivery's next attempt; during an attempt, the time from which other gateways may claim it.
+     */
     nextAttemptAt: moment('next_attempt_at'),
     lastAttemptAt: moment('last_attempt_at'),
-    /** Of HTTP; null where there was no answer. */
+    /** HTTP status; null without a response. */
     lastStatus: integer('last_status'),
-    /** A word; null where it arrived. */
+    /** Error code; null if delivered. */
     lastError: text('last_error'),
   },
   (table) => [

@@ -1,20 +1,20 @@
 import { createHmac, randomBytes } from 'node:crypto';
 
-/** Secrets of webhooks, and what is signed with them: https://www.standardwebhooks.com, symmetric. */
+/** Secrets and signatures of webhooks: https://www.standardwebhooks.com, symmetric. */
 
 const prefix = 'whsec_';
 const secretBytes = 32;
 
-/** `whsec_` and 32 random bytes in base64. */
+/** Creates a secret: `whsec_` and 32 random bytes in base64. */
 export const makeWebhookSecret = (): string => prefix + randomBytes(secretBytes).toString('base64');
 
 export interface SignedMessage {
-  /** The same on every try. */
+  /** Id that is the same on every attempt. */
   readonly id: string;
-  /** Of this try. */
+  /** Time of this attempt. */
   readonly atMs: number;
   readonly body: string;
-  /** Each signs: the one of today first. */
+  /** Secrets that each sign the message, the current one first. */
   readonly secrets: readonly string[];
 }
 

@@ -5,17 +5,17 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 import { type AddressRule, isAllowedHost, portOf, problemOfUrl } from './address.ts';
 
-/** Hands one signed message to the internet. */
+/** Sends one signed message to a receiver. */
 
-/** Why something did not arrive, in one word. */
+/** Reason for a failed attempt, in one word. */
 export type SendError = 'address' | 'unknown_host' | 'not_public' | 'unreachable' | 'timeout' | 'redirect' | 'status';
 
-/** How a try ended: with the status of the answer, where there was one. Nothing else of an answer is looked at. */
+/** Result of an attempt. Only the response's status and its Retry-After header are read. */
 export interface SendResult {
   readonly status: number | null;
-  /** Null: it arrived. */
+  /** Null if delivered. */
   readonly error: SendError | null;
-  /** Milliseconds that the receiver asks to be left alone for; null where it does not. */
+  /** Milliseconds that the receiver asks to wait; null if it does not ask. */
   readonly retryAfterMs: number | null;
 }
 
@@ -27,7 +27,7 @@ export interface Sending extends AddressRule {
 export interface Outgoing {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** JSON. */
+  /** JSON text. */
   readonly body: string;
 }
 
@@ -43,10 +43,9 @@ class SendFailure extends Error {
 const responseHeadersMax = 16_384;
 
 /**
- * One try. The host is resolved once, all of its addresses are looked at, and the connection goes to the first of these
- * that takes it; redirects are not followed, and no cookie, no key and nothing of a request of anybody goes along. Never
- * rejects.
- * @param closing ends it once it aborts
+ * Makes one attempt. The host is resolved once, all its addresses are checked, and the connection goes to the first
+ * that accepts. Redirects are not followed, and no cookie, key or part of any request is sent along. Never rejects.
+ * @param closing ends the attempt when aborted
  */
 export async function sendWebhook(
   outgoing: Outgoing,
@@ -69,7 +68,7 @@ export async function sendWebhook(
 }
 
 async function post(outgoing: Outgoing, sending: Sending, signal: AbortSignal): Promise<SendResult> {
-  // What was allowed when it was kept may not be any more.
+  // The address may have been allowed when it was stored and not any more.
   if (problemOfUrl(sending, outgoing.url) !== null) throw new SendFailure('address');
   const url = new URL(outgoing.url);
   const addresses = await addressesOf(url, sending, signal);
@@ -81,7 +80,10 @@ async function post(outgoing: Outgoing, sending: Sending, signal: AbortSignal): 
   }
 }
 
-/** What the connection may go to: nobody resolves the name a second time. @throws SendFailure */
+/**
+ * Returns the addresses that the connection may use, so that the name is not resolved a second time. @throws
+ * SendFailure
+ */
 async function addressesOf(url: URL, sending: Sending, signal: AbortSignal): Promise<readonly string[]> {
   const literal = literalAddress(url.hostname);
   const found = literal === null ? await sending.outbound.resolve(url.hostname, signal).catch(() => []) : [literal];
@@ -91,7 +93,7 @@ async function addressesOf(url: URL, sending: Sending, signal: AbortSignal): Pro
   return found;
 }
 
-/** @throws SendFailure where none of them takes a connection */
+/** @throws SendFailure if no address accepts a connection */
 async function connectTo(
   url: URL,
   addresses: readonly string[],
@@ -112,7 +114,7 @@ function secured(url: URL, socket: Socket, signal: AbortSignal): Promise<Socket>
   return untilSecure(tls, signal);
 }
 
-/** The socket, which is destroyed where it fails or takes too long. */
+/** Resolves with the socket once it is secure; destroys it on failure or timeout. */
 function untilSecure(socket: TLSSocket, signal: AbortSignal): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
@@ -122,7 +124,7 @@ function untilSecure(socket: TLSSocket, signal: AbortSignal): Promise<TLSSocket>
     const leave = (): void => fail(signal.reason as Error);
     if (signal.aborted) return leave();
     signal.addEventListener('abort', leave, { once: true });
-    // Stays on: a socket whose error nobody hears ends the process.
+    // Stays registered: a socket's error without a listener ends the process.
     socket.on('error', fail);
     socket.once('close', () => reject(new SendFailure('unreachable')));
     socket.once('secureConnect', () => {
@@ -142,9 +144,9 @@ function exchange(
     const begin = url.protocol === 'https:' ? requestHttps : requestHttp;
     const outgoing = begin(url, {
       method: 'POST',
-      // An agent of any kind, `false` too, would resolve the name and connect by itself.
+      // Any agent, and `false` too, would resolve the name and connect by itself.
       createConnection: () => socket,
-      // Without an agent nobody knows it, and a port stands in the Host header that nobody asked for.
+      // Without an agent the default port is unknown, and the Host header would contain a port.
       defaultPort: url.protocol === 'https:' ? 443 : 80,
       signal,
       headers: {
@@ -158,13 +160,13 @@ function exchange(
       maxHeaderSize: responseHeadersMax,
     });
     outgoing.on('response', (response) => {
-      // Cut off while nobody reads it: its errors are nobody's.
+      // Nobody reads the response, so errors from cutting it off are ignored.
       response.on('error', () => undefined);
       resolve(response);
     });
     const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : new SendFailure('unreachable'));
     outgoing.on('error', fail);
-    // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+    // For a response that changes the protocol, Node.js emits only this event: no response and no error.
     outgoing.on('close', fail);
     outgoing.end(body);
   });

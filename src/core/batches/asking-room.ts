@@ -1,15 +1,15 @@
 import type { Clock } from '#base/clock.ts';
 
-/** What the batches of this gateway have together. */
+/** Limits shared by the batches of this gateway. */
 export interface AskingRoom {
   /** Requests that one batch may have running now. */
   readonly share: number;
-  /** Whether other batches may wait for a place here. */
+  /** True if other batches may be waiting for a place here. */
   readonly isFull: boolean;
   /**
-   * Takes the memory of a body; false where there is not as much now, or another batch has waited for too long. Small
-   * bodies would keep a large one from ever being sent: after a while nobody else is served until it was.
-   * @param batch whose it is
+   * Reserves the memory of a body; false if there is not enough now, or another batch has waited too long. Small bodies
+   * would keep a large one from ever being sent: after a while only the waiting batch is served.
+   * @param batch that owns the body
    */
   takeBytes(batch: object, bytes: number): boolean;
   giveBytes(bytes: number): void;
@@ -17,20 +17,20 @@ export interface AskingRoom {
 
 export interface RoomParts {
   readonly clock: Clock;
-  /** All that are worked at here. */
+  /** Number of batches worked on here. */
   readonly batches: () => number;
-  /** Those of them that ask. */
+  /** Number of these batches that send requests. */
   readonly asking: () => number;
-  /** Requests of all batches at once. */
+  /** Most requests of all batches at once. */
   readonly concurrency: number;
   readonly batchesMax: number;
 }
 
-/** Bodies of requests that run, beside the largest of them. */
+/** Most bytes of bodies of running requests; a single body may be larger. */
 const bodiesBytesMax = 67_108_864;
-/** Who waits for longer than this comes before all others. */
+/** Milliseconds after which a waiting batch takes precedence over all others. */
 const patienceMs = 10_000;
-/** Who does not ask again for so long has ended, or waits for something else. */
+/** Milliseconds without another attempt after which a waiting batch has ended or waits for something else. */
 const lapseMs = 5000;
 
 interface Waiting {
@@ -40,7 +40,7 @@ interface Waiting {
 
 export function createRoom({ clock, batches, asking, concurrency, batchesMax }: RoomParts): AskingRoom {
   let bytes = 0;
-  /** In the order in which they were refused. */
+  /** Waiting batches, in the order of their first rejected attempt. */
   const waiting = new Map<object, Waiting>();
   const mustWait = (batch: object, nowMs: number): boolean => {
     for (const [one, { askedMs }] of waiting) if (nowMs - askedMs > lapseMs) waiting.delete(one);

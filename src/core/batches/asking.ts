@@ -2,30 +2,30 @@ import { formatId } from '#base/id.ts';
 import { type KeptAnswer, ownKeyMark } from '#core/requests/requests.ts';
 import type { Batch, BatchEndpoint } from './batch.ts';
 
-/** What batches need of the rest of the gateway: keys, models, and the path of every request. */
+/** Parts of the gateway that batches need: keys, models, and the path of every request. */
 export interface Asking {
-  /** The key of a batch as it is now; null once it was revoked or has expired. */
+  /** Returns the current key of a batch; null if it was revoked or has expired. */
   keyOf(batch: Pick<Batch, 'organizationId' | 'keyId'>): Promise<BatchKey | null>;
-  /** Why a model does not serve the endpoint's batches for this key; null where it does. */
+  /** Returns why a model does not serve the endpoint's batches for this key; null if it does. */
   refuseModel(key: BatchKey, endpoint: BatchEndpoint, model: string): Promise<string | null>;
-  /** The id of the model that a name stands for, such as an alias; the name itself where it stands for none. */
+  /** Returns the model id for a name such as an alias; the name itself if it is unknown. */
   modelId(name: string): string;
-  /** Asks as any client would, and is answered as one. Never rejects for what the request is at fault for. */
+  /** Sends a request and returns the answer that any client would get. Never rejects for the request's own errors. */
   ask(request: LineRequest): Promise<LineAnswer>;
   /**
-   * Nothing more is charged for requests of a key, by their Idempotency-Keys, whoever still runs them.
-   * @returns those that were charged, and whose answers are kept
+   * Stops further charges for requests of a key, by their Idempotency-Keys, whichever gateway still runs them.
+   * @returns the Idempotency-Keys of requests that were charged, and whose answers are stored
    */
   conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
-  /** The answer of such a request, whose body is as it was sent. */
+  /** Returns the stored answer of such a request, with the body unchanged. */
   kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
-  /** Drops such answers: they are kept elsewhere. What they were charged for is not charged again. */
+  /** Deletes such answers, after they are stored elsewhere. Their requests are not charged again. */
   forget(keyId: string, idempotencyKeys: readonly string[]): Promise<void>;
 }
 
 /**
- * The same for the same line whenever it is asked, so that it is answered and charged once. No client can send it: what
- * has this key is a line, and may be concluded.
+ * Returns the Idempotency-Key of a line, the same on every attempt, so that the line is answered and charged once.
+ * Clients cannot send such a key: every request with one is a line, and may be concluded.
  */
 export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string =>
   `${ownKeyMark}${formatId('batch', id)}/${number}`;
@@ -33,7 +33,7 @@ export const lineKey = ({ id }: Pick<Batch, 'id'>, number: number): string =>
 export interface BatchKey {
   readonly id: string;
   readonly secretHash: Buffer;
-  /** Requests that it may have running; null without a limit. */
+  /** Most running requests of the key; null without a limit. */
   readonly maxConcurrency: number | null;
 }
 
@@ -42,19 +42,19 @@ export interface LineRequest {
   readonly projectId: string;
   readonly endpoint: BatchEndpoint;
   readonly body: Buffer;
-  /** Of the body, that are not of the line: they count against no limit. */
+  /** Bytes of the body that were added to the line's body: they count against no limit. */
   readonly addedBytes: number;
   readonly idempotencyKey: string;
-  /** Only asks how limits stand: nothing is computed or counted. */
+  /** True to check only the limits: nothing is computed or counted. */
   readonly isDry: boolean;
-  /** What its record is noted with. */
+  /** Text that the request's record is stored with. */
   readonly note: string;
   readonly signal: AbortSignal;
 }
 
 export interface LineAnswer {
   readonly status: number;
-  /** Names in lower case. */
+  /** Header names are in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
 }

@@ -26,34 +26,34 @@ export interface RunParts {
   readonly room: AskingRoom;
 }
 
-/** How the asking of a batch ended: for good, or until its next turn, which the batch was given back for. */
+/** Result of a run: the end of the batch, or the time of its next turn, for which the batch is released. */
 export type AskedEnd =
   | { readonly ending: BatchEnding }
   | { readonly turnAtMs: number; readonly waitingFor: string | null };
 
-/** One request first: what the others get is seen by it. */
+/** Requests at the start; few, because their answers show how much room there is. */
 const windowFirst = 2;
-/** A batch that cannot go on for longer gives its place to another one. */
+/** Milliseconds of waiting after which a batch gives its place to another one. */
 const yieldMs = 2000;
 const sliceMs = 30_000;
 const lookMs = 200;
 const limitCode = 'rate_limit_exceeded';
-/** The batch waits after this many lines were refused for lack of money, with no line answered between them. */
+/** Lines rejected for lack of money, without an answered line in between, after which the batch waits. */
 const unpaidMax = 4;
-/** Limits of a key are changed while a batch of it runs. */
+/** Milliseconds between reads of the key, because its limits can change while a batch runs. */
 const keyLookMs = 5000;
-/** A request that fails so often, and not for what anybody waits for, has failed. */
+/** Attempts after which a request has failed, if each attempt failed for a reason that waiting does not fix. */
 const triesMax = 8;
 const triesMsMax = 60_000;
 const notesMax = 500;
 
-/** Asks the requests of one batch, as many at once as there is room for. */
+/** Sends the requests of one batch, as many at once as there is room for. */
 export class BatchRun {
   readonly #parts: RunParts;
   readonly #claim: Claim;
   readonly #queue: LineQueue;
   readonly #notes: Notes;
-  /** Askings, not lines: one whose line is in the queue again may be a moment from its end when that is asked anew. */
+  /** Running attempts, not lines: a queued line's earlier attempt may still be ending when the line is sent again. */
   readonly #running = new Set<AbortController>();
   readonly #sinceMs: number;
   #key: BatchKey;
@@ -61,10 +61,10 @@ export class BatchRun {
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
-  /** Lines refused for lack of money since a line was answered, and the verdict on the latest of them. */
+  /** Lines rejected for lack of money since a line was answered, and the verdict on the latest of them. */
   #unpaid = 0;
   #unpaidVerdict = { afterMs: 0, code: '' };
-  /** Whether nobody has looked yet if there is room again: what is answered to find out would be taken from others. */
+  /** True until a dry request shows that the limits have room again; a real request would take room from others. */
   #mustLook: boolean;
   #keyEnded = false;
   #status: BatchStatus | 'lost' = 'in_progress';
@@ -83,26 +83,26 @@ export class BatchRun {
     this.#mustLook = claim.batch.waitingFor === limitCode;
   }
 
-  /** Says how the batch stands in the database; what is lost stays so, and all that runs of it ends. */
+  /** Sets the batch's status in the database. A lost batch stays lost, and all its running requests end. */
   tell(status: BatchStatus | 'lost'): void {
-    // Whoever has it now asks what is not answered: what runs here would be computed twice.
+    // The gateway that has the batch now sends the open lines: requests running here would be computed twice.
     if (status === 'lost') this.#abort(otherHas());
     if (this.#status !== 'lost') this.#status = status;
     this.#wake();
   }
 
-  /** Nothing more is asked; what runs is answered. */
+  /** Stops sending requests; running requests are answered. */
   stop(): void {
     this.#isStopping = true;
     this.#wake();
   }
 
-  /** @throws LostClaimError; what the database throws, when all that ran has ended */
+  /** @throws LostClaimError; errors of the database, after all running requests have ended */
   async ask(): Promise<AskedEnd> {
     for (;;) {
       const end = this.#endNow();
       if (end !== null) return this.#end(end);
-      // What runs is answered whatever this throws.
+      // Running requests are answered even if this throws.
       if (this.#mayAsk()) await this.#askMore().catch((error: unknown) => this.#broke(error));
       if (this.#failure !== null) continue;
       if (this.#running.size === 0 && this.#queue.isEmpty) {
@@ -114,7 +114,7 @@ export class BatchRun {
     }
   }
 
-  /** Why nothing more is asked; null while there is no such reason. */
+  /** Returns why no more requests are sent; null if there is no reason. */
   #endNow(): AskedEnd | 'lost' | 'broken' | null {
     const { clock, room } = this.#parts;
     const nowMs = clock.now();
@@ -130,7 +130,7 @@ export class BatchRun {
     return room.isFull && nowMs - this.#sinceMs > sliceMs ? { turnAtMs: nowMs, waitingFor: null } : null;
   }
 
-  /** What ends the batch early; null while nothing does. */
+  /** Returns the early end of the batch; null if there is none. */
   #endingNow(): BatchEnding | null {
     if (this.#status === 'cancelling') return 'cancelled';
     if (this.#keyEnded) return 'failed';
@@ -139,7 +139,7 @@ export class BatchRun {
 
   async #end(end: AskedEnd | 'lost' | 'broken'): Promise<AskedEnd> {
     while (this.#running.size > 0) {
-      // Also where what runs was waited for, as by a gateway that stops.
+      // Checked again here, because running requests may be awaited for long, as by a stopping gateway.
       const ending = this.#endingNow();
       if (ending !== null) this.#abort(endedEarly(ending));
       await this.#waitForChange();
@@ -154,7 +154,7 @@ export class BatchRun {
     const { clock, room } = this.#parts;
     const nowMs = clock.now();
     if (nowMs < this.#pausedUntilMs || this.#notes.pending > notesMax) return false;
-    // Another batch waits for this place: what runs is answered first.
+    // Another batch waits for this place: running requests are answered first.
     return !(room.isFull && nowMs - this.#sinceMs > sliceMs);
   }
 
@@ -162,7 +162,7 @@ export class BatchRun {
     return this.#status === 'in_progress' && !this.#keyEnded && !this.#isStopping && this.#failure === null;
   }
 
-  /** Half of what a key may have running is left to whoever else calls with it. */
+  /** Limits a batch to half of its key's concurrency, which leaves the other half to other callers with the key. */
   get #windowMax(): number {
     const { maxConcurrency } = this.#key;
     const ofKey = maxConcurrency === null ? Infinity : Math.max(1, Math.floor(maxConcurrency / 2));
@@ -205,13 +205,16 @@ export class BatchRun {
     }
   }
 
-  /** Pauses the batch when only lines that were refused for lack of money are left. */
+  /** Pauses the batch if only lines rejected for lack of money are left. */
   #waitForMoney(): void {
     const { afterMs, code } = this.#unpaidVerdict;
     if (this.#queue.isUnpaid && this.#running.size === 0) this.#pause(this.#parts.clock.now() + afterMs, code);
   }
 
-  /** Limits of a day are half spent for long: a batch that waits for them looks without asking anything. */
+  /**
+   * Checks the limits with a dry request. Daily limits can stay more than half spent for long, so a waiting batch sends
+   * no real request.
+   */
   async #findsRoom(): Promise<boolean> {
     const { clock, asking } = this.#parts;
     const line = await this.#queue.next(clock.now());
@@ -229,7 +232,7 @@ export class BatchRun {
     const request = await this.#requestOf(line, signal, false);
     if (signal.aborted) return;
     const answer = await this.#parts.asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
-    // What was ended is not answered; what was answered at that very moment is, and charged.
+    // An aborted request counts as not answered, unless its answer arrived at that moment and was charged.
     if (signal.aborted && answer.status !== 200) return;
     await this.#answered(line, answer, request.key);
   }
@@ -251,7 +254,7 @@ export class BatchRun {
     };
   }
 
-  /** What nobody thought of is no reason to drop a request: it is asked again. */
+  /** Turns an unexpected error into an answer after which the request is sent again, so that no request is lost. */
   #unforeseen(error: unknown): LineAnswer {
     this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be asked');
     const body = JSON.stringify(errorEnvelope(new AppError('internal_error')));
@@ -304,7 +307,7 @@ export class BatchRun {
     this.#waitingFor = code;
   }
 
-  /** It may have got another secret since a request was asked with it. */
+  /** Reads the key again: its secret may have been rotated since the request was sent. */
   async #lookAtKey(askedWith: BatchKey): Promise<void> {
     const key = await this.#parts.asking.keyOf(this.#claim.batch);
     if (key === null) this.#keyEnded = true;
@@ -319,7 +322,7 @@ export class BatchRun {
   ): Promise<void> {
     this.#unpaid = 0;
     const answer = await compress(body);
-    // A line that was asked again is charged under the id of the request that ran.
+    // A line that was sent again is charged under the id of the request that ran.
     const requestId = headers['x-headgate-original-request-id'] ?? headers['x-request-id'] ?? '';
     this.#notes.add({ number, state, requestId, statusCode: status, answer });
   }
@@ -346,8 +349,8 @@ export class BatchRun {
 }
 
 /**
- * The line that a turn begins with. After a wait it is one by chance: lines that there is no money for would make each
- * turn wait again before it comes to the others.
+ * Returns the line that a turn starts with. After a wait the line is random: otherwise lines that there is no money for
+ * would make every turn wait again before it reaches the others.
  */
 const startOf = ({ waitingFor, counts }: Claim['batch']): number =>
   waitingFor === null ? 0 : randomInt(Math.max(1, counts.total));

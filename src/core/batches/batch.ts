@@ -1,4 +1,4 @@
-/** The endpoints that batches are for. */
+/** Endpoints that batches can use. */
 export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/responses'] as const;
 export type BatchEndpoint = (typeof batchEndpoints)[number];
 
@@ -14,19 +14,19 @@ export const batchStatuses = [
 ] as const;
 export type BatchStatus = (typeof batchStatuses)[number];
 
-/** How a batch ends. */
+/** Ways in which a batch ends. */
 export type BatchEnding = 'completed' | 'failed' | 'expired' | 'cancelled';
 
-/** Why a batch is not run, or not to its end. */
+/** Reason why a batch is not run, or not completely. */
 export interface BatchError {
   readonly code: string;
   readonly message: string;
   readonly param: string | null;
-  /** From 1; null where no line is at fault. */
+  /** Line number from 1; null if no line is the reason. */
   readonly line: number | null;
 }
 
-/** Ids are UUIDs, times milliseconds since the Unix epoch; null for what has not happened. */
+/** A batch. Ids are UUIDs, times are milliseconds since the Unix epoch; null for what has not happened. */
 export interface Batch {
   readonly id: string;
   readonly organizationId: string;
@@ -56,5 +56,5 @@ export interface Batch {
   readonly cancelledAtMs: number | null;
 }
 
-/** Those that somebody works at, or will. */
+/** Statuses of batches that are not finished. */
 export const openStatuses = ['validating', 'in_progress', 'finalizing', 'cancelling'] as const;

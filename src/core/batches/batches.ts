@@ -19,25 +19,25 @@ export { cancelOpenBatches, countOpenBatches } from './restored.ts';
 export type { BatchWorker } from './worker.ts';
 
 /**
- * Batches of requests: a file of them is asked, line by line, as `flex` requests of the key that made the batch, within
- * 24 hours, and answered by a file. Any gateway takes one up where another one has left it.
+ * Manages batches of requests. The lines of a file are sent as `flex` requests of the key that created the batch,
+ * within 24 hours, and answered in a file. Any gateway continues a batch that another one has left.
  */
 export interface Batches {
   /**
-   * @throws AppError not_found where there is no such file, invalid_value where it is none for a batch, conflict where
-   *   the organization has as many open ones as it may have
+   * @throws AppError not_found if there is no such file, invalid_value if the file is not for batches, conflict if the
+   *   organization has reached its limit of open batches, insufficient_scope without a key
    */
   create(batch: NewBatch, author: Author): Promise<Batch>;
   get(ref: BatchRef): Promise<Batch | null>;
-  /** Newest first. */
+  /** Lists batches, newest first. */
   list(listing: BatchListing): Promise<{ readonly batches: readonly Batch[]; readonly more: boolean }>;
-  /** Null where there is none. @throws AppError conflict for one that has ended */
+  /** Returns null if there is no such batch. @throws AppError conflict if the batch has ended */
   cancel(ref: BatchRef, author: Author): Promise<Batch | null>;
-  /** Deletes those that ended so long ago that none of their files is kept any more. */
+  /** Deletes ended batches that are so old that none of their files exists any more. */
   deleteOld(): Promise<void>;
 }
 
-/** The batches that a caller may see: `keyIds` null is any of the organization. */
+/** Batches that a caller may see; if `keyIds` is null, all of the organization. */
 export interface BatchScope {
   readonly organizationId: string;
   readonly keyIds: readonly string[] | null;
@@ -54,7 +54,7 @@ export interface BatchListing extends BatchScope {
 
 export interface NewBatch extends BatchScope {
   readonly projectId: string;
-  /** Null for who has no key of the organization, and may not. */
+  /** Null for a caller who may not use any key of the organization. */
   readonly keyId: string | null;
   readonly endpoint: BatchEndpoint;
   readonly inputFileId: string;
@@ -67,7 +67,7 @@ export interface BatchesOptions {
   readonly clock: Clock;
   readonly audit: Audit;
   readonly files: Files;
-  /** How long files are kept at most. */
+  /** Longest time that files are kept, in milliseconds. */
   readonly fileAgeMaxMs: number;
 }
 
@@ -75,7 +75,7 @@ export interface BatchWorkerOptions extends Omit<BatchesOptions, 'audit' | 'file
   readonly log: Log;
   readonly asking: Asking;
   readonly gatewayId: string;
-  /** How long a batch outlives the gateway that works at it. */
+  /** Milliseconds after which a batch of a dead gateway goes to another one. */
   readonly leaseMs: number;
   readonly linesMax: number;
   readonly bodyBytesMax: number;
@@ -83,9 +83,9 @@ export interface BatchWorkerOptions extends Omit<BatchesOptions, 'audit' | 'file
 }
 
 const windowMs = 86_400_000;
-/** The file is there until the end is written, whenever that is. */
+/** Milliseconds beyond the window for which the input file is held, so that it exists until the end is written. */
 const heldBeyondMs = 86_400_000;
-/** Of one organization. */
+/** Most open batches of one organization. */
 const openMax = 100;
 const cancellable = ['validating', 'in_progress'] as const;
 
@@ -135,9 +135,9 @@ function seen({ organizationId, keyIds }: BatchScope): SQL | undefined {
 const inputOf = ({ organizationId, keyIds, inputFileId }: NewBatch) => ({ organizationId, keyIds, id: inputFileId });
 
 /**
- * Checks what a batch is made of. Called before its transaction: many transactions that each wait for a second
- * connection would wait for one another.
- * @throws AppError for a file that is not there or not for batches, or a caller without a key
+ * Checks the input of a batch. Runs before the transaction: transactions that each wait for a second connection could
+ * deadlock.
+ * @throws AppError if the file does not exist or is not for batches, or the caller has no key
  */
 async function requireInput({ files }: BatchesOptions, input: NewBatch): Promise<void> {
   const file = await files.get(inputOf(input));

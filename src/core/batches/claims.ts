@@ -5,14 +5,14 @@ import type { Batch, BatchStatus } from './batch.ts';
 import { type BatchRow, toBatch } from './batch-row.ts';
 import { batches } from './schema.ts';
 
-/** The right to work at a batch, until another gateway has it. */
+/** The right to work on a batch, until another gateway takes it. */
 export interface Claim {
   readonly batch: Batch;
-  /** Grows with every taking over. */
+  /** Grows each time a gateway takes the batch. */
   readonly fence: number;
 }
 
-/** Another gateway has the batch, or it is not there any more: nothing is written about it from here. */
+/** Another gateway has the batch, or the batch was deleted: this gateway writes nothing more about it. */
 export class LostClaimError extends Error {
   constructor(batchId: string) {
     super(`the batch ${batchId} is another gateway's`);
@@ -22,25 +22,25 @@ export class LostClaimError extends Error {
 
 /** Gives each open batch to one gateway at a time, in turns. */
 export interface Claims {
-  /** Null while nobody's turn has come. */
+  /** Takes the next due batch; null if none is due. */
   take(): Promise<Claim | null>;
   /**
-   * Says that this gateway still works at these.
-   * @returns how they stand, by id; those that are lost are not there
+   * Renews this gateway's claims.
+   * @returns the statuses of the batches by id; lost batches are absent
    */
   renew(claims: readonly Claim[]): Promise<ReadonlyMap<string, BatchStatus>>;
-  /** Works in a transaction in which nobody else can take the batch. @throws LostClaimError */
+  /** Runs `work` in a transaction in which no other gateway can take the batch. @throws LostClaimError */
   during<T>(claim: Claim, work: (tx: Transaction, now: BatchRow) => Promise<T>): Promise<T>;
-  /** The row (id) of a batch, locked, and none where it is lost: for what is one statement. */
+  /** Selects the id of the batch's row and locks it, or no row if the batch is lost; for use in a single statement. */
   held(claim: Claim): SQL;
-  /** Gives a batch back, for another turn; does nothing where it is lost. */
+  /** Releases a batch until its next turn; does nothing if the batch is lost. */
   release(claim: Claim, turn: Turn): Promise<void>;
 }
 
 export interface Turn {
-  /** Milliseconds since the Unix epoch. */
+  /** Time of the turn, in milliseconds since the Unix epoch. */
   readonly atMs: number;
-  /** The code of what is waited for; null where the batch could go on. */
+  /** Code of what the batch waits for; null if it can continue. */
   readonly waitingFor: string | null;
 }
 
@@ -56,7 +56,7 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
   return {
     async take() {
       const now = new Date(clock.now()).toISOString();
-      // Canceled ones first: they hold a file and wait for their end alone. Then whose organization has least running.
+      // Canceled batches first: they hold a file and only need an end. Then the organization with the fewest running.
       const rows = await db.sql<{ id: string }[]>`
         update batches set gateway_id = ${gatewayId}, lease_until = ${leaseUntil()}::timestamptz, fence = fence + 1
         where id = (
@@ -111,7 +111,7 @@ export function createClaims({ db, clock, gatewayId, leaseMs }: ClaimsOptions): 
           gatewayId: null,
           leaseUntil: now,
           turnAt: new Date(atMs),
-          // One that is canceled meanwhile does not wait.
+          // A batch that was canceled in the meantime does not wait.
           waitingFor: sql`case when ${waits} then ${waitingFor}::text end`,
           waitingSince: sql`case when ${waits} then ${since} end`,
         })

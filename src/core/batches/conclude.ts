@@ -15,9 +15,9 @@ const readAtOnce = 500;
 const forgottenAtOnce = 500;
 
 /**
- * The last word on what is charged: an answer that was charged is in the output, also where a gateway was killed before
- * it had noted that, and nothing is charged any more that is not, also where a gateway that was taken for dead still asks.
- * To be called when the batch is about to end, before its files are written; it may be repeated.
+ * Makes charges final: a charged answer is in the output, even if a gateway was killed before recording it, and nothing
+ * else is charged afterwards, even if a gateway presumed dead still sends requests. Call this when the batch is about
+ * to end, before its files are written; it can be repeated.
  * @throws LostClaimError
  */
 export async function concludeLines({ db, claims, asking }: ConcludeParts, claim: Claim): Promise<void> {
@@ -38,7 +38,7 @@ export async function concludeLines({ db, claims, asking }: ConcludeParts, claim
   }
 }
 
-/** One at a time: an answer may have megabytes, and few were under way when a gateway was killed. */
+/** Stores one answer at a time: answers can have megabytes, and few were under way when a gateway was killed. */
 async function noteKept(
   { claims, asking }: Pick<ConcludeParts, 'claims' | 'asking'>,
   claim: Claim,
@@ -62,8 +62,8 @@ async function noteKept(
 }
 
 /**
- * Drops what was kept of the lines of a batch once its files are there, which have all of it. What is not dropped here,
- * as by a gateway that is killed, goes by itself some days later.
+ * Deletes the stored answers of a batch's lines once its files, which contain all of them, exist. Answers that are not
+ * deleted here, for example because the gateway is killed, expire some days later.
  */
 export async function forgetAnswers({ asking }: Pick<ConcludeParts, 'asking'>, batch: Batch): Promise<void> {
   const { total } = batch.counts;

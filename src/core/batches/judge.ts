@@ -1,17 +1,17 @@
 import type { LineAnswer } from './asking.ts';
 
-/** What an answer means for its line, and for the batch. */
+/** Meaning of an answer for its line and for the batch. */
 export type Verdict =
   | { readonly kind: 'completed' }
   | { readonly kind: 'failed' }
-  /** The line is asked again, alone; `counts` where it may be the line's own fault. */
+  /** The line is sent again, without effect on others; `counts` if the line itself may be the reason. */
   | { readonly kind: 'again'; readonly afterMs: number; readonly counts: boolean }
-  /** Money is too short for this line; another line may need less, or belong to another user. */
+  /** There is not enough money for this line; another line may need less, or belong to another end user. */
   | { readonly kind: 'money'; readonly afterMs: number; readonly code: string }
-  /** Nothing of the batch can run now. */
+  /** No request of the batch can run now. */
   | { readonly kind: 'wait'; readonly afterMs: number; readonly code: string }
   | { readonly kind: 'key' }
-  /** The model of the batch is not offered, or not at the price of flex. */
+  /** The model of the batch is not offered, or not at a flex price. */
   | { readonly kind: 'model' };
 
 const fundsMs = 5000;
@@ -19,7 +19,7 @@ const suspendedMs = 10_000;
 const elsewhereMs = 1000;
 const waitMsMax = 60_000;
 
-/** Statuses that say that a request itself is at fault: asked again it would be answered the same. */
+/** Statuses caused by the request itself: another attempt would get the same answer. */
 const final: ReadonlySet<number> = new Set([400, 404, 405, 409, 410, 411, 413, 414, 415, 422, 501]);
 
 export function judge({ status, headers, body }: LineAnswer): Verdict {
@@ -33,13 +33,13 @@ export function judge({ status, headers, body }: LineAnswer): Verdict {
   if (status === 402) return { kind: 'money', afterMs: fundsMs, code };
   const waitMs = waitOf(status, code, retryMs);
   if (waitMs !== null) return { kind: 'wait', afterMs: waitMs, code };
-  // The same request runs at a gateway that is gone, or is about to be.
+  // The same request runs at a gateway that is dead or stopping.
   if (status === 409 && retryMs !== null) return { kind: 'again', afterMs: elsewhereMs, counts: false };
   if (final.has(status)) return { kind: 'failed' };
   return { kind: 'again', afterMs: retryMs ?? 0, counts: true };
 }
 
-/** Null for what nobody waits for. */
+/** Returns how long the batch waits; null for answers that waiting does not fix. */
 function waitOf(status: number, code: string, retryMs: number | null): number | null {
   if (code === 'organization_suspended') return suspendedMs;
   if (status === 429) return retryMs ?? fundsMs;
@@ -70,17 +70,20 @@ function errorOf(body: Buffer): ErrorSaid {
   }
 }
 
-/** All lines name the same model, and ask for the same tier: where one is refused for that, all would be. */
+/** True if the model or its tier was rejected. All lines use the same model and tier, so this applies to all lines. */
 const isOfModel = ({ code, param }: ErrorSaid): boolean =>
   code === 'model_not_found' || code === 'pricing_unavailable' || (code !== null && param === 'service_tier');
 
-/** No line names a project: it is that of the batch, and a field of that name in a line's body is refused in other words. */
+/**
+ * True if the batch's project is archived. Lines cannot set a project: a field of that name in a line's body is
+ * rejected with another message.
+ */
 const isOfProject = ({ param, message }: ErrorSaid): boolean =>
   param === 'X-Project-ID' && message?.includes('is archived') === true;
 
 /**
- * Until when a batch leaves the limits of its key and of its project to others, in milliseconds since the Unix epoch;
- * null while more than half of each is left.
+ * Returns the time until which a batch leaves the limits of its key and project to others, in milliseconds since the
+ * Unix epoch; null while at least half of each limit is left.
  */
 export function roomAgainMs(headers: LineAnswer['headers'], nowMs: number): number | null {
   const all = [...(['requests', 'tokens'] as const).flatMap((what) => shownOf(headers, what)), ...eachOf(headers)];
@@ -95,7 +98,7 @@ interface LimitShown {
   readonly resetMs: number;
 }
 
-/** The limit of which least is left. */
+/** Returns the limit with the least remaining. */
 function shownOf(headers: LineAnswer['headers'], what: 'requests' | 'tokens'): readonly LimitShown[] {
   const [limit, remaining] = [headers[`x-ratelimit-limit-${what}`], headers[`x-ratelimit-remaining-${what}`]];
   if (limit === undefined || remaining === undefined) return [];
@@ -103,7 +106,7 @@ function shownOf(headers: LineAnswer['headers'], what: 'requests' | 'tokens'): r
   return [{ limit: Number(limit), remaining: Number(remaining), resetMs }];
 }
 
-/** All of them, where several bound the request. */
+/** Returns all limits that apply to the request, from Headgate's own header. */
 function eachOf(headers: LineAnswer['headers']): readonly LimitShown[] {
   const each = headers['x-headgate-limits'];
   if (each === undefined) return [];
@@ -113,7 +116,7 @@ function eachOf(headers: LineAnswer['headers']): readonly LimitShown[] {
   });
 }
 
-/** Of a wait as OpenAI writes it: "6m0s", "1s", "250ms". */
+/** Converts OpenAI's format of durations, "6m0s", "1s", "250ms", to milliseconds. */
 function durationMs(text: string): number {
   const units: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
   return [...text.matchAll(/(\d+)(ms|h|m|s)/g)].reduce(

@@ -1,11 +1,11 @@
 import type { Clock } from '#base/clock.ts';
 
 /**
- * Knows without asking anybody when a claim may be another gateway's: as long after it was last renewed as it lasts. A
- * gateway that cannot reach the database, or did not run for a while, finds out so.
+ * Detects locally when another gateway may have taken a claim: `leaseMs` after its last renewal. This works for a
+ * gateway that cannot reach the database or was frozen for a while.
  */
 export interface Lease {
-  /** @param beganMs on the monotonic clock, from before the database was asked */
+  /** @param beganMs start of the renewal on the monotonic clock, before the database was called */
   renewed(beganMs: number): void;
   end(): void;
 }

@@ -2,41 +2,44 @@ import { and, asc, between, eq } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { batchLines } from './schema.ts';
 
-/** A request that is to be asked. */
+/** A request to be sent. */
 export interface PendingLine {
   readonly number: number;
   readonly bodyAt: number;
   readonly bodyBytes: number;
-  /** Times that it was asked, and may itself have been at fault. */
+  /** Attempts that failed possibly because of the request itself. */
   readonly tries: number;
-  /** It is not asked before: milliseconds since the Unix epoch. */
+  /** Earliest time of the next attempt, in milliseconds since the Unix epoch. */
   readonly notBeforeMs: number;
-  /** It was refused for lack of money when it was last asked. */
+  /** True if the last attempt was rejected for lack of money. */
   readonly isUnpaid: boolean;
 }
 
 /**
- * The requests of a batch that are not answered, in the order of its file. Those that are asked again come first, and
- * those that were refused for lack of money last.
+ * Queue of a batch's unanswered requests, in the order of the file. Requests to be sent again come first, those
+ * rejected for lack of money last.
  */
 export interface LineQueue {
-  /** The next one that may be asked; null where there is none now. */
+  /** Returns the next request that may be sent; null if there is none now. */
   next(nowMs: number): Promise<PendingLine | null>;
-  /** Takes one that `next` gave back: nothing came of it. */
+  /** Puts back a request from `next` that got no answer to record. */
   again(line: PendingLine): void;
-  /** Whether all were given, and none came back. */
+  /** True if all requests were returned by `next` and none was put back. */
   readonly isEmpty: boolean;
-  /** True when only lines that were refused for lack of money are left. */
+  /** True if only requests rejected for lack of money are left. */
   readonly isUnpaid: boolean;
-  /** Whether no request of the batch is without an answer, as the database has it: what is not is dropped for good. */
+  /**
+   * True if every request of the batch has an answer in the database. Checked before the end, which drops unanswered
+   * requests.
+   */
   isAllAnswered(): Promise<boolean>;
 }
 
 const readAtOnce = 200;
-/** More than any file has. */
+/** Larger than any line number. */
 const numberMax = 2_147_483_647;
 
-/** @param startAt number of the line that comes first; those before it follow after the last one */
+/** @param startAt number of the first line; the lines before it follow after the last one */
 export function createLineQueue(db: Db, batchId: string, startAt: number): LineQueue {
   const again: PendingLine[] = [];
   let read: PendingLine[] = [];

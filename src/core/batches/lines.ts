@@ -1,6 +1,6 @@
-/** A line of a file: where it begins, and its bytes without its end; null for one that is longer than it may be. */
+/** A line of a file with its offset and its bytes without the line end; the bytes are null if the line is too long. */
 export interface FileLine {
-  /** From 1. */
+  /** Line number from 1. */
   readonly number: number;
   readonly at: number;
   readonly bytes: Buffer | null;
@@ -14,8 +14,8 @@ const withoutReturn = (bytes: Buffer): Buffer =>
   bytes.at(-1) === carriageReturn ? bytes.subarray(0, bytes.length - 1) : bytes;
 
 /**
- * Cuts a file into lines while it is read. What is in memory is one line, and no line above its bound.
- * @param lineBytesMax a longer line is passed over
+ * Splits a file into lines while reading. Only one line is in memory, and never more than its limit.
+ * @param lineBytesMax longer lines are returned without their bytes
  */
 export async function* splitLines(chunks: AsyncIterable<Buffer>, lineBytesMax: number): AsyncGenerator<FileLine, void> {
   let parts: Buffer[] = [];
@@ -48,7 +48,7 @@ export async function* splitLines(chunks: AsyncIterable<Buffer>, lineBytesMax: n
       at += 1;
       from = to + 1;
     }
-    // A copy: the rest of the chunk may go.
+    // Copied, so that the rest of the chunk can be freed.
     if (from < chunk.length) take(Buffer.from(chunk.subarray(from)));
   }
   if (length > 0) yield end();

@@ -2,16 +2,16 @@ import type { Clock } from '#base/clock.ts';
 import type { Asking, BatchKey } from './asking.ts';
 import type { Batch, BatchError } from './batch.ts';
 
-/** What a batch waits for whose model is not offered: it was withdrawn, or its key may not use it any more. */
+/** Wait code of a batch whose model is not offered: the model was withdrawn, or the key may not use it any more. */
 export const modelGoneCode = 'model_not_found';
-/** It may have been withdrawn for a change of its file. */
+/** Milliseconds to wait for the model: it may be withdrawn only while its file is changed. */
 const goneMsMax = 3_600_000;
-/** How often it is looked for. */
+/** Milliseconds between checks for the model. */
 export const modelLookMs = 10_000;
 
 /**
- * Whether the model of a batch that has waited for it is there again.
- * @returns `here`; `gone` for another turn; the error that the batch fails with, once it was gone for an hour
+ * Checks if the model of a waiting batch is offered again.
+ * @returns `here`; `gone` for another turn; the error that the batch fails with after an hour without the model
  */
 export async function lookForModel(
   { asking, clock }: { readonly asking: Asking; readonly clock: Clock },

@@ -2,22 +2,22 @@ import { sql } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 
-/** What came of one request of a batch. */
+/** Result of one request of a batch. */
 export interface Note {
   readonly number: number;
   readonly state: 'completed' | 'failed';
   readonly requestId: string;
   readonly statusCode: number;
-  /** Compressed with Zstandard. */
+  /** Answer compressed with Zstandard. */
   readonly answer: Buffer;
 }
 
-/** Writes down what came of requests: one statement runs, and what comes meanwhile is of the next one. */
+/** Writes results of requests, one statement at a time; results that arrive meanwhile are in the next statement. */
 export interface Notes {
-  /** Not written yet. */
+  /** Number of results not written yet. */
   readonly pending: number;
   add(note: Note): void;
-  /** Waits until everything is written. @throws LostClaimError, and what the database throws; it may be tried again */
+  /** Waits until everything is written. @throws LostClaimError, and errors of the database; can be called again */
   flush(): Promise<void>;
 }
 
@@ -68,8 +68,8 @@ function take(notes: readonly Note[]): readonly Note[] {
 }
 
 /**
- * A request that has been noted before stays so: it is counted once. One statement: a gateway that sleeps holds no lock
- * then that another one would wait for.
+ * Writes results in one statement. A request that already has a result keeps it, and is counted once. A single
+ * statement, because a gateway that is frozen between statements would hold locks that others wait for.
  */
 async function write({ db, claims }: NotesParts, claim: Claim, notes: readonly Note[]): Promise<void> {
   const { id } = claim.batch;

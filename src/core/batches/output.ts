@@ -5,14 +5,14 @@ import { decompress } from '#core/requests/requests.ts';
 import type { Batch, BatchEnding } from './batch.ts';
 import { batchLines } from './schema.ts';
 
-/** The files of a batch that has ended: each of its requests is in one of them. */
+/** Writes the files of an ended batch: each request is in one of them. */
 
 export interface OutputParts {
   readonly db: Db;
   readonly files: Files;
 }
 
-/** Written, and not yet to be seen; null where it would be empty. */
+/** Files that are written but not visible yet; null for a file that would be empty. */
 export interface Output {
   readonly answers: FileWriter | null;
   readonly errors: FileWriter | null;
@@ -32,7 +32,7 @@ const codesOfRest: Readonly<Record<BatchEnding, { readonly code: string; readonl
   failed: { code: 'batch_failed', message: 'The batch failed before this request was executed.' },
 };
 
-/** Writes what was answered from the rows of its requests, some at a time. */
+/** Writes the answers from the rows of the batch's requests, some rows at a time. */
 export async function writeOutput({ db, files }: OutputParts, batch: Batch, ending: BatchEnding): Promise<Output> {
   const written: { answers: FileWriter | null; errors: FileWriter | null } = { answers: null, errors: null };
   const begin = (): Promise<FileWriter> =>
@@ -67,7 +67,7 @@ export async function writeOutput({ db, files }: OutputParts, batch: Batch, endi
       }
       more = rows.length === readAtOnce;
       after = rows.at(-1)?.number ?? after;
-      // Of the two files one may get nothing for as long as the other takes.
+      // One of the two files may get nothing for as long as the other takes.
       await Promise.all([written.answers?.renew(), written.errors?.renew()]);
     }
     await written.answers?.flush();
@@ -84,7 +84,10 @@ function restOf({ errors }: Batch, ending: BatchEnding): { readonly code: string
   return ending === 'failed' && first !== undefined ? first : codesOfRest[ending];
 }
 
-/** A line as OpenAI writes it. The answer is put in as it came, on one line: outside of strings its ends are white space. */
+/**
+ * Returns a line in OpenAI's format. The answer is inserted as received, on one line: in JSON, line ends outside
+ * strings are white space.
+ */
 async function lineOf(
   batch: Batch,
   { number, customId, state, requestId, statusCode, answer }: LineRow,

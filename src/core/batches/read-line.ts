@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { type JsonMember, scanDocument, scanObject, type Splice, spliceText } from '#base/json-scan.ts';
 import type { BatchEndpoint } from './batch.ts';
 
-/** One request of a batch, as its line has it. */
+/** One request of a batch, read from its line. */
 export interface RequestLine {
   readonly customId: string;
   readonly model: string;
@@ -21,7 +21,7 @@ export type LineRead = { readonly ok: true; readonly line: RequestLine } | ({ re
 
 export const customIdLengthMax = 512;
 const modelLengthMax = 512;
-/** What is longer is checked for its structure alone: its engine parses it in any case. */
+/** Longest line that is parsed; only the structure of a longer one is checked, since its engine parses it anyway. */
 const parsedBytesMax = 262_144;
 
 const problem = (code: string, message: string, param: string | null = null): LineRead => ({
@@ -33,11 +33,11 @@ const problem = (code: string, message: string, param: string | null = null): Li
 
 /**
  * Reads one line of a batch's file.
- * @param bytes without the end of the line
+ * @param bytes without the line end
  */
 export function readLine(bytes: Buffer, endpoint: BatchEndpoint): LineRead {
   if (!isUtf8(bytes)) return problem('invalid_json_line', 'This line is not valid UTF-8.');
-  // One character is one byte, so that offsets are those of the file.
+  // Latin-1 has one character per byte, so that offsets match the file.
   const text = bytes.toString('latin1');
   const scan = scanDocument(text);
   if (!scan.ok || (bytes.length <= parsedBytesMax && !isJson(bytes))) {
@@ -103,7 +103,7 @@ function stringOf(text: string, member: JsonMember | undefined): string | null {
 const isCustomId = (text: string): boolean =>
   text !== '' && text.length <= customIdLengthMax && text.isWellFormed() && !/\p{Cc}/u.test(text);
 
-/** The body of a request as it is sent: of the tier `flex`, whatever it says of that itself. */
+/** Returns the body of a request with the tier `flex`, whatever tier it has itself. */
 export function flexBody(body: Buffer): Buffer {
   const text = body.toString('latin1');
   const scan = scanDocument(text);

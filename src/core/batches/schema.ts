@@ -21,21 +21,21 @@ export const batches = pgTable(
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     projectId: uuid('project_id').notNull(),
-    /** The key that made it, for which all of it is asked. */
+    /** Key that created the batch, and with which all its requests are sent. */
     keyId: uuid('key_id').notNull(),
     endpoint: text('endpoint', { enum: batchEndpoints }).notNull(),
     inputFileId: uuid('input_file_id').notNull(),
     model: text('model'),
     metadata: jsonb('metadata').$type<Readonly<Record<string, string>>>(),
-    /** How long its output is to be kept; null: as long as files are. */
+    /** Seconds to keep the output; null: as long as other files. */
     outputKeepSeconds: integer('output_keep_seconds'),
     status: text('status', { enum: batchStatuses }).notNull(),
-    /** How it ends, once nothing of it is asked any more. */
+    /** Way in which the batch ends, set once no more requests are sent. */
     ending: text('ending', { enum: ['completed', 'failed', 'expired', 'cancelled'] }),
     errors: jsonb('errors').$type<readonly BatchError[]>().notNull(),
-    /** The code of what it waits for; null while it goes on. */
+    /** Code of what the batch waits for; null while it continues. */
     waitingFor: text('waiting_for'),
-    /** Since when it waits for just that. */
+    /** Start of the current wait. */
     waitingSince: moment('waiting_since'),
     total: integer('total').notNull().default(0),
     completed: integer('completed').notNull().default(0),
@@ -43,7 +43,7 @@ export const batches = pgTable(
     outputFileId: uuid('output_file_id'),
     errorFileId: uuid('error_file_id'),
     createdAt: moment('created_at').notNull(),
-    /** When its window ends. */
+    /** End of the batch's window. */
     expiresAt: moment('expires_at').notNull(),
     inProgressAt: moment('in_progress_at'),
     finalizingAt: moment('finalizing_at'),
@@ -52,11 +52,11 @@ export const batches = pgTable(
     expiredAt: moment('expired_at'),
     cancellingAt: moment('cancelling_at'),
     cancelledAt: moment('cancelled_at'),
-    /** The gateway that works at it, until its lease ends; each that takes it over has a higher fence. */
+    /** Gateway that works on the batch until its lease ends; each gateway that takes the batch increases the fence. */
     gatewayId: uuid('gateway_id'),
     leaseUntil: moment('lease_until').notNull(),
     fence: bigint('fence', { mode: 'number' }).notNull().default(0),
-    /** It is nobody's turn before. */
+    /** Earliest time of the batch's next turn. */
     turnAt: moment('turn_at').notNull(),
   },
   (table) => [
@@ -65,24 +65,24 @@ export const batches = pgTable(
   ],
 );
 
-/** What a batch goes on with. */
+/** Fields of a batch that is not waiting. */
 export const waitsForNothing = { waitingFor: null, waitingSince: null };
 
-/** Its requests, while it runs: where each stands in the input file, and what it was answered. */
+/** Requests of a batch while it runs: their places in the input file, and their answers. */
 export const batchLines = pgTable(
   'batch_lines',
   {
     batchId: uuid('batch_id').notNull(),
-    /** From 0, in the order of the file. */
+    /** Number from 0, in the order of the file. */
     number: integer('number').notNull(),
     customId: text('custom_id').notNull(),
-    /** Of the body in the file, in bytes. */
+    /** Offset of the body in the file, in bytes. */
     bodyAt: bigint('body_at', { mode: 'number' }).notNull(),
     bodyBytes: integer('body_bytes').notNull(),
     state: text('state', { enum: ['pending', 'completed', 'failed'] }).notNull(),
     requestId: text('request_id'),
     statusCode: integer('status_code'),
-    /** What was answered, compressed with Zstandard. */
+    /** Answer compressed with Zstandard. */
     answer: bytes('answer'),
   },
   (table) => [primaryKey({ columns: [table.batchId, table.number] })],

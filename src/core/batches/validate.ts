@@ -15,27 +15,26 @@ export interface ValidateParts {
   readonly bodyBytesMax: number;
 }
 
-/** What is wrong with a file, or the model that all of it is for. */
+/** Errors of a file, or the one model of all its requests. */
 export type Validated =
   | { readonly ok: true; readonly model: string; readonly total: number }
   | { readonly ok: false; readonly errors: readonly BatchError[] };
 
-/** Of one batch; what is wrong behind them is left out. */
+/** Most errors reported for one batch; further ones are left out. */
 const errorsMax = 100;
 const insertedAtOnce = 1000;
-/** Of a line around its body. */
+/** Most bytes of a line beside its body. */
 const aroundBytesMax = 8192;
-/** So much is read in one turn of the event loop, or one line. */
+/** Bytes read, or one line, before the event loop gets a turn. */
 const turnBytes = 1_048_576;
-/** What a line takes however short it is, in bytes that are read meanwhile: a file may be all ends of lines. */
+/** Cost of a line beyond its length, in bytes: a file may consist of line ends. */
 const lineCostBytes = 256;
 
 type LineRow = typeof batchLines.$inferInsert;
 
 /**
- * Reads the file of a batch and writes down where its requests stand in it. What a gateway before had written of them is
- * written anew.
- * @param isWanted asked while it reads; false ends it as if the file ended there
+ * Reads the file of a batch and stores the places of its requests. Rows written by a previous gateway are replaced.
+ * @param isWanted called during the read; false stops the read as if the file ended there
  * @throws LostClaimError
  */
 export async function validateFile(
@@ -74,10 +73,12 @@ export async function validateFile(
   return { ok: true, model, total };
 }
 
-/** A message may quote the file, and PostgreSQL takes neither NUL nor half a surrogate pair into its JSON. */
+/**
+ * Replaces characters that PostgreSQL's JSON cannot store, NUL and half surrogate pairs: a message may quote the file.
+ */
 const storable = (message: string): string => message.replaceAll('\0', '\ufffd').toWellFormed();
 
-/** Editors leave lines behind that are nearly empty, and none that are long. */
+/** True for the nearly empty lines that editors leave behind, which are short. */
 const isBlank = (bytes: Buffer | null): boolean =>
   bytes !== null && bytes.length <= 64 && /^[ \t]*$/.test(bytes.toString('latin1'));
 
@@ -104,7 +105,7 @@ class Reading {
     this.#key = key;
   }
 
-  /** Nothing more is read. */
+  /** True if no more lines need to be read. */
   get isOver(): boolean {
     return this.errors.length >= errorsMax || this.total > this.#parts.linesMax;
   }
@@ -149,7 +150,10 @@ class Reading {
     return { ...line, state: 'pending' };
   }
 
-  /** One batch is for one model, by whichever of its names, as OpenAI has it: it is then one queue that it waits in. */
+  /**
+   * Rejects a second model, as OpenAI does: a batch then waits in only one queue. Different names of one model are
+   * accepted.
+   */
   async #problemOf(model: string): Promise<LineProblem | null> {
     if (this.model === null) {
       const message = await this.#parts.asking.refuseModel(this.#key, this.#claim.batch.endpoint, model);

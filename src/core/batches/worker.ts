@@ -18,13 +18,13 @@ import { fileName, writeOutput } from './output.ts';
 import { batches, batchLines, waitsForNothing } from './schema.ts';
 import { validateFile } from './validate.ts';
 
-/** Works at the batches that are this gateway's, some at a time, each from wherever it stands to its end. */
+/** Works on this gateway's batches, several at a time, each from its current state to its end. */
 export interface BatchWorker {
-  /** Takes what there is room for, and says that what is here is still worked at. To be called each second. */
+  /** Renews claims, and takes batches while there is room. Call this every second. */
   tick(): Promise<void>;
-  /** Asks nothing more from now on, and keeps what runs until `close`. */
+  /** Sends no more requests, and keeps claims on running ones until `close`. */
   stopAsking(): void;
-  /** Waits until what came of all that runs is written, at most `timeoutMs`, and everything was given back. */
+  /** Waits at most `timeoutMs` until all results are written and all batches are released. */
   close(timeoutMs: number): Promise<void>;
 }
 
@@ -33,13 +33,13 @@ export interface WorkerOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly claims: Claims;
-  /** How long a claim lasts after it was last renewed. */
+  /** Milliseconds that a claim lasts after its last renewal. */
   readonly leaseMs: number;
   readonly files: Files;
   readonly asking: Asking;
   readonly linesMax: number;
   readonly bodyBytesMax: number;
-  /** Requests of all batches at once; 0: none is worked at here. */
+  /** Most requests of all batches at once; 0: no batch is worked on here. */
   readonly concurrency: number;
 }
 
@@ -103,7 +103,7 @@ class Worker implements BatchWorker {
   stopAsking(): void {
     if (this.#isStopping) return;
     this.#isStopping = true;
-    // What is asked is answered here, however long that takes: nobody else begins with it meanwhile.
+    // Running requests are answered here, however long that takes: the lease keeps other gateways from starting them.
     const renew = (): void => void this.#renew().catch(() => undefined);
     this.#renewing = setInterval(renew, Math.ceil(this.#options.leaseMs / 3)).unref();
     for (const { run } of this.#works) run?.stop();
@@ -125,7 +125,7 @@ class Worker implements BatchWorker {
     });
   }
 
-  /** Never rejects: what cannot be done now is tried again, here or elsewhere. */
+  /** Works on a batch and never rejects: after a failure the work is tried again, here or on another gateway. */
   async #work(work: Work): Promise<void> {
     const { claims, clock, log } = this.#options;
     const { claim } = work;
@@ -167,7 +167,7 @@ class Worker implements BatchWorker {
     return this.#options.claims.during(claim, (_tx, row) => Promise.resolve(toBatch(row)));
   }
 
-  /** @returns how the batch ends; null where it does not yet, and was given back */
+  /** @returns the ending of the batch; 'given back' if it is to be released; null if it was released */
   async #ask(work: Work): Promise<BatchEnding | 'given back' | null> {
     const { asking, clock, claims } = this.#options;
     const { claim } = work;
@@ -196,7 +196,7 @@ class Worker implements BatchWorker {
     return null;
   }
 
-  /** @returns true where the batch is to be asked now */
+  /** @returns true if requests can be sent now */
   async #validate(work: Work, key: BatchKey): Promise<true | BatchEnding | 'given back'> {
     const { claims, clock } = this.#options;
     const { claim } = work;
@@ -219,7 +219,7 @@ class Worker implements BatchWorker {
     return validated.ok ? true : 'failed';
   }
 
-  /** Nothing more is asked, whoever works at it from now on. */
+  /** Records the ending, after which no gateway sends more requests of the batch. */
   #close(claim: Claim, asked: BatchEnding, errors: readonly BatchError[]): Promise<BatchEnding> {
     return this.#options.claims.during(claim, async (tx, row) => {
       const ending = endingOf(row, asked);
@@ -236,9 +236,9 @@ class Worker implements BatchWorker {
 }
 
 function endingOf({ status, total, completed, failed }: BatchRow, asked: BatchEnding): BatchEnding {
-  // It was canceled meanwhile: whoever did so waits for that.
+  // The batch was canceled in the meantime, and its user expects that status.
   if (status === 'cancelling') return 'cancelled';
-  // What came after the last answer, such as the end of the window, has kept nothing from being run.
+  // Events after the last answer, such as the end of the window, kept no request from running.
   return total > 0 && completed + failed === total ? 'completed' : asked;
 }
 
@@ -264,13 +264,13 @@ interface FinishParts {
   readonly row: BatchRow;
 }
 
-/** All that is seen of a batch's end is seen at once. */
+/** Makes all effects of a batch's end visible at once. */
 async function finish(
   { files, clock, tx, row }: FinishParts,
   asked: BatchEnding,
   { answers, errors }: Awaited<ReturnType<typeof writeOutput>>,
 ): Promise<void> {
-  // What was charged and not noted has been put in since the end was decided.
+  // Charged answers without a result may have been added since the ending was decided.
   const ending = endingOf(row, asked);
   const batch = toBatch(row);
   const now = new Date(clock.now());
@@ -295,7 +295,10 @@ async function finish(
   await letGo(files, tx, row);
 }
 
-/** Another batch may read the same file, or be made of it at this moment: who makes one holds the file first. */
+/**
+ * Releases the input file, unless another batch uses it. The file is locked first, because creating a batch locks it
+ * first too.
+ */
 async function letGo(files: Files, tx: Transaction, { id, inputFileId, organizationId }: BatchRow): Promise<void> {
   await files.lock(tx, { organizationId, keyIds: null, id: inputFileId });
   const [others] = await tx

@@ -1,36 +1,41 @@
-/** A version of an adapter's base, as the database has it. */
+/** A version of an adapter's base, as stored in the database. */
 export interface DatedBase {
   readonly adapterId: string;
-  /** Null: a model of its own. */
+  /** Null: the model is no adapter and is served by its own engine. */
   readonly baseId: string | null;
   readonly effectiveFrom: Date;
 }
 
-/** Milliseconds since the Unix epoch; `toMs` is not in it. */
+/** A time span in milliseconds since the Unix epoch; `toMs` is exclusive. */
 interface Span {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** Which engines have served models when: their own, or for LoRA adapters that of the base of the time. */
+/**
+ * History of the engines that served each model: the model's own, or for LoRA adapters that of the base at the time.
+ */
 export interface AdapterBases {
   /** Ids of models that are or were adapters. */
   readonly adapters: readonly string[];
   /**
-   * Ids of the models whose engines may have served this one within a span, each once, oldest first; at least one. Before
-   * its first version it had that one as well.
+   * Returns the ids of the models whose engines may have served a model within a span: at least one, each once, oldest
+   * first. The first version also applies to the time before it.
    */
   within(modelId: string, span: Span): readonly string[];
-  /** The one at a moment, by the files alone. */
+  /** Returns the id of the model whose engine serves a model at a time, without the tolerance of `within`. */
   at(modelId: string, atMs: number): string;
-  /** When adapters got another base, within a span. Milliseconds since the Unix epoch. */
+  /** Returns the times within a span at which adapters got another base, in milliseconds since the Unix epoch. */
   moves(span: Span): readonly number[];
 }
 
-/** Clocks of gateways differ, and each reads the files in its own time: for so long a base may be the one before. */
+/**
+ * Milliseconds after a move in which the previous base may still serve: clocks of gateways differ, and each gateway
+ * reloads its files at its own time.
+ */
 const moveMs = 60_000;
 
-/** @param versions by adapter, oldest first */
+/** @param versions of each adapter, oldest first */
 export function createAdapterBases(versions: readonly DatedBase[]): AdapterBases {
   const byAdapter = Map.groupBy(versions, ({ adapterId }) => adapterId);
   return {

@@ -73,58 +73,69 @@ export type { PriceChange } from './sync.ts';
 export { readYaml, type YamlOptions } from './yaml-source.ts';
 
 export interface Catalog {
-  /** Takes the files of the start: makes their models known, and their prices where no other gateway differs. */
+  /**
+   * Applies the files of the start: stores their models, and their prices unless another gateway has different ones.
+   */
   sync(): Promise<void>;
   /**
-   * Makes the models of files that were read again known to the database, with the prices of those that had none.
-   * @returns makes these files the catalog's, all at once; until then it knows the ones before
+   * Stores the models of reloaded files in the database, and the prices of models that had none.
+   * @returns a function that switches the catalog to these files in one step; until then the previous files apply
    */
   prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
   /**
-   * Writes prices and bases of the files that differ from those that apply, each as a new version, unless a live
-   * gateway has other files of that model. To be called after `prepare`, once this gateway has published its files.
-   * @returns whether any was written
+   * Writes prices and bases of the files that differ from the current ones, each as a new version, unless a live
+   * gateway has different files for the model. Call this after `prepare`, once this gateway has published its files.
+   * @returns true if any was written
    */
   settle(): Promise<boolean>;
   /**
-   * Writes again what a database has lost of models and prices, and reads what it has.
-   * @returns false where other files were read meanwhile, and nothing was taken over
+   * Rewrites models and prices that the database has lost, and reads what the database has.
+   * @returns false if other files were loaded in the meantime, and nothing was applied
    */
   recover(): Promise<boolean>;
-  /** Reads what other gateways have written. */
+  /** Reads versions that other gateways have written. */
   refresh(): Promise<void>;
-  /** Ids of models whose file has another price or base than the one that applies. */
+  /** Returns the ids of models whose file has another price or base than the one in effect. */
   pending(): readonly string[];
-  /** The prices and bases of the files by model, as text for operators: what gateways compare. */
+  /** Returns the prices and bases of the files by model, as text that gateways compare and operators read. */
   offers(): Readonly<Record<string, string>>;
-  /** By catalog id, display name, alias or Hugging Face id, without regard to case; disabled models too. */
+  /** Finds a model by catalog id, display name, alias or Hugging Face id, ignoring case; disabled models too. */
   find(name: string): Model | undefined;
-  /** Every model of the files, disabled ones too, in the order of their ids. */
+  /** Returns every model of the files, including disabled ones, ordered by id. */
   list(): readonly Model[];
-  /** The enabled models of one task type, in the order of their ids. */
+  /** Returns the enabled models of one task type, ordered by id. */
   byTask(taskType: TaskType): readonly Model[];
-  /** Which models LoRA adapters were served with, of all that files ever named. */
+  /** Returns the models that LoRA adapters were served with, for all adapters that files ever named. */
   bases(): AdapterBases;
-  /** The newest version for a tier, `default` when absent, on every gateway; undefined when the file here has none. */
+  /**
+   * Returns the newest version on all gateways for a tier (`default` if absent); undefined if the file here has no
+   * price for the tier.
+   */
   price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
-  /** A price that is or was in force, by the id that records have of it; null for none. */
+  /** Returns a current or former price by the id that records store; null if there is none. */
   priceVersion(id: string): Promise<PriceVersion | null>;
 }
 
 export interface CatalogOptions extends SyncOptions {
   readonly engines: readonly EngineDefinition[];
-  /** Reads which gateways live. @returns whether one of them has other files of a model; none where absent */
+  /**
+   * Reads which gateways are live. If absent, no model is contested. @returns true for a model of which a live gateway
+   * has different files
+   */
   readonly readContested?: () => Promise<(modelId: string) => boolean>;
 }
 
-/** The versions that apply, and all by which requests were priced here: PostgreSQL may lose some. */
+/** Keeps the current versions, and all prices that requests were charged by here: PostgreSQL may lose some. */
 function createKnownVersions() {
   let versions: Versions = { prices: new Map(), bases: createAdapterBases([]) };
   const used = new Map<string, PriceVersion>();
   return {
     now: () => versions,
     used: () => [...used.values()],
-    /** A price that PostgreSQL has lost applies until it is written again, or the next one is read. */
+    /**
+     * Applies newly read versions. A price that PostgreSQL has lost stays in effect until it is written again or its
+     * successor is read.
+     */
     take(next: Versions): void {
       versions = { ...next, prices: new Map([...versions.prices, ...next.prices]) };
       for (const version of next.prices.values()) used.set(version.id, version);
@@ -132,7 +143,10 @@ function createKnownVersions() {
   };
 }
 
-/** The models of a set of engine files. Until `sync` has run once, creation times are now and nothing has a price. */
+/**
+ * Creates the catalog of a set of engine files. Before the first `sync`, creation times are now and nothing has a
+ * price.
+ */
 export function createCatalog(options: CatalogOptions): Catalog {
   const { db, clock, readContested = () => Promise.resolve(() => false) } = options;
   const startedAt = Math.floor(clock.now() / 1000);
@@ -204,7 +218,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
   };
 }
 
-/** The models of engines and their adapters, in the order of their ids. */
+/** Returns the models of engines and their adapters, ordered by id. */
 function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): Model[] {
   const models = engines.flatMap((engine) => {
     const { taskType, contextLength, enabled } = engine;
@@ -217,7 +231,10 @@ function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string
   return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-/** The name of a repository resolves only where one model has it; ids, names and aliases are each of one model. */
+/**
+ * Indexes models by lower-case name. A repository's name resolves only if one model has it; ids, names and aliases are
+ * unique.
+ */
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
   const named = models.flatMap((model) => [model.id, model.name, ...model.aliases].map((name) => ({ name, model })));
   const repositories = Map.groupBy(models, ({ huggingFaceId, id }) => (huggingFaceId ?? id).toLowerCase());

@@ -1,12 +1,13 @@
 import { resolve } from 'node:path';
 
-/** `./run.sh`, `../models/a.gguf`, and `--model=./a.gguf`. */
+/** Matches `./run.sh`, `../models/a.gguf`, and `--model=./a.gguf`. */
 const relative = /^(-[^=/\s]*=)?(\.\.?\/.*)$/s;
 
 /**
- * A command in which paths that begin with `./` or `../` are absolute: in an engine file they are relative to that file,
- * wherever the gateway was started. Everything else stays, names of programs and of repositories among it.
- * @param folder of the file
+ * Returns a command in which paths that begin with `./` or `../` are absolute. In an engine file such paths are
+ * relative to the file, wherever the gateway was started. Everything else is unchanged, including names of programs and
+ * repositories.
+ * @param folder of the engine file
  */
 export function withAbsolutePaths(command: readonly string[], folder: string): string[] {
   return command.map((item) => {

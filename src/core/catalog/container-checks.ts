@@ -6,11 +6,11 @@ import type { EngineFile } from './engine-file-schema.ts';
 import { refusedProblems, unmountedProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What the fields of a container's engine file mean together, beyond the shape of each. */
+/** Checks of a container's engine file that involve several fields, beyond the shape of each field. */
 
 export type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
 
-/** Options of vLLM that Headgate gives containers itself, or that take away what it bills and routes by. */
+/** Options of vLLM that Headgate sets for containers itself, or that remove what Headgate bills and routes by. */
 const ownFlags: Readonly<Record<string, string>> = {
   '--served-model-name': 'leave it out, Headgate serves the model as id, name and hugging_face_id',
   '--api-key': 'leave it out, Headgate gives each replica a key of its own',
@@ -27,14 +27,14 @@ const ownFlags: Readonly<Record<string, string>> = {
   '--hf-token': 'leave it out and give HF_TOKEN by reference under env',
 };
 
-/** Variables that Headgate sets, or with which it could not reach or bill the engine. */
+/** Variables that Headgate sets itself, or with which Headgate could not reach or bill the engine. */
 const refusedVariables: Readonly<Record<string, string>> = {
   VLLM_API_KEY: 'leave it out, Headgate gives each replica a key of its own',
   VLLM_SERVER_DEV_MODE: 'leave it out, Headgate sets it where nobody else can connect',
   VLLM_USE_RUST_FRONTEND: 'leave it out: that front end does not report the usage by which Headgate bills',
 };
 
-/** Variables by which a container would get other devices than those that it was given. */
+/** Variables that would give a container other devices than the ones assigned to it. */
 const deviceVariables: Readonly<Record<string, string>> = {
   CUDA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
   NVIDIA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
@@ -68,7 +68,9 @@ function variableProblems({ env }: ContainerFile, refused: Readonly<Record<strin
   );
 }
 
-/** Without a model vLLM serves one of its own choice, which would then be billed as this one. */
+/**
+ * Requires a model in `args`: without one, vLLM serves a model of its own choice, which would be billed as this one.
+ */
 function modelProblems({ args, entrypoint, hugging_face_id: repository }: ContainerFile): FileProblem[] {
   if (entrypoint !== undefined) return [];
   const [first] = args;
@@ -96,7 +98,7 @@ const parallelFlags = {
   prefill: ['--prefill-context-parallel-size', '-pcp'],
 } as const;
 
-/** The value of one of vLLM's options for several GPUs, in its long or short form; null where it is not given. */
+/** Returns the value of a vLLM option for several GPUs, in its long or short form; null if absent. */
 function parallelSize(
   args: readonly string[],
   kind: keyof typeof parallelFlags,
@@ -111,14 +113,14 @@ function parallelSize(
 }
 
 /**
- * Over how many GPUs vLLM splits each layer: what the file says, else all that pipeline and data parallelism leave.
- * May be no whole number where these do not fit; `containerProblems` says so.
+ * Returns the number of GPUs over which vLLM splits each layer: the number in the file, or else all GPUs that pipeline
+ * and data parallelism leave. The result may be a fraction if these do not fit; `containerProblems` reports that.
  */
 export function tensorParallelSize({ args, gpus, tensor_parallel_size: size }: ContainerFile): number {
   return size ?? parallelSize(args, 'tensor')?.size ?? (gpus?.count ?? 1) / otherParallelSizes(args);
 }
 
-/** Whether the arguments themselves say it. */
+/** True if the arguments themselves set the size. */
 export function givesTensorParallelSize(args: readonly string[]): boolean {
   return parallelSize(args, 'tensor') !== null;
 }
@@ -130,7 +132,10 @@ function otherParallelSizes(args: readonly string[]): number {
   );
 }
 
-/** What is wrong with vLLM's words for several GPUs where a replica has so many, and which of them says it; or null. */
+/**
+ * Returns the problem of vLLM's options for several GPUs given a replica's number of GPUs, with the index of the
+ * argument; null if they match.
+ */
 export function parallelProblem(words: readonly string[], gpus: number): { index: number | null; text: string } | null {
   const given = parallelSize(words, 'tensor');
   const used = (given?.size ?? 1) * otherParallelSizes(words);
@@ -161,7 +166,9 @@ function parallelProblems(engine: ContainerFile): FileProblem[] {
   return [{ path: ['gpus', 'count'], message: undivided }];
 }
 
-/** An image for CPUs splits layers over the sockets of its machine, which are not counted here. */
+/**
+ * Checks a file without `gpus`. An image for CPUs splits layers over the machine's sockets, which are not counted here.
+ */
 function unplacedProblems({ image, tensor_parallel_size: size }: ContainerFile, used: number, index: number | null) {
   if (used === 1 || /cpu/.test(parseImage(image)?.repository ?? '')) return [];
   const path = size !== undefined ? ['tensor_parallel_size'] : index !== null ? ['args', index] : ['args'];
@@ -190,7 +197,7 @@ function volumeProblems({ volumes }: ContainerFile): FileProblem[] {
 
 const textless: readonly string[] = ['embeddings', 'rerank', 'score'];
 
-/** The routes on which the models of a task answer. */
+/** Returns the routes that serve models of a task. */
 function canaryRoutes(task: TaskType): readonly string[] {
   if (task === 'embedding') return ['embeddings'];
   if (task === 'rerank') return ['rerank', 'score'];

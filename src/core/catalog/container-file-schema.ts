@@ -2,27 +2,27 @@ import { z } from 'zod';
 import { canaryRoutes } from './engine-definition.ts';
 import { environmentFields, gpusField, pinnedField, replicasField, seconds } from './run-fields.ts';
 
-/** The fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a swarm. */
+/** Fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a Swarm. */
 
 const volumeNamePattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{1,127}$/;
 const hostNamePattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
-/** https://docs.docker.com/reference/cli/docker/service/create/#constraint */
+/** Matches a placement constraint: https://docs.docker.com/reference/cli/docker/service/create/#constraint */
 const constraintPattern = /^(node|engine)\.[A-Za-z0-9_.-]+ *(==|!=) *\S.*$/;
 const sizePattern = /^(\d{1,12})(?:\.(\d{1,3}))? ?([kmgt])(?:i?b)?$/i;
 const sizeText = 'expected a size such as 512mb or 16gb';
 
-/** The name of an image by its parts: https://github.com/distribution/reference */
+/** Matches an image name by its parts: https://github.com/distribution/reference */
 const imagePattern =
   /^(?<repository>(?:[A-Za-z0-9.-]+(?::\d{1,5})?\/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)(?::(?<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?<digest>sha256:[a-f0-9]{64}))?$/;
 
-/** Repository, tag and digest of an image's name; null where it is none. */
+/** Returns repository, tag and digest of an image name; null if the name is invalid. */
 export function parseImage(image: string): { repository: string; tag: string | null; digest: string | null } | null {
   const groups = imagePattern.exec(image)?.groups;
   if (groups === undefined || image.length > 512) return null;
   return { repository: groups['repository'] ?? '', tag: groups['tag'] ?? null, digest: groups['digest'] ?? null };
 }
 
-/** What is wrong with the name of an image, or null. Tags that move would make two replicas of one file differ. */
+/** Returns the problem of an image name, or null. Tags that move would make two replicas of one file differ. */
 function imageProblem(image: string): string | null {
   const parsed = parseImage(image);
   if (parsed === null) return 'expected an image such as vllm/vllm-openai:v0.29.0';
@@ -34,7 +34,7 @@ function imageProblem(image: string): string | null {
   return null;
 }
 
-/** Bytes of `16gb`, with the units that Docker's command line reads: k, m, g, t, powers of 1024. */
+/** Returns the bytes of a size such as `16gb`, with the units of Docker's command line: k, m, g, t, powers of 1024. */
 export function parseSize(text: string): number | null {
   const match = sizePattern.exec(text);
   if (match === null) return null;
@@ -48,7 +48,7 @@ export interface ParsedVolume {
   readonly readOnly: boolean;
 }
 
-/** `name:/target`, `/host/path:/target:ro`; null where it is neither. */
+/** Parses `name:/target` or `/host/path:/target:ro`; null if the text is neither. */
 export function parseVolume(text: string): ParsedVolume | null {
   const [source = '', target = '', mode = 'rw', ...more] = text.split(':');
   if (more.length > 0 || !['ro', 'rw'].includes(mode) || !/^\/[^\0]+$/.test(target)) return null;

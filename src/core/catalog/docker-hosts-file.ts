@@ -7,59 +7,62 @@ import type { EngineFileProblem } from './engine-file-problem.ts';
 import { readYaml } from './yaml-source.ts';
 import { issueProblems, located } from './zod-problems.ts';
 
-/** `hosts.yaml` of the engines folder: the machines whose Docker engine runs containers, and the swarm. */
+/** The file `hosts.yaml` of the engines folder: machines whose Docker engines run containers, and the Swarm. */
 
 export const dockerHostsFileName = 'hosts.yaml';
 
-/** A GPU that the file lists by hand. */
+/** A GPU that the file lists explicitly. */
 export interface HostGpu {
   readonly id: string;
   readonly memoryBytes: number | null;
   readonly profile: string | null;
 }
 
-/** How containers get their GPUs: by the nvidia runtime's device requests, by CDI, or by a variable alone. */
+/** Ways to give containers GPUs: device requests of the nvidia runtime, CDI, or only an environment variable. */
 export type GpuAccess = 'nvidia' | 'cdi' | 'environment';
 
 export interface DockerHostSettings {
   readonly name: string;
   readonly docker: DockerAddress;
-  /** IP address on which replicas publish their port; null: they are reached by their own address. */
+  /** IP address on which replicas publish their port; null: replicas are reached at their own address. */
   readonly address: string | null;
   readonly pools: readonly string[];
-  /** null: the Docker engine is asked. */
+  /** null: the GPUs that the Docker engine reports. */
   readonly gpus: readonly HostGpu[] | null;
-  /** null: the one that the Docker engine offers. */
+  /** null: the way that the Docker engine offers. */
   readonly gpuAccess: GpuAccess | null;
-  /** An image in which `nvidia-smi` runs when the host gives it GPUs; null: an engine's own image. */
+  /** Image in which `nvidia-smi` runs with the host's GPUs; null: an engine's own image. */
   readonly probeImage: string | null;
 }
 
-/** The swarm whose services engines with `driver: swarm` are. */
+/** Settings of the Swarm that runs engines with `driver: swarm`. */
 export interface SwarmSettings {
-  /** Address of one of its managers. */
+  /** Address of one of the Swarm's managers. */
   readonly docker: DockerAddress;
   /**
-   * How tasks are reached: on an overlay network that the gateway's own container joins, or on a port that is
-   * published on the address of the task's node.
+   * Way to reach tasks: on an overlay network that the gateway's own container joins, or on a port published on the
+   * address of the task's node.
    */
   readonly network: 'overlay' | 'host';
-  /** Kind of the generic resource that nodes offer their GPUs as. */
+  /** Kind of the generic resource as which nodes offer their GPUs. */
   readonly gpuResource: string;
-  /** Swarm secrets, which a shell in the image reads, or variables that whoever sees the service reads. */
+  /**
+   * Place of secrets: Swarm secrets, read by a shell in the image, or variables, readable by anybody who can inspect
+   * the service.
+   */
   readonly secrets: 'files' | 'environment';
-  /** Somebody wrote it down: it is asked even if no engine runs there. */
+  /** True if the file names the Swarm; a named Swarm is contacted even if no engine runs there. */
   readonly isNamed: boolean;
-  /** Name of the docker-gates of the nodes that take runs of stacks; null: its nodes take none. */
+  /** Address of the service of docker-gates on nodes that accept runs of stacks; null: no node accepts runs. */
   readonly gates: { readonly host: string; readonly port: number } | null;
 }
 
-/** `swarm` is null where nothing names a manager that could be asked. */
+/** Result of reading the file. `swarm` is null if nothing names a manager to contact. */
 export type DockerHostsResult =
   | {
       readonly ok: true;
       readonly hosts: readonly DockerHostSettings[];
-      /** Somebody wrote them down; else there is the one of `DOCKER_HOST`. */
+      /** True if the file names the hosts; otherwise the only host is that of `DOCKER_HOST`. */
       readonly areHostsNamed: boolean;
       readonly swarm: SwarmSettings | null;
     }
@@ -125,7 +128,7 @@ const hostSchema = z.strictObject({
   probe_image: z.string().min(1).max(1024).optional().describe('Image in which nvidia-smi runs.'),
 });
 
-/** A name that has an address for each task: not the one of a service, behind which it is one at a time. */
+/** Matches tasks.SERVICE, a DNS name with one address per task. The service's own name reaches one task at a time. */
 const gatesPattern = /^tcp:\/\/tasks\.[A-Za-z0-9][A-Za-z0-9_.-]{0,200}(?::\d{1,5})?$/;
 
 const swarmSchema = z.strictObject({
@@ -155,7 +158,7 @@ type SwarmFile = z.output<typeof swarmSchema>;
 type Reach = Pick<HostFile, 'docker' | 'tls' | 'ssh' | 'address' | 'same_machine'>;
 
 export interface DockerHostsOptions {
-  /** Address of the Docker engine of the one host `local` that there is without the file. */
+  /** Address of the Docker engine of `local`, the only host without the file. */
   readonly defaultDocker: string;
 }
 
@@ -186,7 +189,10 @@ export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOp
   return { ok: false, problems: found.map((problem) => located(file, yaml.source, problem)) };
 }
 
-/** A machine with Docker Desktop cannot reach containers by their own address, so they publish on its loopback. */
+/**
+ * Returns the only host without the file. A machine with Docker Desktop cannot reach containers at their own address,
+ * so replicas publish on its loopback.
+ */
 function localHost(docker: string): DockerHostsResult {
   const problem = addressProblem(docker) ?? (docker.startsWith('ssh:') ? 'ssh hosts belong into hosts.yaml' : null);
   if (problem !== null) {
@@ -198,7 +204,7 @@ function localHost(docker: string): DockerHostsResult {
   return { ok: true, hosts: [toSettings(host)], areHostsNamed: false, swarm: toSwarmSettings(swarm, false) };
 }
 
-/** What the file leaves out is as without it. */
+/** Fills parts that the file leaves out with the settings without a file. */
 function withDefaults({ hosts, swarm }: z.output<typeof fileSchema>, defaultDocker: string): DockerHostsResult {
   const local = localHost(defaultDocker);
   if (hosts === undefined && !local.ok) return local;
@@ -260,7 +266,7 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
 function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
   if (swarm === undefined) return [];
   const isHere = swarm.docker.startsWith('unix:') || swarm.same_machine;
-  // A swarm's nodes have addresses of their own.
+  // Nodes of a Swarm have their own addresses.
   const address = swarm.docker.startsWith('tcp:') ? 'of each node' : undefined;
   const problems = [...reachProblems({ ...swarm, address })];
   if (swarm.network === 'overlay' && !isHere) {
@@ -269,7 +275,7 @@ function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
   return problems.map(([field, message]) => ({ path: ['swarm', field], message }));
 }
 
-/** Fields that do not fit the way in which a host is reached. */
+/** Yields fields that do not fit the way a host is reached. */
 function* reachProblems(host: Reach): Generator<readonly [field: string, message: string]> {
   const scheme = host.docker.slice(0, host.docker.indexOf(':'));
   if (scheme !== 'tcp' && host.tls !== undefined) yield ['tls', 'only tcp has TLS'];
@@ -287,7 +293,10 @@ function* reachProblems(host: Reach): Generator<readonly [field: string, message
   }
 }
 
-/** The same for all ways to write one address. That two addresses reach one engine is found when it answers. */
+/**
+ * Returns the same key for all spellings of one address. Two addresses of one Docker engine are detected only when the
+ * engine answers.
+ */
 function engineKey({ docker, tls }: HostFile): string {
   const { protocol, hostname, port, pathname } = new URL(docker);
   const defaultPort = protocol === 'ssh:' ? '22' : tls === undefined ? '2375' : '2376';
@@ -326,7 +335,7 @@ function toSwarmSettings(swarm: SwarmFile, isNamed: boolean): SwarmSettings {
 }
 
 function toGates(text: string): { readonly host: string; readonly port: number } {
-  // An underscore is in names of services, and in no host name of a URL.
+  // Split by hand: service names may have underscores, host names of URLs may not.
   const [host = '', port = '2375'] = text.slice('tcp://'.length).split(':');
   return { host, port: Number(port) };
 }

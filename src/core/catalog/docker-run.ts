@@ -1,11 +1,11 @@
 import { basename } from 'node:path';
 
-/** The command line `docker run`: https://docs.docker.com/reference/cli/docker/container/run/ */
+/** A parsed command line of `docker run`: https://docs.docker.com/reference/cli/docker/container/run/ */
 
 export interface DockerRun {
   readonly image: string;
   readonly args: readonly string[];
-  /** By long name without dashes; an option that is given twice has two values. A switch has the value `true`. */
+  /** Values by long option name without dashes; an option given twice has two values. A switch has the value `true`. */
   readonly options: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -33,7 +33,7 @@ const switches = new Set(
   ),
 );
 
-/** @param words what follows `docker run`; null where they name no image */
+/** @param words after `docker run`; the result is null if they name no image */
 export function parseDockerRun(words: readonly string[]): DockerRun | null {
   const options = new Map<string, string[]>();
   const add = (name: string, value: string): void => void options.set(name, [...(options.get(name) ?? []), value]);
@@ -57,7 +57,7 @@ export function parseDockerRun(words: readonly string[]): DockerRun | null {
   return null;
 }
 
-/** `--env=A`, `-e`, `-it`, `-p8000:8000` */
+/** Parses `--env=A`, `-e`, `-it`, `-p8000:8000`. */
 function readOption(word: string): { names: string[]; value: string | null } {
   if (word.startsWith('--')) {
     const equals = word.indexOf('=');
@@ -77,13 +77,13 @@ function readOption(word: string): { names: string[]; value: string | null } {
 }
 
 const programs = ['docker', 'podman', 'nerdctl'];
-/** Options of the program itself that stand alone. */
+/** Options of the program itself that take no value. */
 const programSwitches = new Set(['-D', '--debug', '--tls', '--tlsverify', '--remote', '-r']);
 
 /**
- * What follows `docker run`, also where another program starts it, as `env` does.
+ * Returns the words after `docker run`, also if another program such as `env` starts it.
  * @param words of a command
- * @returns null where there is none
+ * @returns null if the command does not contain it
  */
 export function dockerRunWords(words: readonly string[]): readonly string[] | null {
   for (const [index, word] of words.entries()) {
@@ -93,7 +93,7 @@ export function dockerRunWords(words: readonly string[]): readonly string[] | nu
   return null;
 }
 
-/** What follows `docker run` where nothing but `sudo` stands before it; null where there is none. */
+/** Returns the words after `docker run` if only `sudo` comes before; otherwise null. */
 export function onlyDockerRunWords(words: readonly string[]): readonly string[] | null {
   const start = words[0] === 'sudo' ? words.findIndex((word, index) => index > 0 && !word.startsWith('-')) : 0;
   return programs.includes(basename(words[start] ?? '')) ? runAt(words, start) : null;

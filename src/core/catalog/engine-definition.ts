@@ -1,10 +1,10 @@
-/** What an engine's model is for; it decides which routes serve it. */
+/** Purposes of an engine's model; the task type decides which routes serve the model. */
 export const taskTypes = ['chat', 'completion', 'embedding', 'rerank', 'vision', 'code'] as const;
 export type TaskType = (typeof taskTypes)[number];
 
 /**
- * What of a request is refused unless the engine's file names it under `allow`: fields by their names, and `regex` and
- * `grammar` wherever they come in.
+ * Parts of requests that are rejected unless the engine's file names them under `allow`: fields by name, and `regex`
+ * and `grammar` wherever they occur.
  */
 export const allowableFields = [
   'priority',
@@ -33,23 +33,25 @@ export const allowableFields = [
 ] as const;
 export type AllowableField = (typeof allowableFields)[number];
 
-/** How large a grammar may be that a request makes its engine build. */
+/** Limits of the grammars that requests make an engine build. */
 export interface StructuredOutputBounds {
-  /** Choices, and values of the enums of a schema together. */
+  /** Most choices, and most enum values of a schema in total. */
   readonly choicesMax: number;
-  /** Schemas within schemas. */
+  /** Most levels of schemas within schemas. */
   readonly depthMax: number;
   readonly propertiesMax: number;
-  /** Of a schema or a list of choices, as it stands in the request. */
+  /** Most bytes of a schema or a list of choices, as sent in the request. */
   readonly bytesMax: number;
-  /** What lengths, counts of properties and counts within patterns may add up to; see schema-bounds.ts. */
+  /** Largest sum of lengths, property counts and counts within patterns; see schema-bounds.ts. */
   readonly repetitionsMax: number;
 }
 
-/** `vllm` gets vLLM's own arguments and its abort route; `openai` is anything else that speaks the OpenAI API. */
+/**
+ * Kind of engine: `vllm` gets vLLM's own arguments and its abort route; `openai` is anything else with the OpenAI API.
+ */
 export type EngineKind = 'vllm' | 'openai';
 
-/** How soon a request must run, and at which price. `flex` waits while its engine is full. */
+/** Urgency of a request, with its own price. `flex` waits while its engine is full. */
 export const serviceTiers = ['default', 'flex'] as const;
 export type ServiceTier = (typeof serviceTiers)[number];
 
@@ -60,51 +62,56 @@ export interface EnginePricing {
   readonly outputPerMTokMicroUsd: bigint;
 }
 
-/** Engines of one machine that are not to run together; named by the file of each of them. */
+/** A group of engines of one machine that must not run together; each member's file names the group. */
 export interface EngineGroup {
   readonly name: string;
-  /** One of its engines runs at a time. */
+  /** True if only one engine of the group runs at a time. */
   readonly swap: boolean;
-  /** When one of its engines starts, all others of the machine are stopped that are not persistent, pinned or kept. */
+  /**
+   * True if the start of one of its engines stops every engine outside the group on the machine, except persistent,
+   * pinned and kept ones.
+   */
   readonly exclusive: boolean;
-  /** Engines outside of the group do not stop those in it. */
+  /** True if engines outside the group do not stop the engines in it. */
   readonly persistent: boolean;
 }
 
-/** A child process of the gateway on this machine. */
+/** Settings of an engine that runs as a child process of the gateway on this machine. */
 export interface ProcessDriverSettings {
   readonly type: 'process';
-  /** Program and arguments; `{socket}` and `{port}` are filled in at the start. */
+  /** Program and arguments; `{socket}` and `{port}` are filled in at start. */
   readonly command: readonly string[];
-  /** Added to the child's environment; `${NAME}` in a value stands for the gateway's own variable of that name. */
+  /**
+   * Variables added to the child's environment; `${NAME}` in a value stands for the gateway's variable of that name.
+   */
   readonly env: Readonly<Record<string, string>>;
-  /** What a replica takes of the memory that engines may have together here; null: the file does not say. */
+  /** Memory of one replica, out of the memory for engines on this machine; null: not specified in the file. */
   readonly memoryBytes: number | null;
-  /** null: it is given no GPU of its own. */
+  /** null: no GPUs are assigned. */
   readonly gpus: GpuNeed | null;
   readonly group: EngineGroup | null;
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
-  /** A replica that is ready makes room for no other before this time. */
+  /** Milliseconds for which a ready replica is not stopped to make room for another. */
   readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
-  /** Never stopped to make room for another. */
+  /** True if replicas are never stopped to make room for another. */
   readonly pinned: boolean;
 }
 
-/** An engine that somebody else runs; only its addresses are known. */
+/** Settings of an external engine; only its addresses are known. */
 export interface ExternalDriverSettings {
   readonly type: 'external';
-  /** One replica each: http or https, without /v1, credentials, query and a slash at the end; one at least. */
+  /** Addresses, one replica each: http or https, without /v1, credentials, query and trailing slash; at least one. */
   readonly urls: readonly string[];
-  /** What the engine calls the model; null when it goes by the catalog id. */
+  /** Name of the model at the engine; null if that is the catalog id. */
   readonly upstreamModel: string | null;
-  /** Name of the gateway's environment variable that holds the engine's key; the key itself is never kept here. */
+  /** Name of the gateway's environment variable with the engine's key; the key itself is never stored here. */
   readonly apiKeyEnv: string | null;
 }
 
-/** A directory or named volume of the host, as `docker run --volume` has it. */
+/** A directory or named volume of the host, as in `docker run --volume`. */
 export interface VolumeMount {
   /** Name of a volume, or an absolute path on the host. */
   readonly source: string;
@@ -112,16 +119,16 @@ export interface VolumeMount {
   readonly readOnly: boolean;
 }
 
-/** What a replica needs of a host's GPUs. */
+/** GPUs that a replica needs on a host. */
 export interface GpuNeed {
   readonly count: number;
-  /** Memory that each must have at least; null when any will do. */
+  /** Minimum memory of each GPU; null accepts any. */
   readonly memoryBytesMin: number | null;
-  /** A part of the product name, without regard to case; null when any will do. */
+  /** Part of the product name, ignoring case; null accepts any. */
   readonly profile: string | null;
 }
 
-/** Routes under /v1. */
+/** Routes under /v1 that canaries can use. */
 export const canaryRoutes = [
   'chat/completions',
   'completions',
@@ -135,110 +142,115 @@ export const canaryRoutes = [
 /** A request that a new replica must answer well before users' requests reach it; never billed. */
 export interface Canary {
   readonly route: (typeof canaryRoutes)[number];
-  /** The body, JSON, without `model`. */
+  /** JSON body, without `model`. */
   readonly body: Readonly<Record<string, unknown>>;
-  /** What the answer's text must contain; null when a well-formed answer is enough. */
+  /** Text that the answer must contain; null if a well-formed answer is enough. */
   readonly contains: string | null;
 }
 
-/** A container: `docker` on hosts of the configuration, `swarm` as services of a Docker Swarm. */
+/**
+ * Settings of an engine that runs in containers: `docker` on configured hosts, `swarm` as services of a Docker Swarm.
+ */
 export interface ContainerDriverSettings {
   readonly type: 'docker' | 'swarm';
-  /** With a tag or digest. */
+  /** Image name with a tag or digest. */
   readonly image: string;
-  /** After the image's entrypoint: for vLLM's image the model and its options. */
+  /** Arguments after the image's entrypoint: for vLLM's image the model and its options. */
   readonly args: readonly string[];
-  /** Replaces the image's entrypoint; null leaves it. */
+  /** Replaces the image's entrypoint; null keeps it. */
   readonly entrypoint: readonly string[] | null;
-  /** `${NAME}` in a value stands for the gateway's own variable of that name. Holds no secret itself. */
+  /** Environment; `${NAME}` in a value stands for the gateway's variable of that name. Contains no secret itself. */
   readonly env: Readonly<Record<string, string>>;
   /** null: no GPU. */
   readonly gpus: GpuNeed | null;
-  /** Size of /dev/shm; null leaves the engine's default. */
+  /** Size of /dev/shm; null keeps the Docker engine's default. */
   readonly shmBytes: number | null;
-  /** Limit of the container's memory; null: none. */
+  /** Memory limit of the container; null: none. */
   readonly memoryBytesMax: number | null;
   readonly volumes: readonly VolumeMount[];
-  /** Where the engine listens inside of the container. */
+  /** Port on which the engine listens inside the container. */
   readonly port: number;
-  /** Hosts or pools that may run it; empty: any. */
+  /** Hosts or pools that may run the engine; empty: any. */
   readonly hosts: readonly string[];
-  /** How replicas are laid on hosts: `pack` fills one before the next, `spread` evens out. */
+  /** Distribution of replicas over hosts: `pack` fills one host before the next, `spread` evens out. */
   readonly placement: 'pack' | 'spread';
-  /** Swarm's placement constraints, as `node.labels.gpu==h100`. */
+  /** Placement constraints of the Swarm, such as `node.labels.gpu==h100`. */
   readonly constraints: readonly string[];
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
-  /** A replica that is ready stays so at least this long: models that share a GPU do not take turns too fast. */
+  /**
+   * Milliseconds for which a ready replica is not stopped to make room: models that share a GPU must not alternate too
+   * fast.
+   */
   readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
-  /** Never stopped to make room for another. */
+  /** True if replicas are never stopped to make room for another. */
   readonly pinned: boolean;
-  /** 1 or 2: put to sleep instead of stopped when idle; 0: stopped. */
+  /** Sleep level of idle replicas: 1 or 2 puts them to sleep, 0 stops them. */
   readonly sleepLevel: 0 | 1 | 2;
   readonly canaries: readonly Canary[];
 }
 
-/** An adapter that an engine's replicas serve beside its own model, as a model of its own. */
+/** A LoRA adapter that an engine's replicas serve beside the engine's model, as a model of its own. */
 export interface LoraAdapter {
   readonly id: string;
   readonly name: string;
   readonly aliases: readonly string[];
-  /** Its repository, where it comes from one. */
+  /** Repository of the adapter; null if its path is a folder or unknown. */
   readonly huggingFaceId: string | null;
   readonly ownedBy: string;
-  /** A folder where the engine runs, or a repository; null where somebody else runs the engine. */
+  /** A folder where the engine runs, or a repository; null for external engines. */
   readonly path: string | null;
-  /** What an engine that somebody else runs calls it; null when it goes by the id. */
+  /** Name of the adapter at an external engine; null if that is the id. */
   readonly upstreamModel: string | null;
-  /** Its own, or its base's; null as the engine's. */
+  /** The adapter's prices, or else those of its base; null if neither has any. */
   readonly pricing: EnginePricing | null;
   readonly flexPricing: EnginePricing | null;
-  /** As of an engine; its own and not its base's. */
+  /** Fallbacks of the adapter, as for an engine; the fallbacks of its base do not apply. */
   readonly fallbacks: readonly string[];
 }
 
-/** One file of the engines folder, checked. Holds no secret: references to the environment stay references. */
+/** One checked file of the engines folder. Contains no secret: references to the environment stay references. */
 export interface EngineDefinition {
-  /** `engines/name.yaml`, for messages to operators. */
+  /** File name for messages to operators: `engines/name.yaml`. */
   readonly file: string;
   readonly id: string;
   readonly name: string;
   /** Further names that requests may use. */
   readonly aliases: readonly string[];
-  /** null where nobody says; only for engines that somebody else runs. */
+  /** null if not specified; only for external engines. */
   readonly huggingFaceId: string | null;
   readonly taskType: TaskType;
-  /** Tokens. */
+  /** Longest prompt and answer together, in tokens. */
   readonly contextLength: number;
   readonly enabled: boolean;
   readonly ownedBy: string;
-  /** null when the file has no prices: the model is listed, and requests to it are refused. */
+  /** null if the file has no prices: the model is listed, and its requests are rejected. */
   readonly pricing: EnginePricing | null;
-  /** What requests of the tier `flex` pay; null when the file does not offer it. */
+  /** Prices of the tier `flex`; null if the file does not offer the tier. */
   readonly flexPricing: EnginePricing | null;
-  /** Ids of models of other engines that may answer where this one cannot, in this order; see fallback-checks.ts. */
+  /** Ids of models of other engines that may answer, in this order, if this one cannot; see fallback-checks.ts. */
   readonly fallbacks: readonly string[];
-  /** Requests at once from which on the engine counts as full; null leaves that to what the engine reports. */
+  /** Number of running requests at which the engine is full; null uses what the engine reports. */
   readonly concurrencyMax: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
-  /** Hosts from which images and other media may be fetched by the engine; none when empty. */
+  /** Hosts from which the engine may fetch images and other media; none if empty. */
   readonly mediaDomains: readonly string[];
-  /** Largest `n` of a request; null leaves the gateway's own setting. */
+  /** Largest `n` of a request; null uses the gateway's setting. */
   readonly nMax: number | null;
-  /** Pictures, sounds and films of a request. */
+  /** Most images, sounds and videos per request. */
   readonly mediaMax: number;
   readonly structuredOutputs: StructuredOutputBounds;
-  /** All organizations share what the engine has cached of prompts; only for `kind: vllm` is there another way. */
+  /** True if all organizations share the engine's cached prompts; only `kind: vllm` can separate them. */
   readonly shareCache: boolean;
-  /** By which rate cards its GPU-hours are priced; null leaves that to the name of its GPU. */
+  /** Profile whose rate cards price the engine's GPU-hours; null uses the name of the GPU. */
   readonly hardwareProfile: string | null;
-  /** UUID of the one in whose costs its GPU-hours stand; null for the first. */
+  /** UUID of the organization that the engine's GPU-hours are charged to; null for the first organization. */
   readonly organizationId: string | null;
   readonly lora: readonly LoraAdapter[];
-  /** Adapters that may be at work at once, and their largest rank; null leaves that to vLLM. */
+  /** Most adapters in use at once, and their largest rank; null uses vLLM's default. */
   readonly lorasMax: number | null;
   readonly loraRankMax: number | null;
   readonly driver: ProcessDriverSettings | ContainerDriverSettings | ExternalDriverSettings;

@@ -15,8 +15,8 @@ import { resourceFields } from './process-resource-fields.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
 /**
- * The shape of a file in the engines folder. This schema validates, and the JSON Schema that editors use is made from
- * it, so a description here is what an operator reads while writing.
+ * Schema of a file of the engines folder. It validates files and generates the JSON Schema for editors, so operators
+ * read its descriptions while they write.
  */
 
 const hostPattern = /^(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/;
@@ -155,7 +155,7 @@ const externalFields = {
     .describe("Name of the gateway's environment variable that holds the engine's API key."),
 };
 
-/** What is wrong with the address of an external engine, or null. */
+/** Returns the problem of an external engine's address, or null. */
 function urlProblem(text: string): string | null {
   const url = URL.parse(text);
   if (url === null || !['http:', 'https:'].includes(url.protocol)) return 'expected an http or https address';
@@ -174,7 +174,7 @@ export const engineFileSchema = z.discriminatedUnion('driver', [
 
 export type EngineFile = z.output<typeof engineFileSchema>;
 
-/** The JSON Schema that editors complete and check engine files with, as a text that ends in a line break. */
+/** Returns the JSON Schema with which editors complete and check engine files, as text that ends in a line break. */
 export function engineJsonSchema(): string {
   const schema = z.toJSONSchema(engineFileSchema, { io: 'input' });
   return `${JSON.stringify({ title: 'Headgate engine', ...schema }, null, 2)}\n`;

@@ -22,7 +22,7 @@ export type EngineFilesResult =
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 export interface EngineFilesOptions {
-  /** The gateway's environment, to check that what files refer to is there; absent when validating elsewhere. */
+  /** Environment of the gateway, to check that referenced variables are set; absent for validation elsewhere. */
   readonly env?: Readonly<Record<string, string | undefined>>;
 }
 
@@ -33,14 +33,14 @@ interface ReadFile {
 
 const fileBytesMax = 1_048_576;
 const enginesMax = 10_000;
-/** Files of the folder that describe no engine. */
+/** Files of the folder that do not describe an engine. */
 const otherFiles = new Set([dockerHostsFileName]);
 const prices = ['input_per_million', 'cached_input_per_million', 'output_per_million', 'flex_multiplier'];
 const decimalPaths = [['pricing'], ['lora', eachItem, 'pricing']].flatMap((at) => prices.map((name) => [...at, name]));
 
 /**
- * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all
- * files before it gives up, so that an operator mends them in one round.
+ * Reads every `*.yaml` directly in a folder except hosts.yaml, ordered by name. Collects the problems of all files, so
+ * that an operator can fix them in one round.
  */
 export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}): EngineFilesResult {
   const folderName = basename(resolve(folder));
@@ -62,14 +62,14 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   return readAll(found, { options, earlier: problems, hosts: hostNames(folder), isWhole: true });
 }
 
-/** Hosts and pools that files may name; null where the file of the hosts has mistakes of its own. */
+/** Returns the hosts and pools that files may name; null if hosts.yaml itself has problems. */
 function hostNames(folder: string): ReadonlySet<string> | null {
-  // Which Docker engine is used without the file is of no matter here: its name is always the same.
+  // Any Docker address will do here: without hosts.yaml the only host is always named `local`.
   const result = loadDockerHosts(folder, { defaultDocker: 'unix:///var/run/docker.sock' });
   return result.ok ? new Set(result.hosts.flatMap(({ name, pools }) => [name, ...pools])) : null;
 }
 
-/** Reads the named files as if they were the only ones of a folder; hosts and fallbacks that they name may be elsewhere. */
+/** Reads the named files as if they were the only ones of a folder; hosts and fallbacks may be defined elsewhere. */
 export function loadEngineFileList(paths: readonly string[], options: EngineFilesOptions = {}): EngineFilesResult {
   const files = paths.map((path) => ({ path, file: path }));
   return readAll(files, { options, earlier: [], hosts: null, isWhole: false });
@@ -77,7 +77,7 @@ export function loadEngineFileList(paths: readonly string[], options: EngineFile
 
 interface FoundFile {
   readonly path: string;
-  /** What messages call it. */
+  /** File name for messages. */
   readonly file: string;
 }
 
@@ -85,7 +85,7 @@ interface ReadAllOptions {
   readonly options: EngineFilesOptions;
   readonly earlier: readonly EngineFileProblem[];
   readonly hosts: ReadonlySet<string> | null;
-  /** There are no other engines than those of these files. */
+  /** True if there are no engines except those of these files. */
   readonly isWhole: boolean;
 }
 
@@ -98,7 +98,7 @@ function readAll(files: readonly FoundFile[], { options, earlier, hosts, isWhole
     if (result.read !== null) read.push(result.read);
   }
   problems.push(...nameCollisions(read), ...groupCollisions(read));
-  // What a fallback names may be in a file that was refused: it is looked for once all could be read.
+  // Fallbacks are checked only if all files are valid: the model that a fallback names may be in a rejected file.
   if (problems.length === 0) problems.push(...unfitFallbacks(read, isWhole));
   if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
@@ -118,13 +118,13 @@ function readEngineFile(path: string, file: string, options: EngineFilesOptions)
   return readEngineText(text, file, { ...options, folder: dirname(resolve(path)) });
 }
 
-/** What is wrong with a text that is to be the file of this name. */
+/** Returns the problems of a text that is to become the file of this name. */
 export function checkEngineText(text: string, file: string): readonly EngineFileProblem[] {
   return readEngineText(text, file, { folder: null }).problems;
 }
 
 interface TextOptions extends EngineFilesOptions {
-  /** Where the file lies; null for a text that lies nowhere. */
+  /** Folder of the file; null for a text without a file. */
   readonly folder: string | null;
 }
 
@@ -178,7 +178,10 @@ function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): F
     .map(({ path, name }) => ({ path, message: `the environment variable ${name} is not set` }));
 }
 
-/** Ids, names, aliases and repositories are one name space for requests, whatever their case; repositories may be shared. */
+/**
+ * Reports names used twice. Ids, names, aliases and repositories share one case-insensitive name space; only
+ * repositories may be shared.
+ */
 function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
   const owners = new Map<string, { readonly file: string; readonly model: Named; readonly field: NameOf['field'] }>();
   const names = read.flatMap(({ definition, source }) =>
@@ -192,7 +195,7 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
     const owner = owners.get(value.toLowerCase());
     if (owner === undefined) owners.set(value.toLowerCase(), { file, model, field });
     if (owner === undefined || owner.model === model) return [];
-    // The name of a repository that several have resolves to none of them: catalog.ts.
+    // A repository that several models share resolves to none of them: catalog.ts.
     if (field === 'hugging_face_id' && owner.field === field && owner.file !== file) return [];
     const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
     return [located(file, source, { path, message: `${taken}: ${mendOf(field)}` })];
@@ -203,13 +206,13 @@ type Named = Pick<EngineDefinition, 'id' | 'name' | 'aliases' | 'huggingFaceId'>
 
 interface NamedAt {
   readonly model: Named;
-  /** The place of its fields in the file. */
+  /** Path of the model's fields in the file. */
   readonly at: readonly (string | number)[];
-  /** The field that names its repository. */
+  /** Field that names the model's repository. */
   readonly repositoryAt: string;
 }
 
-/** The engine's own model and its adapters. */
+/** Returns the engine's own model and its adapters. */
 function modelsOf(engine: EngineDefinition): NamedAt[] {
   const adapters = engine.lora.map((model, index) => ({ model, at: ['lora', index], repositoryAt: 'path' }));
   return [{ model: engine, at: [], repositoryAt: 'hugging_face_id' }, ...adapters];

@@ -5,7 +5,7 @@ import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
 import type { EngineFilesResult } from './engine-files.ts';
 
-/** Ids of engines whose files are new, say something else, or are gone. */
+/** Ids of engines whose files are new, changed or deleted. */
 export interface EngineChanges {
   readonly added: readonly string[];
   readonly changed: readonly string[];
@@ -16,27 +16,30 @@ export type EngineReloadResult =
   | ({ readonly ok: true } & EngineChanges)
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
-/** Which files the gateway goes by. Milliseconds since the Unix epoch. */
+/** State of the engine files in effect. Times are in milliseconds since the Unix epoch. */
 export interface EngineFilesState {
-  /** When those were read that count. */
+  /** Time at which the files in effect were read. */
   readonly readAtMs: number;
-  /** A later reading that was refused, and changed nothing; null where the last one counts. */
+  /** A later reload that was rejected and changed nothing; null if the last reload succeeded. */
   readonly refused: { readonly atMs: number; readonly problems: readonly EngineFileProblem[] } | null;
 }
 
 export interface EngineReloadParts {
-  /** The engines of the files as they were read last. */
+  /** Engines of the files as last read. */
   readonly engines: readonly EngineDefinition[];
   readonly readFiles: () => EngineFilesResult;
-  /** Writes models and prices of the new engines to the database. @returns what puts them in place of the old ones */
+  /** Writes models and prices of the new engines to the database. @returns a function that replaces the old engines */
   readonly catalog: {
     prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
     /** Writes the prices that no other gateway contests. */
     settle(): Promise<boolean>;
   };
-  /** Writes nothing. @returns the same for what runs. @throws when one of them cannot be run here */
+  /**
+   * Prepares the fleet without writing. @returns a function that applies the engines @throws if an engine cannot run
+   * here
+   */
   readonly fleet: { prepare(engines: readonly EngineDefinition[]): () => void };
-  /** Lets other gateways see which files this one has now. */
+  /** Publishes this gateway's current files to other gateways. */
   readonly gateways: { publish(): Promise<void> };
   readonly clock: Pick<Clock, 'now'>;
   readonly log: Log;
@@ -46,8 +49,8 @@ export interface EngineReload {
   engines(): readonly EngineDefinition[];
   state(): EngineFilesState;
   /**
-   * Reads the files again and goes by them. With any problem in any file everything stays as it was.
-   * @throws when the database cannot be reached; everything stays as it was, too
+   * Reads the files again and applies them. A problem in any file leaves everything unchanged.
+   * @throws if the database is unreachable; everything stays unchanged then too
    */
   reload(): Promise<EngineReloadResult>;
 }
@@ -75,9 +78,9 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     } catch (error) {
       return refuse([{ file: 'engines', line: null, field: null, message: messageOf(error) }]);
     }
-    // Last of what may fail: what is in the database then is what holds.
+    // The last step that may fail: once it succeeds, the database and the gateway agree.
     const applyToCatalog = await catalog.prepare(read.engines);
-    // Both in one step: no request finds the one without the other.
+    // Both in one synchronous step: no request sees one without the other.
     applyToFleet();
     applyToCatalog();
     engines = read.engines;
@@ -87,7 +90,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     return { ok: true, ...changes };
   }
 
-  /** The files are in use by now: what fails here is repeated by the jobs of this gateway. */
+  /** Publishes and settles the files, which are already in use: this gateway's jobs repeat what fails here. */
   async function agree(): Promise<void> {
     try {
       await gateways.publish();
@@ -104,7 +107,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     engines: () => engines,
     state: () => state,
     reload() {
-      // One reload after the other: the last one has the newest files.
+      // Reloads run one after another, so that the last one applies the newest files.
       const next = last.then(once, once);
       last = next;
       return next;

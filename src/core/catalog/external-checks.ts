@@ -3,13 +3,13 @@ import type { FileProblem } from './zod-problems.ts';
 
 type ExternalFile = Extract<EngineFile, { driver: 'external' }>;
 
-/** The addresses of an external engine, as they are compared and used: without a slash at the end. */
+/** Returns the addresses of an external engine without trailing slashes, as they are compared and used. */
 export function addressesOf({ url, urls }: ExternalFile): string[] {
   const given = urls ?? (url === undefined ? [] : [url]);
   return given.map((one) => one.replace(/\/+$/, ''));
 }
 
-/** What the fields of an external engine's addresses say together. */
+/** Checks that exactly one of `url` and `urls` is given, and that no address occurs twice. */
 export function externalProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'external') return [];
   if (engine.url !== undefined && engine.urls !== undefined) {
@@ -24,7 +24,7 @@ export function externalProblems(engine: EngineFile): FileProblem[] {
   });
 }
 
-/** One server's address is the same text here: with a small host, and without the port that its scheme has anyhow. */
+/** Normalizes an address: lower-case host, no default port, so that all spellings of one server are the same text. */
 function parsedAddress(address: string): string {
   const { protocol, username, password, host, pathname, search } = new URL(address);
   return `${protocol}//${username}:${password}@${host.replace(/\.(?=$|:)/, '')}${pathname.replace(/\/+$/, '')}${search}`;

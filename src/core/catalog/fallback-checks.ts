@@ -2,11 +2,10 @@ import type { EngineDefinition, LoraAdapter, TaskType } from './engine-definitio
 import type { FileProblem } from './zod-problems.ts';
 
 /**
- * What files say of fallbacks, once all of them are read. Fallbacks of a fallback do not count, so that models may name
- * each other.
+ * Checks of fallbacks, after all files are read. Fallbacks of a fallback are ignored, so models may name each other.
  */
 
-/** For a model of which task another one can be asked by the same routes. */
+/** Task types that can answer on the routes of another task type. */
 const standsIn: Readonly<Record<TaskType, readonly TaskType[]>> = {
   chat: ['chat', 'vision', 'code'],
   vision: ['chat', 'vision', 'code'],
@@ -16,7 +15,7 @@ const standsIn: Readonly<Record<TaskType, readonly TaskType[]>> = {
   rerank: ['rerank'],
 };
 
-/** Whether a model for one task can be asked by the routes of another. */
+/** True if a model of the type `other` can answer on the routes of the type `asked`. */
 export const answersFor = (asked: TaskType, other: TaskType): boolean => standsIn[asked].includes(other);
 
 interface NamedModel {
@@ -31,8 +30,8 @@ export interface FallbackProblem extends FileProblem {
 }
 
 /**
- * Names of models that are not there, do other work, or would be of no use.
- * @param isWhole there are no other engines than these: a name that none of them has is wrong
+ * Reports fallbacks that do not exist, have an incompatible task, or would be useless.
+ * @param isWhole true if there are no other engines, so that an unknown name is a problem
  */
 export function fallbackProblems(engines: readonly EngineDefinition[], isWhole: boolean): FallbackProblem[] {
   const names = namesOf(engines);
@@ -67,7 +66,7 @@ function problemOf(name: string, index: number, { model, engine, names, isWhole 
   return `${found.id} is for ${taskType}, and does not answer requests for ${engine.taskType}`;
 }
 
-/** The same engines, with the ids of their fallbacks in the place of other names. What none of them has stays. */
+/** Returns the engines with fallbacks named by id. Names that no engine has stay. */
 export function withFallbackIds(engines: readonly EngineDefinition[]): readonly EngineDefinition[] {
   const names = namesOf(engines);
   const ids = (fallbacks: readonly string[]): string[] =>
@@ -79,7 +78,7 @@ export function withFallbackIds(engines: readonly EngineDefinition[]): readonly 
   }));
 }
 
-/** By id, name, alias or repository, in lower case. */
+/** Indexes models by id, name, alias and repository, in lower case. */
 function namesOf(engines: readonly EngineDefinition[]): Names {
   return new Map(
     engines.flatMap((engine) =>

@@ -1,9 +1,9 @@
-/** Of a flag that is shortened; two letters more than its dashes begin many. */
+/** Shortest abbreviation accepted of a flag: the dashes and two letters are the start of many flags. */
 const shortenedCharsMin = 5;
 
 /**
- * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value`, with underscores, or shortened:
- * Python's argparse takes any beginning that no other flag has, and refuses the others.
+ * Finds one of vLLM's flags in a command, written `--a-flag value`, `--a-flag=value`, with underscores, or abbreviated:
+ * Python's argparse accepts any prefix that is unique among its flags and rejects others.
  * @returns the index of the argument and its value ('' for a switch at the end), or null
  */
 export function findFlag(command: readonly string[], flag: string): { index: number; value: string } | null {

@@ -6,14 +6,14 @@ import type { EngineDefinition } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What an engine's file must not hand to an engine: the machine that it runs on. */
+/** Reports settings of an engine's file that would give the engine access to its machine. */
 export function machineProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver === 'external') return [];
   if (engine.driver === 'process') return commandProblem(engine.command);
   return [...volumeProblems(engine.volumes), ...argumentProblems(engine.args)];
 }
 
-/** As of an engine's file, for a definition that was kept since a version that let it pass. */
+/** Checks like `machineProblems`, for a stored definition from a version that accepted such settings. */
 export function handsOverMachine({ driver }: EngineDefinition): boolean {
   if (driver.type === 'external') return false;
   if (driver.type === 'process') return commandProblem(driver.command).length > 0;
@@ -29,13 +29,13 @@ function volumeProblems(volumes: readonly string[]): FileProblem[] {
   });
 }
 
-/** Why a volume, `/path:/target:ro` or `name:/target`, gives the machine away; null where it does not. */
+/** Returns why a volume, `/path:/target:ro` or `name:/target`, gives access to the machine; null if it does not. */
 export function volumeProblem(text: string): string | null {
   const volume = parseVolume(text);
   return volume?.source.startsWith('/') === true ? hostFolderProblem(volume.source, volume.readOnly) : null;
 }
 
-/** Written behind the image they would reach the engine, which does not know them. */
+/** Options of docker run that grant rights. After the image they reach the engine, which does not know them. */
 const rightsOptions =
   /^--(?:privileged|cap-add|security-opt|volumes-from|device-cgroup-rule|use-api-socket|(?:pid|ipc|uts|userns|cgroupns|net|network)=?host)$/;
 
@@ -49,10 +49,10 @@ function argumentProblems(args: readonly string[]): FileProblem[] {
   });
 }
 
-/** A container that a process starts must keep the rules of the docker driver. */
+/** Checks the docker driver's rules for a container that a process starts. */
 function commandProblem(command: readonly string[]): FileProblem[] {
   for (const [index, argument] of command.entries()) {
-    // A shell's own words stand in one argument.
+    // A shell's command line is one argument.
     const inner = /\s/.test(argument) ? dockerRunWords(splitWords(argument) ?? []) : null;
     const message = runProblem(inner);
     if (message !== null) return [{ path: ['command', index], message }];
@@ -74,12 +74,15 @@ function runProblem(words: readonly string[] | null): string | null {
   return mountProblem(run);
 }
 
-/** Options whose values are words of Docker's or of the machine's. What others are given may be a secret. */
+/**
+ * Options whose values are fixed words of Docker or names on the machine. Values of other options may be secrets and
+ * are not repeated.
+ */
 const ownWords = new Set(
   'privileged network net ipc pid uts userns cgroupns runtime security-opt cap-add device group-add'.split(' '),
 );
 
-/** Options that give a container nothing of the machine, whatever their value. */
+/** Options that give a container no access to the machine, whatever their value. */
 const harmless = new Set(
   [
     'name rm init detach interactive tty publish publish-all attach sig-proxy quiet pull platform restart label',

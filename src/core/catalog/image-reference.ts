@@ -1,9 +1,9 @@
-/** `${NAME:-image}`: the gateway's variable of that name where it is set, else the image that stands there. */
+/** Matches `${NAME:-image}`: the gateway's variable of that name if set, otherwise the image after `:-`. */
 const reference = /^\$\{([A-Za-z_][A-Za-z0-9_]*):-([^${}]+)\}$/;
 
 /**
- * An engine file as it was read, with the image that `image` stands for. It always has a default, so that a file says
- * what it runs wherever it is checked.
+ * Returns a parsed engine file with the reference in `image` replaced. A reference always has a default, so that the
+ * file names an image wherever it is checked.
  */
 export function imageReferenceFilled(value: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
   if (typeof value !== 'object' || value === null || !('image' in value) || typeof value.image !== 'string') {

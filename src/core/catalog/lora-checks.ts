@@ -3,12 +3,12 @@ import { engineKindOf } from './process-command-checks.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What an engine file says of LoRA adapters, beyond the shape of it. */
+/** Checks of the LoRA adapters of an engine file, beyond their shape. */
 
-/** `owner/name`, as Hugging Face has it; anything else is a folder. */
+/** Matches `owner/name` as on Hugging Face; anything else is a folder. */
 const repositoryPattern = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/;
 
-/** Options that Headgate gives vLLM itself where the file has adapters. */
+/** Options that Headgate sets for vLLM itself if the file has adapters. */
 const ownFlags = {
   '--lora-modules': 'leave it out, Headgate makes it of lora',
   '--no-enable-lora': 'contradicts lora; leave one of them out',
@@ -55,7 +55,7 @@ function pathProblems(
 }
 
 function pathProblem(path: string, driver: EngineFile['driver']): string | null {
-  // vLLM reads name=path, and takes what has a comma or begins with a brace for JSON.
+  // vLLM parses name=path, and treats a value with a comma or a leading brace as JSON.
   if (/[=,{}]/.test(path)) return 'vLLM cannot be told of a path with = , { or }';
   if (repositoryPattern.test(path)) return null;
   const isRelative = /^\.\.?\//.test(path);
@@ -74,7 +74,7 @@ function flagProblems(engine: Exclude<EngineFile, { driver: 'external' }>): File
   });
 }
 
-/** The repository of a path that names one; null for a folder. */
+/** Returns the repository that a path names; null for a folder. */
 export function repositoryOf(path: string): string | null {
   return repositoryPattern.test(path) ? path : null;
 }

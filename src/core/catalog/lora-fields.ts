@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { aliasesField, externalPricingField, fallbacksField, modelId, printable } from './model-fields.ts';
 
-/** LoRA adapters in an engine file: models of their own that the engine's replicas serve beside its model. */
+/** Fields of LoRA adapters in an engine file: models of their own, served by the engine's replicas beside its model. */
 
 const adaptersMax = 1000;
-/** What vLLM takes as `--max-lora-rank`. */
+/** Values that vLLM accepts for `--max-lora-rank`. */
 const ranks = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 const adapter = z.strictObject({

@@ -1,16 +1,16 @@
 import { z } from 'zod';
 
-/** Fields that every model of an engine file may have, be it the engine's own or one of its adapters. */
+/** Fields that every model of an engine file may have: the engine's own model and its adapters. */
 
 const pricePattern = /^\d{1,9}(\.\d{1,6})?$/;
 const multiplierPattern = /^(0(\.\d{1,6})?|1(\.0{1,6})?)$/;
 const multiplierText = 'expected a plain decimal from 0 to 1 with at most 6 decimals';
 const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
 const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
-/** What a name that is shown to people and sent in headers and arguments may hold: no control characters. */
+/** Matches names that are shown to people and sent in headers and arguments: no control characters. */
 const printablePattern = /^[^\p{Cc}\p{Cs}]+$/u;
 
-/** Reaches zod as the text of the file, never as a parsed number: binary fractions would not be exact. */
+/** A price. It reaches zod as the text in the file, not as a parsed number: binary fractions would not be exact. */
 const price = (what: string) =>
   z
     .string(priceText)
@@ -21,7 +21,7 @@ const price = (what: string) =>
       description: `${what}, USD per million tokens: a plain decimal, at most 6 decimals.`,
     });
 
-/** As text, for the same reason. */
+/** A share of the prices, as text for the same reason as `price`. */
 const multiplier = z
   .string(multiplierText)
   .regex(multiplierPattern, multiplierText)

@@ -8,21 +8,21 @@ export interface Model {
   readonly aliases: readonly string[];
   readonly huggingFaceId: string | null;
   readonly taskType: TaskType;
-  /** Tokens. */
+  /** Longest prompt and answer together, in tokens. */
   readonly contextLength: number;
   readonly enabled: boolean;
   /** Unix seconds at which the catalog first saw the id. */
   readonly createdAt: number;
   readonly ownedBy: string;
-  /** What serves it: for an adapter, the engine of its base. */
+  /** Engine that serves the model: for an adapter, the engine of its base. */
   readonly engine: EngineDefinition;
   /** null for the engine's own model. */
   readonly adapter: LoraAdapter | null;
-  /** Ids of models that may answer where this one cannot, in this order. */
+  /** Ids of models that may answer, in this order, if this one cannot. */
   readonly fallbacks: readonly string[];
 }
 
-/** A price as it held from a moment on; never changed, only followed by another version. */
+/** A price in effect from a time on; never changed, only succeeded by another version. */
 export interface PriceVersion {
   readonly id: string;
   readonly modelId: string;

@@ -5,9 +5,9 @@ import type { EngineDefinition, EnginePricing } from './engine-definition.ts';
 import { encodeDefinition } from './stored-definition.ts';
 import type { Priced } from './sync.ts';
 
-/** States what files say in the values that gateways compare with each other. */
+/** Text forms of files' contents, which gateways compare with each other. */
 
-/** The prices and the base of a model, USD per million tokens: "input 0.1, cached 0.05, output 0.4". */
+/** Returns the prices and the base of a model, USD per million tokens: "input 0.1, cached 0.05, output 0.4". */
 export function offerText({ pricing, flexPricing, baseId }: Priced): string {
   const parts = [
     pricing === null ? 'no price' : priceText(pricing),
@@ -24,8 +24,9 @@ export function priceText(pricing: EnginePricing): string {
 }
 
 /**
- * A fingerprint of each engine file as the gateway reads it, with variables filled in, by engine id.
- * @param parentFolder holds the engines folder; where it lies is no difference
+ * Returns a fingerprint of each engine file as the gateway reads it, with the variable of `image` filled in, by engine
+ * id.
+ * @param parentFolder holds the engines folder; its location does not change the fingerprints
  */
 export function engineFingerprints(
   engines: readonly EngineDefinition[],

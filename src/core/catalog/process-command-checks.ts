@@ -6,7 +6,7 @@ import { findFlag } from './find-flag.ts';
 import { vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What the command of an engine file means, beyond its shape. */
+/** Checks of the command of an engine file, beyond its shape. */
 
 type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
 
@@ -17,7 +17,9 @@ export interface EnvironmentReference {
 
 const referencePattern = /\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g;
 
-/** What the file says, else `vllm` for a program of that name and for images such as `vllm/vllm-openai`. */
+/**
+ * Returns the kind in the file, or else `vllm` for a program of that name and for images such as `vllm/vllm-openai`.
+ */
 export function engineKindOf(engine: EngineFile): EngineKind {
   if (engine.kind !== undefined) return engine.kind;
   if (engine.driver === 'external') return 'openai';
@@ -25,7 +27,7 @@ export function engineKindOf(engine: EngineFile): EngineKind {
   return basename(parseImage(engine.image)?.repository ?? '').startsWith('vllm') ? 'vllm' : 'openai';
 }
 
-/** Puts the gateway's variables in place of `${NAME}`; null when one of them is not set. */
+/** Replaces `${NAME}` with the gateway's variables; null if one of them is not set. */
 export function fillReferences(text: string, env: Readonly<Record<string, string | undefined>>): string | null {
   let complete = true;
   const filled = text.replace(referencePattern, (_, name: string) => {
@@ -36,7 +38,7 @@ export function fillReferences(text: string, env: Readonly<Record<string, string
   return complete ? filled : null;
 }
 
-/** Every variable of the gateway that the file refers to. */
+/** Returns every variable of the gateway that the file refers to. */
 export function environmentReferences(engine: EngineFile): EnvironmentReference[] {
   if (engine.driver === 'external') {
     return engine.api_key_env === undefined ? [] : [{ path: ['api_key_env'], name: engine.api_key_env }];
@@ -46,7 +48,7 @@ export function environmentReferences(engine: EngineFile): EnvironmentReference[
   );
 }
 
-/** What would keep the gateway from finding or understanding the program once it runs. */
+/** Reports what would keep the gateway from reaching or understanding the program once it runs. */
 export function commandProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'process') return [];
   if ((engine.command[0] ?? '').trim() === '') return [{ path: ['command', 0], message: 'the program is missing' }];

@@ -4,11 +4,11 @@ import type { EngineDefinition, EngineGroup } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What the files of processes say about devices, memory and groups, each alone and all together. */
+/** Checks of devices, memory and groups of processes, within one file and across all files. */
 
 const deviceVariables = ['CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES'];
 
-/** Within one file. */
+/** Checks the fields of one file. */
 export function resourceProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'process' || engine.gpus === undefined) return [];
   const given = deviceVariables
@@ -29,7 +29,7 @@ export interface GroupProblem {
   readonly message: string;
 }
 
-/** Files that contradict each other about a group, or of which one could never run beside the other. */
+/** Reports files that contradict each other about a group, or that keep an engine of their group from ever running. */
 export function groupProblems(engines: readonly EngineDefinition[]): GroupProblem[] {
   const members = engines.flatMap((engine) => {
     const { driver } = engine;
@@ -45,7 +45,7 @@ export function groupProblems(engines: readonly EngineDefinition[]): GroupProble
       const message = `${first.engine.file} says ${field}: ${first.group[field]} of the group ${first.group.name}`;
       return [{ engine: other.engine, field: `group.${field}`, message }];
     });
-    // A disabled one keeps nobody out.
+    // A disabled engine keeps no other from running.
     const enabled = group.filter(({ engine }) => engine.enabled);
     const kept = enabled.find(({ isKept }) => isKept);
     if (differing.length > 0 || kept === undefined || !first.group.swap || enabled.length === 1) return differing;

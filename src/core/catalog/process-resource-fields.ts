@@ -2,7 +2,9 @@ import { z } from 'zod';
 import type { EngineGroup } from './engine-definition.ts';
 import { gpusField, pinnedField } from './run-fields.ts';
 
-/** What processes of one machine need of it, so that those make room for each other that do not fit together. */
+/**
+ * Fields for the resources of processes on one machine; processes that do not fit together make room for each other.
+ */
 
 const groupText = 'expected a group such as {name: large}';
 

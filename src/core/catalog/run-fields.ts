@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Fields that engines have in common which the gateway runs, as processes or in containers. */
+/** Fields shared by engines that the gateway runs, as processes or in containers. */
 
 export const seconds = (max: number) => z.int().min(1).max(max);
 

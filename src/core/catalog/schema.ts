@@ -3,17 +3,17 @@ import { bigint, index, pgTable, primaryKey, text, timestamp, uuid } from 'drizz
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const microUsdPerMTok = (name: string) => bigint(name, { mode: 'bigint' });
 
-/** Every model that an engine file ever named; a file that goes does not take its history along. */
+/** Every model that an engine file ever named; rows stay when files are deleted. */
 export const models = pgTable('models', {
   id: text('id').primaryKey(),
   firstSeenAt: moment('first_seen_at').notNull(),
-  /** Read by gateways of the version before alone, which may still run beside this one. */
+  /** Read only by gateways of the previous version, which may still run beside this one. */
   baseId: text('base_id'),
 });
 
 /**
- * Dated as prices are: which model a LoRA adapter was served with from a moment on. A model that never was an adapter
- * has no row; a file that goes takes none along.
+ * Dated bases: the model whose engine served a LoRA adapter from a time on. A model that never was an adapter has no
+ * row; rows stay when files are deleted.
  */
 export const adapterBases = pgTable(
   'adapter_bases',
@@ -21,14 +21,14 @@ export const adapterBases = pgTable(
     adapterId: text('adapter_id')
       .notNull()
       .references(() => models.id),
-    /** Null: it is a model of its own, served by its own engine. */
+    /** Null: the model is served by its own engine from then on. */
     baseId: text('base_id'),
     effectiveFrom: moment('effective_from').notNull(),
   },
   (table) => [primaryKey({ columns: [table.adapterId, table.effectiveFrom] })],
 );
 
-/** Dated prices, one line of versions per model and tier: a change adds a row and never rewrites one. */
+/** Dated prices, one sequence of versions per model and tier: a change adds a row and never rewrites one. */
 export const priceVersions = pgTable(
   'price_versions',
   {

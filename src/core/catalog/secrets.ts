@@ -1,26 +1,32 @@
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** Secrets belong to the gateway's environment; an engine file, which is kept in version control, refers to them. */
+/**
+ * Detection of secrets. They belong in the gateway's environment; engine files, kept in version control, only refer to
+ * them.
+ */
 
 const secretName = /(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_ID)?$/i;
 const reference = /\$\{[A-Za-z_][A-Za-z0-9_]*\}/;
 
-/** How keys of well-known services begin: Hugging Face, OpenAI and its like, GitHub, GitLab, NVIDIA, AWS, Slack. */
+/**
+ * Prefixes of keys of well-known services: Hugging Face, OpenAI and compatible ones, GitHub, GitLab, NVIDIA, AWS,
+ * Slack.
+ */
 const secretValue =
   /(^|[\s"'=:])(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,}|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})/;
 
-/** Whether a variable of this name holds a secret, by its name: HF_TOKEN does, TOKENIZERS_PARALLELISM does not. */
+/** True if a variable's name suggests a secret: HF_TOKEN does, TOKENIZERS_PARALLELISM does not. */
 export function namesSecret(name: string): boolean {
   return secretName.test(name);
 }
 
-/** Whether a text holds a key of one of the services whose keys are known by their form. */
+/** True if a text contains a key in the format of a well-known service. */
 export function looksSecret(text: string): boolean {
   return secretValue.test(text);
 }
 
-/** Secrets that stand in the clear; the messages never repeat them. */
+/** Reports secrets in plain text; the messages never repeat them. */
 export function secretProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver === 'external') return [];
   const variables = Object.entries(engine.env)

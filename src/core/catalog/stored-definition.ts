@@ -15,8 +15,8 @@ import {
 import { handsOverMachine } from './host-access-checks.ts';
 
 /**
- * Definitions as JSON, for rooms that keep them longer than the file says so. Keys stay in their order, which the
- * hashes of specs are made over; whole numbers beyond a double's are decimal strings.
+ * JSON form of definitions, for rooms that keep them longer than the file exists unchanged. Keys keep their order,
+ * because hashes of specs depend on it; bigints are decimal strings.
  */
 
 const price = z
@@ -47,7 +47,7 @@ const group: z.ZodType<EngineGroup, unknown> = z.object({
   persistent: z.boolean(),
 });
 
-/** What was kept before processes had them lacks those with a default. */
+/** Fields with a default are absent in definitions stored by versions before these fields. */
 const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
   type: z.literal('process'),
   command: texts,
@@ -125,7 +125,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   allow: z.array(z.enum(allowableFields)),
   mediaDomains: texts,
   nMax: z.number().nullable(),
-  // Absent in what versions before these fields have stored.
+  // Absent in definitions stored by versions before these fields.
   mediaMax: z.number().default(32),
   structuredOutputs: z
     .object({
@@ -145,12 +145,12 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   driver: z.union([processDriver, containerDriver, externalDriver]),
 });
 
-/** One JSON object; references to the environment stay references, as they are in the definition. */
+/** Encodes a definition as one JSON object; references to the environment stay references. */
 export function encodeDefinition(engine: EngineDefinition): string {
   return JSON.stringify(engine, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
 }
 
-/** @returns null for what is not a definition as this version has them, or lets run */
+/** @returns null if the text is not a definition that this version knows and allows to run */
 export function decodeDefinition(text: string): EngineDefinition | null {
   try {
     const decoded = definition.safeParse(JSON.parse(text)).data ?? null;

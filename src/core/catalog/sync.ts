@@ -7,32 +7,32 @@ import { serviceTiers, type EngineDefinition, type EnginePricing, type ServiceTi
 import type { PriceVersion } from './model.ts';
 import { adapterBases, models, priceVersions } from './schema.ts';
 
-/** What the database knows of prices and bases: the versions that apply on every gateway. */
+/** Prices and bases in the database: the versions in effect on every gateway. */
 export interface Versions {
   /** The newest version of each model and tier, by `versionKey`. */
   readonly prices: ReadonlyMap<string, PriceVersion>;
-  /** Of all adapters that files ever named. */
+  /** Bases of all adapters that files ever named. */
   readonly bases: AdapterBases;
 }
 
 export interface SyncedModels extends Versions {
-  /** Unix seconds by model id. */
+  /** Creation times in Unix seconds, by model id. */
   readonly createdAt: ReadonlyMap<string, number>;
-  /** Ids of models whose file has another price or base than the one that applies. */
+  /** Ids of models whose file has another price or base than the one in effect. */
   readonly pending: readonly string[];
 }
 
-/** A model of the files as it is priced. */
+/** A model of the files with its prices. */
 export type Priced = Pick<EngineDefinition, 'id' | 'file' | 'pricing' | 'flexPricing'> & {
   /** Null for an engine's own model. */
   readonly baseId: string | null;
 };
 
-/** A price that followed another one. */
+/** A price that succeeded another one. */
 export interface PriceChange {
   readonly old: PriceVersion;
   readonly new: PriceVersion;
-  /** The engine file that has it. */
+  /** Engine file with the new price. */
   readonly file: string;
 }
 
@@ -51,11 +51,11 @@ export function pricedModels(engines: readonly EngineDefinition[]): Priced[] {
 }
 
 /**
- * Makes the database know the models of the files. A first price or base is written at once. One that differs from the
- * version that applies is written where no live gateway has a third: else two gateways with different files would
- * bill one model differently, or take turns in changing it back.
- * @param isContested whether a live gateway has other files of this model
- * @param known versions by which requests are priced that run now: a database that has lost one gets it back, as it was
+ * Writes the models of the files to the database. A first price or base is always written. One that differs from the
+ * version in effect is written only if no live gateway has different files: otherwise two gateways with different files
+ * would bill one model differently, or alternate in changing it back.
+ * @param isContested true if a live gateway has other files of this model
+ * @param known versions that running requests are charged by: a database that has lost one gets it back unchanged
  */
 export async function syncModels(
   options: SyncOptions,
@@ -74,7 +74,7 @@ export async function syncModels(
         .values(named.map(({ id }) => ({ id, firstSeenAt })))
         .onConflictDoNothing();
     }
-    // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
+    // The row locks make a second starting gateway wait, so that it sees these versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
     const lost = known.filter(({ modelId }) => ids.includes(modelId));
     if (lost.length > 0) await tx.insert(priceVersions).values(lost).onConflictDoNothing();
@@ -90,12 +90,12 @@ export async function syncModels(
   });
 }
 
-/** Reads the versions that apply. */
+/** Reads the versions in effect. */
 export async function readVersions({ orm }: Db): Promise<Versions> {
   return { prices: await newestPrices(orm), bases: createAdapterBases(await readBases(orm)) };
 }
 
-/** A text that changes whenever a version is added or lost. */
+/** Returns a text that changes whenever a version is added or lost. */
 export async function readVersionsMark({ sql }: Db): Promise<string> {
   const [row] = await sql<{ mark: string }[]>`select concat_ws(' ',
     (select count(*) || ' ' || max(effective_from) from price_versions),
@@ -106,11 +106,11 @@ export async function readVersionsMark({ sql }: Db): Promise<string> {
 interface KnownPrices {
   readonly priced: readonly Priced[];
   readonly isContested: (modelId: string) => boolean;
-  /** Gets the ids of models whose price or base is not written yet. */
+  /** Collects the ids of models whose price or base is not written yet. */
   readonly pending: Set<string>;
 }
 
-/** Adds what is new of the prices. @returns the versions that apply then */
+/** Adds new prices. @returns the versions in effect then */
 async function keepPrices(
   tx: Transaction,
   { priced, isContested, pending }: KnownPrices,
@@ -146,7 +146,7 @@ function priceChanges(model: Priced, prices: ReadonlyMap<string, PriceVersion>, 
 
 interface KnownModels extends KnownPrices {
   readonly rows: readonly (typeof models.$inferSelect)[];
-  /** When those were first seen that no file named before. */
+  /** Time of this sync, which is the first-seen time of models that no file named before. */
   readonly now: Date;
 }
 
@@ -154,7 +154,7 @@ async function readBases(orm: Reads): Promise<readonly DatedBase[]> {
   return orm.select().from(adapterBases).orderBy(adapterBases.adapterId, adapterBases.effectiveFrom);
 }
 
-/** Adds what is new of the bases. @returns all of them, oldest first */
+/** Adds new bases. @returns all bases, oldest first */
 async function keepBases(tx: Transaction, { priced, rows, now, isContested, pending }: KnownModels) {
   const known = await readBases(tx);
   const newest = new Map(known.map((version) => [version.adapterId, version]));
@@ -164,7 +164,7 @@ async function keepBases(tx: Transaction, { priced, rows, now, isContested, pend
     if ((last?.baseId ?? null) === baseId) return [];
     const own: DatedBase = { adapterId, baseId: null, effectiveFrom: firstSeen.get(adapterId) ?? new Date(0) };
     const before = last ?? own;
-    // What the files name for the first time was never served otherwise.
+    // A model that the files name for the first time never had another base.
     if (last === undefined && own.effectiveFrom >= now) return [{ ...own, baseId }];
     if (isContested(adapterId)) {
       pending.add(adapterId);
@@ -186,7 +186,7 @@ export function pricingOf({ pricing, flexPricing }: Priced, tier: ServiceTier): 
   return tier === 'flex' ? flexPricing : pricing;
 }
 
-/** By `versionKey`. */
+/** Returns the newest price of each model and tier, by `versionKey`. */
 async function newestPrices(orm: Reads): Promise<Map<string, PriceVersion>> {
   const { modelId, tier, effectiveFrom, id } = priceVersions;
   const rows = await orm
@@ -196,7 +196,7 @@ async function newestPrices(orm: Reads): Promise<Map<string, PriceVersion>> {
   return new Map(rows.map((row) => [versionKey(row.modelId, row.tier), { ...row, currency: 'USD' }]));
 }
 
-/** Null where there is no such version. */
+/** Returns null if there is no such version. */
 export async function readPriceVersion(db: Db, id: string): Promise<PriceVersion | null> {
   const [row] = await db.orm.select().from(priceVersions).where(eq(priceVersions.id, id));
   return row === undefined ? null : { ...row, currency: 'USD' };
@@ -218,7 +218,7 @@ interface VersionFields {
 }
 
 function newVersion({ modelId, tier, pricing, old }: VersionFields, clock: Clock): PriceVersion {
-  // A clock that stepped back must not make the new version older than the one it follows.
+  // If the clock stepped back, the new version must still be later than the one before.
   const effectiveFromMs = Math.max(clock.now(), (old?.effectiveFrom.getTime() ?? 0) + 1);
   return { id: uuidv7(), modelId, tier, ...pricing, currency: 'USD', effectiveFrom: new Date(effectiveFromMs) };
 }

@@ -20,12 +20,12 @@ import { toGroup } from './process-resource-fields.ts';
 
 type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
 
-/** From the words of an engine file to what the rooms work with. */
+/** Conversion of engine files to the definitions that other rooms use. */
 
 /**
- * The definition of an engine file that has passed every check.
- * @param file what messages call it
- * @param folder where it lies; null for a text that lies nowhere
+ * Returns the definition of an engine file that has passed every check.
+ * @param file name for messages
+ * @param folder of the file; null for a text without a file
  */
 export function toDefinition(file: string, engine: EngineFile, folder: string | null): EngineDefinition {
   return {
@@ -148,7 +148,7 @@ function toBytes(gib: number | undefined): number | null {
   return gib === undefined ? null : Math.round(gib * 1024 ** 3);
 }
 
-/** What other fields of the file say is not to be said again as an argument. */
+/** Returns vLLM arguments for fields of the file, except arguments that the file already has. */
 function addedArguments(engine: ContainerFile): string[] {
   if (engineKindOf(engine) !== 'vllm') return [];
   const added: string[] = [];
@@ -160,7 +160,7 @@ function addedArguments(engine: ContainerFile): string[] {
   return added;
 }
 
-/** The processes of several GPUs talk through /dev/shm; the 64 MB that containers get by themselves are too few. */
+/** Processes of several GPUs communicate through /dev/shm, and a container's default of 64 MB is too small. */
 function sharedMemory(engine: ContainerFile): number | null {
   if (engine.shm_size !== undefined) return parseSize(engine.shm_size);
   return engineKindOf(engine) === 'vllm' && (engine.gpus?.count ?? 1) > 1 ? 16 * 1024 ** 3 : null;
@@ -174,7 +174,10 @@ function toPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing {
   };
 }
 
-/** Micro-dollars per million tokens stay whole, so that every cost is exact: the share is rounded up, once, here. */
+/**
+ * Returns the prices of the tier `flex`. Micro-dollars per million tokens stay whole, so that every cost is exact: each
+ * price is rounded up once, here.
+ */
 function toFlexPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing | null {
   if (pricing.flex_multiplier === undefined) return null;
   const millionths = microUsd(pricing.flex_multiplier);
@@ -187,7 +190,7 @@ function toFlexPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePrici
   };
 }
 
-/** A decimal of at most 6 places, in millionths. */
+/** Converts a decimal with at most 6 places to millionths. */
 function microUsd(text: string): bigint {
   const value = parseDecimal(text, MICRO_DIGITS);
   if (value === null) throw new Error('A price passed the schema and is no decimal.');

@@ -3,11 +3,11 @@ import type { EngineFile } from './engine-file-schema.ts';
 import { findFlag } from './find-flag.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** Options of vLLM with which an engine could not serve, whoever starts it. Read from the parser of vLLM 0.29. */
+/** Checks of vLLM options that keep an engine from serving, whoever starts it. From the option parser of vLLM 0.29. */
 
 type RunFile = Exclude<EngineFile, { driver: 'external' }>;
 
-/** Options with which Headgate could not reach, read or bill the engine, and what to write instead. */
+/** Options with which Headgate could not reach, read or bill the engine, with what to write instead. */
 const refusedFlags: Readonly<Record<string, string>> = {
   '--config': 'leave it out and write the options of that file here: Headgate must see them',
   '--tokens-only': 'leave it out: such an engine has no route for text',
@@ -17,7 +17,7 @@ const refusedFlags: Readonly<Record<string, string>> = {
   '--headless': 'leave it out: Headgate needs the API server',
 };
 
-/** One replica runs on one host, behind one address that speaks plain HTTP. Each family is refused but for these. */
+/** Rejected families of options, with exceptions: a replica runs on one host, behind one address with plain HTTP. */
 const families: readonly { readonly names: RegExp; readonly but: readonly string[]; readonly why: string }[] = [
   {
     names: /^(--nnodes|-n|--node-rank|-r|--master-.*)$/,
@@ -36,7 +36,7 @@ const families: readonly { readonly names: RegExp; readonly but: readonly string
   },
 ];
 
-/** Every problem of the words that vLLM gets. @param field of the file that holds them */
+/** Reports every problem of the words that vLLM gets. @param field of the file that holds them */
 export function vllmFlagProblems(engine: RunFile, words: readonly string[], field: 'args' | 'command'): FileProblem[] {
   return [
     ...refusedProblems(words, refusedFlags, field),
@@ -68,8 +68,8 @@ function familyProblems(words: readonly string[], field: string): FileProblem[] 
 }
 
 /**
- * Finds items that hold several words: they reach vLLM as one word, which it does not know. JSON and texts of several
- * words are values, unless one of their words begins as an option does.
+ * Reports items that hold several words: they reach vLLM as one word, which it does not know. JSON and texts of several
+ * words are values, unless one of their words starts like an option.
  */
 function joinedArguments(items: readonly string[], field: string): FileProblem[] {
   return items.flatMap((item, index) => {
@@ -80,7 +80,7 @@ function joinedArguments(items: readonly string[], field: string): FileProblem[]
     const isOption = /^--?[A-Za-z][\w.-]*$/.test(first);
     const [, value = first] = /^--?[A-Za-z][\w.-]*=(.*)$/s.exec(first) ?? [];
     const isJson = /^[[{"']/.test(value);
-    // A shell's command line stands in one item.
+    // A shell's command line is one item.
     const isShell = field === 'command' && !first.startsWith('-');
     if (!isOption && (isJson || isShell || !others.some((word) => /^--[A-Za-z]/.test(word)))) return [];
     const message =
@@ -91,7 +91,7 @@ function joinedArguments(items: readonly string[], field: string): FileProblem[]
   });
 }
 
-/** Tokens as vLLM reads them: `32768`, `32k` is 32,000, `32K` is 32,768. Null for anything else. */
+/** Parses a token count as vLLM does: `32768`, `32k` is 32,000, `32K` is 32,768. Null for anything else. */
 export function parseLength(text: string | null): number | null {
   const match = /^(\d{1,9})(?:\.(\d+))?([kKmMgG]?)$/.exec(text ?? '');
   if (match === null) return null;
@@ -100,7 +100,7 @@ export function parseLength(text: string | null): number | null {
   return length > 0 ? length : null;
 }
 
-/** Where the words do not give the length, Headgate gives context_length: src/core/fleet/drivers/vllm-arguments.ts. */
+/** Checks --max-model-len. If absent, Headgate passes context_length: src/core/fleet/drivers/vllm-arguments.ts. */
 function lengthProblems({ context_length: needed }: RunFile, words: readonly string[], field: string): FileProblem[] {
   const found = findFlag(words, '--max-model-len');
   if (found === null) return [];
@@ -122,7 +122,10 @@ function adapterFlagProblems({ lora }: RunFile, words: readonly string[], field:
 
 type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
 
-/** Folders of model, tokenizer and adapters that no volume holds. vLLM's own images have none; others may. */
+/**
+ * Reports folders of model, tokenizer and adapters outside all volumes. Only for vLLM's own images, which contain no
+ * models; other images may.
+ */
 export function unmountedProblems(engine: ContainerFile): FileProblem[] {
   if (!/(^|\/)vllm\/vllm-[^/]+$/.test(parseImage(engine.image)?.repository ?? '')) return [];
   const targets = engine.volumes.flatMap((volume) => parseVolume(volume)?.target.replace(/\/+$/, '') ?? []);

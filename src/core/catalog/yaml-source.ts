@@ -13,15 +13,15 @@ import {
   visit,
 } from 'yaml';
 
-/** A parsed YAML text that still knows on which line each of its fields stands. */
+/** A parsed YAML text with the line of each field. */
 export interface YamlSource {
   readonly value: unknown;
-  /** Line (from 1) of the field at a path, or of the nearest thing around it that is there. */
+  /** Returns the line (from 1) of the field at a path, or of the nearest existing parent. */
   lineOf(path: readonly PropertyKey[]): number;
 }
 
 export interface YamlProblem {
-  /** From 1. */
+  /** Line number from 1. */
   readonly line: number;
   readonly message: string;
 }
@@ -31,15 +31,15 @@ export type YamlResult =
   | { readonly ok: false; readonly problems: readonly YamlProblem[] };
 
 export interface YamlOptions {
-  /** Whether `<<` merges the map behind it, as YAML 1.1 has it. */
+  /** True to merge the map behind `<<`, as in YAML 1.1. */
   readonly merge?: boolean;
-  /** Changes the document before values are made of it. */
+  /** Changes the document before it is converted to values. */
   readonly prepare?: (document: Document) => void;
 }
 
 /**
- * Reads one YAML 1.2 document whose value could be written as JSON: without loops, and with texts as its keys. Its
- * problems do not quote what stands in the text, which may be a secret.
+ * Reads one YAML 1.2 document whose value can be written as JSON: no cycles, and only text keys. Problems do not quote
+ * the text, which may contain a secret.
  */
 export function readYaml(text: string, { merge = false, prepare }: YamlOptions = {}): YamlResult {
   const deep = depthProblem(text);
@@ -52,16 +52,16 @@ export function readYaml(text: string, { merge = false, prepare }: YamlOptions =
     merge,
     uniqueKeys: true,
     prettyErrors: false,
-    // Dates, sets and bytes are nothing that JSON has.
+    // JSON has no dates, sets and bytes.
     resolveKnownTags: false,
-    // It would warn on the standard error.
+    // Lower levels would print warnings to standard error.
     logLevel: 'error',
   });
   const found = [...document.errors, ...document.warnings].map(({ pos, code, message }) => ({
     line: lineAt(pos[0]),
     message: `not valid YAML: ${code === 'MULTIPLE_DOCS' ? 'a file holds one document' : plainMessage(message)}`,
   }));
-  // What else is wrong with a line mostly follows from the first.
+  // Further problems of a line mostly follow from the first.
   const faults = found.filter(({ line }, index) => found.findIndex((other) => other.line === line) === index);
   const problems = faults.length > 0 ? faults : nodeProblems(document, lineAt);
   if (problems.length > 0) return { ok: false, problems };
@@ -72,13 +72,13 @@ export function readYaml(text: string, { merge = false, prepare }: YamlOptions =
       source: { value: document.toJS() as unknown, lineOf: (path) => lineAt(offsetOf(document, path)) },
     };
   } catch (error) {
-    // Aliases are resolved only here: there may be too many of them, or one that cannot be merged.
+    // Aliases are resolved only here: there may be too many, or one that cannot be merged.
     const message = error instanceof Error ? plainMessage(error.message) : String(error);
     return { ok: false, problems: [{ line: 1, message: `not valid YAML: ${message}` }] };
   }
 }
 
-/** For `prepare`: keeps the numbers of fields as the text that the file has, since a parsed one may be rounded. */
+/** Returns a `prepare` that keeps numbers of fields as the text in the file, since a parsed number may be rounded. */
 export function keepDecimals(paths: readonly (readonly string[])[]): (document: Document) => void {
   return (document) => {
     for (const path of paths.flatMap((one) => itemPaths(document, one))) {
@@ -88,7 +88,7 @@ export function keepDecimals(paths: readonly (readonly string[])[]): (document: 
   };
 }
 
-/** In a path of `keepDecimals`: every item of the list there. */
+/** Path element of `keepDecimals` that matches every item of a list. */
 export const eachItem = '*';
 
 function itemPaths(document: Document, path: readonly string[]): readonly (readonly PropertyKey[])[] {
@@ -99,13 +99,13 @@ function itemPaths(document: Document, path: readonly string[]): readonly (reado
   return list.items.map((_, index) => [...path.slice(0, at), index, ...path.slice(at + 1)]);
 }
 
-/** What is read as YAML is walked through by functions that call themselves. */
+/** Maximum nesting: parsed YAML is traversed by recursive functions. */
 const levelsMax = 100;
 
 function depthProblem(text: string): YamlProblem | null {
   const parser = new Parser();
   for (const lexeme of new Lexer().lex(text)) {
-    // What comes out is parsed again by whoever wants it.
+    // The tokens are discarded: only the depth of the parser's stack matters.
     for (const _ of parser.next(lexeme));
     if (parser.stack.length <= levelsMax) continue;
     const line = text.slice(0, parser.offset).split('\n').length;
@@ -114,7 +114,7 @@ function depthProblem(text: string): YamlProblem | null {
   return null;
 }
 
-/** The parser's own words without what they quote. */
+/** Returns the parser's message without the text that it quotes. */
 function plainMessage(message: string): string {
   const tag = /^Unresolved tag: (?:tag:yaml\.org,2002:(\w+))?/.exec(message);
   if (tag?.[1] !== undefined) return `the tag !!${tag[1]} is not known here`;
@@ -122,7 +122,7 @@ function plainMessage(message: string): string {
   return message.replace(/(YAML (?:stream|document)|extra characters|escape sequence):? .*$/s, '$1');
 }
 
-/** Aliases that lead nowhere or into themselves, and keys that are no texts. */
+/** Reports aliases without an anchor or inside their own anchor, and keys that are not texts. */
 function nodeProblems(document: Document, lineAt: (offset: number) => number): YamlProblem[] {
   const anchors = new Map<string, unknown>();
   const problems: YamlProblem[] = [];
@@ -151,7 +151,7 @@ function nodeAt(document: Document, path: readonly PropertyKey[]): unknown {
   return path.length === 0 ? document.contents : document.getIn(path, true);
 }
 
-/** Offset of the key of a map's field, of the item of a list, or of what is around them. */
+/** Returns the offset of a map field's key or a list's item, or of the nearest existing parent. */
 function offsetOf(document: Document, path: readonly PropertyKey[]): number {
   if (path.length === 0) return isNode(document.contents) ? (document.contents.range?.[0] ?? 0) : 0;
   const parentPath = path.slice(0, -1);

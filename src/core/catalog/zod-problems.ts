@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import type { YamlSource } from './yaml-source.ts';
 
-/** Something that is wrong with a field of a file. */
+/** A problem of a field of a file. */
 export interface FileProblem {
   readonly path: readonly PropertyKey[];
   readonly message: string;
@@ -13,7 +13,7 @@ const messageCharsMax = 500;
 const clipped = (text: string, charsMax: number): string =>
   text.length > charsMax ? `${text.slice(0, charsMax)}…` : text;
 
-/** A problem with its place in the file. What it quotes may be as long as the file. */
+/** Adds the place in the file to a problem, and clips quotes, which may be as long as the file. */
 export function located(file: string, source: YamlSource, { path, message }: FileProblem) {
   const field = path.length === 0 ? null : clipped(fieldText(path), fieldCharsMax);
   return { file, line: source.lineOf(path), field, message: clipped(message, messageCharsMax) };
@@ -25,7 +25,7 @@ function fieldText(path: readonly PropertyKey[]): string {
     .join('');
 }
 
-/** zod's issues as one sentence per field, in words of the file instead of JavaScript. */
+/** Converts zod's issues to one sentence per field, in terms of the file instead of JavaScript. */
 export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FileProblem[] {
   return issues.flatMap((issue): FileProblem[] => {
     if (issue.code === 'unrecognized_keys') {
@@ -57,10 +57,10 @@ function problemText(issue: z.core.$ZodIssue): string {
 }
 
 function typeText({ expected, message }: z.core.$ZodIssueInvalidType): string {
-  // A schema that has its own words for a wrong type is more exact than the name of the type.
+  // A schema's own message for a wrong type is more exact than the name of the type.
   if (!message.startsWith('Invalid input')) return message;
   if (expected === 'record') return 'expected a map of names to values';
-  // Numbers and truth values of YAML are the usual cause.
+  // YAML's numbers and booleans are the usual cause.
   return expected === 'string' ? 'expected a text: put it in quotes' : `expected ${expected}`;
 }
 

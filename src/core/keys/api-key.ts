@@ -5,7 +5,7 @@ import type { apiKeys } from './schema.ts';
 
 export type KeyStatus = 'active' | 'revoked' | 'expired';
 
-/** What the holder may use per minute, at once and per month; null is unlimited, numbers are 1 or more. */
+/** Limits of a key per minute, at once and per month; null is unlimited, numbers are 1 or more. */
 export interface KeyLimits {
   readonly requestsPerMinute: number | null;
   readonly maxConcurrency: number | null;
@@ -16,51 +16,51 @@ export interface KeyLimits {
 export interface KeyToggles {
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
-  /** Whether it is used for its own project only; null: while that project has a hard budget. */
+  /** True if the key works in its own project only. Null: only while the project has a hard budget. */
   readonly confined: boolean | null;
 }
 
-/** A key as it is kept; the secret and its hash are not part of it. Ids are UUIDs. */
+/** A key as it is stored, without the secret and its hash. Ids are UUIDs. */
 export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly id: string;
   readonly organizationId: string;
   readonly projectId: string;
-  /** Who made it and whom it acts for; null for a key of a service account. */
+  /** User who created the key and whom it acts for; null for a key of a service account. */
   readonly userId: string | null;
-  /** The service account that it acts for; null for a key of a user. */
+  /** Service account that the key acts for; null for a key of a user. */
   readonly serviceAccountId: string | null;
   readonly name: string;
   readonly prefix: string;
   readonly last4: string;
   readonly scope: Scope;
-  /** The gateway calls with it for its user, and nobody has its secret. */
+  /** True if the gateway itself calls with the key for its user, and nobody has the secret. */
   readonly held: boolean;
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
   readonly lastUsedAtMs: number | null;
   readonly revokedAtMs: number | null;
-  /** When it got the secret that it has; null where that is its first. */
+  /** Time of the last rotation; null if the key still has its first secret. */
   readonly rotatedAtMs: number | null;
-  /** When the last of its former secrets ends; null where it has none. */
+  /** Time at which the key's last former secret ends; null if the key has no former secrets. */
   readonly formerSecretsEndAtMs: number | null;
-  /** Ids of models; null: all of its organization. */
+  /** Ids of allowed models; null allows all models of the organization. */
   readonly models: readonly string[] | null;
 }
 
-/** A key that somebody calls with, and what its organization says of it. */
+/** A key of a caller, with the settings of its organization that apply to it. */
 export interface ApiKey extends KeyRecord {
-  /** Whether the key's user administers the platform; true says nothing about the key's scope. */
+  /** True if the key's user is a platform administrator. The key's scope is independent of this. */
   readonly platformAdmin: boolean;
-  /** Whether the person that it acts for sees all projects of the organization, and not only those that are public. */
+  /** True if the caller sees all projects of the organization; false if only the public ones. */
   readonly seesAllProjects: boolean;
   readonly organizationStatus: OrganizationStatus;
-  /** Ids of the models that it may use: its own and its organization's list allow them. Null: all. */
+  /** Ids of the models that both the key and its organization allow. Null: all. */
   readonly usableModels: ReadonlySet<string> | null;
-  /** By which of its secrets it was called: their SHA-256. Null where the gateway calls with it by itself. */
+  /** SHA-256 of the secret that the caller sent. Null if the gateway itself calls with the key. */
   readonly secretHash: Buffer | null;
 }
 
-/** Both lists hold: null is a list of all. */
+/** Returns the models that both lists allow; null, as a list or as the result, allows all. */
 function usableModels(
   own: readonly string[] | null,
   organizations: readonly string[] | null,
@@ -120,13 +120,13 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
   };
 }
 
-/** @param nowMs milliseconds since the Unix epoch; a key that was revoked stays "revoked" past its expiry */
+/** @param nowMs milliseconds since the Unix epoch; a revoked key stays "revoked" past its expiry */
 export function keyStatus(key: Pick<KeyRecord, 'expiresAtMs' | 'revokedAtMs'>, nowMs: number): KeyStatus {
   if (key.revokedAtMs !== null) return 'revoked';
   return key.expiresAtMs !== null && key.expiresAtMs <= nowMs ? 'expired' : 'active';
 }
 
-/** What the audit keeps of a key. */
+/** Returns the fields of a key that the audit log stores. */
 export function keyAuditView(row: KeyRow): AuditView {
   return {
     name: row.name,

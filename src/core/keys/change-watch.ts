@@ -6,49 +6,51 @@ import { parseId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { readRecentChanges, type RecentChange } from '#core/audit/audit.ts';
 
-/** Milliseconds between two looks of a gateway at what changed. */
+/** Milliseconds between two polls of a gateway for changes. */
 export const changesLookMs = 1000;
-/** No caller is known by what was looked at longer ago, while PostgreSQL answers; in milliseconds. */
+/** Maximum age in milliseconds of the poll that a request's verification relies on, while PostgreSQL answers. */
 const freshMs = 2000;
-/** So long after its commit every gateway goes by a change that nobody has told it of, while PostgreSQL answers it. */
+/**
+ * Milliseconds after a commit until every gateway applies a change without any notification, while PostgreSQL answers.
+ */
 export const changesKnownMs = freshMs + 200;
 
-/** How far two clocks may be apart, and how long a transaction may take to be seen. */
+/** Milliseconds that two clocks may differ, plus the time a transaction may take until others see it. */
 const overlapMs = 60_000;
-/** A connection that was lost without a word may never answer. */
+/** Milliseconds after which a poll fails: a silently lost connection may never answer. */
 const lookTimeoutMs = 5000;
-/** How long requests wait for a look that is due. */
+/** Milliseconds that requests wait for a due poll. */
 const waitMs = 250;
-/** After a look that failed no request waits for another one. */
+/** Milliseconds after a failed poll in which no request waits for another poll. */
 const quietMs = 1000;
-/** One that was under way when the process was frozen says nothing of what happened since. */
+/** Polls per wait: a poll that was under way while the process was frozen misses what changed since. */
 const looksMax = 2;
 
 export interface ChangeWatchOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  /** Take over what PostgreSQL says of these. Ids are UUIDs. */
+  /** Apply the rows that PostgreSQL has for these ids (UUIDs). */
   readonly refreshKeys: (keyIds: readonly string[]) => Promise<void>;
   readonly refreshOrganizations: (organizationIds: readonly string[]) => Promise<void>;
 }
 
 /**
- * Finds in PostgreSQL what changed of keys and organizations: by other gateways whose message did not come, and by
- * commands on the machine, which tell nobody.
+ * Polls PostgreSQL for changed keys and organizations. This finds changes whose notification from another gateway was
+ * lost, and changes by commands on the machine, which notify no gateway.
  */
 export class ChangeWatch {
   readonly #options: ChangeWatchOptions;
   readonly #store = new BoundedStore();
   #sinceMs: number;
   #seen: ReadonlySet<string> = new Set();
-  /** When the last look began that succeeded, on the monotonic clock. What was not known then is read as it is. */
+  /** Start of the last successful poll, on the monotonic clock. Keys unknown at that time are read from PostgreSQL. */
   #asOfMs: number;
   #looking: Promise<boolean> | null = null;
   #waiting: Promise<void> | null = null;
-  /** On the monotonic clock. */
+  /** End of the time in which no request waits, on the monotonic clock. */
   #quietUntilMs = 0;
-  /** It is said once that looks fail. */
+  /** True while polls fail, so that the failure is logged once. */
   #isAway = false;
 
   constructor(options: ChangeWatchOptions) {
@@ -57,7 +59,7 @@ export class ChangeWatch {
     this.#asOfMs = options.clock.monotonicMs();
   }
 
-  /** Looks once, or waits for the look that is under way. False while PostgreSQL does not answer. */
+  /** Polls once, or waits for the poll under way. Returns false if PostgreSQL does not answer. */
   look(): Promise<boolean> {
     this.#looking ??= this.#look().finally(() => {
       this.#looking = null;
@@ -66,8 +68,8 @@ export class ChangeWatch {
   }
 
   /**
-   * Null where the last look is young enough; else what ends when there was one, after `waitMs` at most. While
-   * PostgreSQL is away nobody waits.
+   * Returns null if the last poll is recent enough. Otherwise the promise resolves after a new poll, or after `waitMs`.
+   * While PostgreSQL is unavailable, this returns null and no request waits.
    */
   untilFresh(): Promise<void> | null {
     if (this.#isFresh() || this.#options.clock.monotonicMs() < this.#quietUntilMs) return null;
@@ -88,7 +90,7 @@ export class ChangeWatch {
       this.#quietUntilMs = isFresh ? 0 : this.#options.clock.monotonicMs() + quietMs;
     });
     await Promise.race([caughtUp, sleep(waitMs, undefined, { ref: false })]);
-    // Nobody waits for the same look a second time.
+    // No request waits for the same poll a second time.
     if (!isDone) this.#quietUntilMs = Number.POSITIVE_INFINITY;
   }
 

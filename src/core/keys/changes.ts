@@ -33,15 +33,15 @@ const heldUnusedMs = 30 * 86_400_000;
 
 export interface CreatedKey {
   readonly key: KeyRecord;
-  /** Shown once; it is kept nowhere. */
+  /** Shown once and not stored. */
   readonly secret: string;
 }
 
 export interface KeyChanges {
   readonly createIn: (tx: Transaction, input: NewKey, author: Author) => Promise<CreatedKey>;
-  /** The row of the key that the gateway holds for a user under a name; made where there is none. */
+  /** Returns the row of the key that the gateway itself uses for a user under a name, and creates the key if needed. */
   readonly hold: (input: NewUserKey, author: Author) => Promise<KeyRow>;
-  /** Revokes the keys that the gateway holds and nobody has used for 30 days. */
+  /** Revokes keys that the gateway itself uses for users and that were not used for 30 days. */
   readonly endUnusedHeld: () => Promise<void>;
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
@@ -95,18 +95,18 @@ async function holdKey(input: NewUserKey, author: Author, options: HoldingOption
   const known = await selectHeldKey(db.orm, input, new Date(clock.now()));
   if (known !== null) return known;
   return db.orm.transaction(async (tx) => {
-    // The organization's row is held: of two that ask at once, the second finds what the first has made.
+    // The organization's row is locked: of two simultaneous calls, the second finds the key that the first created.
     await accounts.lockOrganization(tx, input.organizationId);
     const made = await selectHeldKey(tx, input, new Date(clock.now()));
-    // Its secret is kept nowhere: nobody calls with it.
+    // The secret is thrown away: nobody calls with it.
     return made ?? (await makeKey(inside(tx), input, author, { ...options, held: true })).row;
   });
 }
 
 interface AfterCommit {
-  /** Every gateway goes by the row. */
+  /** Applies the row here and notifies all gateways. */
   readonly tell: (row: KeyRow) => Promise<void>;
-  /** The same, and what runs with a key that ended ends. */
+  /** Like `tell`, and also ends running requests of a key that was revoked. */
   readonly finish: (revocation: Revocation) => Promise<KeyRow>;
 }
 
@@ -121,7 +121,7 @@ function afterCommit({ verifier, keyEvents }: Pick<KeyChangesOptions, 'verifier'
     async finish({ row, changed }) {
       verifier.learn(row);
       if (changed) keyEvents.notify(row.id);
-      // Also when it was revoked before: a gateway may have missed the first message.
+      // Also when the key was revoked before: a gateway may have missed the first message.
       await broadcast(row);
       return row;
     },
@@ -161,14 +161,14 @@ async function reportSecret(
   }
   const ended = await db.orm.transaction((tx) => endFormerSecret(inside(tx), hash, reporter));
   if (ended === null) return false;
-  // Forgotten before: what comes with it from now on is refused.
+  // The key is forgotten before listeners run, so that requests with the secret are rejected from here on.
   verifier.learn(ended.row);
   keyEvents.notifySecret({ keyId: ended.row.id, secretHash: hash });
   await tell(ended.row);
   return ended.changed;
 }
 
-/** What changes keys: one transaction each, and after its commit the hot path knows. */
+/** Changes keys, each in one transaction, and updates the verifier after the commit. */
 export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   const { db, clock, audit, verifier } = options;
   const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
@@ -184,7 +184,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       const nowMs = clock.now();
       const unused = unusedHeld(new Date(nowMs - heldUnusedMs), new Date(nowMs));
       for (const id of await selectKeyIds(db, unused)) {
-        // Not one that was used meanwhile.
+        // `unused` is checked again: a key that was used in the meantime is not revoked.
         const which = and(keyWithId(id), unused);
         const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.revoked', systemAuthor));
         if (done !== null) await finish(done);

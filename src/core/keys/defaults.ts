@@ -2,7 +2,7 @@ import type { OrganizationMade } from '#core/accounts/accounts.ts';
 import type { KeyLimits, KeyToggles } from './api-key.ts';
 import type { NewKey } from './key-rows.ts';
 
-/** The limits of a key that was made without any, in an organization that has no defaults of its own. */
+/** Limits of a key created without any, in an organization without defaults of its own. */
 export const defaultKeyLimits: KeyLimits = Object.freeze({
   requestsPerMinute: 60,
   maxConcurrency: 10,
@@ -16,7 +16,7 @@ export const defaultKeyToggles: KeyToggles = Object.freeze({
   confined: null,
 });
 
-/** The management key that an organization begins with; it acts for the owner. */
+/** Returns the management key that a new organization starts with; it acts for the owner. */
 export function firstKeyOf({ organization, project, ownerId }: OrganizationMade): NewKey {
   return {
     organizationId: organization.id,

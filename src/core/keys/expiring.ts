@@ -6,20 +6,20 @@ import { apiKeys } from './schema.ts';
 
 export type ExpiringKey = KeyRecord & { readonly expiresAtMs: number };
 
-/** Tells of one key, in the transaction that notes that it was told. */
+/** Notifies about one key, in the transaction that records the notification. */
 export type TellExpiring = (tx: Transaction, key: ExpiringKey) => Promise<void>;
 
 const atOnceMax = 100;
 
 /**
- * Active ones that are not held, expire so soon, and were made to live for longer than that: each is told once of the
- * time at which it expires, the next one first. What was told is not read again.
+ * Notifies once per key and expiry time, the next to expire first: active keys that the gateway does not use itself,
+ * expire within `withinMs`, and were created to live longer than that. Keys that were notified are not read again.
  */
 export async function tellExpiring(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<void> {
   while (await tellSome(db, now, withinMs, tell));
 }
 
-/** @returns whether there may be more */
+/** @returns true if there may be more */
 function tellSome(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<boolean> {
   const soon = new Date(now.getTime() + withinMs);
   const isLongLived = sql`${apiKeys.expiresAt} - ${apiKeys.createdAt} > make_interval(secs => ${withinMs / 1000})`;
@@ -35,7 +35,7 @@ function tellSome(db: Db, now: Date, withinMs: number, tell: TellExpiring): Prom
     for (const row of rows) {
       const key = toKeyRecord(row);
       if (key.expiresAtMs !== null) await tell(tx, { ...key, expiresAtMs: key.expiresAtMs });
-      // By the database: a moment has more digits there.
+      // Copied inside the database: its timestamps have more digits than a Date.
       await tx
         .update(apiKeys)
         .set({ expiryToldAt: sql`${apiKeys.expiresAt}` })

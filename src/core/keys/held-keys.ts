@@ -4,10 +4,10 @@ import type { KeyRow } from './api-key.ts';
 import { type KeyRef, type NewUserKey, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
 
-/** What a key that the gateway holds for somebody is known by. */
+/** Identifies a key that the gateway itself uses for a user. */
 export type HeldBy = Pick<NewUserKey, 'organizationId' | 'projectId' | 'userId' | 'name'>;
 
-/** The newest one that is active and may use models, null where there is none. */
+/** Returns the newest such key that is active and has scope inference; null if there is none. */
 export async function selectHeldKey(
   db: Pick<Db['orm'], 'select'> | Transaction,
   { organizationId, projectId, userId, name }: HeldBy,
@@ -32,7 +32,7 @@ export async function selectHeldKey(
   return row ?? null;
 }
 
-/** What an active key of anybody is called with by the gateway; null where it is not active. */
+/** Returns the hash with which the gateway itself calls with any active key; null if the key is not active. */
 export async function selectActiveHash(
   db: Db,
   { organizationId, keyId }: KeyRef,
@@ -45,7 +45,7 @@ export async function selectActiveHash(
   return row ?? null;
 }
 
-/** Held keys that are active and were used last, or made, before a time. */
+/** Matches active keys of the gateway that were created, and last used if ever, before a time. */
 export const unusedHeld = (before: Date, now: Date): SQL | undefined =>
   and(
     eq(apiKeys.held, true),
@@ -54,7 +54,7 @@ export const unusedHeld = (before: Date, now: Date): SQL | undefined =>
     or(isNull(apiKeys.lastUsedAt), lt(apiKeys.lastUsedAt, before)),
   );
 
-/** Ids of keys, at most 1,000. */
+/** Returns the ids of at most 1,000 keys. */
 export async function selectKeyIds(db: Db, which: SQL | undefined): Promise<string[]> {
   const rows = await db.orm.select({ id: apiKeys.id }).from(apiKeys).where(which).limit(1000);
   return rows.map(({ id }) => id);

@@ -1,22 +1,22 @@
 import type { Log } from '#base/log.ts';
 
-/** A key that was changed or revoked here; other gateways may hold it as it was. */
+/** A key that this gateway changed or revoked; other gateways may still have the old row. */
 export interface KeyChange {
   readonly organizationId: string;
   readonly keyId: string;
   readonly revoked: boolean;
 }
 
-/** A secret that is refused from now on, though its key lives on. */
+/** A secret that is rejected from now on, although its key stays active. */
 export interface SecretEnd {
   readonly keyId: string;
-  /** SHA-256. */
+  /** SHA-256 of the secret. */
   readonly secretHash: Buffer;
 }
 
 export type SecretListener = (end: SecretEnd) => void;
 
-/** An organization whose keys are refused from now on: suspended, or closed for good. */
+/** An organization whose keys are rejected from now on: suspended, or closed permanently. */
 export interface OrganizationStop {
   readonly organizationId: string;
   readonly status: 'suspended' | 'closed';
@@ -29,22 +29,22 @@ export type OrganizationListener = (organizationId: string) => Promise<void>;
 export type ChangeListener = (change: KeyChange) => Promise<void>;
 
 export interface KeyEvents {
-  /** Registers what notifies other gateways of changes; a change is answered when all of these are done. */
+  /** Registers a listener that notifies other gateways; a change is answered when all these listeners are done. */
   readonly onChanged: (listener: ChangeListener) => void;
   readonly broadcast: (change: KeyChange) => Promise<void>;
   readonly listen: (listener: (keyId: string) => void) => () => void;
   readonly notify: (keyId: string) => void;
-  /** The same for former secrets that were ended for good. */
+  /** Registers a listener for former secrets that were ended permanently. */
   readonly listenSecrets: (listener: SecretListener) => () => void;
   readonly notifySecret: (end: SecretEnd) => void;
-  /** The same for organizations. */
+  /** Registers a listener that notifies other gateways of a changed organization. */
   readonly onOrganizationChanged: (listener: OrganizationListener) => void;
   readonly broadcastOrganization: (organizationId: string) => Promise<void>;
   readonly listenStops: (listener: StopListener) => () => void;
   readonly notifyStop: (stop: OrganizationStop) => void;
 }
 
-/** Notifies listeners of changed and revoked keys. One that fails does not keep the event from the others. */
+/** Notifies listeners of changed and revoked keys. A failing listener does not keep the event from the others. */
 export function createKeyEvents(log: Log): KeyEvents {
   const keys = createListeners<string>(log);
   const secrets = createListeners<SecretEnd>(log);

@@ -1,2 +1,2 @@
-/** Every key that there was, and whose. */
+/** Selects every key that ever existed, with its organization. */
 export const keyOwnersSql = 'select id, organization_id from api_keys';

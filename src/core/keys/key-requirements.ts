@@ -6,17 +6,19 @@ import type { KeyRow } from './api-key.ts';
 import { type ChangeContext, counts, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
 
-/** What is asked before a key is made, or gets another secret. */
+/** Checks before a key is created or rotated. */
 
 export interface LimitCheck {
   readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember' | 'serviceAccounts'>;
   readonly maxActiveKeys: number;
 }
 
-/** Whose key it is, and where. */
+/** Owner and place of a key. */
 export type OwnedKey = Pick<KeyRow, 'organizationId' | 'projectId' | 'userId' | 'serviceAccountId'>;
 
-/** @throws AppError conflict for who is not there any more, where the transaction holds the organization's row */
+/**
+ * @throws AppError conflict if the owner no longer exists; the caller's transaction has locked the organization's row
+ */
 async function requireOwner(
   { tx }: ChangeContext,
   { organizationId, projectId, userId, serviceAccountId }: OwnedKey,
@@ -32,8 +34,8 @@ async function requireOwner(
 }
 
 /**
- * Refuses any key of a closed organization, and one for who is not in it. The organization's row is held until the
- * transaction ends.
+ * Rejects keys of a closed organization, and keys whose owner is not in the organization. Locks the organization's row
+ * until the transaction ends.
  * @returns the organization
  * @throws AppError conflict
  */
@@ -52,8 +54,9 @@ export async function requireOpen(
 }
 
 /**
- * As `requireOpen`, and refuses a key beyond the limit: of keys made at once none is counted too late. Those that the
- * gateway holds do not count. Keys of users count for their organization, those of a service account for that one.
+ * Like `requireOpen`, and also rejects a key beyond the quota; the lock keeps simultaneous calls from exceeding it.
+ * Keys that the gateway itself uses do not count. Keys of users count for the organization, keys of a service account
+ * for the service account.
  * @throws AppError key_limit_reached, conflict
  */
 export async function requireKeyQuota(context: ChangeContext, key: OwnedKey, check: LimitCheck): Promise<Organization> {
@@ -73,23 +76,23 @@ export async function requireKeyQuota(context: ChangeContext, key: OwnedKey, che
   throw new AppError('key_limit_reached', { message });
 }
 
-/** Held by all that make keys, shared among them, and by what must know of each that there is. */
+/** Advisory lock: shared by transactions that create keys, exclusive for one that must see every key. */
 const keysMadeLock = sql`hashtext('headgate keys made')`;
 
-/** From now on until the transaction ends nobody makes a key; those that were begun are waited for. */
+/** Blocks the creation of keys until the transaction ends, and waits for creations under way. */
 export async function holdNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(${keysMadeLock})`);
 }
 
-/** Lets nobody begin who must know of each key that there is, until the transaction ends. */
+/** Takes the lock shared, as all transactions that create keys do: `holdNewKeys` waits until this transaction ends. */
 export async function shareNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock_shared(${keysMadeLock})`);
 }
 
 /**
- * Refuses a key that a key makes which is not active any more. The row of that one is held until the transaction ends:
- * whoever revokes it finds what it made before, and it makes nothing after. To be called where the organization's row
- * is locked already, as who closes one locks them.
+ * Rejects the creation of a key by a key that is no longer active. Locks the creating key's row until the transaction
+ * ends: a revocation then finds the keys created before it, and none are created after it. Call this only with the
+ * organization's row locked: closing an organization locks in the same order.
  * @throws AppError unauthorized
  */
 export async function requireActiveAuthor(context: ChangeContext, { actor }: Author): Promise<void> {

@@ -7,10 +7,10 @@ import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyTogg
 import { apiKeys, formerSecrets } from './schema.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
 
-/** When a key expires: at a time, or so long after it was made. */
+/** Expiry of a key: at a time, or a number of milliseconds after creation. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
 
-/** Whom a key acts for, by a UUID. */
+/** User or service account that a key acts for, by UUID. */
 export type KeyOwner =
   | { readonly userId: string; readonly serviceAccountId?: null }
   | { readonly userId: null; readonly serviceAccountId: string };
@@ -22,19 +22,19 @@ export type NewUserKey = Extract<KeyOwner, { readonly userId: string }> & NewKey
 
 export interface NewKeyFields {
   readonly organizationId: string;
-  /** Of the same organization and not archived; the caller has checked. That of a service account is its own. */
+  /** An unarchived project of the organization; the caller has checked. A service account's key is in its project. */
   readonly projectId: string;
   readonly name: string;
   readonly scope: Scope;
   readonly expires: KeyExpiry | null;
-  /** What is absent or undefined is the organization's default. */
+  /** Absent and undefined fields get the organization's defaults. */
   readonly limits: { readonly [Field in keyof KeyLimits]?: KeyLimits[Field] | undefined };
   readonly toggles: KeyToggles;
-  /** Ids of models; null: all of the organization. */
+  /** Ids of allowed models; null allows all models of the organization. */
   readonly models: readonly string[] | null;
 }
 
-/** What may be changed of a key; neither its scope nor its life. Absent and undefined stay as they are. */
+/** Fields of a key that can be changed; scope and expiry cannot. Absent and undefined fields stay unchanged. */
 export type KeyPatch = {
   readonly [Field in keyof Changeable]?: Changeable[Field] | undefined;
 };
@@ -44,27 +44,27 @@ type Changeable = KeyLimits & KeyToggles & { name: string; models: readonly stri
 export interface KeyListing {
   readonly organizationId: string;
   readonly limit: number;
-  /** Keys behind this one (its UUID) in the order of the list; null from the first one on. */
+  /** UUID of the last key of the previous page; null starts at the first key. */
   readonly before: string | null;
-  /** The oldest first. */
+  /** True for oldest first; the default is newest first. */
   readonly isAscending?: boolean;
   readonly status: KeyStatus | null;
-  /** Absent: of any. */
+  /** Absent: any scope. */
   readonly scope?: Scope;
-  /** Those of one project, those that act for one user (UUIDs); null: all. */
+  /** Only keys of this project, and only keys that act for this user (UUIDs); null: all. */
   readonly projectId: string | null;
   readonly userId: string | null;
-  /** Those that act for one service account; absent and null: all. */
+  /** Only keys that act for this service account; absent or null: all. */
   readonly serviceAccountId?: string | null;
 }
 
-/** A key as a caller names it: of that organization or not there. */
+/** A key as a caller names it: a key of another organization is not found. */
 export interface KeyRef {
   readonly organizationId: string;
   readonly keyId: string;
 }
 
-/** What a change needs: the transaction, the audit, and one time for all its rows. */
+/** Context of a change: the transaction, the audit log, and one time for all its rows. */
 export interface ChangeContext {
   readonly tx: Transaction;
   readonly audit: Audit;
@@ -80,13 +80,13 @@ export function withStatus(status: KeyStatus, now: Date): SQL | undefined {
   return and(isNull(apiKeys.revokedAt), or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, now)));
 }
 
-/** Active, and not held by the gateway. */
+/** Matches keys that count for the quota: active, and not used by the gateway itself. */
 export const counts = (now: Date): SQL | undefined => and(eq(apiKeys.held, false), withStatus('active', now));
 
 /** A new key with all its limits. */
 export type LimitedKey = NewKey & { readonly limits: KeyLimits };
 
-/** What was not given of a key's limits is the default; null is given, and unlimited. */
+/** Fills absent limits with the defaults; null is a given value and means unlimited. */
 export function withLimits(key: NewKey, defaults: KeyLimits): LimitedKey {
   const { limits: given } = key;
   const chosen = <Field extends keyof KeyLimits>(field: Field): KeyLimits[Field] => {
@@ -159,7 +159,7 @@ export async function recordKeyChange(
   });
 }
 
-/** Null when there is no such key. A revoked or expired key may still be renamed. */
+/** Returns null if there is no such key. A revoked or expired key can still be changed. */
 export async function updateKey(
   context: ChangeContext,
   ref: KeyRef,
@@ -178,11 +178,11 @@ export async function updateKey(
 
 export interface Revocation {
   readonly row: KeyRow;
-  /** False when the key had been revoked before. */
+  /** False if the key was revoked before. */
   readonly changed: boolean;
 }
 
-/** @param which selects at most one key; null when there is none */
+/** @param which selects at most one key; the result is null if there is none */
 export async function revokeKey(
   context: ChangeContext,
   which: SQL | undefined,
@@ -214,7 +214,7 @@ function heldBy(holder: KeyHolder): SQL | undefined {
   return and(inside, holder.userId === null ? undefined : eq(apiKeys.userId, holder.userId));
 }
 
-/** Revokes all keys of a holder that are not yet. */
+/** Revokes all keys of a holder that are not revoked yet. */
 export async function revokeAllKeys(
   context: ChangeContext,
   holder: KeyHolder,
@@ -231,11 +231,11 @@ export async function revokeAllKeys(
 
 export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
 
-/** The order of making: an id that was made of an Idempotency-Key says nothing of its time. */
+/** Orders by creation time: an id derived from an Idempotency-Key does not contain its time. */
 const newestFirst = [desc(apiKeys.createdAt), desc(apiKeys.id)];
 const oldestFirst = [asc(apiKeys.createdAt), asc(apiKeys.id)];
 
-/** Nothing is behind a key that there is not, or that is of another organization. */
+/** Matches the keys after a key; none if the key does not exist in the organization. */
 function behind({ organizationId, keyId }: KeyRef, isAscending: boolean): SQL {
   const isPlace = sql`k.id = ${keyId}::uuid and k.organization_id = ${organizationId}::uuid`;
   const place = sql`(select k.created_at, k.id from ${apiKeys} k where ${isPlace})`;
@@ -245,7 +245,7 @@ function behind({ organizationId, keyId }: KeyRef, isAscending: boolean): SQL {
 const actsFor = (serviceAccountId: string | null): SQL | undefined =>
   serviceAccountId === null ? undefined : eq(apiKeys.serviceAccountId, serviceAccountId);
 
-/** One more than `limit`, where there are more. */
+/** Returns one more row than `limit` if there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   const { organizationId, before } = listing;
   return db.orm
@@ -266,7 +266,7 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
     .limit(listing.limit + 1);
 }
 
-/** How many active keys of users count for each organization, by its UUID; none for one without. */
+/** Counts active keys of users for each organization, by UUID; organizations without keys are absent. */
 export async function countActiveKeys(db: Db, now: Date): Promise<ReadonlyMap<string, number>> {
   const rows = await db.orm
     .select({ organizationId: apiKeys.organizationId, active: count() })
@@ -276,7 +276,7 @@ export async function countActiveKeys(db: Db, now: Date): Promise<ReadonlyMap<st
   return new Map(rows.map(({ organizationId, active }) => [organizationId, active]));
 }
 
-/** Whether a secret is that of a key that is neither revoked nor expired, by the database's clock. */
+/** True if a secret belongs to a key that is neither revoked nor expired, by the database's clock. */
 export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
   const hash = hashSecret(secret);
   const works = and(eq(formerSecrets.secretHash, hash), gt(formerSecrets.endsAt, sql`now()`));
@@ -294,7 +294,7 @@ export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** Of these users, oldest first. */
+/** Returns active keys of these users with a scope, oldest first. */
 export async function selectActiveKeysOf(
   { tx, now }: Pick<ChangeContext, 'tx' | 'now'>,
   userIds: readonly string[],
@@ -307,7 +307,7 @@ export async function selectActiveKeysOf(
     .orderBy(...oldestFirst);
 }
 
-/** All that a user ever had in an organization, active or not. */
+/** Returns the ids of all keys that a user ever had in an organization, active or not. */
 export async function selectKeyIdsOf(
   db: Db,
   { organizationId, userId }: Pick<NewUserKey, 'organizationId' | 'userId'>,
@@ -319,7 +319,7 @@ export async function selectKeyIdsOf(
   return rows.map(({ id }) => id);
 }
 
-/** Whom all keys of an organization act for, active or not, by the keys' ids; those of service accounts are left out. */
+/** Returns the user of each key of an organization, active or not, by key id; keys of service accounts are left out. */
 export async function selectKeyUsers(db: Db, organizationId: string): Promise<ReadonlyMap<string, string>> {
   const rows = await db.orm
     .select({ id: apiKeys.id, userId: apiKeys.userId })
@@ -333,10 +333,10 @@ export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {
   return row ?? null;
 }
 
-/** How many ids stand in one statement, which may have 65,535 parameters. */
+/** Ids per statement; a statement may have 65,535 parameters. */
 const idsAtOnceMax = 10_000;
 
-/** Those of the ids that there are. */
+/** Returns the keys that exist among these ids. */
 export async function selectKeysById(db: Db, keyIds: readonly string[]): Promise<KeyRow[]> {
   const rows: KeyRow[] = [];
   for (let from = 0; from < keyIds.length; from += idsAtOnceMax) {

@@ -55,7 +55,7 @@ export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
-/** A key that the gateway itself calls with, for the user whom it is of; nobody has its secret. */
+/** A key that the gateway itself calls with, for the key's user; nobody has its secret. */
 export type HeldKey = Pick<KeyRow, 'id' | 'secretHash'>;
 
 export interface KeyPage {
@@ -65,100 +65,115 @@ export interface KeyPage {
 
 export interface Keys {
   /**
-   * Loads what `verify` must know before any look-up: the keys that have no checksum. Called again it also has every key
-   * read again when it is used next: PostgreSQL's history may have gone back.
+   * Loads the keys without a checksum, which `verify` must know before any lookup. A second call also makes every key
+   * be read again at its next use, because PostgreSQL may have been restored to an earlier state.
    */
   start(): Promise<void>;
   /**
-   * The key behind a secret, null when there is none that is active. Answers at once when the key is known. A known
-   * key keeps its answer while Postgres is away, for `staleMs`.
-   * A revocation reaches listeners of `onRevoked` that are registered when it commits: who starts something that
-   * must end with the key registers it before the next await.
-   * @throws AppError database_unavailable for a key that is not known yet while Postgres is away, and then for all
+   * Returns the key for a secret, or null if no active key has it. Known keys are returned synchronously, and stay
+   * valid for `staleMs` while PostgreSQL is unavailable.
+   * A revocation reaches listeners of `onRevoked` that are registered when it commits. Code that starts something that
+   * must end with the key registers its listener before the next await.
+   * @throws AppError database_unavailable while PostgreSQL is unavailable: for unknown keys, and after `staleMs` for
+   *   all
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
-  /** As `verify`, for a key that the gateway holds. */
+  /** Like `verify`, for a key that the gateway itself calls with. */
   verifyHeld(held: HeldKey): ApiKey | null | Promise<ApiKey | null>;
   /**
-   * The active inference key of this user, project and name, made where there is none. It is listed, limited and
-   * revoked as every other, and counts for no quota. Its secret is thrown away.
+   * Returns the active inference key of this user, project and name, and creates it if needed. The key is listed,
+   * limited and revoked like any other, but counts for no quota. Its secret is thrown away.
    * @throws AppError conflict
    */
   hold(input: NewUserKey, author: Author): Promise<HeldKey>;
-  /** A key as the gateway calls with it for whoever called with it; null where it is not active. */
+  /** Returns any active key in the form the gateway needs to call on behalf of the key's caller; null if not active. */
   heldOf(ref: KeyRef): Promise<HeldKey | null>;
-  /** The one that is held already; null where there is none. */
+  /** Like `hold`, but creates nothing: returns null if there is no such key. */
   findHeld(held: HeldBy): Promise<KeyRecord | null>;
-  /** Revokes those that nobody has used for 30 days. */
+  /** Revokes keys created by `hold` that were not used for 30 days. */
   endUnusedHeld(): Promise<void>;
   /**
-   * Tells once of each active key whose life ends within so many milliseconds, and was meant to last longer than that;
-   * of none that is held. That it was told stands in the transaction that tells it.
+   * Notifies once per active key that expires within `withinMs` and was created to live longer than that; keys created
+   * by `hold` are left out. The transaction that notifies also records the notification.
    */
   tellExpiring(withinMs: number, tell: TellExpiring): Promise<void>;
-  /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
+  /** True if a secret belongs to a key that is revoked or expired; call this after `verify` returned null. */
   knows(secret: string): boolean;
-  /** Whether a secret is one that an operator chose, active or not; without a look-up. */
+  /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   isImported(secret: string): boolean;
-  /** Whether there is one that an operator chose. */
+  /** True if there is a key whose secret the operator chose. */
   hasImported(): boolean;
-  /** Notes a use, in memory. */
+  /** Records a use of a key in memory. */
   touch(keyId: string): void;
-  /** Writes noted uses in one statement. */
+  /** Writes the recorded uses in one statement. */
   flush(): Promise<void>;
-  /** Calls `listener` right after a revocation has committed; returns what takes the listener off. */
+  /** Calls `listener` right after a revocation commits; returns a function that removes the listener. */
   onRevoked(listener: (keyId: string) => void): () => void;
-  /** The same for a former secret that was ended for good, while its key lives on. */
+  /**
+   * Calls `listener` right after a former secret of an active key is ended permanently; returns a function like
+   * `onRevoked`.
+   */
   onSecretEnded(listener: SecretListener): () => void;
-  /** Calls `listener` after a change or a revocation here has committed; it is answered when the listener is done. */
+  /** Calls `listener` after a change or revocation here commits; the request is answered when the listener is done. */
   onChanged(listener: ChangeListener): void;
-  /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
+  /**
+   * Applies another gateway's change: `verify` uses the new row, and listeners of `onRevoked` are called if it is
+   * revoked.
+   */
   refresh(keyId: string): Promise<void>;
-  /** Looks in PostgreSQL for changes that nobody told this gateway of; to be called every `changesLookMs`. */
+  /** Polls PostgreSQL for changes that no notification reported; call every `changesLookMs`. */
   lookForChanges(): Promise<void>;
   /**
-   * Null where such a look was made within 2 seconds; else what ends when there was one, after a quarter of a second
-   * at most. To be awaited before `verify`: the process may have been frozen while something changed.
+   * Returns null if the last poll is at most 2 seconds old. Otherwise the promise resolves after a new poll, or after a
+   * quarter of a second. Await this before `verify`: the process may have been frozen while something changed.
    */
   untilFresh(): Promise<void> | null;
-  /** Calls `listener` right after an organization was suspended or closed; returns what takes the listener off. */
+  /**
+   * Calls `listener` right after an organization is suspended or closed; returns a function that removes the listener.
+   */
   onOrganizationStopped(listener: StopListener): () => void;
-  /** Calls `listener` after an organization was changed here; it is answered when the listener is done. */
+  /** Calls `listener` after an organization is changed here; the request is answered when the listener is done. */
   onOrganizationChanged(listener: OrganizationListener): void;
-  /** Takes over a change of an organization that was committed here, and tells of it. */
+  /** Applies a committed change of an organization here, and notifies other gateways. */
   organizationChanged(organization: Organization): Promise<void>;
-  /** Takes over changes of organizations that another gateway made; of all whose keys are known when none is named. */
+  /**
+   * Applies changes that other gateways made to an organization; without an id, to all organizations with known keys.
+   */
   refreshOrganizations(organizationId?: string): Promise<void>;
-  /** As PostgreSQL has it; a key that is not there counts as revoked. */
+  /** True if PostgreSQL has the key as revoked or does not have it at all. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
   create(input: NewKey, author: Author): Promise<CreatedKey>;
-  /** As `create`, inside a transaction of the caller. */
+  /** Like `create`, inside a transaction of the caller. */
   createIn(tx: Transaction, input: NewKey, author: Author): Promise<CreatedKey>;
-  /** Makes a key of a secret that the operator chose: printable, 32 characters or more, without a checksum. */
+  /** Creates a key with a secret chosen by the operator: printable, at least 32 characters, without a checksum. */
   importIn(tx: Transaction, secret: string, input: NewKey, author: Author): Promise<KeyRecord>;
   list(listing: KeyListing): Promise<KeyPage>;
-  /** By the UUIDs of all organizations that have some. */
+  /** Counts active keys of users, by the UUID of each organization that has any. */
   countActive(): Promise<ReadonlyMap<string, number>>;
-  /** Of all keys that a user ever had in an organization, revoked and expired ones too. */
+  /** Returns the ids of all keys that a user ever had in an organization, including revoked and expired ones. */
   idsOf(owner: Pick<NewUserKey, 'organizationId' | 'userId'>): Promise<readonly string[]>;
-  /** Whom an organization's keys act for, revoked and expired ones too: UUIDs of users by those of keys, without service accounts. */
+  /**
+   * Returns the UUID of each key's user by the key's UUID, including revoked and expired keys, without service
+   * accounts.
+   */
   usersOf(organizationId: string): Promise<ReadonlyMap<string, string>>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
-  /** Null when there is no such key. */
+  /** Returns null if there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
-  /** Ends the life of all keys of a holder; what it returns is to be called once that is committed. */
+  /** Revokes all keys of a holder. Call the returned function after the commit. */
   revokeAllIn(tx: Transaction, holder: KeyHolder, author: Author): Promise<() => Promise<void>>;
   /**
-   * Gives a key another secret; the one that it had works on for `graceMs`. Null when there is no such key.
+   * Replaces the secret of a key; the old secret stays valid for `graceMs`. Returns null if there is no such key.
    * @throws AppError conflict
    */
   rotate(ref: KeyRef, rotation: Rotation, author: Author): Promise<CreatedKey | null>;
-  /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
+  /** Revokes a key; a second call changes nothing and returns the same. Returns null if there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
-   * Revokes the key of a leaked secret; of a former secret that one ends alone. True when this call ended its life, false when there was nothing to end.
-   * @throws AppError invalid_value when the text is no key at all
+   * Revokes the key of a leaked secret; a leaked former secret only ends itself. True if this call ended the key or
+   * secret, false if there was nothing to end.
+   * @throws AppError invalid_value if the text is not a key
    */
   report(secret: string, requestId: string | null): Promise<boolean>;
 }
@@ -178,16 +193,16 @@ export interface KeysOptions {
     | 'readOrganizations'
     | 'serviceAccounts'
   >;
-  /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
+  /** Start of new secrets: "sk-hg-". Keys created with another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
-  /** How long keys that are known stay valid while Postgres is away; 300,000 when absent. */
+  /** Milliseconds that known keys stay valid while PostgreSQL is unavailable; 300,000 if absent. */
   readonly staleMs?: number;
 }
 
 const readsMax = 10;
 
-/** Takes over what is read, and reads it again where something else was taken over meanwhile, which may be newer. */
+/** Reads and applies rows. Reads again if another change was applied in the meantime, which may be newer. */
 async function takeOver<T>(
   { taken }: Pick<Verifier, 'taken'>,
   read: () => Promise<readonly T[]>,
@@ -213,7 +228,7 @@ interface LearningParts extends Pick<KeysOptions, 'db' | 'accounts'> {
   readonly keyEvents: KeyEvents;
 }
 
-/** Takes over what PostgreSQL says now, and tells of what has ended. */
+/** Applies the rows that PostgreSQL has now, and notifies listeners of what has ended. */
 function createLearning({ db, accounts, verifier, keyEvents }: LearningParts) {
   const learnOrganization = (organization: Organization): void => {
     verifier.learnOrganization(organization);
@@ -236,7 +251,7 @@ function createLearning({ db, accounts, verifier, keyEvents }: LearningParts) {
   };
 }
 
-/** API keys: made, found, changed, ended. */
+/** Creates, verifies, changes and revokes API keys. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
   const verifier = createVerifier(options);
@@ -275,7 +290,7 @@ export function createKeys(options: KeysOptions): Keys {
     onOrganizationChanged: keyEvents.onOrganizationChanged,
     async organizationChanged(organization) {
       learnOrganization(organization);
-      // Also where nothing changed: a gateway may have missed the first message.
+      // Also if nothing changed: a gateway may have missed the first message.
       await keyEvents.broadcastOrganization(organization.id);
     },
     refreshOrganizations: (named) => refreshOrganizations(named === undefined ? verifier.organizations() : [named]),

@@ -5,11 +5,11 @@ import type { KeyRecord } from './api-key.ts';
 export interface LastUse {
   readonly touch: (keyId: string) => void;
   readonly flush: () => Promise<void>;
-  /** A key with what is known of its last use here, written or not. */
+  /** Returns a key with its last use as known here, written or not. */
   readonly applyTo: (key: KeyRecord) => KeyRecord;
 }
 
-/** When keys were last used: kept in memory, so that a request costs no write. */
+/** Records when keys were last used, in memory, so that a request costs no write. */
 export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: Clock }): LastUse {
   let unwritten = new Map<string, number>();
   return {
@@ -20,13 +20,13 @@ export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: 
       if (unwritten.size === 0) return;
       const taken = unwritten;
       unwritten = new Map();
-      // As json text: drizzle takes the driver's own way of writing arrays of moments away.
+      // Passed as JSON text: drizzle overrides the driver's encoding of arrays of timestamps.
       const rows = JSON.stringify(
         [...taken].map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })),
       );
       try {
-        // Locked in id order, as all that lock several keys do, so that none wait for each other in a circle: an update
-        // takes rows as they lie.
+        // Rows are locked in id order, as everywhere that locks several keys, to prevent deadlocks: a plain update
+        // locks rows in physical order.
         await db.sql`
           update api_keys set last_used_at = greatest(last_used_at, uses.used_at)
           from (

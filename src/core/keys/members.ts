@@ -2,13 +2,13 @@ import type { Db } from '#base/db.ts';
 import type { Accounts, UserEditor } from '#core/accounts/accounts.ts';
 import type { KeyChanges } from './changes.ts';
 
-/** Users leave whole: with the keys that act for them, in one transaction. */
+/** Removes users together with the keys that act for them, in one transaction. */
 export interface Members {
   /**
-   * Takes a user out of the organization of the editor's view, and his account away where that was his only one; where
-   * the editor sees all, out of every one. His keys there are refused on every gateway before this answers; what they
-   * have used and changed stays. False when there is no such user.
-   * @throws AppError insufficient_scope, conflict for the last who administers an organization or the platform
+   * Removes a user from the editor's organization, and deletes the account if that was the user's only organization. If
+   * the editor sees all organizations, removes the user from all of them. All gateways reject the user's keys there
+   * before this returns; the user's usage and changes are kept. Returns false if there is no such user.
+   * @throws AppError insufficient_scope, conflict for the last administrator of an organization or the platform
    */
   remove(userId: string, editor: UserEditor): Promise<boolean>;
 }

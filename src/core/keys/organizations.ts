@@ -15,47 +15,48 @@ import type { KeyChanges } from './changes.ts';
 
 export interface OpenedOrganization {
   readonly organization: Organization;
-  /** Of its management key; shown once, it is kept nowhere. */
+  /** Secret of the management key; shown once and not stored. */
   readonly secret: string;
 }
 
-/** What the first start goes by. */
+/** Settings of the first start. */
 export interface FirstStart {
-  /** Null makes admin@localhost. */
+  /** Email of the first administrator; null uses admin@localhost. */
   readonly email: string | null;
-  /** Null makes an admin who cannot sign in until a password is set. */
+  /** Null creates an administrator who cannot sign in until a password is set. */
   readonly password: string | null;
-  /** A secret to take as it is, 32 printable characters or more; null makes one. */
+  /** A secret to import unchanged, at least 32 printable characters; null generates one. */
   readonly key: string | null;
 }
 
 export interface BootstrapResult {
-  /** Whether this call made the first organization. */
+  /** True if this call created the first organization. */
   readonly created: boolean;
-  /** The secret that was made, to be shown once; null when nothing was made or the secret was given. */
+  /** The generated secret, to be shown once; null if nothing was created or the secret was given. */
   readonly secret: string | null;
-  /** What was asked for and counts at a first start alone: it is not so, and nothing was changed. */
+  /** Settings that only the first start applies and that differ from what exists; nothing was changed. */
   readonly ignored: readonly (keyof FirstStart)[];
 }
 
-/** Organizations are opened whole: with what accounts, wallet and keys begin with, in one transaction. */
+/** Opens organizations with their accounts, wallet and keys, in one transaction. */
 export interface Organizations {
-  /** Opens an organization with an owner, the project `default`, a management key and all that joins its opening. */
+  /** Opens an organization with an owner, the project `default`, a management key and everything else that joins in. */
   open(name: string, author: Author): Promise<OpenedOrganization>;
   /**
-   * Sets an empty database up: opens the first organization, whose owner administers the platform. Where several
-   * gateways start at once a lock lets one of them do it; changes nothing where there is an organization.
+   * Sets up an empty database: opens the first organization, whose owner is a platform administrator. A lock lets only
+   * one of several starting gateways do this. Changes nothing if there is an organization.
    */
   bootstrap(start: FirstStart): Promise<BootstrapResult>;
   /**
-   * Null when there is no such organization. Its keys go by the change on every gateway before this answers.
-   * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+   * Changes an organization; all gateways apply the change to its keys before this returns. Returns null if there is no
+   * such organization.
+   * @throws AppError conflict for a closed organization, and for suspending the platform's own organization
    */
   change(organizationId: string, patch: OrganizationPatch, author: Author): Promise<Organization | null>;
   /**
-   * Closes an organization for good and revokes its keys; what it has used and paid stays. A second call changes
-   * nothing. Null when there is no such organization.
-   * @throws AppError conflict for the platform's own
+   * Closes an organization permanently and revokes its keys; usage and payments are kept. A second call changes
+   * nothing. Returns null if there is no such organization.
+   * @throws AppError conflict for the platform's own organization
    */
   close(organizationId: string, author: Author): Promise<Organization | null>;
 }
@@ -71,7 +72,7 @@ export interface OrganizationsOptions {
   };
 }
 
-/** What a later start asks for that the platform's admins do not have. */
+/** Returns the settings that differ from those of the existing platform administrators. */
 async function findIgnored(db: Db, { email, password, key }: FirstStart): Promise<readonly (keyof FirstStart)[]> {
   const signIns = await readAdminSignIns(db);
   const has = async (kept: string | null): Promise<boolean> =>
@@ -111,7 +112,7 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
         return { organization: made.organization, secret };
       }),
     async bootstrap(start) {
-      // Hashing takes tens of milliseconds: not under the lock.
+      // Hashing takes tens of milliseconds, so it runs before the lock is taken.
       const passwordHash = start.password === null ? null : await hashPassword(start.password);
       const made = await db.orm.transaction(async (tx) => {
         await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate bootstrap'))`);

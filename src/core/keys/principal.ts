@@ -2,17 +2,17 @@ import type { PlatformRole, Principal, Project, Scope } from '#core/accounts/acc
 import type { KeyActor } from '#core/audit/audit.ts';
 import type { ApiKey } from './api-key.ts';
 
-/** An API key as an actor, with all that is known of it. */
+/** An API key as an actor, with its full record. */
 export interface ApiKeyActor extends KeyActor {
   readonly key: ApiKey;
 }
 
-/** A principal that is certain to be an API key. */
+/** A principal that is known to be an API key. */
 export interface KeyPrincipal extends Principal<ApiKeyActor> {
   readonly key: ApiKey;
 }
 
-/** A request makes one: what can be derived from the key is derived when somebody asks. */
+/** Principal created once per request; fields derived from the key are computed when read. */
 class KeyPrincipalView implements KeyPrincipal {
   readonly key: ApiKey;
   readonly project: Project;
@@ -35,13 +35,13 @@ class KeyPrincipalView implements KeyPrincipal {
     return this.key.platformAdmin ? 'admin' : 'user';
   }
 
-  /** A confined management key acts as a member: whoever administers could lift the confinement. */
+  /** A confined management key acts as a member: an administrator could lift the confinement. */
   get scope(): Scope {
     return this.key.confined === true ? 'inference' : this.key.scope;
   }
 }
 
-/** @param project the key's own, or another one of its organization */
+/** @param project the key's own project, or another one of its organization */
 export function keyPrincipal(key: ApiKey, project: Project): KeyPrincipal {
   return new KeyPrincipalView(key, project);
 }

@@ -8,31 +8,33 @@ import { holdNewKeys } from './key-requirements.ts';
 import { insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
 import { makeSecret } from './secret.ts';
 
-/** Who lost the last key of the platform's admin makes a new one in the database itself. */
+/**
+ * Recovery for an operator who lost the platform administrator's last key: creates a new one directly in the database.
+ */
 
 export interface RecoveryOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
   readonly keyPrefix: string;
-  /** Ends every other management key of a platform admin. */
+  /** Revokes all other management keys of platform administrators. */
   readonly revokeOthers: boolean;
 }
 
 export interface Recovery {
   readonly key: KeyRecord;
-  /** Shown once; it is kept nowhere. */
+  /** Shown once and not stored. */
   readonly secret: string;
-  /** Of the user whom the key acts for. */
+  /** Email of the user whom the key acts for. */
   readonly email: string;
-  /** Other management keys of platform admins that were active; they are revoked if that was asked for. */
+  /** Other active management keys of platform administrators; revoked if `revokeOthers` was set. */
   readonly others: readonly KeyRecord[];
 }
 
 /**
- * Makes a management key of the oldest platform admin, in one transaction with its audit rows. It counts against no
- * limit of active keys: who is locked out can revoke none.
- * @returns null when there is no platform admin: no gateway has started on this database
+ * Creates a management key for the oldest platform administrator, in one transaction with its audit rows. No quota
+ * applies: an operator without a key cannot revoke others first.
+ * @returns null if there is no platform administrator, because no gateway has started on this database
  */
 export async function recoverPlatformKey(options: RecoveryOptions): Promise<Recovery | null> {
   const { db, clock, audit, keyPrefix, revokeOthers } = options;
@@ -41,7 +43,7 @@ export async function recoverPlatformKey(options: RecoveryOptions): Promise<Reco
     const admins = await listPlatformAdmins(tx);
     const [admin] = admins;
     if (admin === undefined) return null;
-    // A key that is made meanwhile is waited for and found, or finds that the key which makes it is revoked.
+    // A key being created is waited for and found, or its creation fails because the creating key is revoked.
     if (revokeOthers) await holdNewKeys(context);
     const { email, ...place } = admin;
     const userIds = admins.map(({ userId }) => userId);

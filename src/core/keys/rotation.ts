@@ -9,7 +9,7 @@ import { type ChangeContext, keyOf, type KeyRef, recordKeyChange } from './key-r
 import { apiKeys, formerSecrets } from './schema.ts';
 import { makeSecret } from './secret.ts';
 
-/** A key gets another secret; those that it had work on until their grace is over. */
+/** Replaces the secret of a key; former secrets stay valid until their grace period ends. */
 
 export interface RotationOptions extends Pick<LimitCheck, 'accounts'> {
   readonly author: Author;
@@ -18,29 +18,29 @@ export interface RotationOptions extends Pick<LimitCheck, 'accounts'> {
 }
 
 export interface Rotation {
-  /** Milliseconds for which the secret works on that the key has now; 0 ends it at once. */
+  /** Milliseconds that the current secret stays valid; 0 ends it at once. */
   readonly graceMs: number;
-  /** How the secret ends that the key has now, as who asks knows it; absent where that does not matter. */
+  /** Last characters of the current secret as the caller knows it; absent skips the check. */
   readonly last4?: string | undefined;
 }
 
 export interface RotatedKey {
   readonly row: KeyRow;
   readonly secret: string;
-  /** The secret that it had before, where there was no grace; null where that one works on. */
+  /** The previous secret if there was no grace period; null if it stays valid. */
   readonly ended: SecretEnd | null;
 }
 
-/** Former secrets of a key that still work. */
+/** Former secrets per key that may be valid at once. */
 const formerMax = 8;
-/** One that has ended is told from one that never was for so long. */
+/** Milliseconds for which an ended secret is still stored, and so distinguished from one that never existed. */
 const endedKeptMs = 30 * 86_400_000;
 
 /**
- * The key counts, acts and is limited as before: it is the same one.
- * @returns null when there is no such key
- * @throws AppError conflict for a key that is not active, is held, was chosen by the operator, has too many secrets, or
- *   has another one than was said
+ * Rotates the secret of a key; id, limits, owner and counts stay.
+ * @returns null if there is no such key
+ * @throws AppError conflict for a key that is not active, is used by the gateway itself, has a secret chosen by the
+ *   operator, has too many former secrets, or has another secret than the caller named
  */
 export async function rotateKey(
   context: ChangeContext,
@@ -50,7 +50,7 @@ export async function rotateKey(
   const { tx, now } = context;
   const [found] = await tx.select().from(apiKeys).where(keyOf(ref));
   if (found === undefined) return null;
-  // In the order in which all others lock them: the organization, all that makes keys, then keys.
+  // Locked in the order that everything else uses: the organization, the lock for new keys, then keys.
   await requireOpen(context, found, { accounts });
   await shareNewKeys(context);
   const [before] = await tx.select().from(apiKeys).where(keyOf(ref)).for('update');
@@ -83,7 +83,7 @@ function requireRotatable(row: KeyRow, now: Date): void {
   if (because !== null) throw new AppError('conflict', { message: `Not rotated: ${because}.` });
 }
 
-/** Of two who ask at once, the second finds the secret that the first was given. */
+/** Rejects the second of two simultaneous rotations: its caller knows the secret from before the first. */
 function requireSecret({ last4 }: KeyRow, known: string | undefined): void {
   if (known === undefined || known === last4) return;
   const message = `Not rotated: the secret of this key ends in ${last4}, and not in ${known}: it was rotated since.`;
@@ -110,8 +110,8 @@ async function keepFormer(
 }
 
 /**
- * Ends a former secret that leaked; the key itself, and its secret of today, live on.
- * @returns the key's row; `changed` is false where the secret had ended before. Null where it is no former secret
+ * Ends a leaked former secret; the key and its current secret stay valid.
+ * @returns the key's row, with `changed` false if the secret had ended before; null if it is no former secret
  */
 export async function endFormerSecret(
   context: ChangeContext,
@@ -125,7 +125,7 @@ export async function endFormerSecret(
   const [before] = await tx.select().from(apiKeys).where(ofKey).for('update');
   if (before === undefined) return null;
   const isIt = eq(formerSecrets.secretHash, secretHash);
-  // Also where its grace was over before: what began with it then may be running.
+  // Also if its grace period was over: requests that started with the secret before may still run.
   await tx
     .update(formerSecrets)
     .set({ revokedAt: now })
@@ -144,7 +144,7 @@ export async function endFormerSecret(
   return { row: after, changed: true };
 }
 
-/** Former secrets of these keys that were ended for good. */
+/** Returns the former secrets of these keys that were ended permanently. */
 export function readRevokedSecrets({ orm }: Db, keyIds: readonly string[]): Promise<readonly SecretEnd[]> {
   return orm
     .select({ keyId: formerSecrets.keyId, secretHash: formerSecrets.secretHash })

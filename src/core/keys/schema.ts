@@ -23,28 +23,28 @@ export const apiKeys = pgTable(
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     projectId: uuid('project_id').notNull(),
-    /** The user who made it and whom it acts for; null for a key of a service account. */
+    /** User who created the key and whom it acts for; null for a key of a service account. */
     userId: uuid('user_id'),
-    /** The service account that it acts for. */
+    /** Service account that the key acts for; null for a key of a user. */
     serviceAccountId: uuid('service_account_id'),
     name: text('name').notNull(),
-    /** What may be shown of the secret: its beginning and its last four characters. */
+    /** Shown parts of the secret: its start and its last four characters. */
     prefix: text('prefix').notNull(),
     last4: text('last4').notNull(),
-    /** SHA-256 of the secret; the secret itself is kept nowhere. */
+    /** SHA-256 of the secret; the secret itself is not stored. */
     secretHash: bytes('secret_hash').notNull(),
-    /** When it got that secret, where it is not its first. */
+    /** Time of the last rotation; null if the key still has its first secret. */
     rotatedAt: moment('rotated_at'),
-    /** When the last of those before ends. */
+    /** Time at which the key's last former secret ends. */
     formerSecretsEndAt: moment('former_secrets_end_at'),
-    /** Taken over from the configuration: it has no checksum of ours. */
+    /** True if the secret comes from the configuration and has no checksum. */
     imported: boolean('imported').notNull().default(false),
-    /** The gateway's own, for its user: its secret is kept nowhere. */
+    /** True if the gateway itself uses the key for the key's user; its secret is not stored. */
     held: boolean('held').notNull().default(false),
     scope: text('scope', { enum: ['inference', 'management'] }).notNull(),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at'),
-    /** Of which expiry somebody was told; null: of none. */
+    /** Expiry time that a notification was sent for; null: none was sent. */
     expiryToldAt: moment('expiry_told_at'),
     lastUsedAt: moment('last_used_at'),
     revokedAt: moment('revoked_at'),
@@ -54,9 +54,9 @@ export const apiKeys = pgTable(
     monthlyTokenLimit: bigint('monthly_token_limit', { mode: 'number' }),
     storeRequests: boolean('store_requests').notNull().default(false),
     cacheResponses: boolean('cache_responses').notNull().default(false),
-    /** Whether it is used for its own project only; null: while that project has a hard budget. */
+    /** True if the key works in its own project only. Null: only while the project has a hard budget. */
     confined: boolean('confined'),
-    /** Ids of models; null: all of its organization. */
+    /** Ids of allowed models; null allows all models of the organization. */
     models: jsonb('models').$type<readonly string[]>(),
   },
   (table) => [
@@ -70,7 +70,7 @@ export const apiKeys = pgTable(
   ],
 );
 
-/** Secrets that keys had before; one works until its end. */
+/** Secrets that keys had before a rotation, each valid until its end. */
 export const formerSecrets = pgTable(
   'api_key_former_secrets',
   {
@@ -78,7 +78,9 @@ export const formerSecrets = pgTable(
     secretHash: bytes('secret_hash').primaryKey(),
     keyId: uuid('key_id').notNull(),
     endsAt: moment('ends_at').notNull(),
-    /** When it was ended for good, by a report or a rotation without grace: what runs with it ends, too. */
+    /**
+     * Time at which a report or a rotation without grace ended the secret permanently; its running requests end too.
+     */
     revokedAt: moment('revoked_at'),
   },
   (table) => [index('api_key_former_secrets_key_idx').on(table.keyId)],

@@ -2,18 +2,18 @@ import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
 /**
- * A secret is "<prefix><project>-<random><checksum>": the prefix that operators choose, the last 12 hexadecimal
- * digits of the project's id, 26 random characters of base62 (154 bits) and 6 of the CRC-32 of all before them. The
- * checksum tells a mistyped key from an unknown one without a look-up; it protects nothing.
+ * Format of a secret: "<prefix><project>-<random><checksum>". The operator chooses the prefix; `project` is the last 12
+ * hexadecimal digits of the project's id; then 26 random base62 characters (154 bits) and 6 for the CRC-32 of
+ * everything before. The checksum tells a mistyped key from an unknown one without a lookup; it is no protection.
  */
 
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-/** `last4` shows 24 of the checksum's bits; the random part keeps more than 128 beyond them. */
+/** `last4` shows 24 bits of the checksum; the random part has more than 128 bits beyond them. */
 const randomLength = 26;
 const checksumLength = 6;
 const bodyPattern = new RegExp(`[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}$`);
 
-/** What is stored and shown of a new secret. */
+/** Stored and shown parts of a new secret. */
 export interface SecretParts {
   readonly secret: string;
   readonly secretHash: Buffer;
@@ -42,7 +42,7 @@ function checksum(text: string): string {
   return digits;
 }
 
-/** @param projectId the UUID of the project that the key is made in */
+/** @param projectId UUID of the key's project */
 export function makeSecret(keyPrefix: string, projectId: string): SecretParts {
   const prefix = keyPrefix + projectId.replaceAll('-', '').slice(-12);
   const unchecked = `${prefix}-${randomText(randomLength)}`;
@@ -50,22 +50,24 @@ export function makeSecret(keyPrefix: string, projectId: string): SecretParts {
   return { secret, secretHash: hashSecret(secret), prefix, last4: secret.slice(-4) };
 }
 
-/** What is stored and shown of a secret that the operator chose. */
+/** Returns the stored and shown parts of a secret chosen by the operator. */
 export function importedParts(secret: string): SecretParts {
   return { secret, secretHash: hashSecret(secret), prefix: secret.slice(0, 4), last4: secret.slice(-4) };
 }
 
-/** Whether a text can be a key that was made here, under whatever prefix. */
+/** True if a text has the form of a key created by a gateway, with any prefix. */
 export function isWellFormedSecret(text: string): boolean {
   return bodyPattern.test(text) && checksum(text.slice(0, -checksumLength)) === text.slice(-checksumLength);
 }
 
 const inTextBodyPattern = new RegExp(`^[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}$`);
-/** The project's digits before the hyphen. */
+/** Hexadecimal digits of the project before the hyphen. */
 const projectLength = 12;
 const prefixMax = 64;
 
-/** The CRC-32 of one byte each (the reflected polynomial of zlib), and the byte whose CRC has a top byte. */
+/**
+ * CRC-32 of each single byte (zlib's reflected polynomial), and its inverse: the byte whose CRC has a given top byte.
+ */
 const crcOfByte = Uint32Array.from({ length: 256 }, (_, byte) => {
   let rest = byte;
   for (let bit = 0; bit < 8; bit += 1) rest = (rest >>> 1) ^ (rest & 1 ? 0xed_b8_83_20 : 0);
@@ -75,8 +77,8 @@ const byteOfTop = new Uint8Array(256);
 for (const [byte, crc] of crcOfByte.entries()) byteOfTop[crc >>> 24] = byte;
 
 /**
- * Whether a text has a key in it that was made here, under whatever prefix of up to 64 characters. Strangers write the
- * text: the work grows with its length, and no more.
+ * True if a text contains a key created by a gateway, with any prefix of up to 64 characters. Strangers write the text,
+ * so the work grows only linearly with its length.
  */
 export function holdsSecret(text: string): boolean {
   for (let hyphen = text.indexOf('-'); hyphen !== -1; hyphen = text.indexOf('-', hyphen + 1)) {
@@ -89,8 +91,8 @@ export function holdsSecret(text: string): boolean {
 }
 
 /**
- * Whether the checksum at `end` is that of a key whose prefix ends at `bodyStart`, wherever the prefix begins. The CRC is
- * computed backwards, from its last state: at the key's first character it must be the state that a CRC begins with.
+ * True if the checksum before `end` matches a key whose prefix ends at `bodyStart`, wherever the prefix starts. The CRC
+ * is computed backwards from its final state: at the key's first character it must equal the initial state of a CRC.
  */
 function isChecked(text: string, bodyStart: number, end: number): boolean {
   let sum = 0;
@@ -109,14 +111,15 @@ function isChecked(text: string, bodyStart: number, end: number): boolean {
 }
 
 /**
- * SHA-256, one character a byte (Node's "binary" is latin1), which names a secret in memory: Node makes the string in
- * a fifth of a buffer's time. A secret has more entropy than any guess can cover, so nothing slower is needed.
+ * Returns the SHA-256 of a secret with one character per byte (Node's "binary" is latin1), as the key of in-memory
+ * maps: Node builds the string in a fifth of a buffer's time. A secret has more entropy than guessing can cover, so a
+ * slower hash is not needed.
  */
 export function digestSecret(secret: string): string {
   return hash('sha256', secret, 'binary');
 }
 
-/** The same as bytes, as it is stored. */
+/** Returns the SHA-256 of a secret as bytes, as stored. */
 export function hashSecret(secret: string): Buffer {
   return Buffer.from(digestSecret(secret), 'latin1');
 }

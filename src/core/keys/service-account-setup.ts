@@ -9,7 +9,7 @@ export interface NewServiceAccount {
   readonly organizationId: string;
   readonly projectId: string;
   readonly name: string;
-  /** Of its first key, which has its name and the default limits; null makes none. */
+  /** First key, with the account's name and the default limits; null creates none. */
   readonly firstKey: { readonly expires: KeyExpiry | null } | null;
 }
 
@@ -18,12 +18,12 @@ export interface MadeServiceAccount {
   readonly key: CreatedKey | null;
 }
 
-/** Service accounts are made whole: with their first key, in one transaction. */
+/** Creates service accounts together with their first key, in one transaction. */
 export interface ServiceAccountSetup {
   /**
-   * Null when there is no such project.
-   * @throws AppError conflict for a closed organization, an archived project, one that has as many as it may have, and a
-   *   taken name
+   * Returns null if there is no such project.
+   * @throws AppError conflict for a closed organization, an archived project, a project that has reached its limit of
+   *   service accounts, and a name in use
    */
   create(input: NewServiceAccount, author: Author): Promise<MadeServiceAccount | null>;
 }
@@ -34,7 +34,7 @@ export interface ServiceAccountSetupOptions {
   readonly keys: Pick<KeyChanges, 'createIn'>;
 }
 
-/** What a key of a service account is where nothing else is said. */
+/** Returns a new key of a service account with default settings. */
 export function keyOfAccount(account: ServiceAccount, name: string, expires: KeyExpiry | null): NewKey {
   return {
     organizationId: account.organizationId,

@@ -12,23 +12,23 @@ import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRec
 import { apiKeys, formerSecrets } from './schema.ts';
 import { digestSecret, isWellFormedSecret } from './secret.ts';
 
-/** A key as it is held in memory: with the hash that a secret is compared to. */
+/** A key in memory, with the hash that a secret is compared to. */
 interface KnownKey {
   readonly key: ApiKey;
   readonly organization: Organization;
-  /** Of the secret by which it was found. */
+  /** SHA-256 of the secret that found the key. */
   readonly secretHash: Buffer;
-  /** When that secret ends; null for the one that the key has now. */
+  /** End of a former secret; null for the current secret. */
   readonly secretEndsAtMs: number | null;
 }
 
-/** A known key after a change of it or of its organization. */
+/** Returns a known key after a change of the key or its organization. */
 function knownKey({ key, ...known }: KnownKey, change: { record?: KeyRecord; organization?: Organization }): KnownKey {
   const organization = change.organization ?? known.organization;
   return { ...known, organization, key: toApiKey({ ...key, ...change.record }, organization, key) };
 }
 
-/** Of two changes made at once, the one that revoked stays. */
+/** Applies a row, except over a revocation: of two simultaneous changes, the revocation wins. */
 function changedKey(known: KnownKey, row: KeyRow): KnownKey {
   if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
   return knownKey(known, { record: toKeyRecord(row) });
@@ -40,34 +40,34 @@ function learnRow(cache: RefreshingCache<KnownKey>, row: KeyRow): void {
     cache.update(name, (known) => changedKey(known, row));
     return;
   }
-  // It is known by former secrets, too: when each of them ends is for PostgreSQL to say.
+  // The key may also be known by former secrets: only PostgreSQL knows when each of them ends.
   const isOfKey = ({ key }: KnownKey): boolean => key.id === row.id;
   cache.updateWhere(isOfKey, (known) => (nameOf(known.secretHash) === name ? changedKey(known, row) : null));
 }
 
 export interface Verifier {
-  /** Reads what must be known before any look-up, and has every key looked up again. */
+  /** Reads the imported keys, which `verify` must know before any lookup, and makes every key be looked up again. */
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
-  /** The same by the hash of a secret that nobody has. */
+  /** Verifies by hash, for keys whose secret is not stored. */
   readonly verifyHeld: (secretHash: Buffer) => ApiKey | null | Promise<ApiKey | null>;
-  /** Whether a secret is that of a key, active or not; to be called after `verify`. */
+  /** True if a secret belongs to a key, active or not; call this after `verify`. */
   readonly knows: (secret: string) => boolean;
-  /** Whether a secret is one that an operator chose, active or not; without a look-up. */
+  /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   readonly isImported: (secret: string) => boolean;
-  /** Whether there is one that an operator chose. */
+  /** True if there is a key whose secret the operator chose. */
   readonly hasImported: () => boolean;
-  /** Whether a text can be a key at all, without a look-up. */
+  /** True if a text has the form of a key; needs no lookup. */
   readonly isKey: (secret: string) => boolean;
-  /** Counts what was taken over: what was read before may be older. */
+  /** Returns the number of changes applied so far. If it has grown since a read, the read may be outdated. */
   readonly taken: () => number;
-  /** Takes over a key as it was just changed. */
+  /** Applies a key that was just changed. */
   readonly learn: (row: KeyRow) => void;
-  /** Takes over an organization as it was just changed, for all its keys. */
+  /** Applies an organization that was just changed to all its known keys. */
   readonly learnOrganization: (organization: Organization) => void;
-  /** Ids of the organizations whose keys are known. */
+  /** Returns the ids of the organizations whose keys are known. */
   readonly organizations: () => readonly string[];
-  /** A secret without a checksum that is a key from now on. */
+  /** Accepts a secret without a checksum from now on. */
   readonly allowImported: (secretHash: Buffer) => void;
 }
 
@@ -76,22 +76,22 @@ export interface VerifierOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly accounts: Pick<Accounts, 'readRoles' | 'readOrganization'>;
-  /** How long keys that are known stay valid while Postgres is away. */
+  /** Milliseconds that known keys stay valid while PostgreSQL is unavailable. */
   readonly staleMs?: number;
 }
 
 const staleMsDefault = 300_000;
-/** A connection that was lost without a word may never answer. */
+/** Milliseconds after which a lookup fails: a silently lost connection may never answer. */
 const lookUpTimeoutMs = 5000;
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
-/** Bounds on look-ups at once: anybody can make keys up, and the database's connections are for real ones. */
+/** Bounds on simultaneous lookups: anybody can invent keys, and the database's connections are for real ones. */
 const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
 
-/** Names a stored hash as `digestSecret` names a secret. */
+/** Converts a stored hash to the string that `digestSecret` returns. */
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
 
-/** One statement after another: a look-up has one connection at a time. */
+/** Reads a key with one statement after another, so that a lookup uses one connection at a time. */
 async function readKnownKey(
   { db, accounts }: Pick<VerifierOptions, 'db' | 'accounts'>,
   name: string,
@@ -110,7 +110,7 @@ async function readKnownKey(
   return { key, organization, secretHash, secretEndsAtMs };
 }
 
-/** Names of the keys that have no checksum. */
+/** Returns the digests of keys without a checksum. */
 async function readImported(db: Db): Promise<Set<string>> {
   const rows = await db.orm.select().from(apiKeys).where(eq(apiKeys.imported, true));
   return new Set(rows.map(({ secretHash }) => nameOf(secretHash)));
@@ -128,7 +128,7 @@ async function readByHash(db: Db, secretHash: Buffer): Promise<FoundKey | null> 
   return row === undefined ? null : { row, secretEndsAtMs: null };
 }
 
-/** After the one above: a key that is rotated between the two is found by this one. */
+/** Runs after `readByHash`: a key that is rotated between the two reads is found here. */
 async function readByFormerHash(db: Db, secretHash: Buffer): Promise<FoundKey | null> {
   const [found] = await db.orm
     .select({ row: apiKeys, endsAt: formerSecrets.endsAt })
@@ -138,7 +138,7 @@ async function readByFormerHash(db: Db, secretHash: Buffer): Promise<FoundKey | 
   return found === undefined ? null : { row: found.row, secretEndsAtMs: found.endsAt.getTime() };
 }
 
-/** Null for a key that is not active, and for one that a hash only resembles. */
+/** Returns null for a key that is not active, and if the full hashes differ. */
 function activeKey(known: KnownKey | null, name: string, nowMs: number): ApiKey | null {
   if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
   if (known.secretEndsAtMs !== null && known.secretEndsAtMs <= nowMs) return null;
@@ -146,10 +146,10 @@ function activeKey(known: KnownKey | null, name: string, nowMs: number): ApiKey 
   return isActive ? known.key : null;
 }
 
-/** Nobody called with its secret: what becomes of that one is none of its. */
+/** Hides the secret hash, so that rotating the user's secret does not end keys the gateway uses itself. */
 const heldKey = (key: ApiKey | null): ApiKey | null => (key === null ? null : { ...key, secretHash: null });
 
-/** The hot path of every request: from a secret to its key. */
+/** Finds the key for a secret, on the hot path of every request. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
   let imported = new Set<string>();
   let taken = 0;
@@ -162,7 +162,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => lookUp(name)));
     } catch (error) {
       if (error instanceof TooManyWaitError) throw new AppError('overloaded');
-      // Whatever went wrong, it says nothing about the key.
+      // A failed lookup says nothing about the key.
       throw new AppError('database_unavailable', { cause: error });
     }
   };
@@ -209,7 +209,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       taken += 1;
       cache.updateWhere(
         ({ key }) => key.organizationId === organization.id,
-        // Of two changes made at once, the one that closed it stays.
+        // A closed organization stays closed: of two simultaneous changes, the closing one wins.
         (known) => (known.organization.status === 'closed' ? known : knownKey(known, { organization })),
       );
     },

@@ -13,14 +13,14 @@ import { addVersion, insertStack } from './push.ts';
 import { stacks, stackVersions } from './schema.ts';
 import { lockStacks } from './versions.ts';
 
-/** The stacks that come with the product: a folder each in `builtin/`. */
+/** Built-in stacks: the folders in `builtin/`. */
 
 const folder = fileURLToPath(new URL('./builtin', import.meta.url));
 
-/** Their names. */
+/** Returns the names of the built-in stacks. */
 const builtinNames = (): readonly string[] => readdirSync(folder).toSorted();
 
-/** The same bytes from the same folder, on every machine. */
+/** Packs a built-in stack; one folder gives the same bytes on every machine. */
 function packBuiltin(name: string): Promise<Buffer> {
   const root = join(folder, name);
   const paths = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((path) =>
@@ -30,7 +30,7 @@ function packBuiltin(name: string): Promise<Buffer> {
   return packZip(files, { compress: false });
 }
 
-/** Puts those into the catalog that are new, or another than before. Several gateways may do so at once. */
+/** Adds new and changed built-in stacks to the catalog. Several gateways may do so at once. */
 export async function syncBuiltins(db: Db, log: Log): Promise<void> {
   for (const name of builtinNames()) {
     const zip = await packBuiltin(name);
@@ -50,7 +50,7 @@ async function isThere(db: Db, name: string, sha256: string): Promise<boolean> {
   return row?.sha256 === sha256;
 }
 
-/** @returns whether the name is taken by another stack, which is then left alone */
+/** @returns true if another stack has the name; that stack is left unchanged */
 async function syncIn(tx: Transaction, name: string, zip: Buffer, found: ReadPackage): Promise<boolean> {
   await lockStacks(tx);
   const viewer = { userId: null, isAdmin: true };

@@ -5,14 +5,14 @@ import { stackNamePattern } from './names.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
 import { type Stack, type StackViewer, type StackVersion, type StackVisibility, toStack, toVersion } from './stack.ts';
 
-/** Reads the catalog, as one viewer sees it. */
+/** Reads of the catalog, limited to the stacks that a viewer sees. */
 
 export interface StackList {
   readonly viewer: StackViewer;
-  /** Text in name, title or description, in any case; null does not choose. */
+  /** Text to find in name, title or description, ignoring case; null matches all. */
   readonly search: string | null;
   readonly category: string | null;
-  /** Counted from 1. */
+  /** Page number from 1. */
   readonly page: number;
   readonly limit: number;
 }
@@ -32,10 +32,10 @@ const isOwn = ({ userId }: StackViewer): SQL =>
 const visibleTo = (viewer: StackViewer): SQL | undefined =>
   and(isNull(stacks.deletedAt), viewer.isAdmin ? undefined : or(eq(stacks.visibility, 'global'), isOwn(viewer)));
 
-/** `%` and `_` of whoever searches are letters. */
+/** Returns an ilike pattern in which `%` and `_` of the search text are literal. */
 const containing = (text: string): string => `%${text.replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
 
-/** By name; of one name the viewer's own first. */
+/** Lists stacks by name; among stacks of one name, by id. */
 export async function listStacks(db: Db, { viewer, search, category, page, limit }: StackList): Promise<StackPage> {
   const pattern = search === null ? null : containing(search);
   const chosen = and(
@@ -63,8 +63,8 @@ export async function listStacks(db: Db, { viewer, search, category, page, limit
 }
 
 /**
- * The stack that a viewer means by a name or an id: of several of one name their own, then the global one, then the
- * oldest of somebody else's, which administrators alone see.
+ * Finds the stack that a viewer means by a name or an id. If several have the name: the viewer's own, then the global
+ * one, then the oldest of another user, which only administrators see.
  */
 export async function findStack(reader: Reader, viewer: StackViewer, nameOrId: string): Promise<Stack | null> {
   const id = parseId('stack', nameOrId);
@@ -80,7 +80,7 @@ export async function findStack(reader: Reader, viewer: StackViewer, nameOrId: s
   return row === undefined ? null : toStack(row.stack, row.version);
 }
 
-/** A version and its zip, also of a stack that is deleted; null where it is gone. */
+/** Reads a version and its zip, also of a deleted stack; null if it no longer exists. */
 export async function readVersion(
   db: Db,
   versionId: string,

@@ -6,23 +6,23 @@ import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import { findStack } from './catalog.ts';
 import type { Stack, StackViewer } from './stack.ts';
 
-/** What changes of the catalog have in common. */
+/** Shared parts of the catalog's changes. */
 
-/** Who makes a change. */
+/** Actor of a change. */
 export interface StackAuthor {
   readonly viewer: StackViewer;
   readonly organizationId: string;
   readonly author: Author;
 }
 
-/** A change under way. */
+/** Context of a change under way. */
 export interface StackChange {
   readonly tx: Transaction;
   readonly audit: Audit;
   readonly by: StackAuthor;
 }
 
-/** The database's clock: several gateways write here. */
+/** Returns the time of the database's clock, because several gateways write here. */
 export async function dbNow(tx: Transaction): Promise<Date> {
   const [row] = await tx.execute<{ ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as ms`,

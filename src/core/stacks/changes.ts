@@ -6,9 +6,9 @@ import { stacks } from './schema.ts';
 import { isSameStack, type Stack, type StackViewer, type StackVisibility } from './stack.ts';
 import { dropDeleted, lockStacks } from './versions.ts';
 
-/** Changes what is said of a stack, and removes it. */
+/** Changes the fields of a stack, and deletes stacks. */
 
-/** Absent is left as it is. */
+/** Fields to change; absent fields stay unchanged. */
 export interface StackPatch {
   readonly title?: string | undefined;
   readonly description?: string | undefined;
@@ -29,7 +29,7 @@ export async function patchStack(change: StackChange, nameOrId: string, patch: S
   }
   const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
   if (isSameStack(before, { ...before, ...given })) return before;
-  // Drizzle leaves out what is undefined.
+  // Drizzle skips undefined fields.
   await tx
     .update(stacks)
     .set({ ...patch, updatedAt: await dbNow(tx) })
@@ -39,7 +39,7 @@ export async function patchStack(change: StackChange, nameOrId: string, patch: S
   return after;
 }
 
-/** Versions that are held stay until nobody holds them. */
+/** Deletes a stack; its pinned versions stay until they are unpinned. */
 export async function removeStack(change: StackChange, nameOrId: string): Promise<void> {
   const { tx, by } = change;
   await lockStacks(tx);

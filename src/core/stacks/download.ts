@@ -7,17 +7,17 @@ import { Turns } from '#base/turns.ts';
 import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
 import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 
-/** Where packages are fetched from. */
+/** Network access for downloads of packages and icons. */
 export interface Downloads {
   readonly outbound: Outbound;
-  /** Ports that an address may name; 443 alone where nothing else is allowed. */
+  /** Ports that a URL may name; only 443 by default. */
   readonly ports: readonly number[];
   readonly timeoutMs: number;
 }
 
-/** What is fetched, and how much of it. */
+/** A kind of download, with its limits. */
 export interface Wanted {
-  /** As messages call it, and whose turns are counted: images and packages do not wait for each other. */
+  /** Name in messages and of the queue: images and packages do not wait for each other. */
   readonly what: 'package' | 'image';
   readonly bytesMax: number;
   readonly tooLarge: () => AppError;
@@ -35,10 +35,10 @@ export const packageTooLarge = (): AppError =>
 const wantedPackage: Wanted = { what: 'package', bytesMax: packageBytesMax, tooLarge: packageTooLarge };
 
 /**
- * Fetches what an https address names, from public addresses alone: each host is resolved once, all of its addresses
- * are looked at, and the connection goes to the first of these that takes it. The same holds for every redirect. No cookie, no key and
- * nothing of the caller's request goes along.
- * @throws PackageRefusedError with what is wrong with the address or its answer; AppError package_too_large; TooManyWaitError
+ * Downloads an https URL, only from public addresses: each host is resolved once, all its addresses are checked, and
+ * the connection goes to the first of them that accepts. Redirects follow the same rules. No cookie, key or other part
+ * of the caller's request is sent.
+ * @throws PackageRefusedError with the problem of the URL or the response; AppError package_too_large; TooManyWaitError
  */
 export function download(url: string, downloads: Downloads, wanted: Wanted = wantedPackage): Promise<Buffer> {
   return turns.during(wanted.what, () => fetchFollowing(url, downloads, wanted));
@@ -63,7 +63,7 @@ async function fetchFollowing(first: string, downloads: Downloads, wanted: Wante
 
 const refusal = (message: string): PackageRefusedError => new PackageRefusedError([{ field: 'url', message }]);
 
-/** @param base what redirected here; null for the address that was asked for. @throws PackageRefusedError */
+/** @param base URL that redirected here; null for the requested URL. @throws PackageRefusedError */
 function parseUrl(text: string, base: URL | null, ports: readonly number[]): URL {
   const where = base === null ? '' : 'is redirected to an address that ';
   const url = text.length > urlCharsMax ? null : URL.parse(text, base?.href);
@@ -105,7 +105,7 @@ async function fetchOnce(url: URL, { outbound }: Downloads, wanted: Wanted, sign
   }
 }
 
-/** What the connection may go to: nobody resolves the name a second time. */
+/** Returns the addresses that the connection may use, so that the name is not resolved a second time. */
 async function publicAddressesOf(
   hostname: string,
   outbound: Outbound,
@@ -128,9 +128,9 @@ function ask(url: URL, raw: Socket, signal: AbortSignal): Promise<IncomingMessag
     raw.on('error', fail);
     socket.on('error', fail);
     const outgoing = request(url, {
-      // An agent of any kind, `false` too, would resolve the name and connect by itself.
+      // Any agent, and `false` too, would resolve the name and connect by itself.
       createConnection: () => socket,
-      // Without an agent nobody knows it, and the Host header names port 80.
+      // Without an agent the default port is unknown, and the Host header would name port 80.
       defaultPort: 443,
       signal,
       headers: { 'user-agent': 'headgate', accept: '*/*', 'accept-encoding': 'identity' },
@@ -141,7 +141,7 @@ function ask(url: URL, raw: Socket, signal: AbortSignal): Promise<IncomingMessag
       raw.destroy();
       fail();
     });
-    // Of an answer that changes the protocol Node.js tells nothing else: no response, and no error.
+    // For a response that changes the protocol, Node.js emits only this event: no response and no error.
     outgoing.on('close', fail);
     outgoing.end();
   });

@@ -6,8 +6,8 @@ import { download, type Downloads, type Wanted } from './download.ts';
 import { imageOfDataUrl } from './icon.ts';
 
 /**
- * Images of icons, as who looks at a stack gets them from us: his browser asks no other host. They are fetched as
- * packages are, from public addresses alone, and kept for a day.
+ * Serves images of icons from the gateway, so that a viewer's browser contacts no other host. They are downloaded like
+ * packages, only from public addresses, and kept for a day.
  */
 
 export interface IconImage {
@@ -16,16 +16,16 @@ export interface IconImage {
 }
 
 export interface IconImages {
-  /** Null for an emoji, for what cannot be had, and for what is no image of these types. @throws TooManyWaitError */
+  /** Returns an icon's image; null for an emoji, a failed download, and other types. @throws TooManyWaitError */
   read(icon: string): Promise<IconImage | null>;
 }
 
 const imageBytesMax = 512 * 1024;
 const fetchMsMax = 5000;
 const keptMs = 86_400_000;
-/** Until it is tried again. */
+/** Milliseconds until a failed download is tried again. */
 const missedMs = 300_000;
-/** Of all that are kept. */
+/** Most bytes of all kept images together. */
 const keptBytesMax = 16 * 1024 * 1024;
 const keptMax = 1000;
 
@@ -35,7 +35,7 @@ const wantedImage: Wanted = {
   tooLarge: () => new AppError('request_too_large'),
 };
 
-/** By the first bytes: what a server calls it is not gone by. SVG can hold scripts, and is none of these. */
+/** Detects the type by the first bytes, not by the server's header. SVG may contain scripts and is not supported. */
 export function imageTypeOf(bytes: Buffer): IconImage['type'] | null {
   const head = bytes.toString('latin1', 0, 12);
   if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
@@ -55,7 +55,7 @@ interface Kept {
 }
 
 export function createIconImages(downloads: Downloads, clock: Clock): IconImages {
-  /** By address, the one that was kept last at the end. */
+  /** Kept images by URL, the most recent at the end. */
   const kept = new Map<string, Kept>();
   const fetching = new Map<string, Promise<IconImage | null>>();
   let keptBytes = 0;
@@ -79,7 +79,7 @@ export function createIconImages(downloads: Downloads, clock: Clock): IconImages
       keep(url, image);
       return image;
     } catch (error) {
-      // Nobody has looked there yet.
+      // The download did not start, so nothing is known about the image.
       if (error instanceof TooManyWaitError) throw error;
       if (!(error instanceof PackageRefusedError) && !(error instanceof AppError)) throw error;
       keep(url, null);

@@ -1,4 +1,4 @@
-/** An icon is an emoji, or an image that `icon-images.ts` has for who may see the stack. */
+/** Rules for icons: an emoji, or an image that `icon-images.ts` serves to viewers of the stack. */
 
 const urlCharsMax = 2048;
 const dataBytesMax = 32 * 1024;
@@ -9,7 +9,7 @@ const dataUrl = /^data:image\/(png|webp);base64,([A-Za-z0-9+/]+={0,2})$/;
 export const iconRule =
   'must be one emoji, an https URL of an image, or a data: URL of a PNG or WebP of at most 32 KiB';
 
-/** The image in a `data:` URL; null for another text. */
+/** Returns the image in a `data:` URL; null for other text. */
 export function imageOfDataUrl(text: string): Buffer | null {
   const data = dataUrl.exec(text);
   return data === null ? null : Buffer.from(data[2] ?? '', 'base64');

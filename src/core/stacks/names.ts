@@ -1,9 +1,9 @@
-/** What a stack may be called, and what its inputs may not. */
+/** Rules for names of stacks and inputs, and for other texts of stacks. */
 
 export const stackNamePattern = /^[a-z0-9][a-z0-9-]{1,62}$/;
 export const stackNameRule = 'must have 2 to 63 lower-case letters, digits and hyphens, and not begin with a hyphen';
 
-/** What the platform gives every run that declares it: no input of a user's. */
+/** Variables that the platform sets in every run that declares them; users cannot set them as inputs. */
 export const reservedInputs: ReadonlySet<string> = new Set([
   'cluster_id',
   'cluster_name',
@@ -15,18 +15,18 @@ export const reservedInputs: ReadonlySet<string> = new Set([
   'ssh_private_key_file',
 ]);
 
-/** Categories that the catalog knows, as they are written; others are free. */
+/** Categories with a fixed spelling; others are allowed too. */
 export const stackCategories = ['Scheduler', 'Orchestration', 'ML Framework', 'Monitoring'] as const;
 export const categoryCharsMax = 50;
 export const titleCharsMax = 100;
 export const descriptionCharsMax = 1000;
 
-/** A category as it is kept: those that the catalog knows in their own spelling. */
+/** Returns a category as stored: known categories in their fixed spelling. */
 export function toCategory(text: string): string {
   return stackCategories.find((known) => known.toLowerCase() === text.toLowerCase()) ?? text;
 }
 
-/** A name made of a file's or a folder's; null where nothing of it may stand in one. */
+/** Makes a stack name from the name of a file or folder; null if no valid name remains. */
 export function slugOf(text: string): string | null {
   const slug = text
     .normalize('NFKD')

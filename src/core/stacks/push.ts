@@ -9,9 +9,9 @@ import { stacks, stackVersions } from './schema.ts';
 import { isSameStack, type Stack, type StackViewer } from './stack.ts';
 import { dropVersions, insertVersion, lockStacks, versionsKept } from './versions.ts';
 
-/** Puts packages into the catalog. */
+/** Adds packages to the catalog. */
 
-/** What is said of a stack beside its package; null where that is nothing. */
+/** Metadata given beside the package; null for what is not given. */
 export interface StackFields {
   readonly name: string | null;
   readonly title: string | null;
@@ -20,7 +20,7 @@ export interface StackFields {
   readonly icon: string | null;
 }
 
-/** A package that was read, and what it is called. */
+/** A package that was read, with its metadata. */
 export interface StackContent {
   readonly zip: Buffer;
   readonly found: ReadPackage;
@@ -32,15 +32,15 @@ export interface PushedStack {
   readonly outcome: PushOutcome;
 }
 
-/** Created: the name was free before. Changed: the bytes are those of the version before, the fields are not. */
+/** `created`: the name was free. `changed`: the bytes are those of the current version, but fields differ. */
 export const pushOutcomes = ['created', 'new_version', 'changed', 'unchanged'] as const;
 export type PushOutcome = (typeof pushOutcomes)[number];
 
-/** Of one user, so that nobody fills the database. */
+/** Most stacks of one user, so that nobody fills the database. */
 const stacksPerUserMax = 50;
-/** Of all private stacks of one user, deleted ones too, while runs hold versions of them. */
+/** Most versions of all private stacks of one user, including versions of deleted stacks that runs still pin. */
 const versionsPerUserMax = 250;
-/** Of one private stack: those that are kept, and those that runs hold. */
+/** Most versions of one private stack: the latest ones that are kept, and those that runs pin. */
 const versionsPerStackMax = 50;
 
 const everything: StackViewer = { userId: null, isAdmin: true };
@@ -53,7 +53,7 @@ export async function pushStack(change: StackChange, name: string, content: Stac
   if (before !== null) {
     const stack = await addVersion(tx, before, content, userId);
     const outcome = outcomeOf(before, stack);
-    // The audit log says what happened: of what changes nothing it has no entry.
+    // The audit log records only changes.
     const action = outcome === 'new_version' ? 'pushed' : 'changed';
     if (outcome !== 'unchanged') await note(change, { action, stackId: stack.id, before, after: stack });
     await by.author.created?.(tx, formatId('stack', stack.id));
@@ -71,12 +71,12 @@ function outcomeOf(before: Stack, after: Stack): PushOutcome {
   return isSameStack(before, after) ? 'unchanged' : 'changed';
 }
 
-/** The stack that an upload of a name is a new version of; null where the name is free. @throws AppError conflict */
+/** Finds the stack that an upload of this name updates; null if the name is free. @throws AppError conflict */
 async function findOfName(tx: Transaction, viewer: StackViewer, name: string): Promise<Stack | null> {
-  // What an administrator knows of others' private stacks takes no names away.
+  // Other users' private stacks, which only administrators see, do not occupy a name.
   const visible = await findStack(tx, { ...viewer, isAdmin: false }, name);
   if (visible === null) return null;
-  // What everybody runs is changed by administrators; what comes with the product by the next version of that.
+  // Only administrators change global stacks; only a new version of the product changes built-in ones.
   const isTheirs = visible.visibility === 'private' || viewer.isAdmin;
   if (visible.isBuiltin || !isTheirs) throw nameTaken(name);
   return visible;
@@ -92,7 +92,7 @@ async function requireRoom(tx: Transaction, { userId, isAdmin }: StackViewer): P
   throw new AppError('conflict', { message: `A user may have ${stacksPerUserMax} stacks: delete one first.` });
 }
 
-/** @throws AppError conflict where runs hold so many versions that another one finds no room */
+/** @throws AppError conflict if runs pin so many versions that there is no room for another */
 async function requireVersionRoom(tx: Transaction, { id, visibility, ownerUserId }: Stack): Promise<void> {
   if (visibility !== 'private' || ownerUserId === null) return;
   await dropVersions(tx, id, versionsKept);
@@ -114,7 +114,7 @@ async function requireVersionRoom(tx: Transaction, { id, visibility, ownerUserId
 
 type NewStack = Pick<typeof stacks.$inferInsert, 'name' | 'visibility' | 'isBuiltin' | 'ownerUserId'>;
 
-/** A stack with its first version. */
+/** Inserts a stack with its first version. */
 export async function insertStack(tx: Transaction, made: NewStack, content: StackContent): Promise<Stack> {
   const { zip, found, fields } = content;
   const now = await dbNow(tx);
@@ -135,7 +135,7 @@ export async function insertStack(tx: Transaction, made: NewStack, content: Stac
   return mustFind(tx, everything, formatId('stack', stackId));
 }
 
-/** The same bytes as before are no new version; what is said beside them counts all the same. */
+/** Updates a stack. Unchanged bytes make no new version, but given fields are applied. */
 export async function addVersion(
   tx: Transaction,
   stack: Stack,
@@ -152,7 +152,7 @@ export async function addVersion(
     // A newer Headgate may read more from the same bytes.
     await tx.update(stackVersions).set({ metadata: found.metadata }).where(eq(stackVersions.id, currentVersionId));
   }
-  // A field that nobody says anything of stays as it is.
+  // Fields that are not given stay unchanged.
   const { title, description, category, icon } = fields;
   const said = {
     ...(title !== null && { title }),

@@ -17,7 +17,7 @@ import type { VersionMetadata } from '#core/stacks/package/package.ts';
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 
-/** Packages as they came, each once, by the SHA-256 of its bytes. */
+/** Packages exactly as uploaded, each stored once, by the SHA-256 of its bytes. */
 export const stackPackages = pgTable('stack_packages', {
   sha256: text('sha256').primaryKey(),
   bytes: bytes('bytes').notNull(),
@@ -32,7 +32,7 @@ export const stacks = pgTable(
     name: text('name').notNull(),
     visibility: text('visibility', { enum: ['global', 'private'] }).notNull(),
     isBuiltin: boolean('is_builtin').notNull().default(false),
-    /** Who made it; null for what comes with the product. */
+    /** User who created the stack; null for built-in stacks. */
     ownerUserId: uuid('owner_user_id'),
     title: text('title').notNull(),
     description: text('description').notNull(),
@@ -54,7 +54,7 @@ export const stacks = pgTable(
   ],
 );
 
-/** What was uploaded under a stack's name, counted from 1. Never changed. */
+/** Uploaded versions of stacks, numbered from 1. Package and number never change. */
 export const stackVersions = pgTable(
   'stack_versions',
   {
@@ -68,7 +68,7 @@ export const stackVersions = pgTable(
       .references(() => stackPackages.sha256),
     sizeBytes: integer('size_bytes').notNull(),
     metadata: jsonb('metadata').$type<VersionMetadata>().notNull(),
-    /** How many hold it: it is there until none does. */
+    /** Number of pins: the version exists at least until there are none. */
     pins: integer('pins').notNull().default(0),
     createdByUserId: uuid('created_by_user_id'),
     createdAt: moment('created_at').notNull(),

@@ -6,9 +6,9 @@ export type StackVisibility = (typeof stackVisibilities)[number];
 
 export interface StackVersion {
   readonly id: string;
-  /** Counted from 1. */
+  /** Version number, from 1. */
   readonly number: number;
-  /** Of the zip, in hexadecimal digits. */
+  /** SHA-256 of the zip, in hexadecimal digits. */
   readonly sha256: string;
   readonly sizeBytes: number;
   readonly metadata: VersionMetadata;
@@ -20,7 +20,7 @@ export interface Stack {
   readonly id: string;
   readonly name: string;
   readonly visibility: StackVisibility;
-  /** Comes with the product. */
+  /** True if the stack comes with the product. */
   readonly isBuiltin: boolean;
   readonly ownerUserId: string | null;
   readonly title: string;
@@ -32,16 +32,16 @@ export interface Stack {
   readonly updatedAtMs: number;
 }
 
-/** Whether two states of a stack have the same fields; versions are compared by whoever asks. */
+/** True if two states of a stack have the same fields; callers compare versions themselves. */
 export function isSameStack(one: Stack, other: Stack): boolean {
   const fields = ['title', 'description', 'category', 'icon', 'visibility'] as const;
   return fields.every((field) => one[field] === other[field]);
 }
 
-/** Who looks at the catalog. */
+/** Viewer of the catalog. */
 export interface StackViewer {
   readonly userId: string | null;
-  /** Of the platform. */
+  /** True for platform administrators. */
   readonly isAdmin: boolean;
 }
 

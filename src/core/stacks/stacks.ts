@@ -24,8 +24,8 @@ import type { Stack, StackVersion, StackViewer, StackVisibility } from './stack.
 import { pinVersion, unpinVersion } from './versions.ts';
 
 /**
- * The catalog of stacks: Terraform modules that somebody packed as a zip. A package is read completely before anything
- * of it is kept, and what is kept is its bytes, under their SHA-256.
+ * Catalog of stacks: Terraform modules packed as zips. A package is read completely before any of it is stored, and its
+ * bytes are stored under their SHA-256.
  */
 
 export type { StackList, StackPage } from './catalog.ts';
@@ -58,47 +58,47 @@ export {
 } from '#core/stacks/package/package.ts';
 export { type Stack, type StackVersion, type StackViewer, type StackVisibility, stackVisibilities } from './stack.ts';
 
-/** A package that is sent, or where it lies. */
+/** An uploaded package, or its URL. */
 export type PackageSource =
   | { readonly kind: 'zip'; readonly bytes: Buffer; readonly fileName: string | null }
   | { readonly kind: 'url'; readonly url: string };
 
 export interface DownloadedStack {
   readonly stack: Stack;
-  /** Exactly as it was uploaded. */
+  /** Bytes exactly as uploaded. */
   readonly zip: Buffer;
 }
 
 export interface OpenVersion {
   readonly version: StackVersion;
-  /** Of its stack now. */
+  /** Current visibility of the version's stack. */
   readonly visibility: StackVisibility;
-  /** All of the package; Terraform runs in the folder that the metadata name. */
+  /** All files of the package; Terraform runs in the `root` of the metadata. */
   readonly files: readonly PackageFile[];
 }
 
 export interface Stacks {
   list(request: StackList): Promise<StackPage>;
-  /** By name or id; null where the viewer sees none. */
+  /** Finds a stack by name or id; null if the viewer sees none. */
   find(viewer: StackViewer, nameOrId: string): Promise<Stack | null>;
-  /** The image of its icon; null where it has none that can be shown. @throws AppError not_found, TooManyWaitError */
+  /** Returns the image of a stack's icon; null if it has no image. @throws AppError not_found, TooManyWaitError */
   icon(viewer: StackViewer, nameOrId: string): Promise<IconImage | null>;
-  /** @throws AppError not_found; insufficient_scope for a private stack that the viewer only knows of */
+  /** @throws AppError not_found; insufficient_scope for a private stack of another user */
   download(viewer: StackViewer, nameOrId: string): Promise<DownloadedStack>;
   /**
-   * Makes a stack of a package, or a new version of the author's own.
+   * Creates a stack from a package, or adds a version to an existing stack that the author may change.
    * @throws PackageRefusedError with all problems; AppError package_too_large, conflict; TooManyWaitError
    */
   push(source: PackageSource, fields: StackFields, by: StackAuthor): Promise<PushedStack>;
   /** @throws AppError not_found, insufficient_scope, conflict */
   patch(nameOrId: string, patch: StackPatch, by: StackAuthor): Promise<Stack>;
-  /** Versions that are held stay. @throws AppError not_found, insufficient_scope */
+  /** Deletes a stack; its pinned versions stay. @throws AppError not_found, insufficient_scope */
   remove(nameOrId: string, by: StackAuthor): Promise<void>;
-  /** The files of a version, also of a stack that is deleted; null where it is gone. */
+  /** Returns the files of a version, also of a deleted stack; null if it no longer exists. */
   openVersion(versionId: string): Promise<OpenVersion | null>;
-  /** Holds a version in the caller's transaction, so that it outlives its stack. @returns whether it is there */
+  /** Pins a version in the caller's transaction, so that it outlives its stack. @returns false if it does not exist */
   pinIn(tx: Transaction, versionId: string): Promise<boolean>;
-  /** Lets go of what `pinIn` held once. */
+  /** Removes one pin of `pinIn`. */
   unpinIn(tx: Transaction, versionId: string): Promise<void>;
 }
 
@@ -107,9 +107,9 @@ export interface StacksOptions {
   readonly audit: Audit;
   readonly clock: Clock;
   readonly log: Log;
-  /** Where packages may be fetched from; the internet, by port 443, where absent. */
+  /** Network access for downloads of packages; the internet, port 443, if absent. */
   readonly downloads?: Partial<Downloads>;
-  /** Finds the program that applies stacks here; null, or absent, where that is not known. */
+  /** Finds the program that applies stacks here; null or absent if unknown. */
   readonly terraform?: () => Promise<TerraformProgram | null>;
 }
 
@@ -180,8 +180,8 @@ export function createStacks(options: StacksOptions): Stacks {
 }
 
 /**
- * Brings the stacks that come with the product up to date, when the catalog is used for the first time: most gateways
- * that start never read it. What goes wrong there keeps nobody from using it, and is tried again by the next use.
+ * Updates the built-in stacks at the first use of the catalog, because most starting gateways never read it. A failure
+ * does not prevent that use; the next use tries again.
  */
 function createBringBuiltins(db: Db, log: Log): () => Promise<void> {
   let bringing: Promise<void> | null = null;

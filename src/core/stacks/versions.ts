@@ -4,12 +4,15 @@ import type { VersionMetadata } from '#core/stacks/package/package.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
 import type { VersionRow } from './stack.ts';
 
-/** Versions of stacks: who holds one keeps it, whatever becomes of its stack. */
+/** Versions of stacks; a pinned version outlives its stack. */
 
-/** Versions of a stack that nobody holds and that are there all the same: its latest. */
+/** Latest versions of a stack that stay without a pin. */
 export const versionsKept = 5;
 
-/** One change of the catalog at a time, until the transaction ends: names, versions and packages hang together. */
+/**
+ * Allows one change of the catalog at a time, until the transaction ends: names, versions and packages depend on each
+ * other.
+ */
 export async function lockStacks(tx: Transaction): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate stacks'))`);
 }
@@ -47,7 +50,7 @@ export async function insertVersion(tx: Transaction, input: NewVersion): Promise
   return row;
 }
 
-/** What nobody holds of a stack, but for its latest `keep` versions, and packages that no version has any longer. */
+/** Deletes unpinned versions of a stack except its latest `keep`, and packages that no version uses any more. */
 export async function dropVersions(tx: Transaction, stackId: string, keep: number): Promise<void> {
   const latest = tx
     .select({ id: stackVersions.id })
@@ -75,7 +78,7 @@ export async function dropVersions(tx: Transaction, stackId: string, keep: numbe
   await tx.delete(stackPackages).where(and(inArray(stackPackages.sha256, freed), notExists(inUse)));
 }
 
-/** Removes what is left of a deleted stack once nobody holds a version of it. */
+/** Deletes unpinned versions of a deleted stack, and its row once no version is left. */
 export async function dropDeleted(tx: Transaction, stackId: string): Promise<void> {
   await dropVersions(tx, stackId, 0);
   const left = tx
@@ -85,7 +88,7 @@ export async function dropDeleted(tx: Transaction, stackId: string): Promise<voi
   await tx.delete(stacks).where(and(eq(stacks.id, stackId), isNotNull(stacks.deletedAt), notExists(left)));
 }
 
-/** Holds a version. @returns whether it is there */
+/** Pins a version. @returns false if it does not exist */
 export async function pinVersion(tx: Transaction, versionId: string): Promise<boolean> {
   await lockStacks(tx);
   const held = await tx
@@ -96,7 +99,10 @@ export async function pinVersion(tx: Transaction, versionId: string): Promise<bo
   return held.length > 0;
 }
 
-/** Lets go of a version that was held once: it goes where nothing else keeps it, and with its last one a deleted stack. */
+/**
+ * Removes one pin of a version, and deletes the version if nothing else keeps it, and with its last version a deleted
+ * stack.
+ */
 export async function unpinVersion(tx: Transaction, versionId: string): Promise<void> {
   await lockStacks(tx);
   const [held] = await tx

@@ -1,14 +1,14 @@
 import { parentPort } from 'node:worker_threads';
 import { parse } from '@cdktn/hcl2json';
 
-/** A thread that parses the Terraform files of packages, one after the other; see parse-hcl.ts. */
+/** Worker thread that parses the Terraform files of packages, one after another; see parse-hcl.ts. */
 
 export interface HclFile {
   readonly path: string;
   readonly text: string;
 }
 
-/** What is in a file, or why it cannot be read. */
+/** Content of a file, or the reason why the file cannot be read. */
 export interface HclParsed {
   readonly path: string;
   readonly content: unknown;
@@ -24,7 +24,7 @@ async function parseFile({ path, text }: HclFile): Promise<HclParsed> {
   }
 }
 
-/** The parser says: `parse config: [file:3,1-2: Unclosed block; There is no …]`, and its stack. */
+/** Converts the parser's error, `parse config: [file:3,1-2: Unclosed block; There is no …]` and a stack trace. */
 function problemText({ name, message }: Error): string {
   if (name === 'RangeError') return 'is nested too deeply';
   const [first = ''] = message.split('\n', 1);
@@ -38,7 +38,7 @@ async function answer(files: readonly HclFile[]): Promise<void> {
   parentPort?.postMessage(parsed);
 }
 
-// The parser is there once it has parsed something.
+// The first parse loads the parser.
 await parse('file', '');
 parentPort?.on('message', (files: readonly HclFile[]) => void answer(files));
 parentPort?.postMessage('ready');

@@ -3,7 +3,7 @@ import { z } from 'zod';
 export const inputTypes = ['string', 'number', 'bool', 'list', 'map'] as const;
 export type InputType = (typeof inputTypes)[number];
 
-/** A value of an input as JSON. */
+/** A value of an input, as JSON. */
 export type InputValue =
   | string
   | number
@@ -14,7 +14,7 @@ export type InputValue =
 
 const numberText = /^-?\d+(\.\d+)?$/;
 
-/** Returns whether a value is of a type. A number may be a text, which keeps all its digits: Terraform converts it. */
+/** Returns true if a value has a type. A number may be text, which keeps all digits: Terraform converts it. */
 export function fits(type: InputType, value: InputValue): boolean {
   switch (type) {
     case 'string':
@@ -30,10 +30,10 @@ export function fits(type: InputType, value: InputValue): boolean {
   }
 }
 
-/** More than any type of Terraform is nested that people write. */
+/** Deeper than any Terraform type that people write. */
 const depthMax = 64;
 
-/** A value of JSON. Looked at level by level: what is nested without end is told so, too. */
+/** Schema of a JSON value. Checked level by level, so that endless nesting is reported too. */
 export const jsonValue = z.custom<InputValue>(
   isJson,
   `must be a value of JSON, nested at most ${depthMax} levels deep`,

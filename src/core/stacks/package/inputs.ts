@@ -5,17 +5,19 @@ import type { Manifest, ManifestInput } from './manifest.ts';
 import type { ModuleVariable } from './module.ts';
 import type { PackageProblem } from './problem.ts';
 
-/** What a run of the stack is asked for. */
+/** A value that a run of the stack asks for. */
 export interface StackInput {
   readonly name: string;
   readonly type: InputType;
-  /** The module's own words for the type, such as `list(string)`; null where it says none. */
+  /** The module's type expression, such as `list(string)`; null if the module declares no type. */
   readonly typeExpression: string | null;
   readonly description: string;
   readonly required: boolean;
-  /** Null where it has none. */
+  /** Default value; null if there is none. */
   readonly default: InputValue;
-  /** The default is the module's own, which Terraform fills in by itself. Absent: a run passes the default on. */
+  /**
+   * True if the default is the module's own, which Terraform fills in itself. If absent, a run passes the default on.
+   */
   readonly isModuleDefault?: true;
   readonly sensitive: boolean;
 }
@@ -26,7 +28,7 @@ export interface InputsFound {
   readonly warnings: readonly string[];
 }
 
-/** How Terraform writes types, by their outermost word. */
+/** Types by the outermost word of Terraform's type expressions. */
 const typeWords: ReadonlyMap<string, InputType> = new Map([
   ['string', 'string'],
   ['number', 'number'],
@@ -38,7 +40,7 @@ const typeWords: ReadonlyMap<string, InputType> = new Map([
   ['object', 'map'],
 ]);
 
-/** Of a type expression or a default; a variable that says neither takes text. */
+/** Returns the type of a type expression, or else of the default; a variable with neither takes text. */
 function typeOf({ typeExpression, default: value }: ModuleVariable): InputType {
   const word = /^\s*([a-z]+)/.exec(typeExpression ?? '')?.[1] ?? '';
   const known = typeWords.get(word);
@@ -47,8 +49,8 @@ function typeOf({ typeExpression, default: value }: ModuleVariable): InputType {
 }
 
 /**
- * The inputs of a stack. Where the manifest names some, it has the say on which and in what order; what the module
- * needs besides is added, since no run could do without it.
+ * Returns the inputs of a stack. If the manifest names inputs, it decides which and in what order; variables that the
+ * module also requires are added, because no run could work without them.
  */
 export function findInputs(manifest: Manifest | null, variables: readonly ModuleVariable[]): InputsFound {
   const own = variables.filter(({ name }) => !reservedInputs.has(name));
@@ -102,7 +104,7 @@ function merged(stated: readonly ManifestInput[], variables: readonly ModuleVari
   return { inputs: [...inputs, ...needed.map(derived)], problems, warnings };
 }
 
-/** In the place of the variable of an input that the module does not have. */
+/** Stands for the variable of an input that the module does not have. */
 const undeclared: ModuleVariable = {
   name: '',
   typeExpression: null,
@@ -139,7 +141,7 @@ function toInput(input: ManifestInput, variable: ModuleVariable): StackInput {
     required: input.required ?? (input.default === null && !variable.hasDefault),
     default: input.default ?? variable.default,
     ...(input.default === null && variable.hasDefault && { isModuleDefault: true }),
-    // What the module hides is never shown because a manifest forgets it.
+    // A sensitive variable of the module stays hidden even if the manifest does not mark it.
     sensitive: input.sensitive === true || variable.isSensitive,
   };
 }

@@ -23,16 +23,16 @@ export interface ManifestInput {
   readonly sensitive: boolean | null;
 }
 
-/** The web port that a stack says it will have; what a run puts out counts. */
+/** Web port that a stack announces; the output of a run takes precedence. */
 export interface WebPort {
-  /** Null: the module's output `web_port` says it. */
+  /** Null: the module's output `web_port` has the port. */
   readonly port: number | null;
-  /** The name of a node of the cluster; null: the first. */
+  /** Name of a node of the cluster; null: the first node. */
   readonly node: string | null;
   readonly path: string | null;
 }
 
-/** What an author says of a stack; null where that is nothing. */
+/** Metadata that an author states about a stack; null for what is not stated. */
 export interface Manifest {
   readonly name: string | null;
   readonly title: string | null;
@@ -55,8 +55,8 @@ const manifestNames = /^(manifest|stack)\.(ya?ml|json)$/i;
 const depthOf = (path: string): number => path.split('/').length;
 
 /**
- * Chooses the manifest nearest to the top; of several there, the first by name. Docker and web applications have files
- * of these names as well, so only `manifest.json` counts below the module.
+ * Chooses the manifest nearest to the top; among several there, the first by name. Docker and web applications use
+ * these file names too, so below the module only `manifest.json` is a manifest.
  */
 function chooseManifest(files: readonly PackageFile[], root: string): PackageFile | null {
   const candidates = files.filter(({ path }) => {
@@ -82,15 +82,15 @@ const paragraph = (charsMax: number) =>
     .max(charsMax, `must have at most ${charsMax} characters`)
     .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not have NUL characters');
 
-/** As Terraform takes them, but for letters beyond ASCII. */
+/** Variable names that Terraform accepts, except letters beyond ASCII. */
 const variableName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_-]{0,99}$/, 'must be a name of a Terraform variable');
 
-/** A field that may be absent, or there without a value. */
+/** Accepts a field that is absent or null. */
 const maybe = <T extends z.ZodType>(schema: T) =>
   z.preprocess((value) => (value === null ? undefined : value), schema.optional());
 
 const port = z.int().min(1).max(65_535);
-/** A name of a node is none of a host: what is behind an address is chosen by the cluster alone. */
+/** A node's name, which is not a host name: only the cluster decides which address a name has. */
 const nodeName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, 'must be the name of a node');
 const webPath = z.string().regex(/^\/[\x21-\x7e]{0,255}$/, 'must be a path that begins with "/"');
 
@@ -115,7 +115,7 @@ const input = z.looseObject({
   sensitive: maybe(z.boolean()),
 });
 
-/** A list with names in it, or an object by name. */
+/** Accepts a list of inputs with names, or an object of inputs by name. */
 const inputs = z.preprocess(
   (value) =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -141,7 +141,7 @@ const manifestSchema = z.looseObject(manifestFields);
 const inputFields = new Set(Object.keys(input.shape));
 
 /**
- * Reads the manifest of a package. One that is empty says nothing, as does a field without a value.
+ * Reads the manifest of a package. An empty manifest states nothing, and so does a field without a value.
  * @param files of the whole package
  * @param root folder in which Terraform runs
  */
@@ -205,7 +205,9 @@ function sentence(issue: z.core.$ZodIssue): string {
 
 type ManifestContent = z.output<typeof manifestSchema>;
 
-/** What is not known may be a mistake in a name, so it is told, or another tool's, so it is let be. */
+/**
+ * Returns warnings about unknown fields: a field may be a misspelling, or belong to another tool, so it is no error.
+ */
 function unknownFields(path: string, content: ManifestContent): string[] {
   const unknown = [
     ...Object.keys(content).filter((key) => !(key in manifestFields)),

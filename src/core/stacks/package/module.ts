@@ -16,18 +16,18 @@ export interface ModuleVariable {
   readonly description: string;
   readonly hasDefault: boolean;
   readonly default: InputValue;
-  /** Declared as sensitive, or as ephemeral: neither may be shown. */
+  /** True if declared as sensitive or ephemeral: neither may be shown. */
   readonly isSensitive: boolean;
-  /** Its value is in no plan, so that each command needs it: Terraform 1.10, OpenTofu 1.11. */
+  /** True if the value is in no plan, so that each command needs it: Terraform 1.10, OpenTofu 1.11. */
   readonly isEphemeral: boolean;
 }
 
-/** What the files of the root folder say. */
+/** Declarations in the files of the root folder. */
 export interface RootModule {
   /** Folder of the package in which Terraform runs; "" is the top. */
   readonly folder: string;
   readonly variables: readonly ModuleVariable[];
-  /** Constraints such as `>= 1.4`; all of them hold. */
+  /** Version constraints such as `>= 1.4`, all of which must be met. */
   readonly requiredVersions: readonly string[];
   readonly providers: readonly StackProvider[];
   readonly hasWebPortOutput: boolean;
@@ -35,9 +35,9 @@ export interface RootModule {
 }
 
 type Product = TerraformProgram['product'] | null;
-/** These change other files of the module, the platform's own too, and the last of them by name wins. */
+/** Override files change other files of the module, including the platform's own, and the last one by name wins. */
 const overrideFile = /(^|_)override\.(tf|tofu)(\.json)?$/;
-/** Where the platform puts what a run needs. */
+/** Folder for files that the platform adds to a run. */
 const platformFolder = '.platform';
 
 const folderOf = (path: string): string => {
@@ -46,13 +46,16 @@ const folderOf = (path: string): string => {
 };
 const depthOf = (folder: string): number => (folder === '' ? 0 : folder.split('/').length);
 
-/** Finds the shallowest folder with a file that Terraform reads; of several, the first by name. Null where there is none. */
+/**
+ * Finds the shallowest folder with a file that Terraform reads; among several, the first by name. Null if there is
+ * none.
+ */
 export function findRoot(paths: readonly string[], product: Product): string | null {
   const folders = paths.filter((path) => readsFile(product, path)).map(folderOf);
   return folders.toSorted((a, b) => depthOf(a) - depthOf(b) || (a < b ? -1 : 1))[0] ?? null;
 }
 
-/** What the names of a package's files have against them, whatever is in them. */
+/** Checks the names of a package's files, whatever their contents. */
 export function checkPaths(paths: readonly string[], product: Product): PackageProblem[] {
   const root = findRoot(paths, product);
   if (root === null) {
@@ -74,7 +77,7 @@ export function checkPaths(paths: readonly string[], product: Product): PackageP
 
 /**
  * Reads the root module of a package.
- * @throws PackageRefusedError where its files take too long to parse
+ * @throws PackageRefusedError if its files take too long to parse
  */
 export async function readModule(files: readonly PackageFile[], folder: string, product: Product): Promise<RootModule> {
   const read = new Set(withoutReplaced(files.map(({ path }) => path).filter((path) => readsFile(product, path))));
@@ -94,12 +97,12 @@ export async function readModule(files: readonly PackageFile[], folder: string, 
   return { ...found.toModule(), folder, providers, problems: all };
 }
 
-/** Modules that others of the package call, with those that they call. */
+/** Most modules of the package that are followed from the root module, over all levels. */
 const calledMax = 50;
 
 /**
- * What the files of modules of the package say that its root calls, by paths. What of them cannot be read is Terraform's
- * to refuse: nothing but their providers is of interest.
+ * Returns the contents of the modules in the package that the root calls by paths, directly or indirectly. Files that
+ * cannot be read are left out, for Terraform to reject: only the providers matter here.
  */
 async function readCalled(
   files: readonly PackageFile[],
@@ -138,7 +141,7 @@ async function readCalled(
 const moduleCalls = z.looseObject({ module: z.record(z.string(), z.unknown()).optional() }).catch({});
 const moduleCall = z.looseObject({ source: z.string().optional() }).catch({});
 
-/** Folders of the package that modules of `folder` name as their sources. */
+/** Returns the folders of the package that modules called in `folder` have as their sources. */
 function callsOf(contents: readonly unknown[], folder: string): string[] {
   return contents
     .flatMap((content) => Object.values(moduleCalls.parse(content).module ?? {}).flat())
@@ -171,7 +174,7 @@ const variable = z.looseObject({
   sensitive: bool.optional(),
   ephemeral: bool.optional(),
 });
-/** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
+/** Accepts a block's body or list of bodies: HCL's JSON has a list, Terraform's own JSON may have the body itself. */
 const blocks = <T extends z.ZodType>(body: T) =>
   z.preprocess((value): unknown[] => (Array.isArray(value) ? value : [value]), z.array(body));
 const settings = z.looseObject({ required_version: z.string().max(200).optional() });
@@ -184,7 +187,7 @@ const fileContent = z.looseObject({
 const variableName = /^[\p{ID_Start}_][\p{ID_Continue}-]*$/u;
 const nameCharsMax = 100;
 
-/** What several files say together. */
+/** Combined declarations of several files. */
 class Found {
   readonly problems: PackageProblem[] = [];
   readonly #variables = new Map<string, ModuleVariable>();
@@ -223,7 +226,7 @@ class Found {
       return;
     }
     if (this.#variables.has(name)) this.#wrong(path, `has the variable ${name}, which is declared already`);
-    // A value that no run could give stands in the place of the default of what the platform fills in.
+    // For a variable that the platform sets, the default is only a placeholder that no run uses.
     const isReserved = reservedInputs.has(name);
     this.#variables.set(name, {
       name,
@@ -241,7 +244,10 @@ class Found {
   }
 }
 
-/** The parser keeps HCL's escapes: `$${HOME}` stands for `${HOME}`, `%%{` for `%{`. Expressions stay as they are. */
+/**
+ * Resolves HCL's escapes, which the parser keeps: `$${HOME}` stands for `${HOME}`, `%%{` for `%{`. Expressions stay
+ * unchanged.
+ */
 function shownDefault(path: string, value: InputValue): InputValue {
   return path.endsWith('.json') ? value : unescaped(value);
 }
@@ -260,7 +266,7 @@ function unescapedText(value: string): string {
 
 const expressionCharsMax = 1000;
 
-/** The parser wraps expressions: `${list(string)}`. */
+/** Removes the parser's wrapping of expressions: `${list(string)}`. */
 function expressionOf(text: string): string {
   const bare = /^\$\{([\s\S]*)\}$/.exec(text)?.[1] ?? text;
   return bare.replaceAll('\0', '').slice(0, expressionCharsMax).trim().toWellFormed();

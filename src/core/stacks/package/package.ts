@@ -10,8 +10,8 @@ import { isAbove, type PackageFile, readFiles } from './read-files.ts';
 import { type TerraformProgram, whatForbids } from './terraform.ts';
 
 /**
- * Reads a zip with a Terraform module that somebody sends: what is in it, and everything that is wrong with it. Nothing
- * is written to disk, and of packages that come at once one is in memory.
+ * Reads an uploaded zip with a Terraform module: its contents, and every problem in it. Nothing is written to disk, and
+ * only one of several simultaneous packages is in memory.
  */
 
 export { fits, inputTypes, type InputValue } from './input-types.ts';
@@ -22,7 +22,7 @@ export { type PackageProblem, PackageRefusedError } from './problem.ts';
 export type { PackageFile } from './read-files.ts';
 export type { TerraformProgram } from './terraform.ts';
 
-/** What a package says of itself; null where that is nothing. */
+/** Metadata that a package states about itself; null for what is not stated. */
 export interface StatedMetadata {
   readonly name: string | null;
   readonly title: string | null;
@@ -31,30 +31,30 @@ export interface StatedMetadata {
   readonly icon: string | null;
 }
 
-/** What every version of a stack has of its own. */
+/** Metadata of one version of a stack. */
 export interface VersionMetadata {
   /** Folder of the zip in which Terraform runs; "" is the top. */
   readonly root: string;
   readonly files: number;
   readonly inputs: readonly StackInput[];
-  /** All variables that the module declares, those that a run fills in by itself too. */
+  /** All variables that the module declares, including those that a run sets itself. */
   readonly variables: readonly string[];
-  /** Variables whose values are in no plan. Absent in versions that were uploaded before this was read. */
+  /** Variables whose values are in no plan. Absent in versions uploaded before this field existed. */
   readonly ephemeral?: readonly string[];
-  /** Hardware profiles that the stack is for; null is all of them. */
+  /** Hardware profiles that the stack supports; null: all. */
   readonly applicableProfiles: readonly string[] | null;
   readonly web: WebPort | null;
   readonly requiredVersions: readonly string[];
-  /** Absent in versions of before it was looked for. */
+  /** Absent in versions uploaded before this field existed. */
   readonly providers?: readonly StackProvider[];
-  /** What was left out or is not as it may have been meant. */
+  /** Warnings about parts that were left out or may not be as intended. */
   readonly warnings: readonly string[];
 }
 
 export interface ReadPackage {
   readonly sha256: string;
   readonly stated: StatedMetadata;
-  /** What its folders and its README say, where nothing is stated. */
+  /** Values from folder names and the README, used for what is not stated. */
   readonly derived: { readonly name: string | null; readonly title: string | null; readonly description: string };
   readonly metadata: VersionMetadata;
 }
@@ -63,8 +63,8 @@ const turns = new Turns({ atOnceMax: 1, waitingMax: 32, waitMsMax: 60_000 });
 
 /**
  * Reads a package, and checks that it can be applied here.
- * @param fileName of the zip, as its sender calls it; null where that is not known
- * @param terraform that will apply it; null where that is not known
+ * @param fileName of the zip, as the sender names it; null if unknown
+ * @param terraform program that will apply the package; null if unknown
  * @throws PackageRefusedError with every problem; TooManyWaitError
  */
 export function readPackage(
@@ -133,7 +133,7 @@ const webOf = ({ hasWebPortOutput }: RootModule): WebPort | null =>
   hasWebPortOutput ? { port: null, node: null, path: null } : null;
 
 const metadataCharsMax = 256 * 1024;
-/** JSON escapes NUL and halves of surrogate pairs, which PostgreSQL has no text for. */
+/** Matches JSON escapes of NUL and of half surrogate pairs, which PostgreSQL cannot store. */
 const unstorable = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab])/;
 
 function textProblems({ metadata }: ReadPackage): PackageProblem[] {
@@ -170,7 +170,10 @@ function titleOf(folderName: string): string | null {
 const readmeNames = /^readme(\.(md|txt|markdown))?$/i;
 const readmeBytesMax = 64 * 1024;
 
-/** The first paragraph of the README that lies nearest to the module: no heading, badge, list, table, code or HTML. */
+/**
+ * Returns the first paragraph of the README nearest to the module, skipping headings, badges, lists, tables, code and
+ * HTML.
+ */
 function describe(files: readonly PackageFile[], root: string): string {
   const nearest = files
     .filter(({ path }) => readmeNames.test(path.split('/').at(-1) ?? '') && isAbove(path, root))
@@ -182,7 +185,7 @@ function describe(files: readonly PackageFile[], root: string): string {
   return first.replaceAll(/\s+/g, ' ').slice(0, descriptionCharsMax).trim().toWellFormed();
 }
 
-/** The files of a zip that was read before; Terraform runs in the root that its metadata name. */
+/** Returns the files of a zip that was read before; Terraform runs in the `root` of its metadata. */
 export async function unpack(zip: Buffer): Promise<readonly PackageFile[]> {
   const { files, problems } = await turns.during('packages', () => readFiles(zip));
   refuseProblems(problems);

@@ -4,13 +4,16 @@ import type { HclFile, HclParsed } from './hcl-worker.ts';
 import { hclTimeoutMs } from './limits.ts';
 import { PackageRefusedError } from './problem.ts';
 
-/** Of JavaScript's own in the thread; the parser's memory is bounded by the size of the files. */
+/** Limits of JavaScript's memory in the thread; the size of the files bounds the parser's own memory. */
 const resourceLimits = { maxOldGenerationSizeMb: 256, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 
-/** A thread waits so long for the next package, and takes no more of them: its memory does not shrink. */
+/**
+ * Milliseconds that an idle thread waits for the next package. A thread parses a limited number of packages, because
+ * its memory does not shrink.
+ */
 const idleMs = 10_000;
 const packagesMax = 50;
-/** The parser begins within a second, on a machine with nothing else to do. */
+/** Milliseconds for the thread to start. On an idle machine the parser starts within a second. */
 const startTimeoutMs = 60_000;
 
 interface Thread {
@@ -26,8 +29,8 @@ interface IdleThread {
 let idle: IdleThread | null = null;
 
 /**
- * Parses Terraform's files in a thread, which is ended where they take too long.
- * @throws PackageRefusedError where they take too long or too much memory
+ * Parses Terraform files in a thread, which is terminated if they take too long.
+ * @throws PackageRefusedError if they take too long or too much memory
  */
 export async function parseHcl(files: readonly HclFile[]): Promise<readonly HclParsed[]> {
   const thread = takeIdle() ?? (await startThread());
@@ -42,9 +45,9 @@ export async function parseHcl(files: readonly HclFile[]): Promise<readonly HclP
 }
 
 async function startThread(): Promise<Thread> {
-  // Nothing of the gateway's environment is there to be read.
+  // The thread gets no environment, so that nothing of the gateway's can be read.
   const worker = new Worker(new URL('./hcl-worker.ts', import.meta.url), { resourceLimits, env: {}, argv: [] });
-  // Ended by force, it may still say that it failed.
+  // A terminated thread may still emit an error.
   worker.on('error', () => undefined);
   try {
     await once(worker, 'message', { signal: AbortSignal.timeout(startTimeoutMs) });
@@ -95,7 +98,7 @@ function keep(thread: Thread): void {
     idle = null;
     void thread.worker.terminate();
   }, idleMs);
-  // A gateway that stops does not wait for it.
+  // The idle thread does not keep a stopping gateway alive.
   timer.unref();
   thread.worker.unref();
   idle = { thread, timer };

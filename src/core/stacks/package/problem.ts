@@ -1,4 +1,4 @@
-/** One thing that is wrong with a package: a file of it, or a field of its manifest. */
+/** A problem of a package: of one of its files, or of a field of its manifest. */
 export interface PackageProblem {
   readonly field: string;
   readonly message: string;
@@ -8,13 +8,13 @@ const problemsMax = 100;
 const fieldCharsMax = 200;
 const messageCharsMax = 500;
 
-/** Names of files and texts of parsers, which may hold anything, as one line that can be shown. */
+/** Returns names of files and texts of parsers, which may contain anything, as one printable line. */
 function shown(text: string, charsMax: number): string {
   const line = text.toWellFormed().replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, '\u{fffd}');
   return line.length > charsMax ? `${line.slice(0, charsMax).toWellFormed()}…` : line;
 }
 
-/** A package that is not taken, with all that is wrong with it. Nothing of it was kept. */
+/** Rejects a package, with all its problems. Nothing of the package was stored. */
 export class PackageRefusedError extends Error {
   readonly problems: readonly PackageProblem[];
 
@@ -31,7 +31,7 @@ export class PackageRefusedError extends Error {
   }
 }
 
-/** @throws PackageRefusedError where there is a problem */
+/** @throws PackageRefusedError if there is a problem */
 export function refuseProblems(problems: readonly PackageProblem[]): void {
   if (problems.length > 0) throw new PackageRefusedError(problems);
 }

@@ -1,14 +1,17 @@
 import { z } from 'zod';
 
-/** A provider that a module needs, or one of the package that it calls; those that it fetches may need others. */
+/**
+ * A provider that a module, or a module that it calls in the package, requires. Modules fetched from elsewhere may
+ * require others.
+ */
 export interface StackProvider {
-  /** `hashicorp/aws`, behind a registry's host where the module names one. */
+  /** Source such as `hashicorp/aws`, after a registry's host if the module names one. */
   readonly source: string;
-  /** Its constraint, such as `>= 1.0`; null where there is none. */
+  /** Version constraint, such as `>= 1.0`; null if there is none. */
   readonly version: string | null;
 }
 
-/** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
+/** Returns a block's bodies: HCL's JSON has a list, Terraform's own JSON may have the body itself. */
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : [value]);
 const record = z.record(z.string(), z.unknown()).catch({});
 const settings = z.object({ required_providers: z.unknown().optional() }).catch({});
@@ -24,10 +27,12 @@ const sourcePattern = /^(?:[\w.-]+(?::\d+)?\/)?[\w-]+\/[\w-]+$/;
 const namePattern = /^[\w-]+$/;
 const providersMax = 50;
 const versionCharsMax = 200;
-/** Part of Terraform itself. */
+/** Provider that is part of Terraform itself. */
 const builtin = 'terraform';
 
-/** Of modules together: Terraform takes one version of each provider, which all of them must allow. */
+/**
+ * Joins the providers of several modules: Terraform uses one version of each provider, which all modules must allow.
+ */
 export function joinProviders(modules: readonly (readonly StackProvider[])[]): readonly StackProvider[] {
   const bySource = Map.groupBy(modules.flat(), ({ source }) => source);
   return [...bySource]
@@ -68,7 +73,7 @@ export function findProviders(contents: readonly unknown[]): readonly StackProvi
     .slice(0, providersMax);
 }
 
-/** Local names of the providers of resources: named, or what their types begin with. */
+/** Returns the local names of resources' providers: the named provider, or the start of the resource's type. */
 function usedBy(kinds: unknown): string[] {
   return Object.entries(record.parse(kinds)).flatMap(([type, ofType]) =>
     list(ofType)

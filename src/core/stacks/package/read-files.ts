@@ -5,32 +5,35 @@ import { listZip, type ZipEntry } from './zip-entries.ts';
 
 /** A file of a package. */
 export interface PackageFile {
-  /** Relative, with "/": `modules/web/main.tf`. */
+  /** Relative path, with "/": `modules/web/main.tf`. */
   readonly path: string;
   readonly bytes: Buffer;
   readonly isExecutable: boolean;
 }
 
-/** Returns whether a file lies in a folder or in one above it. */
+/** Returns true if a file is in a folder or in one of its parents. */
 export function isAbove(path: string, folder: string): boolean {
   const own = path.split('/').slice(0, -1).join('/');
   return own === '' || own === folder || folder.startsWith(`${own}/`);
 }
 
 export interface PackageFiles {
-  /** None where something is wrong with the zip. */
+  /** Empty if the zip has a problem. */
   readonly files: readonly PackageFile[];
-  /** Of all files that are not dropped. */
+  /** Paths of all files that are not dropped. */
   readonly paths: readonly string[];
   readonly problems: readonly PackageProblem[];
-  /** Files that never become part of a stack. */
+  /** Paths of files that never become part of a stack. */
   readonly dropped: readonly string[];
 }
 
 const droppedFolders = new Set(['.terraform', '.git', '__macosx']);
 const droppedNames = /^(\.terraformrc|terraform\.rc|\.ds_store|.*\.tfstate(\..*)?|.*\.tfplan)$/;
 
-/** State and plans hold secrets, and what is left of a run of somebody else's has no place in the next one. */
+/**
+ * True for files that are left out: state and plans contain secrets, and remains of earlier runs do not belong in the
+ * next one.
+ */
 function isDropped(path: string): boolean {
   const parts = path.toLowerCase().split('/');
   return parts.slice(0, -1).some((part) => droppedFolders.has(part)) || droppedNames.test(parts.at(-1) ?? '');
@@ -39,20 +42,20 @@ function isDropped(path: string): boolean {
 type InflatedInfo = { readonly buffer: Buffer; readonly engine: InflateRaw };
 const inflate = promisify(
   (bytes: Buffer, options: ZlibOptions, done: (error: Error | null, result: InflatedInfo) => void): void =>
-    // With `info` the answer is the bytes and the inflater, which knows how much it read.
+    // With `info` the result contains the bytes and the inflater, which knows how much it has read.
     inflateRaw(bytes, { ...options, info: true }, done as unknown as (error: Error | null, result: Buffer) => void),
 );
 
 /**
- * The files of a zip, in memory. Each is inflated up to the size that its zip says and no further, one after the other.
- * @throws PackageRefusedError where the zip cannot be read at all
+ * Reads the files of a zip into memory. Each file is inflated at most to the size in its zip entry, one after another.
+ * @throws PackageRefusedError if the zip cannot be read at all
  */
 export async function readFiles(zip: Buffer): Promise<PackageFiles> {
   const { entries, problems } = await listZip(zip);
   const kept = entries.filter(({ path, isFolder }) => !isFolder && !isDropped(path));
   const dropped = entries.filter(({ path, isFolder }) => !isFolder && isDropped(path)).map(({ path }) => path);
   const paths = kept.map(({ path }) => path);
-  // What is wrong already may be what makes it large.
+  // Nothing is inflated after a problem, which may be the reason for the size.
   if (problems.length > 0) return { files: [], paths, problems, dropped };
   const files: PackageFile[] = [];
   const broken: PackageProblem[] = [];
@@ -64,7 +67,7 @@ export async function readFiles(zip: Buffer): Promise<PackageFiles> {
   return { files, paths, problems: broken, dropped };
 }
 
-/** @returns a sentence where the bytes are not what the zip says */
+/** @returns a message if the bytes contradict the zip entry */
 async function readEntry(entry: ZipEntry): Promise<Buffer | string> {
   const bytes = entry.isDeflated ? await inflated(entry) : entry.stored;
   if (typeof bytes === 'string') return bytes;
@@ -75,7 +78,7 @@ async function readEntry(entry: ZipEntry): Promise<Buffer | string> {
 
 async function inflated({ stored, size }: ZipEntry): Promise<Buffer | string> {
   try {
-    // 0 is no limit that zlib takes.
+    // zlib does not accept a limit of 0.
     const { buffer, engine } = await inflate(stored, { maxOutputLength: Math.max(size, 1) });
     if (engine.bytesWritten !== stored.length) return 'has bytes behind its end';
     return buffer;

@@ -1,18 +1,20 @@
-/** The program that applies stacks, as far as it decides which packages can be applied. */
+/** Rules of the program that applies stacks, as far as they decide which packages can be applied. */
 
 export interface TerraformProgram {
   readonly product: 'OpenTofu' | 'Terraform';
-  /** As the program states it: "1.11.4". */
+  /** Version as the program prints it: "1.11.4". */
   readonly version: string;
 }
 
-/** Files that a program reads as its module. Null stands for a program that is not known: all of both. */
+/**
+ * True if the program reads a file as part of a module. Null stands for an unknown program: files of either program.
+ */
 export function readsFile(product: TerraformProgram['product'] | null, path: string): boolean {
   return product === 'Terraform' ? /\.tf(\.json)?$/.test(path) : /\.(tf|tofu)(\.json)?$/.test(path);
 }
 
 /**
- * Leaves out the files that OpenTofu does not read beside others: `main.tofu` takes the place of `main.tf`.
+ * Removes the files that OpenTofu ignores beside others: `main.tofu` replaces `main.tf`.
  * @see https://opentofu.org/docs/language/files/
  */
 export function withoutReplaced(paths: readonly string[]): readonly string[] {
@@ -20,7 +22,7 @@ export function withoutReplaced(paths: readonly string[]): readonly string[] {
   return paths.filter((path) => !all.has(path.replace(/\.tf(\.json)?$/, '.tofu$1')) || !/\.tf(\.json)?$/.test(path));
 }
 
-/** Up to three numbers, and a pre-release behind a hyphen. */
+/** Up to three numbers, and a pre-release after a hyphen. */
 type Version = readonly [readonly number[], string];
 
 function parseVersion(text: string): Version | null {
@@ -36,7 +38,7 @@ function compare([some]: Version, [others]: Version): number {
   return 0;
 }
 
-/** `~> 1.4` allows 1.x from 1.4 on, `~> 1.4.2` allows 1.4.x from 1.4.2 on. */
+/** Implements `~>`: `~> 1.4` allows 1.x from 1.4 on, `~> 1.4.2` allows 1.4.x from 1.4.2 on. */
 function isPessimistic(version: Version, bound: Version): boolean {
   const fixed = bound[0].slice(0, Math.max(1, bound[0].length - 1));
   return compare(version, bound) >= 0 && fixed.every((part, place) => part === (version[0][place] ?? 0));
@@ -55,19 +57,19 @@ const operators: Readonly<Record<string, (version: Version, bound: Version) => b
 
 /**
  * Checks a `required_version` such as ">= 1.4, < 2.0" as Terraform does.
- * @returns true as well where a part of the constraint or the version is not understood: the program itself reports that
+ * @returns true also if part of the constraint or version is not understood: the program itself reports that
  */
 function allows(constraint: string, version: Version): boolean {
   return constraint.split(',').every((part) => {
     const [, operator = '', text = ''] = /^\s*(=|!=|>=?|<=?|~>)?\s*(\S+)\s*$/.exec(part) ?? [];
     const bound = parseVersion(text);
-    // A pre-release is compared by rules of its own.
+    // Pre-releases have their own rules of comparison.
     if (bound === null || bound[1] !== '') return true;
     return operators[operator]?.(version, bound) ?? true;
   });
 }
 
-/** Returns the first constraint that keeps a program from applying a module; null where all allow it. */
+/** Returns the first constraint that keeps a program from applying a module; null if all allow it. */
 export function whatForbids(constraints: readonly string[], { version: text }: TerraformProgram): string | null {
   const version = parseVersion(text);
   if (version === null || version[1] !== '') return null;

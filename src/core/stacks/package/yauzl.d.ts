@@ -1,4 +1,4 @@
-/** What is used of yauzl. */
+/** Declares the used part of yauzl. */
 declare module 'yauzl' {
   export interface Entry {
     readonly versionMadeBy: number;
@@ -30,7 +30,7 @@ declare module 'yauzl' {
       extraFields: Entry['extraFields'],
       strictFileNames: boolean,
     ): string;
-    /** What is wrong with a name that leads out of a folder; null for one that does not. */
+    /** Returns the problem of a name that leads out of a folder; null for other names. */
     validateFileName(name: string): string | null;
   };
   export default yauzl;

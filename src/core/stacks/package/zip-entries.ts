@@ -2,18 +2,18 @@ import yauzl, { type Entry } from 'yauzl';
 import { entriesMax, fileBytesMax, inflatedBytesMax, sizeText } from './limits.ts';
 import { type PackageProblem, PackageRefusedError } from './problem.ts';
 
-/** What the directory of a zip says, held against its local headers. Nothing is inflated here. */
+/** Reads the directory of a zip and checks it against the local headers. Nothing is inflated here. */
 
-/** A file of a zip whose name and place are in order. */
+/** An entry of a zip, with its place in the zip's bytes. */
 export interface ZipEntry {
   readonly path: string;
   readonly isFolder: boolean;
   readonly isExecutable: boolean;
   readonly isDeflated: boolean;
   readonly crc32: number;
-  /** Bytes that it has when it is inflated, as its zip says. */
+  /** Size after inflating, according to the zip. */
   readonly size: number;
-  /** Its bytes as they stand in the zip. */
+  /** Bytes as stored in the zip. */
   readonly stored: Buffer;
 }
 
@@ -29,7 +29,7 @@ const [methodStored, methodDeflated] = [0, 8];
 const pathBytesMax = 512;
 const partBytesMax = 255;
 
-/** @throws PackageRefusedError where it is no zip, or its directory cannot be read to its end */
+/** @throws PackageRefusedError if the bytes are not a zip, or its directory cannot be read completely */
 export async function listZip(bytes: Buffer): Promise<ZipListing> {
   if (bytes.length < 4 || bytes.readUInt32LE(0) !== localSignature) {
     throw new PackageRefusedError([{ field: 'file', message: 'is not a zip: it does not begin with an entry of one' }]);
@@ -86,7 +86,7 @@ async function readDirectory(bytes: Buffer): Promise<readonly Entry[]> {
   }
 }
 
-/** UTF-8, whatever its flag says: archivers forget it. */
+/** Decodes as UTF-8 whatever the flag says: archivers often do not set it. */
 const pathOf = (entry: Entry): string => asPath(entry.fileNameRaw.toString('utf8'), entry);
 
 /** Systems, by the upper byte of "version made by" (APPNOTE.TXT 4.4.2), whose archivers write "\\" between folders. */
@@ -117,7 +117,7 @@ function nameProblems(path: string, entry: Entry): string[] {
   return problems;
 }
 
-/** The Unix mode, which archivers of Unix write here; 0 where there is none. */
+/** Returns the Unix mode, which Unix archivers store here; 0 if there is none. */
 const modeOf = ({ externalFileAttributes }: Entry): number => externalFileAttributes >>> 16;
 
 const typeMask = 0o170_000;
@@ -145,7 +145,7 @@ function kindProblems(path: string, entry: Entry): string[] {
   return [...problems, ...packingProblems(entry)];
 }
 
-/** Bits of an entry's flags that say it is encrypted. */
+/** Flag bits that mark an entry as encrypted. */
 const encryptedFlags = 0x41;
 
 function packingProblems(entry: Entry): string[] {
@@ -162,15 +162,15 @@ function packingProblems(entry: Entry): string[] {
   return problems;
 }
 
-/** Where an entry lies in its zip, in bytes from the beginning. */
+/** Position of an entry in its zip, in bytes from the beginning. */
 interface ByteRange {
-  /** Of its local header. */
+  /** Start of the local header. */
   readonly begin: number;
   readonly data: number;
   readonly end: number;
 }
 
-/** A sentence where the local header contradicts the directory. */
+/** Returns a message if the local header contradicts the directory. */
 function rangeOf(bytes: Buffer, entry: Entry): ByteRange | string {
   const begin = entry.relativeOffsetOfLocalHeader;
   if (begin + localHeaderBytes > bytes.length || bytes.readUInt32LE(begin) !== localSignature) {
@@ -187,13 +187,13 @@ function rangeOf(bytes: Buffer, entry: Entry): ByteRange | string {
   return { begin, data, end };
 }
 
-/** Where entries lie, in the zip and in the tree of folders. */
+/** Positions of entries, in the zip and in the tree of folders. */
 class Places {
-  /** Names by what they are where file systems do not tell cases apart. */
+  /** Names by their form on file systems that ignore case. */
   readonly #paths = new Map<string, string>();
   readonly #ranges: (ByteRange & { readonly path: string })[] = [];
 
-  /** @returns a sentence where another entry has the name already */
+  /** @returns a message if another entry has the name already */
   take(path: string, range: ByteRange): string | null {
     const key = path.replace(/\/$/, '').normalize('NFC').toLowerCase();
     const other = this.#paths.get(key);
@@ -205,7 +205,7 @@ class Places {
     return other === path ? 'is there twice' : `is the same as ${other} where cases are not told apart`;
   }
 
-  /** Entries over the same bytes are how a small zip becomes a large one. */
+  /** Reports entries that share bytes, which is how a small zip inflates to a large one. */
   overlaps(): PackageProblem[] {
     let reached = 0;
     return this.#ranges
