@@ -291,7 +291,7 @@ class ClaimBook implements Idempotency {
     }
   }
 
-  /** Creates a request's turn. Joined requests get the end at once; later ones wait until the stored answer is known. */
+  /** Creates a turn. Joined requests get the end at once; later ones wait until the stored answer is known. */
   #turn(
     name: string,
     requestId: string,
