@@ -230,7 +230,7 @@ function leastOf({ alertPercents, amountPicoUsd }: Budget): bigint {
   return (amountPicoUsd * BigInt(least)) / 100n;
 }
 
-/** Reads end users who reached a percentage with an alert, or were rejected: enough to exceed the maximum of alerts, not all. */
+/** Reads end users with an alert percentage reached, or rejected: enough to exceed the maximum alerts, not all. */
 async function readSpenders(look: Look, asked: Asked, owners: readonly string[]): Promise<readonly Spender[]> {
   const { budget, span, refused } = asked;
   const some = [...refused].slice(0, eachUserAlertsMax + 1);
