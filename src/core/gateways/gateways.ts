@@ -34,8 +34,7 @@ export type { CountedMost, UnderWay } from './under-way.ts';
 
 /**
  * The gateways of one database. Each writes heartbeats there; those that share a Redis send messages through it. A
- * gateway that is neither the only one nor shares a Redis refuses to start, since it would grant every limit a second
- * time.
+ * gateway that is neither the only one nor shares a Redis refuses to start, since it would grant every limit twice.
  */
 export interface Gateways {
   readonly id: string;
@@ -70,21 +69,16 @@ export interface Gateways {
   publish(): Promise<void>;
   /** Reads the live gateways with their published values. */
   readLive(): Promise<readonly LiveGateway[]>;
-  /**
-   * Returns the runs that ended uncleanly in a time span, in milliseconds since the Unix epoch; `toMs` is exclusive.
-   */
+  /** Returns runs that ended uncleanly in a time span, in milliseconds since the Unix epoch; `toMs` is exclusive. */
   uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]>;
   /** Sets the handler for the others' messages. */
   onMessage(handle: MessageHandler): void;
   /**
-   * Sends a message to all others, and waits until the live ones have carried it out, at most a second. Does nothing if
-   * this is the only gateway.
+   * Sends a message to all others, if any, and waits until the live ones have carried it out, at most a second.
    * @returns ids of live gateways that did not acknowledge the message
    */
   tell(message: Message): Promise<readonly string[]>;
-  /**
-   * Unregisters this gateway at once; while PostgreSQL is unavailable, the others drop it when its heartbeat is old.
-   */
+  /** Unregisters this gateway at once; while PostgreSQL is unavailable, others drop it when its heartbeat is old. */
   stop(): Promise<void>;
 }
 
@@ -133,10 +127,7 @@ export function createGateways(options: GatewaysOptions): Gateways {
   return new DatabaseGateways(options);
 }
 
-/**
- * Returns the prefix of names in Redis, so that gateways of several databases may use the same Redis: made of the
- * server's id and the database's id.
- */
+/** Returns the prefix of names in Redis, made of server id and database id: several databases may share a Redis. */
 export async function readNamespace({ sql }: Db): Promise<string> {
   const [row] = await sql<{ cluster: string; database: string }[]>`
     select (select system_identifier from pg_control_system())::text as cluster,
@@ -388,10 +379,7 @@ class DatabaseGateways implements Gateways {
     });
   }
 
-  /**
-   * Returns the gateways that do not answer through this gateway's Redis. An answer proves a shared Redis; different
-   * URLs prove nothing.
-   */
+  /** Returns gateways that do not answer through this Redis. An answer proves a shared Redis; URLs prove nothing. */
   async #silentAmong(others: readonly Other[]): Promise<ReadonlySet<string>> {
     const asked = this.#bus === null ? [] : others.filter(({ shares }) => shares).map(({ id }) => id);
     const missing = asked.length === 0 ? [] : await this.#bus?.tell({ kind: 'hello' }, asked, helloMs);
