@@ -27,9 +27,9 @@ export interface BooksDatabase {
   readonly backupPassphrase: string | null;
 }
 
-/** What a command is to do where a gateway runs on the data folder, and where there is no database in it yet. */
+/** Behavior of a command if a gateway runs on the data folder, and if the folder has no database yet. */
 export interface BooksUse {
-  /** Uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
+  /** True uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
   readonly whileRunning?: boolean;
   /** Makes a database in a folder that has none; absent or false refuses. */
   readonly make?: boolean;
@@ -102,7 +102,7 @@ async function readWith<T>(
   const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });
   let isInterrupted = false;
-  // What runs is rolled back, and what was begun on disk goes: a server that was started for it is stopped as well.
+  // Rolls back running statements and removes files begun on disk; also stops a server started for the command.
   const interrupt = (): void => {
     isInterrupted = true;
     void db.sql.end({ timeout: 0 });
