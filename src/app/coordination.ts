@@ -14,7 +14,7 @@ const marksMs = 600_000;
 export interface SharedStore {
   /** Null without REDIS_URL: this gateway is alone, and keeps in its memory what others would share. */
   readonly store: RedisStore | null;
-  /** What names in Redis begin with. */
+  /** Prefix of all names in Redis. */
   readonly prefix: string;
 }
 
@@ -48,7 +48,9 @@ export interface Coordination {
     | 'onDatabaseChange'
     | 'isDatabaseOlder'
   >;
-  /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
+  /**
+   * Sets the handler for messages of a kind from other gateways; a message is acknowledged when its handler is done.
+   */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
   /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */
   makeKnown(message: Message & { readonly kind: MessageKind }): Promise<void>;
@@ -66,7 +68,7 @@ export interface CoordinationParts extends SharedStore {
   readonly clock: Clock;
   readonly log: Log;
   readonly gatewayDir: string;
-  /** Which of the gateways that share the data folder this one is. */
+  /** Number of this gateway among those that share the data folder. */
   readonly slot: number;
   readonly keys: Keys;
 }

@@ -94,7 +94,7 @@ function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateO
 
 type Audited = Pick<Foundation, 'audit' | 'accounts'>;
 
-/** Whoever had the files read again has a row of their own; this one has the figures and the file. */
+/** Records a price change with the figures and the file. The reload itself has its own row with its author. */
 async function auditPrice({ audit, accounts }: Audited, tx: Transaction, change: PriceChange): Promise<void> {
   const platform = await accounts.readPlatformOrganization();
   if (platform === null) return;
