@@ -17,9 +17,9 @@ export const internet: Outbound = {
   dial: (host, port) => connect({ host, port, autoSelectFamily: false }),
 };
 
-/** Of one host no more addresses are tried. */
+/** Maximum addresses tried per host. */
 const addressesMax = 4;
-/** An address that has not answered by then has company: RFC 8305. */
+/** Time after which the next address is tried in parallel: RFC 8305. */
 const staggerMs = 250;
 
 /**

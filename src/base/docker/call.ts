@@ -17,7 +17,7 @@ export interface DockerConnection {
   readonly agent?: Agent;
 }
 
-/** What went wrong with a call: what the engine answered, or why it could not be asked. */
+/** Failure of a call: the engine's error, or the reason why the engine was unreachable. */
 export class DockerError extends Error {
   readonly call: string;
   /** null: the engine did not answer. */
