@@ -52,7 +52,9 @@ export interface Coordination {
    * Sets the handler for messages of a kind from other gateways; a message is acknowledged when its handler is done.
    */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
-  /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */
+  /**
+   * Notifies the other gateways of a committed change; resolves when each of them uses it, or has had the time to poll.
+   */
   makeKnown(message: Message & { readonly kind: MessageKind }): Promise<void>;
   /** After its start: ids of gateways that had this one's place before and are gone. */
   formerIds(): readonly string[];
@@ -60,7 +62,11 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`, `organization`: one was changed. `budgets`, `rate limits`: some were. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
+/**
+ * Kinds of messages. `key`, `organization`: one was changed. `budgets`, `rate limits`: some were changed. `engine
+ * files`: reload them. `collect`: write an organization's running requests on this gateway into Redis again. `web
+ * addresses`: poll them.
+ */
 type MessageKind = 'key' | 'organization' | 'budgets' | 'rate limits' | 'engine files' | 'collect' | 'web addresses';
 
 export interface CoordinationParts extends SharedStore {

@@ -20,7 +20,9 @@ export interface UpkeepFigures {
   readonly redis: Filling | null;
   /** Reason why this gateway cannot encrypt; null if it can. */
   readonly keyTrouble: string | null;
-  /** Hours and models of the last hour that was reconciled which nothing explains; null on gateways without that job. */
+  /**
+   * Number of unexplained results, by hour and model, in the last reconciled hour; null on gateways without that job.
+   */
   readonly unexplained: number | null;
 }
 

@@ -67,7 +67,7 @@ function isEngineSecret(variable: string, path: string | undefined): boolean {
   return variable !== passwordFile && !variable.startsWith('HEADGATE_');
 }
 
-/** A password as its file holds it now; null where the file cannot be read, or is empty, as while it is being written. */
+/** Password as currently in its file; null while the file is unreadable or empty, for example while it is written. */
 export function readPassword(path: string): string | null {
   try {
     const password = readSecret(passwordFile, path);

@@ -141,7 +141,9 @@ function holdLock(database: DatabaseSync): () => void {
 
 const addressFile = (dir: string): string => join(dir, 'gateway.url');
 
-/** Notes where the gateway of a folder is reached, for commands of the same machine. Best effort: a full disk stops no start. */
+/**
+ * Stores the address of a folder's gateway, for commands on the same machine. Best effort: a full disk stops no start.
+ */
 export function noteAddress(dir: string, url: string): void {
   try {
     writeFileSync(addressFile(dir), `${url}\n`, { mode: 0o600 });

@@ -1,8 +1,8 @@
 /**
- * Classes of SQLSTATE that blame the statement: cardinality, data, integrity, syntax or names, a view's check, limits of
- * the server, PL/pgSQL.
- * 42501 is a right that somebody took away. 42703 and 42P01 are columns and tables that are not there: the database is
- * older than this program, as after the restore of a backup from before an upgrade.
+ * SQLSTATE classes for errors of the statement: cardinality, data, integrity, syntax or names, a view's check, server
+ * limits, PL/pgSQL.
+ * Excluded are 42501, a revoked privilege, and 42703 and 42P01, missing columns and tables: the database is older than
+ * this program, for example after restoring a backup from before an upgrade.
  */
 const statementsFault = /^(21|22|23|42(?!501|703|P01)|44|54|P0)/;
 const unknownSchema = ['42703', '42P01'];

@@ -88,7 +88,7 @@ export interface ErrorOptions {
 /** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
 
-/** SDKs of OpenAI and Anthropic repeat what is 409 or 5xx. What is not served, or contradicts what is there, stays so. */
+/** SDKs of OpenAI and Anthropic retry 409 and 5xx. The header stops retries that would fail in the same way. */
 function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
   if (lasting || status === 409 || status === 501) return { 'x-should-retry': 'false' };
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};

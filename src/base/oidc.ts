@@ -43,7 +43,7 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
-/** `refused`: the provider or the person said no, or the attempt is not this browser's. `away`: it cannot be reached. */
+/** `refused`: the provider or the person declined, or the attempt is not this browser's. `away`: it is unreachable. */
 export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 

@@ -270,8 +270,8 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 /**
- * A segment that an earlier process left. What does not add up may be a last entry that was never said to be on disk, or
- * damage: the file is kept under another name, and what can be read behind that becomes a segment of its own.
+ * Opens a segment of an earlier process. Invalid bytes may be a last entry that was never reported as on disk, or
+ * damage: the file is kept under another name, and readable entries after the damage become a separate segment.
  */
 async function openLeft(path: string, log: Log): Promise<Segment[]> {
   const file = await open(path, 'r');
@@ -306,7 +306,7 @@ async function openLeft(path: string, log: Log): Promise<Segment[]> {
 /** So many bytes are summed up in search of entries behind damage; a real entry is found by its first sum. */
 const searchBytesMax = 1_073_741_824;
 
-/** Keeps a copy of a damaged file, moves the entries behind the damage to a new segment, and cuts the file before it. */
+/** Copies a damaged file, moves the entries after the damage to a new segment, and truncates the file before it. */
 async function rescue(path: string, end: number): Promise<Segment | null> {
   const bytes = await readFile(path);
   const folder = dirname(path);

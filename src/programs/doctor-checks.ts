@@ -110,7 +110,7 @@ export function checkDisk(config: Config): Finding {
 
 export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
 
-/** Finds the database that answers for this environment; null where the built-in one was never made, or does not run. */
+/** Finds the reachable database of this environment; null if the built-in one was never created, or is not running. */
 export async function findDatabaseUrl(config: Config): Promise<string | null> {
   const folder = join(dataDirOf(config), 'postgres');
   const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));

@@ -3,7 +3,7 @@ import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli
 import { type Finding, note, ok, readPlace, wrong } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';
 
-/** Report of `headgate doctor`: whether a gateway in this environment has all it needs, and how to fix what it lacks. */
+/** Report of `headgate doctor`: whether a gateway here has all it needs, and how to fix what it lacks. */
 
 interface Checked extends Finding {
   readonly name: string;
