@@ -69,8 +69,8 @@ export interface App {
 
 /**
  * Builds the wings and the edges, and starts their parts.
- * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then. After any
- *   error everything that was started is stopped, so that it may be called again
+ * @throws ConfigError naming PORT or HOST if the address is unavailable; nothing is written to the database then. After
+ *   any error everything that was started is stopped, so that startApp may be called again
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db, slot = soleSlot } = options;

@@ -107,7 +107,7 @@ export function createCoordination(parts: CoordinationParts): Coordination {
   return coordination;
 }
 
-/** What is committed is answered when every gateway goes by it: each says so, or has had the time to look by itself. */
+/** Notifies all gateways of a committed change; resolves when each acknowledged, or has had the time to poll. */
 async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordination, message: Message) {
   const sinceMs = clock.monotonicMs();
   try {

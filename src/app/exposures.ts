@@ -91,7 +91,7 @@ function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
 
 function sourcesOf({ clusters, runs, foundation, clock }: ExposuresWingOptions): ExposureSources {
   const { accounts, keys, sessions } = foundation;
-  /** Of a key and of a session what they say of themselves. */
+  /** Returns the expiry of a holder's key or session; null if the holder may no longer act. */
   const standingOf = async ({ organizationId, keyId, userId, sessionId }: Holder): Promise<Standing | null> => {
     if (keyId === null) {
       const session = sessionId === null ? null : await sessions.findById(sessionId);

@@ -75,7 +75,8 @@ interface LateOptions {
 
 /**
  * Writes pending prices once no live gateway has contested one of them for as long as a rollout takes: the others have
- * left and will not come back. Sooner, the restart of one gateway would bring back a price that only a late one still has.
+ * left and will not come back. Sooner, the restart of one gateway would bring back a price that only a late one still
+ * has.
  */
 function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateOptions): { run(): Promise<void> } {
   let sinceMs: number | null = null;

@@ -1,6 +1,6 @@
 /**
- * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine, and
- * a refusal may replace it only by one that does not either.
+ * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine,
+ * and a refusal may replace it only by one that does not either.
  */
 interface ErrorEntry {
   readonly status: number;

@@ -2,8 +2,8 @@ import { existsSync, writeFileSync } from 'node:fs';
 
 /**
  * Runs `work` under an exclusive lock; waits while another process has the lock. The lock is the operating system's own
- * lock on a file (taken through SQLite, Node's only way to such locks), so a killed process cannot leave one behind. The
- * file is created, stays, and is empty.
+ * lock on a file (taken through SQLite, Node's only way to such locks), so a killed process cannot leave one behind.
+ * The file is created, stays, and is empty.
  * @param waitMs maximum wait in milliseconds; the process is blocked meanwhile
  * @throws Error if the lock is not free in time
  */

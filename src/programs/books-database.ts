@@ -36,10 +36,10 @@ export interface BooksUse {
 }
 
 /**
- * Works on the database that the gateway of this environment would use, without a gateway; the built-in PostgreSQL is
- * started for it and stopped again.
- * @throws ConfigError where it cannot be read: a gateway runs on the folder and `whileRunning` is not said, it is not there, or
- *   it is another version's
+ * Works on the database that the gateway of this environment would use, without a gateway; starts the built-in
+ * PostgreSQL for this, and stops it afterwards.
+ * @throws ConfigError if the database cannot be used: a gateway runs on the folder and `whileRunning` is not set, the
+ *   database does not exist, or it belongs to another version
  */
 export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();

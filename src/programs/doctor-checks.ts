@@ -21,7 +21,7 @@ export interface Finding {
   /** `note`: an unused or improvable setting that does not keep a gateway from working. */
   readonly state: 'ok' | 'note' | 'wrong';
   readonly message: string;
-  /** What to do. */
+  /** Suggested action. */
   readonly next?: string;
 }
 

@@ -3,8 +3,8 @@ import type { WorkerSlot } from '#app/app.ts';
 import type { Log } from '#base/log.ts';
 
 /**
- * Several gateways on one machine, each a process of its own that takes connections of the one port. This process starts
- * what they share, then each of them, and another where one died.
+ * Several gateways on one machine, each a process of its own that takes connections of the one port. This process
+ * starts what they share, then each of them, and another where one died.
  */
 export interface Workers {
   /** Rejects when a gateway ends before all are ready; the gateway itself has said why. */
