@@ -22,7 +22,7 @@ import type { Part } from './parts.ts';
 export interface AdmissionParts {
   readonly shared: SharedStore;
   readonly leaseMs: number;
-  /** What is known of balances and months serves for so long while Postgres is away. */
+  /** Time that known balances and months stay in use while PostgreSQL is unavailable. */
   readonly staleMs: number;
   readonly db: Db;
   readonly clock: Clock;

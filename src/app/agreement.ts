@@ -17,7 +17,7 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
-/** What the gateways of one database must have in common: published, compared, reported. */
+/** Publishes, compares and reports values that must be equal in all gateways of one database. */
 
 export interface AgreementParts {
   readonly config: Config;

@@ -113,7 +113,7 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
   return { alerts, part };
 }
 
-/** Of each once for the time at which it expires, however often it is looked for. */
+/** Sends one alert per key and expiry time, however often this is called. */
 export function tellOfExpiring(keys: Pick<Keys, 'tellExpiring'>, raising: Raising): Promise<void> {
   return keys.tellExpiring(soonMs, (tx, key) => raising.raiseIn(tx, expiringAlert(key)));
 }
@@ -152,7 +152,7 @@ const isFailure = (phase: string): boolean => phase === 'failed' || phase === 'r
 const enginesMs = 5000;
 const hourMs = 3_600_000;
 
-/** Who runs the platform is told of engines that failed: of each once an hour at most, however often it is started. */
+/** Alerts platform administrators of failed engines: at most once an hour per engine, however often it is started. */
 export function createEngineAlertsPart({ fleet, accounts, raising, clock }: EngineAlertsParts): Part {
   const told = new Map<string, number>();
   const run = async (): Promise<void> => {

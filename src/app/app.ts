@@ -35,9 +35,9 @@ export interface AppOptions extends EngineFiles {
   readonly config: Config;
   readonly log: Log;
   readonly db: Db;
-  /** Of the same database, for connections of one purpose. */
+  /** URL of the same database, for connections with a single purpose. */
   readonly databaseUrl: string;
-  /** What all gateways of an installation share there. */
+  /** Folder that all gateways of an installation share. */
   readonly dataDir: string;
   /** The folder of this gateway in the data folder: the first one is the data folder itself. */
   readonly gatewayDir: string;
@@ -51,9 +51,9 @@ export interface App {
   readonly url: string;
   /** The same of the listener for metrics; null where there is none. */
   readonly metricsUrl: string | null;
-  /** What the first start made; a secret that must be shown once. */
+  /** Result of the first start; contains a secret that must be shown once. */
   readonly bootstrap: BootstrapResult;
-  /** Signs the platform's admin in once; of a first start alone. */
+  /** Signs the platform's admin in once; only after a first start. */
   readonly signInLink: SignInLink | null;
   /** Reads the engine files again, here and on the other gateways. Never rejects: what is wrong is logged. */
   reload(): Promise<void>;
@@ -69,8 +69,8 @@ export interface App {
 
 /**
  * Builds the wings and the edges, and starts their parts.
- * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then. After any
- *   error everything that was started is stopped, so that it may be called again
+ * @throws ConfigError naming PORT or HOST if the address is unavailable; nothing is written to the database then. After
+ *   any error everything that was started is stopped, so that startApp may be called again
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db, slot = soleSlot } = options;
@@ -87,7 +87,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 }
 
-/** What is there before the first part that would stop it. */
+/** Resources that are opened before the first part that would stop them. */
 interface OpenedFirst {
   readonly shared: SharedStore;
   place: BooksPlace | null;
@@ -268,7 +268,7 @@ function createBootstrapPart(
   return { part, result: () => result, signInLink: () => link };
 }
 
-/** Who sets another first key, and sees nothing happen, has lost the one that counts. */
+/** Warns of ignored first-key settings: an operator who changes them may have lost the key that is in effect. */
 function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   if (ignored.length === 0) return;
   const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
@@ -279,7 +279,7 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   );
 }
 
-/** Who names another database for the first time may expect the keys and wallets of the built-in one in it. */
+/** Warns if another database is configured: an operator may expect the built-in one's keys and wallets in it. */
 function warnOfLeftBooks(dataDir: string, log: Log): void {
   const folder = join(dataDir, 'postgres');
   if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;

@@ -28,7 +28,7 @@ export interface BatchesParts {
   readonly end: Part;
 }
 
-/** What came of requests is written in less. */
+/** Maximum time for writing results of requests at the stop. */
 const closeMs = 10_000;
 
 /** Batches are run as long as requests are taken: each of their lines is one, by the same path. */
@@ -92,5 +92,5 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
   };
 }
 
-/** What was neither answered nor refused; it is asked again. */
+/** Answer of a line that was neither answered nor rejected; the line is sent again. */
 const cut: LineAnswer = { status: 502, headers: {}, body: Buffer.from('{"error":{"code":"upstream_error"}}') };

@@ -25,7 +25,7 @@ export interface BooksPlaceOptions {
   readonly dataDir: string;
   /** The folder of this gateway in the data folder. */
   readonly gatewayDir: string;
-  /** Which of the workers of this gateway folder opens them, and how many there are. */
+  /** Number of this worker in the gateway folder; `slots`: number of workers. */
   readonly slot: number;
   readonly slots: number;
   readonly log: Log;
@@ -49,7 +49,7 @@ export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace>
     return {
       books: connectDedicated(databaseUrl, limits),
       spool,
-      // Of several workers the first does it for all.
+      // The first of several workers does this for all.
       takeOverLeft: async () => (slot === 0 ? takeOverLeft(spool, database, options) : undefined),
     };
   } catch (error) {

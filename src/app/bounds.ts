@@ -9,11 +9,11 @@ const lookMs = 1000;
 
 type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log };
 
-/** What bounds requests beside their key and their wallet: budgets, and the limits of projects. */
+/** Limits of requests besides those of their key and wallet: budgets, and the limits of projects. */
 export interface Bounds {
   readonly budgets: Budgets;
   readonly rateLimits: ProjectRateLimits;
-  /** What admission asks which of them hold. */
+  /** Books from which admission reads the limits that apply. */
   readonly books: Pick<AdmissionParts, 'budgets' | 'projectLimits'>;
   /** Reads budgets and limits of projects again. */
   readonly load: () => Promise<void>;

@@ -14,7 +14,7 @@ const marksMs = 600_000;
 export interface SharedStore {
   /** Null without REDIS_URL: this gateway is alone, and keeps in its memory what others would share. */
   readonly store: RedisStore | null;
-  /** What names in Redis begin with. */
+  /** Prefix of all names in Redis. */
   readonly prefix: string;
 }
 
@@ -48,9 +48,13 @@ export interface Coordination {
     | 'onDatabaseChange'
     | 'isDatabaseOlder'
   >;
-  /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
+  /**
+   * Sets the handler for messages of a kind from other gateways; a message is acknowledged when its handler is done.
+   */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
-  /** Tells the other gateways of a change that is committed; ends when each of them goes by it, or has had the time to look by itself. */
+  /**
+   * Notifies the other gateways of a committed change; resolves when each of them uses it, or has had the time to poll.
+   */
   makeKnown(message: Message & { readonly kind: MessageKind }): Promise<void>;
   /** After its start: ids of gateways that had this one's place before and are gone. */
   formerIds(): readonly string[];
@@ -58,7 +62,11 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`, `organization`: one was changed. `budgets`, `rate limits`: some were. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
+/**
+ * Kinds of messages. `key`, `organization`: one was changed. `budgets`, `rate limits`: some were changed. `engine
+ * files`: reload them. `collect`: write an organization's running requests on this gateway into Redis again. `web
+ * addresses`: poll them.
+ */
 type MessageKind = 'key' | 'organization' | 'budgets' | 'rate limits' | 'engine files' | 'collect' | 'web addresses';
 
 export interface CoordinationParts extends SharedStore {
@@ -66,7 +74,7 @@ export interface CoordinationParts extends SharedStore {
   readonly clock: Clock;
   readonly log: Log;
   readonly gatewayDir: string;
-  /** Which of the gateways that share the data folder this one is. */
+  /** Number of this gateway among those that share the data folder. */
   readonly slot: number;
   readonly keys: Keys;
 }
@@ -99,7 +107,7 @@ export function createCoordination(parts: CoordinationParts): Coordination {
   return coordination;
 }
 
-/** What is committed is answered when every gateway goes by it: each says so, or has had the time to look by itself. */
+/** Notifies all gateways of a committed change; resolves when each acknowledged, or has had the time to poll. */
 async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordination, message: Message) {
   const sinceMs = clock.monotonicMs();
   try {

@@ -19,7 +19,7 @@ export interface CostsWing {
 
 export interface CostsWingOptions {
   readonly foundation: Foundation;
-  /** Of the other wing only what is told of it, and whose turn it is to read. */
+  /** The only rooms of the gateway wing that this wing uses. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
   readonly clock: Clock;

@@ -41,7 +41,7 @@ import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
 import type { Upkeep } from './upkeep.ts';
 
-/** What outsiders touch of a gateway. */
+/** The outward side of a gateway. */
 export interface Edges {
   /** `http://host:port` of the listener, with the port that was really taken. */
   readonly url: () => string;
@@ -194,7 +194,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
   });
 }
 
-/** What the request path asks of budgets beside admission. */
+/** Returns what the request path needs from budgets besides admission. */
 function countedBudgets({ budgets: { book }, budgetWatch }: Gateway): InferenceParts['budgets'] {
   return {
     countsUsers: (organizationId) => book.countsUsers(organizationId),
@@ -270,9 +270,11 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   };
 }
 
-/** Who leaves an organization, or administers the platform no more, is not told of to gateways as keys are. */
+/**
+ * Polling interval for members who left, and former administrators: gateways get no messages about them as for keys.
+ */
 const visitorsEveryMs = 5000;
-/** One question for all sessions that have something open; none where nobody has. */
+/** Polling interval of sessions with open connections: one query for all, none without sessions. */
 const sessionsEveryMs = 500;
 
 /** Web addresses of runs, on a listener of their own. Without one the part does nothing. */

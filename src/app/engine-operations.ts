@@ -14,7 +14,7 @@ export interface EngineOperationsParts {
   readonly log: Log;
 }
 
-/** What operators see of engines, for the API, and the reload of all gateways. */
+/** Creates the operators' view of engines, for the API, and the reload of all gateways. */
 export function createEngineOperations({
   gateway,
   coordination,

@@ -35,7 +35,7 @@ export interface ContainerHosts {
   readonly swarm: SwarmSettings | null;
 }
 
-/** What running engines needs beyond the gateway's own rooms, known before they are built. */
+/** Environment for running engines beyond the gateway's own rooms, known before the rooms are built. */
 export interface EnginesPlace {
   readonly hosts: ContainerHosts;
   readonly identity: FleetIdentity;
@@ -59,7 +59,7 @@ export function readDockerHosts(docker: DockerConfig, enginesDir: string): Conta
 export interface EnginesParts extends EnginesPlace {
   readonly settings: Pick<EnginesConfig, 'startQueueMax' | 'memoryBytes'>;
   readonly docker: Pick<DockerConfig, 'configDir'>;
-  /** Of this process, for references in engine files and what engines may inherit. */
+  /** Environment of this process, for references in engine files and variables that engines may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;

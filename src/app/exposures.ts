@@ -23,7 +23,7 @@ export interface ExposuresWingOptions {
   readonly config: Pick<Config, 'platform' | 'http' | 'metrics' | 'redis' | 'process'>;
   /** Docker hosts of engines and runs. */
   readonly hosts: ContainerHosts;
-  /** Of the gateway's own database. */
+  /** URL of the gateway's own database. */
   readonly databaseUrl: string;
   readonly foundation: Pick<Foundation, 'accounts' | 'audit' | 'coordination' | 'keys' | 'sessions'>;
   readonly clusters: Clusters;
@@ -66,7 +66,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
   };
 }
 
-/** What the gateway listens on and what it connects to itself. */
+/** Returns the addresses that the gateway listens on and connects to. */
 function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): Doors {
   const { http, metrics, platform, redis, process } = config;
   const { port: first } = metrics;
@@ -79,7 +79,7 @@ function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): D
   return createDoors({ ownPorts, stores, clock });
 }
 
-/** Of a database: a host may be named beside the URL's own, and then as the folder of a socket. */
+/** Returns the addresses in a database URL: a host may also be given as a parameter, and then as a socket's folder. */
 function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
   if (url === null || !URL.canParse(url)) return [];
   const { hostname, port, searchParams } = new URL(url);
@@ -91,7 +91,7 @@ function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
 
 function sourcesOf({ clusters, runs, foundation, clock }: ExposuresWingOptions): ExposureSources {
   const { accounts, keys, sessions } = foundation;
-  /** Of a key and of a session what they say of themselves. */
+  /** Returns the expiry of a holder's key or session; null if the holder may no longer act. */
   const standingOf = async ({ organizationId, keyId, userId, sessionId }: Holder): Promise<Standing | null> => {
     if (keyId === null) {
       const session = sessionId === null ? null : await sessions.findById(sessionId);

@@ -13,7 +13,7 @@ export interface FilesParts {
   readonly audit: Audit;
 }
 
-/** What organizations keep here, none of it for ever. */
+/** Files and batches of organizations; none is kept indefinitely. */
 export interface OpenedFiles {
   readonly files: Files;
   readonly batches: Batches;

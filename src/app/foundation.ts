@@ -54,13 +54,13 @@ export interface FoundationOptions {
   readonly settings: KeysConfig;
   readonly signIn: SignInConfig;
   readonly alerts: AlertsConfig;
-  /** What secrets are encrypted with; null: keys of a file in the data folder. */
+  /** Keys for encrypting secrets; null uses keys from a file in the data folder. */
   readonly platformKeys: readonly Buffer[] | null;
   /** Seals copies of the platform keys for backups. */
   readonly backupPassphrase: string | null;
   /** Where webhooks go; the internet where absent. */
   readonly outbound?: Outbound;
-  /** What is known of keys and projects serves for so long while Postgres is away. */
+  /** Time that known keys and projects stay in use while PostgreSQL is unavailable. */
   readonly staleMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
@@ -69,7 +69,7 @@ export interface FoundationOptions {
   readonly dataDir: string;
   /** The folder of this gateway in the data folder. */
   readonly gatewayDir: string;
-  /** Which of the workers that share the gateway folder this one is. */
+  /** Number of this worker among those that share the gateway folder. */
   readonly slot: number;
 }
 

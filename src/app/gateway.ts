@@ -59,7 +59,7 @@ export interface Gateway extends RetentionRooms {
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
-  /** Whether engines were taken over and can be started. */
+  /** True if engines were adopted and can be started. */
   readonly fleetRuns: () => boolean;
   readonly engineFiles: EngineReload;
   readonly engineRequests: EngineRequests;
@@ -199,7 +199,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   };
 }
 
-/** What was written to the spool is in the books now, or never will be. */
+/** Settles requests whose spooled records are in the database now, or never will be. */
 function settleUnspooled(metering: Metering, admission: Pick<Admission, 'settleReplayed'>): void {
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {

@@ -13,7 +13,7 @@ export interface HistoryParts {
   readonly audit: Audit;
 }
 
-/** What callers read of the past, on connections that serve nothing else: no report takes one away from a request. */
+/** Opens callers' reads of past data, on separate connections: no report takes a connection away from a request. */
 export function openHistory(parts: HistoryParts): { readonly history: History; readonly part: Part } {
   const { config, databaseUrl, clock, audit } = parts;
   const { reportsPoolMax: poolMax, reportTimeoutMs } = config.database;

@@ -3,7 +3,7 @@ import type { Log } from '#base/log.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 
-/** What a gateway is made of: started in the order of a list, and stopped in the reverse order. */
+/** A part of a gateway: parts are started in the order of a list, and stopped in reverse order. */
 export interface Part {
   /** For the log. */
   readonly name: string;

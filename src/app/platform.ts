@@ -41,7 +41,7 @@ export interface PlatformOptions extends EnginesPlace {
   readonly config: Pick<Config, 'platform' | 'docker' | 'http' | 'metrics' | 'redis' | 'process'>;
   readonly databaseUrl: string;
   readonly foundation: Foundation;
-  /** Of the other wing only what is told of it, and whose turn it is to read. */
+  /** The only rooms of the gateway wing that this wing uses. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
   readonly clock: Clock;

@@ -109,8 +109,8 @@ async function limitsLeft(
 const playgroundKeyName = 'Playground';
 
 /**
- * What the playground asks is asked with an inference key of who is signed in, made when there is none: billed, limited,
- * recorded and revoked like every other, and nobody has its secret.
+ * Sends the playground's requests with an inference key of the signed-in user, created if missing. They are billed,
+ * limited, recorded and revoked as with any key, and nobody has the key's secret.
  */
 function createChat({ foundation, inference, heldKeys }: PortalPartOptions): PortalParts['chat'] {
   return async ({ principal, requestId, exchange, stop }) => {

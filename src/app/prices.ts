@@ -75,7 +75,8 @@ interface LateOptions {
 
 /**
  * Writes pending prices once no live gateway has contested one of them for as long as a rollout takes: the others have
- * left and will not come back. Sooner, the restart of one gateway would bring back a price that only a late one still has.
+ * left and will not come back. Sooner, the restart of one gateway would bring back a price that only a late one still
+ * has.
  */
 function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateOptions): { run(): Promise<void> } {
   let sinceMs: number | null = null;
@@ -94,7 +95,7 @@ function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateO
 
 type Audited = Pick<Foundation, 'audit' | 'accounts'>;
 
-/** Whoever had the files read again has a row of their own; this one has the figures and the file. */
+/** Records a price change with the figures and the file. The reload itself has its own row with its author. */
 async function auditPrice({ audit, accounts }: Audited, tx: Transaction, change: PriceChange): Promise<void> {
   const platform = await accounts.readPlatformOrganization();
   if (platform === null) return;

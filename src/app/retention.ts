@@ -17,7 +17,7 @@ import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
-/** What a gateway keeps of requests and answers, each for those who ask for it, and none of it for ever. */
+/** Stored requests and answers of a gateway, each only where requested; none is kept indefinitely. */
 export interface Retention {
   readonly rooms: RetentionRooms;
   /** Its stop writes what is still to be written. */
@@ -101,7 +101,7 @@ export function createRetention(parts: RetentionParts): Retention {
         run: () => idempotency.renew(),
       },
     ],
-    // What a killed gateway of this place was running can be sent again at once, unless the books are to get it yet.
+    // Requests of a killed gateway in this slot can be repeated at once, unless their records are still to be written.
     start: () => idempotency.renew(),
   };
   return { rooms: { cache, contents, idempotency, receipts }, part, claims };

@@ -48,7 +48,7 @@ export interface RunsWingOptions {
 }
 
 export interface RunsDocker extends EnginesPlace {
-  /** Of Docker's own `config.json`; null: there is none. */
+  /** Folder of Docker's own `config.json`; null if there is none. */
   readonly configDir: string | null;
 }
 
@@ -99,7 +99,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
     ],
     start() {
-      // Of containers their hosts tell, when they are found.
+      // Container hosts log their own state when they are found.
       if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'stacks go into containers');
       else {
         tellRunner(runner, async () => isRunnerNamed(config.platform) || (await runs.isUsed())).catch(
@@ -119,7 +119,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   return { runs, part };
 }
 
-/** What a gateway with this configuration looks for on its own machine. */
+/** Returns the programs that a gateway with this configuration looks for on its own machine. */
 export function runnerSearchOf(platform: Config['platform'], gatewayDir: string): RunnerSearch {
   return {
     ...platform.localRuns,
@@ -144,7 +144,7 @@ function createRunnerLook(search: RunnerSearch, log: Log): RunnerLook {
   async function look(): Promise<AskedRunner> {
     const found = await askRunner(search);
     const text = found.walls?.sentence ?? found.problem ?? '';
-    // What is not there is looked for again and again.
+    // A missing program is looked for repeatedly.
     if (text !== said) say(found, log);
     said = text;
     return found;
@@ -181,7 +181,7 @@ async function tellRunner(look: RunnerLook, isWanted: () => Promise<boolean>): P
   if (await isWanted()) await look.ask();
 }
 
-/** Whether a setting says how stacks are applied. */
+/** True if a setting determines how stacks are applied. */
 function isRunnerNamed({ terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, localRuns }: Config['platform']) {
   const names = [terraformBin, runsDir, providerMirror].filter((name) => name !== null);
   return names.length > 0 || allowUnsandboxedRuns || localRuns.required.length > 0;

@@ -41,7 +41,7 @@ export interface HttpServer {
 
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
-/** Of the descriptors of this process; the others are for engines, databases and files. */
+/** Share of this process's descriptors for clients; the others are for engines, databases and files. */
 const clientShare = 0.75;
 
 export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpServer {
@@ -151,7 +151,7 @@ function addressOf({ host, port }: HttpConfig): ListenAddress {
   return { host, port, hostVariable: 'HOST', portVariable: 'PORT' };
 }
 
-/** Who asks how the gateway is is answered at once: that it is starting is an answer. */
+/** True for health checks, which are answered at once, even during the start. */
 function asksHealth({ url = '' }: IncomingMessage): boolean {
   return healthPaths.includes(url.split('?', 1)[0] ?? '');
 }

@@ -16,11 +16,13 @@ export interface UpkeepFigures {
   readonly databaseBytes: number | null;
   /** Age of the newest good backup, milliseconds. */
   readonly backupAgeMs: number | null;
-  /** Of the Redis node that answered; `size` is its `maxmemory`. */
+  /** Fill level of the Redis node that answered; `size` is its `maxmemory`. */
   readonly redis: Filling | null;
-  /** Why this gateway cannot encrypt; null where it can. */
+  /** Reason why this gateway cannot encrypt; null if it can. */
   readonly keyTrouble: string | null;
-  /** Hours and models of the last hour that was reconciled which nothing explains; null on gateways without that job. */
+  /**
+   * Number of unexplained results, by hour and model, in the last reconciled hour; null on gateways without that job.
+   */
   readonly unexplained: number | null;
 }
 

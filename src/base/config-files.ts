@@ -32,7 +32,7 @@ const secretsFolder = '/run/secrets/';
 
 const bytesMax = 65_536;
 
-/** What of an environment one program may read: its variables, and the files that hold them. */
+/** Returns the part of an environment that one program may read: its variables, and the files that contain them. */
 export function ownVariables(environment: Environment, names: object): Environment {
   const isOwn = (variable: string): boolean => variable.replace(/_FILE$/, '') in names || variable === passwordFile;
   return Object.fromEntries(Object.entries(environment).filter(([variable]) => isOwn(variable)));
@@ -67,7 +67,7 @@ function isEngineSecret(variable: string, path: string | undefined): boolean {
   return variable !== passwordFile && !variable.startsWith('HEADGATE_');
 }
 
-/** A password as its file holds it now; null where the file cannot be read, or is empty, as while it is being written. */
+/** Password as currently in its file; null while the file is unreadable or empty, for example while it is written. */
 export function readPassword(path: string): string | null {
   try {
     const password = readSecret(passwordFile, path);
@@ -89,7 +89,7 @@ function readSecret(variable: string, path: string): string {
   return text;
 }
 
-/** Of a file that may be endless. */
+/** Reads the beginning of a file, which may be endless. */
 function readBeginning(path: string): string {
   const file = openSync(path, 'r');
   try {

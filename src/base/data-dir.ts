@@ -141,7 +141,9 @@ function holdLock(database: DatabaseSync): () => void {
 
 const addressFile = (dir: string): string => join(dir, 'gateway.url');
 
-/** Notes where the gateway of a folder is reached, for commands of the same machine. Best effort: a full disk stops no start. */
+/**
+ * Stores the address of a folder's gateway, for commands on the same machine. Best effort: a full disk stops no start.
+ */
 export function noteAddress(dir: string, url: string): void {
   try {
     writeFileSync(addressFile(dir), `${url}\n`, { mode: 0o600 });
@@ -165,8 +167,8 @@ function takeLock(path: string): DatabaseSync | null {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');
   try {
-    // Who can read a file can lock it, too. One that is there is not opened beside SQLite: to close it would release the
-    // lock that this process may have on it (fcntl(2)).
+    // A process that can read a file can also lock it. An existing file is not opened besides SQLite: closing it would
+    // release the lock that this process may have on it (fcntl(2)).
     if (!existsSync(lockFile)) writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
     database = new DatabaseSync(lockFile, { timeout: 0 });
     database.exec('PRAGMA journal_mode = MEMORY');
@@ -194,7 +196,7 @@ function holderOf(path: string): string {
   }
 }
 
-/** Whether an error is the operating system's of that code, for example 'ENOENT'. */
+/** True if the error is the operating system's with that code, for example 'ENOENT'. */
 export function isFileError(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -1,23 +1,23 @@
 /**
- * Classes of SQLSTATE that blame the statement: cardinality, data, integrity, syntax or names, a view's check, limits of
- * the server, PL/pgSQL.
- * 42501 is a right that somebody took away. 42703 and 42P01 are columns and tables that are not there: the database is
- * older than this program, as after the restore of a backup from before an upgrade.
+ * SQLSTATE classes for errors of the statement: cardinality, data, integrity, syntax or names, a view's check, server
+ * limits, PL/pgSQL.
+ * Excluded are 42501, a revoked privilege, and 42703 and 42P01, missing columns and tables: the database is older than
+ * this program, for example after restoring a backup from before an upgrade.
  */
 const statementsFault = /^(21|22|23|42(?!501|703|P01)|44|54|P0)/;
 const unknownSchema = ['42703', '42P01'];
-/** What postgres.js says of a statement that it does not send; all other codes of its own speak of connections. */
+/** Codes of postgres.js for a statement that it does not send; all its other codes concern connections. */
 const notSent = /^(UNDEFINED_VALUE|NOT_TAGGED_CALL|MAX_PARAMETERS_EXCEEDED|UNSAFE_TRANSACTION|INVALID_VALUE)$/;
 const connectionsFault = /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH)/;
 
-/** Whether PostgreSQL does not know a table or column of this program. */
+/** True if PostgreSQL does not know a table or column of this program. */
 export function isUnknownSchema(error: unknown): boolean {
   return unknownSchema.includes(sqlStateOf(error) ?? '');
 }
 
 /**
- * Whether an error is the database's trouble, so that the same may go through later: it is not reached, or it says
- * anything but that the statement is wrong.
+ * True if an error is the database's problem, so that the same statement may succeed later: the database is
+ * unreachable, or reports anything other than a wrong statement.
  */
 export function isDatabaseUnavailable(error: unknown): boolean {
   const state = sqlStateOf(error);
@@ -80,7 +80,7 @@ function errorCode(error: unknown): string | null {
   return null;
 }
 
-/** Whether an error is Postgres' report of a broken unique index; `constraint` narrows it to one. */
+/** True if PostgreSQL reports a violated unique index; `constraint` narrows this to one index. */
 export function isUniqueViolation(error: unknown, constraint?: string): boolean {
   for (let current = error; current instanceof Error; current = current.cause) {
     if ('code' in current && current.code === '23505') {

@@ -20,12 +20,12 @@ export interface Db {
   close(): Promise<void>;
 }
 
-/** What a room needs of a transaction that another room began. */
+/** A transaction that another room began. */
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
 
 export interface ConnectOptions {
   readonly poolMax?: number;
-  /** What `application_name` says behind "headgate", where it is not the pool of everything. */
+  /** Text after "headgate" in `application_name`, for pools with a special purpose. */
   readonly purpose?: string;
   readonly limits?: StatementLimits;
 }
@@ -49,8 +49,8 @@ const commonLimits: StatementLimits = {
 const silenceBeyondMs = 5000;
 
 /**
- * What postgres.js does not read of a URL by itself: an IPv6 address, whose colons it takes for the port's, and libpq's
- * `?host=` and `?port=`, which it would hand to the server as settings. A host that begins with a slash is the folder
+ * Handles parts of a URL that postgres.js does not: an IPv6 address, whose colons it takes for the port's, and libpq's
+ * `?host=` and `?port=`, which it would send to the server as settings. A host that begins with a slash is the folder
  * of a unix socket.
  */
 function placeOf(given: string): { readonly url: string; readonly place: object } {
@@ -164,8 +164,8 @@ export async function readTime({ sql }: Db): Promise<number> {
 const firstAnswerTimeoutMs = 15_000;
 
 /**
- * Of several hosts postgres.js tries one after the other for ever, and at once, when none of them is there; and it
- * waits for ever for a program that is no PostgreSQL.
+ * Waits for a first answer, with a time limit. With several hosts, postgres.js tries one after another endlessly and
+ * without delay if none is reachable; and it waits indefinitely for a server that is not PostgreSQL.
  */
 async function expectAnswer(sql: Sql): Promise<void> {
   const { promise, reject } = Promise.withResolvers<never>();

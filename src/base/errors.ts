@@ -1,6 +1,6 @@
 /**
- * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine, and
- * a refusal may replace it only by one that does not either.
+ * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine,
+ * and a refusal may replace it only by one that does not either.
  */
 interface ErrorEntry {
   readonly status: number;
@@ -79,7 +79,7 @@ export interface ErrorOptions {
   readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Which limit or setting refuses, by the name that an operator changes it by; for logs, and never a client's word. */
+  /** Name of the limit or setting that rejects, as the operator changes it; for logs, and never a client's text. */
   readonly reason?: string;
   /** For logs only; never shown. */
   readonly cause?: unknown;
@@ -88,13 +88,13 @@ export interface ErrorOptions {
 /** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
 
-/** SDKs of OpenAI and Anthropic repeat what is 409 or 5xx. What is not served, or contradicts what is there, stays so. */
+/** SDKs of OpenAI and Anthropic retry 409 and 5xx. The header stops retries that would fail in the same way. */
 function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
   if (lasting || status === 409 || status === 501) return { 'x-should-retry': 'false' };
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};
 }
 
-/** What `insufficient_scope` says where a management key alone is not enough. */
+/** Message of `insufficient_scope` if a management key alone is not enough. */
 export const needsPlatformAdmin =
   'This API key may not do this: it takes a management key of a platform administrator.';
 

@@ -1,16 +1,16 @@
 import { existsSync, writeFileSync } from 'node:fs';
 
 /**
- * Does something while no other process does the same under this lock; waits for one that does. The lock is the operating
- * system's own on a file (taken through SQLite, Node's only door to such locks), so none can be left behind by a process
- * that was killed. The file is made, stays, and is empty.
- * @param waitMs how long, in milliseconds; the process does nothing else meanwhile
- * @throws Error where the lock is not to be had
+ * Runs `work` under an exclusive lock; waits while another process has the lock. The lock is the operating system's own
+ * lock on a file (taken through SQLite, Node's only way to such locks), so a killed process cannot leave one behind.
+ * The file is created, stays, and is empty.
+ * @param waitMs maximum wait in milliseconds; the process is blocked meanwhile
+ * @throws Error if the lock is not free in time
  */
 export function withFileLock<T>(path: string, waitMs: number, work: () => T): T {
   // Not imported: where it is still an experiment, Node says so to everybody who loads it.
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite');
-  // Who can read a file can lock it, too.
+  // A process that can read a file can also lock it.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 });
   const database = new DatabaseSync(path, { timeout: waitMs });
   try {

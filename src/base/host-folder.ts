@@ -1,4 +1,4 @@
-/** Which folders of a machine its containers may mount, and which would give them the machine. */
+/** Decides which folders of a machine its containers may mount, and which would give them control of the machine. */
 
 /** A folder of the machine or a named volume that containers may mount. */
 export interface AllowedMount {
@@ -32,12 +32,12 @@ export function trimFolder(path: string): string {
   return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
 }
 
-/** Whether a path is that folder or lies in it; both without slashes at their end. */
+/** True if a path is the folder or inside it; both without trailing slashes. */
 export function liesIn(path: string, folder: string): boolean {
   return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
 }
 
-/** Why a folder of the machine may not be mounted by a container; null where it may. */
+/** Returns why a container may not mount a folder of the machine; null if it may. */
 export function hostFolderProblem(given: string, isReadOnly: boolean): string | null {
   const path = trimFolder(given);
   const parts = path.split('/').slice(1);
@@ -68,8 +68,8 @@ export function parseAllowedMount(text: string): AllowedMount | null {
 }
 
 /**
- * What is wrong with a list of folders that containers may mount, each alone, or null. A folder in another one of the
- * list could be replaced by a link to anywhere by a container that has the other.
+ * Returns the problem of a list of folders that containers may mount, or null. A folder inside another folder of the
+ * list is a problem: a container with the outer folder could replace the inner one by a link to anywhere.
  */
 export function folderListProblem(folders: readonly AllowedMount[]): string | null {
   for (const { source, isReadOnly } of folders) {

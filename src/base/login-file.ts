@@ -36,7 +36,9 @@ export function userFolders(environment: Environment): {
   };
 }
 
-/** What stands in the file; nothing where there is none. A file that others can read is not used: its keys are theirs. */
+/**
+ * Returns the content of the file; empty if there is none. A file that others can read is not used: they know its keys.
+ */
 export function readLogin(path: string | null): Login {
   if (path === null) return nothing;
   try {

@@ -22,17 +22,17 @@ export interface NamesOptions {
   readonly servers?: readonly string[];
   readonly hostsFile?: string;
   readonly resolvFile?: string;
-  /** Of one question to one name server; the second try of it takes at most twice as long. */
+  /** Time limit of one query to one name server; the second try takes at most twice as long. */
   readonly timeoutMs?: number;
 }
 
 const tries = 2;
-/** Of all questions about one name. */
+/** Time limit of all queries for one name. */
 const wholeMs = 10_000;
-/** Where one family has addresses, the other is not waited for any longer: some name servers answer A alone. */
+/** Time to wait for the other family if one has addresses: some name servers answer only A queries. */
 const otherFamilyMs = 500;
 const nameCharsMax = 253;
-/** What resolv.conf may name more of is not asked. */
+/** Maximum number of search domains used from resolv.conf. */
 const searchMax = 6;
 
 interface Known<T> {

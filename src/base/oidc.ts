@@ -27,14 +27,14 @@ export interface Oidc {
   finish(query: string, secrets: OidcSecrets): Promise<OidcPerson>;
 }
 
-/** Of one attempt, kept by its browser alone; base64url each. */
+/** Secrets of one sign-in attempt, stored only in its browser; base64url each. */
 export interface OidcSecrets {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;
 }
 
-/** What a provider says of somebody. Issuer and subject together are a person, for good. */
+/** A person as the provider describes them. Issuer and subject together identify a person permanently. */
 export interface OidcPerson {
   readonly issuer: string;
   readonly subject: string;
@@ -43,7 +43,7 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
-/** `refused`: the provider or the person said no, or the attempt is not this browser's. `away`: it cannot be reached. */
+/** `refused`: the provider or the person declined, or the attempt is not this browser's. `away`: it is unreachable. */
 export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 

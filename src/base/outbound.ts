@@ -17,9 +17,9 @@ export const internet: Outbound = {
   dial: (host, port) => connect({ host, port, autoSelectFamily: false }),
 };
 
-/** Of one host no more addresses are tried. */
+/** Maximum addresses tried per host. */
 const addressesMax = 4;
-/** An address that has not answered by then has company: RFC 8305. */
+/** Time after which the next address is tried in parallel: RFC 8305. */
 const staggerMs = 250;
 
 /**
@@ -94,7 +94,10 @@ export function isPublicAddress(text: string): boolean {
   return address.range() === 'unicast' && address.toString() !== azureWireServer;
 }
 
-/** The one way to write an address: an IPv6 one has many, of which some stand for one of IPv4, and a zone is none of it. */
+/**
+ * Returns the canonical text of an address. An IPv6 address has many forms, some for an IPv4 address; a zone is
+ * dropped.
+ */
 export const plainAddress = (address: string): string => ipaddr.process(address.replace(/%.*$/, '')).toString();
 
 /** `URL` has made 127.0.0.1 of 0x7f.1 and 2130706433; IPv6 stands in brackets. Null for a name. */

@@ -18,7 +18,7 @@ export interface MergedMetrics {
 export interface MergeOptions {
   /** Families that are taken. */
   readonly takes: (name: string) => boolean;
-  /** Of all samples that are taken, in characters. */
+  /** Maximum characters of all accepted samples. */
   readonly charsMax: number;
 }
 
@@ -140,7 +140,7 @@ function familyOf(sample: string, types: Declared): SampleFamily | null {
   return null;
 }
 
-/** Whether a number is one for Go's ParseFloat, which refuses what is too large for a double. */
+/** True if Go's ParseFloat accepts the number; ParseFloat rejects numbers too large for a double. */
 function isInRange(value: string): boolean {
   return /^(?:[+-]?Inf|NaN)$/.test(value) || Number.isFinite(Number(value));
 }

@@ -29,11 +29,11 @@ export interface Spool {
    * @throws the file system's error; what was moved until then is read
    */
   takeOver(folder: string): Promise<void>;
-  /** Whether every entry was read; what is being appended counts once it is on disk. */
+  /** True if every entry was read; entries being appended count once they are on disk. */
   readonly isRead: boolean;
-  /** Entries that are not done. */
+  /** Number of entries that are not done. */
   readonly count: number;
-  /** What its files take on disk, in bytes. */
+  /** Size of the spool's files on disk, in bytes. */
   readonly bytes: number;
   close(): Promise<void>;
 }
@@ -97,7 +97,7 @@ export async function moveSpooled(paths: readonly string[], folder: string): Pro
   }
 }
 
-/** Of an entry: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
+/** Bytes of an entry's header: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
 const headerBytes = 8;
 const readBytesMax = 4_194_304;
 const extension = '.spool';
@@ -270,8 +270,8 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 /**
- * A segment that an earlier process left. What does not add up may be a last entry that was never said to be on disk, or
- * damage: the file is kept under another name, and what can be read behind that becomes a segment of its own.
+ * Opens a segment of an earlier process. Invalid bytes may be a last entry that was never reported as on disk, or
+ * damage: the file is kept under another name, and readable entries after the damage become a separate segment.
  */
 async function openLeft(path: string, log: Log): Promise<Segment[]> {
   const file = await open(path, 'r');
@@ -306,7 +306,7 @@ async function openLeft(path: string, log: Log): Promise<Segment[]> {
 /** So many bytes are summed up in search of entries behind damage; a real entry is found by its first sum. */
 const searchBytesMax = 1_073_741_824;
 
-/** Keeps a copy of a damaged file, moves the entries behind the damage to a new segment, and cuts the file before it. */
+/** Copies a damaged file, moves the entries after the damage to a new segment, and truncates the file before it. */
 async function rescue(path: string, end: number): Promise<Segment | null> {
   const bytes = await readFile(path);
   const folder = dirname(path);

@@ -1,4 +1,4 @@
-/** What is used of yazl. */
+/** Types of the used part of yazl. */
 declare module 'yazl' {
   import type { Readable } from 'node:stream';
 

@@ -10,10 +10,10 @@ import { sessionTables } from '#core/sessions/sessions.ts';
 import { type CommandContext, exitCodes, FailedError } from '#edge/cli/cli.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 
-/** Who is signed in, and links that are open: a copy would bring back what has ended since. */
+/** Tables left out of backups, sessions and open links: a restored copy would reopen those that have ended since. */
 export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
 
-/** `headgate backup`: all that must not be lost, in a file, while gateways go on. */
+/** Runs `headgate backup`: writes all data that must not be lost to a file, while gateways run. */
 export function runBackup(context: CommandContext): Promise<number> {
   return failing(async () => {
     const path = context.words[0] ?? '';

@@ -27,19 +27,19 @@ export interface BooksDatabase {
   readonly backupPassphrase: string | null;
 }
 
-/** What a command is to do where a gateway runs on the data folder, and where there is no database in it yet. */
+/** Behavior of a command if a gateway runs on the data folder, and if the folder has no database yet. */
 export interface BooksUse {
-  /** Uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
+  /** True uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
   readonly whileRunning?: boolean;
   /** Makes a database in a folder that has none; absent or false refuses. */
   readonly make?: boolean;
 }
 
 /**
- * Works on the database that the gateway of this environment would use, without a gateway; the built-in PostgreSQL is
- * started for it and stopped again.
- * @throws ConfigError where it cannot be read: a gateway runs on the folder and `whileRunning` is not said, it is not there, or
- *   it is another version's
+ * Works on the database that the gateway of this environment would use, without a gateway; starts the built-in
+ * PostgreSQL for this, and stops it afterwards.
+ * @throws ConfigError if the database cannot be used: a gateway runs on the folder and `whileRunning` is not set, the
+ *   database does not exist, or it belongs to another version
  */
 export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();
@@ -102,7 +102,7 @@ async function readWith<T>(
   const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });
   let isInterrupted = false;
-  // What runs is rolled back, and what was begun on disk goes: a server that was started for it is stopped as well.
+  // Rolls back running statements and removes files begun on disk; also stops a server started for the command.
   const interrupt = (): void => {
     isInterrupted = true;
     void db.sql.end({ timeout: 0 });

@@ -15,13 +15,13 @@ import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.
 import { askRunner } from '#core/runs/runs.ts';
 import { runsGateway } from './runtime.js';
 
-/** What `headgate doctor` looks at. Nothing here makes, changes or starts anything. */
+/** Checks of `headgate doctor`. No check creates, changes or starts anything. */
 
 export interface Finding {
-  /** `note`: not as it could be, or not used; nothing that keeps a gateway from its work. */
+  /** `note`: an unused or improvable setting that does not keep a gateway from working. */
   readonly state: 'ok' | 'note' | 'wrong';
   readonly message: string;
-  /** What to do. */
+  /** Suggested action. */
   readonly next?: string;
 }
 
@@ -110,7 +110,7 @@ export function checkDisk(config: Config): Finding {
 
 export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
 
-/** Finds the database that answers for this environment; null where the built-in one was never made, or does not run. */
+/** Finds the reachable database of this environment; null if the built-in one was never created, or is not running. */
 export async function findDatabaseUrl(config: Config): Promise<string | null> {
   const folder = join(dataDirOf(config), 'postgres');
   const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
@@ -172,7 +172,7 @@ async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {
   );
 }
 
-/** Whether the machine follows a time server, where it can say. */
+/** Checks that the machine follows a time server, if the machine can report that. */
 export async function checkClock(): Promise<Finding> {
   const year = new Date().getUTCFullYear();
   if (year < 2026) return wrong(`it is ${new Date().toISOString()} here`, 'set the clock of this machine');
@@ -189,7 +189,7 @@ export async function checkClock(): Promise<Finding> {
 const run = promisify(execFile);
 const askTimeoutMs = 20_000;
 
-/** What a program says; null where it is not there or fails. */
+/** Returns the output of a program; null if the program is missing or fails. */
 async function ask(program: string, args: readonly string[]): Promise<string | null> {
   return run(program, [...args], { timeout: askTimeoutMs }).then(
     ({ stdout }) => stdout,
@@ -265,7 +265,7 @@ export async function checkGpus(config: Config): Promise<Finding> {
   );
 }
 
-/** What applies stacks on this machine, and what holds it: each is tried. */
+/** Checks the program that applies stacks on this machine, and its sandbox, by trying each. */
 export async function checkRunner(config: Config): Promise<readonly Finding[]> {
   const { platform } = config;
   const { walls, terraform, problem } = await askRunner(runnerSearchOf(platform, dataDirOf(config)));

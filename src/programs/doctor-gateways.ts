@@ -32,7 +32,7 @@ function listeningUrl({ http: { host, port } }: Config): string {
   return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
 }
 
-/** What `/readyz` of a gateway says; another server says nothing of it. */
+/** Answer of a gateway's `/readyz`; other servers' answers have none of these fields. */
 const readySchema = z
   .object({ warnings: z.array(z.string()).default([]), not_ready: z.array(z.string()).default([]) })
   .catch({ warnings: [], not_ready: [] });
@@ -70,7 +70,8 @@ export async function checkAgreement(config: Config): Promise<readonly Finding[]
     const next = 'give all gateways the same: compose/operations.md, "What gateways must have in common"';
     return differences.map((difference) => wrong(differenceText(difference), next));
   } catch {
-    // What is wrong with the database is another finding; one that no gateway of this version has opened has no such column.
+    // Problems of the database are another finding; a database that no gateway of this version has opened lacks the
+    // column.
     return [note('not looked at: the database cannot be read, or no gateway of this version has started on it')];
   } finally {
     await db.close();

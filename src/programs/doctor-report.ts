@@ -3,7 +3,7 @@ import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli
 import { type Finding, note, ok, readPlace, wrong } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';
 
-/** What `headgate doctor` says: whether a gateway of this environment has what it needs, and what to do where it has not. */
+/** Report of `headgate doctor`: whether a gateway here has all it needs, and how to fix what it lacks. */
 
 interface Checked extends Finding {
   readonly name: string;
@@ -55,12 +55,12 @@ async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | n
   } catch (error) {
     if (!(error instanceof FailedError)) throw error;
     const message = `the login at ${url} cannot be used: ${error.message}`;
-    // Whether a gateway elsewhere runs says nothing about one of this environment.
+    // A running gateway elsewhere proves nothing about a gateway of this environment.
     return error.isPassing ? note(message) : wrong(message, '"headgate login" keeps another gateway or key');
   }
 }
 
-/** A check that fails in a way that it does not know is wrong, too. */
+/** Returns the findings of a check; an unexpected failure of the check counts as wrong, too. */
 async function settled(name: string, check: Promise<readonly Finding[]> | null): Promise<readonly Finding[]> {
   if (check === null) return [{ state: 'note', message: 'not looked at: the configuration cannot be read' }];
   try {

@@ -44,18 +44,18 @@ import {
   type Started,
 } from './workers.ts';
 
-/** What the process has started, and whether it is asked to stop. */
+/** Resources that the process has started, and its stop request. */
 interface Life {
   readonly stops: (() => Promise<void> | void)[];
   readonly stopRequested: AbortController;
   readonly forceStop: AbortController;
   /** Reads the engine files again; does nothing before a gateway uses them. */
   reload: () => void;
-  /** Whether it ends because something failed, and not because it was asked to. */
+  /** True if the process ends because of a failure, and not on request. */
   failed: boolean;
 }
 
-/** The engines folder as it was read. */
+/** The engines folder as last read. */
 interface Files {
   readonly engines: readonly EngineDefinition[];
   readonly enginesDir: string;

@@ -5,11 +5,11 @@ import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
 import { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/runs.ts';
 import { FailedError } from '#edge/cli/cli.ts';
 
-/** What a database would go on with by itself, and the one that it is a copy of as well. */
+/** Work that a restored database would continue by itself, in parallel to the database it is a copy of. */
 
 interface Work {
   readonly what: string;
-  /** Older backups have not all of them. */
+  /** Name of a table; older backups may lack some of the tables. */
   readonly table: string;
   /** Null for what is there in any case. */
   readonly count: ((sql: ISql) => Promise<number>) | null;

@@ -13,7 +13,7 @@ export interface Patience {
 
 const pauseMs = 2000;
 
-/** Whether a start failed only because PostgreSQL or Redis is away, so that another one may go through. */
+/** True if a start failed only because PostgreSQL or Redis is unavailable, so that another start may succeed. */
 export function isStoreAway(error: unknown): boolean {
   const cause = error instanceof ConfigError ? error.cause : error;
   return cause instanceof RedisAwayError || whyUnusable(cause) !== null;

@@ -138,14 +138,14 @@ const prefixes: Partial<Readonly<Record<BooksFinding['kind'], Parameters<typeof 
   project_differs: 'proj',
 };
 
-/** Of these the id is a request's, which is shown as it is. */
+/** Kinds of findings whose id is a request's, shown unchanged. */
 const ofRequests: ReadonlySet<BooksFinding['kind']> = new Set([
   'record_without_entry',
   'price_differs',
   'unknown_code',
 ]);
 
-/** What an id of a finding is one of. */
+/** Returns the public form of a finding's id. */
 const shownId = ({ kind, id }: BooksFinding): string | null =>
   id === null || ofRequests.has(kind) ? id : formatId(prefixes[kind] ?? 'le', id);
 

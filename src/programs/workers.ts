@@ -3,8 +3,8 @@ import type { WorkerSlot } from '#app/app.ts';
 import type { Log } from '#base/log.ts';
 
 /**
- * Several gateways on one machine, each a process of its own that takes connections of the one port. This process starts
- * what they share, then each of them, and another where one died.
+ * Several gateways on one machine, each a process of its own that takes connections of the one port. This process
+ * starts what they share, then each of them, and another where one died.
  */
 export interface Workers {
   /** Rejects when a gateway ends before all are ready; the gateway itself has said why. */
@@ -17,10 +17,10 @@ export interface Workers {
   onGivenUp(listener: () => void): void;
 }
 
-/** What a gateway reports when it is ready. */
+/** Report of a ready gateway. */
 export interface Started {
   readonly url: string;
-  /** The first key, of a first start alone. */
+  /** The first key; only after a first start. */
   readonly secret: string | null;
   /** The token of the link that signs the platform's admin in; of a first start alone. */
   readonly welcome: string | null;
@@ -164,7 +164,7 @@ export class WorkerEndedError extends Error {
 
 export const isWorker = cluster.isWorker;
 
-/** What the process that started a worker may ask of it. */
+/** Requests that the parent process may send to a worker. */
 export interface WorkerSignals {
   readonly reload: () => void;
   readonly stop: () => void;

@@ -17,7 +17,7 @@ export interface DockerConnection {
   readonly agent?: Agent;
 }
 
-/** What went wrong with a call: what the engine answered, or why it could not be asked. */
+/** Failure of a call: the engine's error, or the reason why the engine was unreachable. */
 export class DockerError extends Error {
   readonly call: string;
   /** null: the engine did not answer. */
@@ -63,7 +63,8 @@ export function createDockerCalls(connection: DockerConnection): DockerCalls {
       const client = await docker();
       const abortSignal = AbortSignal.timeout(timeoutMs);
       const made = make(client, { abortSignal });
-      // Not every call of dockerode minds the signal. Made last: nobody would handle its rejection where those above throw.
+      // Not every call of dockerode obeys the signal. Created last: if a call above throws, nobody would handle this
+      // promise's rejection.
       const late = once(abortSignal, 'abort').then(() =>
         Promise.reject(new DockerError(name, null, 'no answer in time')),
       );

@@ -6,7 +6,7 @@ import { hideLogin, type RegistryLogin } from './registry-logins.ts';
 export interface PullOptions {
   readonly api: DockerApi;
   readonly reference: string;
-  /** Of the image's registry. */
+  /** Login for the image's registry; null without one. */
   readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
   /** Called with the share that is loaded, 0 to 100, which never falls. */
@@ -56,7 +56,7 @@ export function notePullLine(layers: Map<string, Layer>, line: string): string |
   return null;
 }
 
-/** Of the bytes that are known to be needed, rounded down. */
+/** Returns the loaded share of the bytes known to be needed, in percent, rounded down. */
 export function percentOf(layers: ReadonlyMap<string, Readonly<Layer>>): number {
   let loaded = 0;
   let total = 0;

@@ -1,4 +1,4 @@
-/** What is used of tar-stream. */
+/** Types of the used part of tar-stream. */
 declare module 'tar-stream' {
   import type { Readable, Writable } from 'node:stream';
 

@@ -7,13 +7,13 @@ import { auditLog } from './schema.ts';
 export { readRecentChanges, type RecentChange } from './recent-changes.ts';
 export { type AuditedChange, type AuditPage, type AuditFilter, type AuditTrail, createAuditTrail } from './trail.ts';
 
-/** An API key, which acts for the user who made it, or for a service account. Ids are UUIDs. */
+/** An API key that acts for the user who created it, or for a service account. Ids are UUIDs. */
 export interface KeyActor {
   readonly kind: 'key';
   readonly key: { readonly id: string; readonly userId: string | null; readonly serviceAccountId: string | null };
 }
 
-/** A user who is signed in. */
+/** A signed-in user. */
 export interface UserActor {
   readonly kind: 'user';
   readonly user: { readonly id: string };
@@ -27,14 +27,14 @@ export interface SystemActor {
 
 export type Actor = KeyActor | UserActor | SystemActor;
 
-/** Who makes a change, and in which request; null outside of requests. */
+/** The actor of a change, and its request; null outside of requests. */
 export interface Author {
   readonly actor: Actor;
   readonly requestId: string | null;
   /**
-   * Called with the id of what is created, as outsiders name it, in the transaction that creates it; or with the id of
-   * what was there already, where a request is answered with that.
-   * @throws AppError what undoes the transaction
+   * Called with the public id of a created object, in the transaction that creates it; or with the id of the existing
+   * object, if a request is answered with an existing one.
+   * @throws AppError to roll back the transaction
    */
   readonly created?: (tx: Transaction, targetId: string) => Promise<void>;
 }
@@ -42,31 +42,31 @@ export interface Author {
 /** The gateway itself, outside of requests. */
 export const systemAuthor: Author = Object.freeze({ actor: Object.freeze({ kind: 'system' }), requestId: null });
 
-/** The user who acts, or for whom a key does; null for the gateway itself, and where a service account acts. */
+/** Returns the user who acts, or for whom a key acts; null for the gateway itself and for service accounts. */
 export function userIdOf(actor: Actor): string | null {
   if (actor.kind === 'key') return actor.key.userId;
   return actor.kind === 'user' ? actor.user.id : null;
 }
 
-/** The service account that acts, by a key of it; null where none does. */
+/** Returns the service account whose key acts; null for other actors. */
 export function serviceAccountIdOf(actor: Actor): string | null {
   return actor.kind === 'key' ? actor.key.serviceAccountId : null;
 }
 
-/** The key that acts; null where it is none. */
+/** Returns the key that acts; null for other actors. */
 export function keyIdOf(actor: Actor): string | null {
   return actor.kind === 'key' ? actor.key.id : null;
 }
 
-/** Of a user who is signed in; null for keys and the gateway itself. */
+/** Returns the session of a signed-in user; null for keys and the gateway itself. */
 export function sessionIdOf(actor: Actor): string | null {
   return actor.kind === 'user' ? actor.sessionId : null;
 }
 
-/** What is undefined is left out. */
+/** A value of an audit view; undefined values are left out. */
 type AuditValue = string | number | boolean | null | undefined | readonly AuditValue[] | AuditView;
 
-/** What is shown of a record: plain JSON, never a secret and never a hash. */
+/** A record as the audit log shows it: plain JSON, never a secret and never a hash. */
 export interface AuditView {
   readonly [field: string]: AuditValue;
 }
@@ -77,23 +77,23 @@ export interface AuditEntry {
   /** "<target type>.<past tense>": "api_key.revoked". */
   readonly action: string;
   readonly targetType: string;
-  /** The id as outsiders name it: "key_…". */
+  /** The public id: "key_…". */
   readonly targetId: string;
-  /** Null where nothing was there before. */
+  /** Null if nothing existed before. */
   readonly before: AuditView | null;
-  /** Null where nothing is left. */
+  /** Null if nothing is left. */
   readonly after: AuditView | null;
 }
 
 export interface Audit {
   /**
-   * Writes one row in the transaction of the change: either both happen or neither. A change (`….changed`) after which
-   * the view is what it was before has none: it describes nothing.
+   * Writes one row in the transaction of the change: either both happen or neither. Writes none for a change
+   * (`….changed`) that leaves the view as it was.
    */
   record(tx: Transaction, entry: AuditEntry): Promise<void>;
 }
 
-/** Who changed what, before and after. The table is append-only. */
+/** Records who changed what, before and after. The table is append-only. */
 export function createAudit({ clock }: { readonly clock: Clock }): Audit {
   return {
     async record(tx, entry) {

@@ -1,18 +1,18 @@
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 
-/** A row of the audit log, by what it changed. */
+/** A row of the audit log, identified by the changed object. */
 export interface RecentChange {
   readonly id: string;
   readonly targetType: string;
-  /** As outsiders name it: "key_…". */
+  /** The public id: "key_…". */
   readonly targetId: string;
 }
 
 /**
- * Changes of what was there before, whoever made them; oldest first. A range of the primary key is read.
+ * Returns changes of existing objects by any actor, oldest first. Reads a range of the primary key.
  * @param targetTypes as the log names them: "api_key"
- * @param sinceMs of the clock that wrote them, milliseconds since the Unix epoch
+ * @param sinceMs in the clock of the gateways that wrote the rows, milliseconds since the Unix epoch
  */
 export async function readRecentChanges(
   { sql }: Pick<Db, 'sql'>,

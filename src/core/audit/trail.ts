@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
-/** A change as it was noted. Ids are UUIDs but for the target's, which is as outsiders name it. */
+/** A recorded change. Ids are UUIDs, except the target's, which is the public id. */
 export interface AuditedChange {
   readonly id: string;
   readonly organizationId: string;
@@ -11,13 +11,13 @@ export interface AuditedChange {
   readonly action: string;
   readonly targetType: string;
   readonly targetId: string;
-  /** The user who acted, or for whom a key did; null for the gateway itself. */
+  /** The user who acted, or for whom a key acted; null for the gateway itself. */
   readonly userId: string | null;
-  /** The key that acted; null where it was none. */
+  /** The key that acted; null for other actors. */
   readonly keyId: string | null;
-  /** The service account for which it did; null where it was for a user. */
+  /** The service account for which the key acted; null for users. */
   readonly serviceAccountId: string | null;
-  /** JSON objects; null where nothing was there before, or nothing is left. */
+  /** JSON objects; null if nothing existed before, or nothing is left. */
   readonly before: unknown;
   readonly after: unknown;
   readonly requestId: string | null;
@@ -26,16 +26,16 @@ export interface AuditedChange {
 type ActorFilter = { readonly userId: string } | { readonly keyId: string } | { readonly serviceAccountId: string };
 
 export interface AuditFilter {
-  /** Null in these: all. */
+  /** Null in these fields selects all. */
   readonly organizationId: string | null;
   readonly action: string | null;
   readonly targetId: string | null;
-  /** A user or a service account, with all keys that act for them, or one key; UUIDs. */
+  /** A user or a service account, with all keys that act for them, or a single key; UUIDs. */
   readonly actor: ActorFilter | null;
-  /** Milliseconds since the Unix epoch, in; `toMs` not. */
+  /** Milliseconds since the Unix epoch, inclusive; `toMs` is exclusive. */
   readonly fromMs: number | null;
   readonly toMs: number | null;
-  /** Only what was noted before the entry of this id; null for the newest. */
+  /** Returns only changes older than the entry with this id; null for the newest. */
   readonly before: string | null;
   readonly limit: number;
 }
@@ -45,9 +45,9 @@ export interface AuditPage {
   readonly more: boolean;
 }
 
-/** What was noted of changes, to be read. */
+/** Reads the recorded changes. */
 export interface AuditTrail {
-  /** Newest first. */
+  /** Returns changes, newest first. */
   list(filter: AuditFilter): Promise<AuditPage>;
 }
 

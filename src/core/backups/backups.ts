@@ -4,18 +4,21 @@ import type { Db } from '#base/db.ts';
 import { readFirstOrganizationMs } from '#core/accounts/accounts.ts';
 
 /**
- * The age of the newest good backup. Whoever writes a backup records it in the database, so every gateway knows the age
- * without access to the files, and backups that fail show by an age that grows.
+ * The age of the newest good backup. The writer of a backup records it in the database, so every gateway knows the age
+ * without access to the files. Failing backups show as a growing age.
  */
 export interface Backups {
-  /** Reads the newest record; to be called every `readEveryMs`. */
+  /** Reads the newest record; must be called every `readEveryMs`. */
   read(): Promise<void>;
-  /** Age of the newest backup, or of the database where there is none. Null until `read` has succeeded once. */
+  /** Age of the newest backup, or of the database if there is no backup. Null until `read` has succeeded once. */
   ageMs(): number | null;
 }
 
 export const readEveryMs = 60_000;
-/** An older newest backup is overdue: one a day, and half a day to notice. compose/backup/backup.sh has the same limit. */
+/**
+ * Age at which a backup is overdue: one per day, plus half a day to notice. compose/backup/backup.sh has the same
+ * limit.
+ */
 export const overdueMs = 36 * 3_600_000;
 
 export function createBackups({ db, clock }: { readonly db: Db; readonly clock: Clock }): Backups {
@@ -43,8 +46,8 @@ export async function readNewestBackup(sql: ISql): Promise<NewestBackup> {
 }
 
 /**
- * Does nothing on a database of an older version, which has no table for it.
- * @param madeAt ISO 8601: the moment whose data the backup holds
+ * Records a backup. Does nothing on a database of an older version, which has no table for backups.
+ * @param madeAt ISO 8601: the moment whose data the backup contains
  */
 export async function recordBackup(sql: ISql, name: string, madeAt: string): Promise<void> {
   const [table] = await sql`select to_regclass('backups') is not null as there`;

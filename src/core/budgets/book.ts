@@ -6,7 +6,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { type Budget, periodOf, type PeriodSpan } from './budget.ts';
 import { readAllBudgets, readFingerprint } from './rows.ts';
 
-/** Who spends; see admission's contract. */
+/** The caller that spends; see admission's contract. */
 export interface BudgetSpender {
   readonly organizationId: string;
   readonly keyId: string;
@@ -14,7 +14,7 @@ export interface BudgetSpender {
   readonly user: string | null;
 }
 
-/** A budget of a period, as admission counts it. */
+/** A budget in one period, as admission uses it. */
 export interface AppliedBudget {
   readonly budgetId: string;
   readonly slot: string;
@@ -28,27 +28,27 @@ export interface AppliedBudget {
   readonly amountMicroUsd: bigint;
 }
 
-/** The budgets of all organizations in this gateway's memory: requests wait for no question. */
+/** The budgets of all organizations in this gateway's memory, so that requests wait for no database query. */
 export interface BudgetBook {
-  /** The hard ones that hold for a request; the same empty list where there are none. */
+  /** Returns the hard budgets that apply to a request; always the same empty list if there are none. */
   of(spender: BudgetSpender, requestId: string): readonly AppliedBudget[];
-  /** Whether a project has a hard budget of its own. */
+  /** True if the project has a hard budget of its own. */
   boundsProject(organizationId: string, projectId: string): boolean;
-  /** Whether the spending of some end user of the organization is counted. */
+  /** True if a budget of the organization counts any end user's spending. */
   countsUsers(organizationId: string): boolean;
-  /** Whether that of this one is. */
+  /** True if a budget of the organization counts this end user's spending. */
   countsUser(organizationId: string, user: string): boolean;
-  /** Reads all of them. @throws what the database throws; what was known serves on */
+  /** Reads all budgets. @throws errors of the database; the budgets in memory stay in use */
   load(): Promise<void>;
-  /** Reads them where they have changed; what another gateway has changed and told nobody is found so. */
+  /** Reads all budgets if they have changed. Finds changes by other gateways that sent no notification. */
   look(): Promise<void>;
 }
 
-/** Of one organization. */
+/** Budgets of one organization. */
 interface OrganizationBudgets {
-  /** Hard ones by type and id. */
+  /** Hard budgets by scope type and id. */
   readonly hard: ReadonlyMap<string, readonly Budget[]>;
-  /** Hard ones of each end user. */
+  /** Hard budgets for each end user. */
   readonly eachUser: readonly Budget[];
   readonly users: ReadonlySet<string>;
   readonly countsEachUser: boolean;
@@ -68,12 +68,12 @@ export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
   let isAway = false;
   let loading = Promise.resolve();
   const read = async (): Promise<void> => {
-    // Before the rows: what changes between is read again.
+    // Read before the rows, so that changes in between are read again.
     const seen = await readFingerprint(db);
     known = byOrganization(await readAllBudgets(db));
     fingerprint = seen;
   };
-  /** One after the other: an older reading never comes last. */
+  /** Runs reads one after another, so that an older read never finishes last. */
   const load = (): Promise<void> => {
     loading = loading.catch(() => undefined).then(read);
     return loading;
@@ -157,7 +157,7 @@ function applied(
   };
 }
 
-/** The name of a period's spending: letters, digits, - and _ alone. */
+/** Returns the name of a period's spending: only letters, digits, - and _. */
 export function slotOf({ type, id, period, fromMs }: Omit<AppliedBudget['spending'], 'toMs'>): string {
   const who = type === 'user' ? createHash('sha256').update(id).digest('base64url').slice(0, 22) : id;
   return `${type}_${who}_${period}_${fromMs / 1000}`;

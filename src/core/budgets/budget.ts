@@ -1,7 +1,7 @@
-/** Whose spending a budget bounds. */
+/** The project, API key or end user whose spending a budget limits. */
 export interface BudgetScope {
   readonly type: ScopeType;
-  /** A UUID, or the end user as requests name him; null for each end user that has no budget of his own. */
+  /** A UUID, or the end user's name in requests; null for each end user without a budget of their own. */
   readonly id: string | null;
 }
 
@@ -17,15 +17,15 @@ export interface Budget {
   readonly organizationId: string;
   readonly scope: BudgetScope;
   readonly period: BudgetPeriod;
-  /** `hard` refuses what would pass it, `soft` only tells of it. */
+  /** `hard` rejects requests over the budget, `soft` only sends alerts. */
   readonly mode: BudgetMode;
   readonly amountPicoUsd: bigint;
-  /** Percent of the amount at which somebody is told, in order. */
+  /** Percentages of the amount that trigger an alert, in ascending order. */
   readonly alertPercents: readonly number[];
   readonly createdAtMs: number;
 }
 
-/** A day or a month of UTC: first moment, and that of the next one, in milliseconds since the Unix epoch. */
+/** A UTC day or month: its first moment and the first moment of the next, in milliseconds since the Unix epoch. */
 export interface PeriodSpan {
   readonly fromMs: number;
   readonly toMs: number;
@@ -33,7 +33,7 @@ export interface PeriodSpan {
 
 const dayMs = 86_400_000;
 
-/** The period of a moment. A request belongs to that in which it was accepted, however long it runs. */
+/** Returns the period of a moment. A request belongs to the period in which it was accepted, however long it runs. */
 export function periodOf(period: BudgetPeriod, momentMs: number): PeriodSpan {
   if (period === 'daily') {
     const fromMs = momentMs - (momentMs % dayMs);
@@ -44,5 +44,5 @@ export function periodOf(period: BudgetPeriod, momentMs: number): PeriodSpan {
   return { fromMs: Date.UTC(year, month), toMs: Date.UTC(year, month + 1) };
 }
 
-/** YYYY-MM-DD, of UTC. */
+/** Returns the UTC date as YYYY-MM-DD. */
 export const dayOf = (momentMs: number): string => new Date(momentMs).toISOString().slice(0, 10);

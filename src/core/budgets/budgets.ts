@@ -4,8 +4,8 @@ import type { Budget } from './budget.ts';
 import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './rows.ts';
 
 /**
- * What may be spent in a day or a month: by a project, an API key, or an end user as requests name him. A soft budget
- * only tells of it; what a hard one does is admission's, which asks the book here which of them hold for a request.
+ * Limits for the spending of a project, an API key or an end user per day or month. A soft budget only sends alerts.
+ * Admission enforces hard budgets, and reads from the book here which of them apply to a request.
  */
 export { type AppliedBudget, type BudgetBook, createBudgetBook, slotOf } from './book.ts';
 export {

@@ -25,11 +25,13 @@ export interface BudgetPatch {
 }
 
 export interface BudgetChanges {
-  /** @throws AppError conflict where the scope has one of this period and mode, or the organization too many */
+  /**
+   * @throws AppError conflict if the scope has a budget of this period and mode, or the organization too many budgets
+   */
   create(input: NewBudget, author: Author): Promise<Budget>;
-  /** Null when there is none. @throws AppError conflict */
+  /** Returns null if the budget does not exist. @throws AppError conflict */
   update(ref: BudgetRef, patch: BudgetPatch, author: Author): Promise<Budget | null>;
-  /** False when there is none. */
+  /** Returns false if the budget does not exist. */
   remove(ref: BudgetRef, author: Author): Promise<boolean>;
 }
 
@@ -37,11 +39,11 @@ export interface BudgetChangesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  /** Called after a commit; what it returns is waited for before the change is answered. */
+  /** Called after a commit; the change is answered only after the promise resolves. */
   readonly onChanged: () => Promise<void>;
 }
 
-/** Budgets of an organization: every gateway has all of them in its memory. */
+/** Maximum budgets of an organization: every gateway keeps all of them in memory. */
 export const budgetsMax = 1000;
 
 export const scopeText = ({ type, id }: BudgetScope): string => {
@@ -150,7 +152,7 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
   };
 }
 
-/** Two that are made at once count each other. @throws AppError conflict */
+/** Checks the maximum under a lock, so that two parallel creations count each other. @throws AppError conflict */
 async function requireRoom(tx: Transaction, organizationId: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`budgets ${organizationId}`}, 0))`);
   const [row] = await tx.select({ total: count() }).from(budgets).where(eq(budgets.organizationId, organizationId));

@@ -14,7 +14,9 @@ export async function readAllBudgets({ orm }: Db): Promise<readonly Budget[]> {
   return (await orm.select().from(budgets)).map(toBudget);
 }
 
-/** Another text whenever one of them was made, changed or deleted; a text that is committed is found by its xmin. */
+/**
+ * Returns a text that differs after every created, changed or deleted budget; committed changes change a row's xmin.
+ */
 export async function readFingerprint({ sql }: Db): Promise<string> {
   const [row] = await sql<{ seen: string }[]>`
     select coalesce(md5(string_agg(id::text || xmin::text, ',' order by id)), '') as seen from budgets`;
@@ -34,7 +36,7 @@ export async function findBudget(db: Db['orm'] | Transaction, ref: BudgetRef): P
   return row === undefined ? null : toBudget(row);
 }
 
-/** What is seen of an organization's budgets: those of keys and projects, and no others. Ids are UUIDs. */
+/** Part of an organization's budgets that a caller may see: only those of these keys and projects. Ids are UUIDs. */
 export interface BudgetView {
   readonly keyIds: readonly string[];
   readonly projectIds: readonly string[];
@@ -42,14 +44,14 @@ export interface BudgetView {
 
 export interface BudgetListing {
   readonly organizationId: string;
-  /** Null: all of them. */
+  /** Null for all budgets. */
   readonly view: BudgetView | null;
-  /** Of one scope; absent: of all. */
+  /** Only budgets of this scope; absent for all scopes. */
   readonly scope?: BudgetScope | undefined;
-  /** Of any scope of a type. */
+  /** Only budgets of this scope type. */
   readonly type?: ScopeType | undefined;
   readonly limit: number;
-  /** Those behind this one (its UUID); null from the newest on. */
+  /** Returns only budgets older than this one (its UUID); null starts with the newest. */
   readonly before: string | null;
 }
 
@@ -84,7 +86,7 @@ function isSeen({ keyIds, projectIds }: BudgetView): SQL | undefined {
   );
 }
 
-/** Whether somebody who sees so much sees this one. */
+/** True if a caller with this view sees the budget. */
 export function seesBudget(view: BudgetView | null, { scope: { type, id } }: Budget): boolean {
   if (view === null) return true;
   if (id === null || type === 'user') return false;

@@ -15,20 +15,20 @@ import {
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
-/** What may be spent in a period: by a project, an API key, or an end user as requests name him. */
+/** Limits for the spending of a project, an API key or an end user per period. */
 export const budgets = pgTable(
   'budgets',
   {
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     scopeType: text('scope_type', { enum: ['project', 'api_key', 'user'] }).notNull(),
-    /** A UUID as text, or the end user; empty for each end user that has no budget of his own. */
+    /** A UUID as text, or the end user's name; empty for each end user without a budget of their own. */
     scopeId: text('scope_id').notNull(),
     period: text('period', { enum: ['daily', 'monthly'] }).notNull(),
     mode: text('mode', { enum: ['soft', 'hard'] }).notNull(),
     /** Pico-dollars. */
     amount: numeric('amount', { precision: 38, scale: 0, mode: 'bigint' }).notNull(),
-    /** Percent of the amount, in order. */
+    /** Percentages of the amount, in ascending order. */
     alertPercents: smallint('alert_percents').array().notNull(),
     createdAt: moment('created_at').notNull(),
     updatedAt: moment('updated_at').notNull(),
@@ -40,17 +40,20 @@ export const budgets = pgTable(
   ],
 );
 
-/** What was told of a budget in a period, so that it is told once. A refusal counts as 100 percent. */
+/** Alerts sent for a budget in a period, so that each is sent once. A rejected request counts as 100 percent. */
 export const budgetAlerts = pgTable(
   'budget_alerts',
   {
     budgetId: uuid('budget_id').notNull(),
-    /** The period's first day, of UTC. */
+    /** First UTC day of the period. */
     periodStart: date('period_start', { mode: 'string' }).notNull(),
-    /** Of which end user; empty for keys and projects, and where one of each tells no more: percent 0, once over 100. */
+    /**
+     * The end user; empty for keys and projects, and when a budget for each end user sends no more alerts: percent 0,
+     * then 100 after the period.
+     */
     endUser: text('end_user').notNull(),
     percent: smallint('percent').notNull(),
-    /** Null for a refusal that is still to be told. */
+    /** Null for a rejection whose alert is pending. */
     raisedAt: moment('raised_at'),
   },
   (table) => [

@@ -9,12 +9,12 @@ import { scopeText } from './changes.ts';
 import { budgetAlerts } from './schema.ts';
 import { manyUsers, type Period } from './told.ts';
 
-/** What all alerts of a budget tell. */
+/** Fields of every budget alert. */
 interface BudgetData {
   readonly budget_id: string;
   readonly scope_type: string;
   readonly period: string;
-  /** YYYY-MM-DD, of UTC. */
+  /** UTC date as YYYY-MM-DD. */
   readonly period_start: string;
   /** Seconds since the Unix epoch. */
   readonly resets_at: number;
@@ -24,20 +24,20 @@ interface BudgetData {
   readonly percent: number;
 }
 
-/** What is told of a budget: once for each percentage and period. */
+/** An alert about a budget: one per percentage and period. */
 export type BudgetAlert = {
   readonly organizationId: string;
-  /** The same for all that is told but once. */
+  /** Key that is equal for alerts that are sent only once. */
   readonly once: string;
 } & (
   | {
-      /** `budget.exceeded` from 100 percent on, and where a hard budget refused a request. */
+      /** `budget.exceeded` from 100 percent on, and if a hard budget rejected a request. */
       readonly type: 'budget.reached' | 'budget.exceeded';
-      /** `scope_id` is as outsiders name it. */
+      /** `scope_id` is the public id. */
       readonly data: BudgetData & { readonly scope_id: string; readonly spent: string };
     }
   | {
-      /** One of each end user has told as many alerts as it may. */
+      /** A budget for each end user has sent its maximum number of alerts. */
       readonly type: 'budget.many_users';
       readonly data: BudgetData & { readonly alerts: number; readonly end_users: number; readonly is_over: boolean };
     }
@@ -68,13 +68,14 @@ const dataOf = ({ budget, span }: Period, percent: number): BudgetData => ({
 
 export interface BudgetTelling {
   readonly percent: number;
-  /** Of the budget in this period; null: they are few by themselves. */
+  /** Maximum alerts of the budget in this period; null for no maximum: a budget with one scope sends few. */
   readonly alertsMax: number | null;
 }
 
 /**
- * That somebody has come to so many percent of a budget, or was refused by it; once, also where another gateway has told
- * it. @returns false where the budget has told as much as it may
+ * Sends the alert that a spender has reached a percentage of a budget, or was rejected by the budget. Sends it once,
+ * even if several gateways try.
+ * @returns false if the budget has sent its maximum number of alerts
  */
 export async function tellBudget(
   options: TellOptions,
@@ -94,7 +95,7 @@ export async function tellBudget(
   return true;
 }
 
-/** Of end users in one period. */
+/** Counts alerts about end users in one period. */
 async function countTold({ orm }: Db, { budgetId, periodStart }: Pick<AlertRow, 'budgetId' | 'periodStart'>) {
   const [row] = await orm
     .select({ told: count() })
@@ -111,15 +112,15 @@ async function countTold({ orm }: Db, { budgetId, periodStart }: Pick<AlertRow, 
 }
 
 export interface ManyUsers extends Period {
-  /** By the books, who have come to the first percentage that is told. */
+  /** End users in the records who have reached the first percentage with an alert. */
   readonly endUsers: number;
-  /** How many alerts were told. */
+  /** Number of alerts sent. */
   readonly told: number;
-  /** Whether the period is. */
+  /** True if the period is over. */
   readonly isOver: boolean;
 }
 
-/** That others are not told one by one. */
+/** Sends the alert that further end users get no alerts of their own. */
 export async function tellManyUsers(options: TellOptions, many: ManyUsers): Promise<void> {
   const { budget, span, endUsers, told, isOver } = many;
   const [least = 100] = budget.alertPercents;
@@ -134,7 +135,7 @@ export async function tellManyUsers(options: TellOptions, many: ManyUsers): Prom
   });
 }
 
-/** The row says whether it was told: another gateway may have been there before. */
+/** Sends an alert unless its row shows that it was sent, for example by another gateway. */
 async function tellOnce({ db, clock, log, raiseIn }: TellOptions, row: AlertRow, alert: BudgetAlert): Promise<void> {
   const raisedAt = new Date(clock.now());
   const isTold = await db.orm.transaction(async (tx) => {

@@ -4,13 +4,13 @@ import { type Budget, dayOf, type PeriodSpan } from './budget.ts';
 import { budgetAlerts } from './schema.ts';
 
 /**
- * What was told of budgets, as this gateway knows it: it is read once for each period, and noted as it is told. Another
- * gateway may have told more: that it was told stands in the row that tells it, and this only spares the asking.
+ * This gateway's memory of sent alerts: read once per period, and updated with each alert sent. Another gateway may
+ * have sent more: the rows decide, and this memory only saves queries.
  */
 export interface ToldMemory {
-  /** Reads of these periods what is not known, and forgets all others. */
+  /** Reads the alerts of periods that are not in memory, and forgets all other periods. */
   know(periods: readonly Period[]): Promise<void>;
-  /** Of one of those. */
+  /** Returns the alerts of a period that was passed to `know`. */
   of(budget: Budget, span: PeriodSpan): PeriodTold;
 }
 
@@ -19,23 +19,23 @@ export interface Period {
   readonly span: PeriodSpan;
 }
 
-/** What was told of a budget in a period. */
+/** Alerts sent for a budget in a period. */
 export interface PeriodTold {
   readonly size: number;
   has(endUser: string, percent: number): boolean;
   add(endUser: string, percent: number): void;
-  /** Of one of each end user: that there are more than are told. */
+  /** True if a budget for each end user has sent the alert that it sends no more. */
   readonly isFull: boolean;
   fill(): void;
-  /** The same once it was over. */
+  /** True if the corresponding alert after the end of the period was sent. */
   readonly isEnded: boolean;
   end(): void;
 }
 
-/** What stands for no end user, whose name is never empty, in a budget of each of them. */
+/** Values of the rows about no single end user, for budgets of each end user. End users' names are never empty. */
 export const manyUsers = { endUser: '', fullPercent: 0, endedPercent: 100 } as const;
 
-/** By which a budget's rows of a period are known. */
+/** Returns the key of a budget's rows in a period. */
 export const periodName = ({ budget, span }: Period): string => `${budget.id} ${dayOf(span.fromMs)}`;
 
 export function createToldMemory({ orm }: Db): ToldMemory {

@@ -18,17 +18,17 @@ export interface BudgetWatchOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  /** What was spent, in the order of the questions, in pico-dollars. */
+  /** Returns amounts spent in pico-dollars, in the order of `spendings`. */
   readonly spent: (
     organizationId: string,
     spendings: readonly AppliedBudget['spending'][],
   ) => Promise<readonly bigint[]>;
-  /** So many of the end users that have spent at least so much in a period; those first who have spent most. */
+  /** Returns up to `limit` end users who spent at least `leastPicoUsd` in a period, highest spending first. */
   readonly users: (
     organizationId: string,
     span: PeriodSpan & { readonly leastPicoUsd: bigint; readonly limit: number },
   ) => Promise<readonly UserSpent[]>;
-  /** How many they are. */
+  /** Counts the end users who spent at least `leastPicoUsd` in a period. */
   readonly countUsers: (
     organizationId: string,
     span: PeriodSpan & { readonly leastPicoUsd: bigint },
@@ -37,15 +37,18 @@ export interface BudgetWatchOptions {
 }
 
 export interface BudgetWatch {
-  /** Tells of what budgets have come to. That it is told stands in the transaction that raises it: it is told once. */
+  /**
+   * Sends alerts for the current spending. Each alert is recorded in the transaction that raises it, so it is sent
+   * once.
+   */
   look(): Promise<void>;
-  /** A hard budget refused a request: it is told with the next look. Does not throw. */
+  /** Records that a hard budget rejected a request; the next `look` sends the alert. Does not throw. */
   refused(budget: AppliedBudget): void;
-  /** Forgets what was told of periods long over. */
+  /** Deletes the records of alerts of periods that ended long ago. */
   forgetOld(): Promise<void>;
 }
 
-/** A budget and who spends it: one of many where it is of each end user. */
+/** A budget and its spender; a budget for each end user has many. */
 export interface Spender {
   readonly budget: Budget;
   readonly id: string;
@@ -55,15 +58,15 @@ export interface Spender {
 
 const keptMs = 100 * 86_400_000;
 const refusalsMax = 10_000;
-/** Refusals of one budget and period that are noted: end users are whoever clients say. */
+/** Maximum recorded rejections per budget and period: clients choose the names of end users. */
 const refusalsOfPeriodMax = 1000;
 const lateMs = 600_000;
 /**
- * A budget of each end user tells so many alerts in a period, and then that there are more: clients may make end users
- * up, and each of them would be a letter.
+ * Maximum alerts that a budget for each end user sends per period; then one alert says that there are more. Clients may
+ * invent end users, and each of them would cause a message.
  */
 export const eachUserAlertsMax = 100;
-/** Who asks the books for longer than this lets them rest for so many times as long. */
+/** After a query that took longer than `slowMs`, the records are not queried for `restFactor` times its duration. */
 const [slowMs, restFactor] = [250, 20];
 
 export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
@@ -108,27 +111,27 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
 
 interface Look extends BudgetWatchOptions {
   readonly memory: ToldMemory;
-  /** Until when the books are not asked for the end users of a budget, on the monotonic clock. */
+  /** Monotonic times until which the records are not queried for the end users of a budget. */
   readonly resting: Map<string, number>;
 }
 
 const tells = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
 
-/** The period that is, and for a while the one before: what came at its end is told all the same. */
+/** Returns the current period and, for a while, the previous one, so that alerts for its last minutes are sent too. */
 function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
   const now = periodOf(period, nowMs);
   const before = periodOf(period, nowMs - lateMs);
   return before.fromMs === now.fromMs ? [now] : [before, now];
 }
 
-/** What is asked for of a budget in a period. */
+/** A budget and period to check. */
 interface Asked extends Period {
   readonly told: PeriodTold;
-  /** Whom it has refused, and of whom that is still to be told; of keys and projects the empty name. */
+  /** End users whose rejection has a pending alert; the empty name for keys and projects. */
   readonly refused: ReadonlySet<string>;
 }
 
-/** What is looked at of one organization, at the moment whose periods are known. */
+/** Budgets of one organization to check, at the moment whose periods are in memory. */
 interface LookedAt {
   readonly organizationId: string;
   readonly budgets: readonly Budget[];
@@ -150,7 +153,7 @@ async function lookAt(look: Look, { organizationId, budgets, nowMs }: LookedAt):
   }
 }
 
-/** Refusals that were not told yet, by budget and period. */
+/** Reads rejections with pending alerts, by budget and period. */
 async function readRefused({ orm }: Db, periods: readonly Period[]): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
   if (periods.length === 0) return new Map();
   const ids = [...new Set(periods.map(({ budget }) => budget.id))];
@@ -165,7 +168,7 @@ async function readRefused({ orm }: Db, periods: readonly Period[]): Promise<Rea
   return new Map([...names].map(([name, some]) => [name, new Set(some.map(({ endUser }) => endUser))]));
 }
 
-/** Those of projects, keys and named end users; what is told already is not asked for. */
+/** Sends alerts of projects, keys and named end users; skips spending whose alerts were all sent. */
 async function tellNamed(look: Look, organizationId: string, asked: readonly Asked[]): Promise<void> {
   const open = asked.flatMap((one) => {
     const { id, type } = one.budget.scope;
@@ -187,7 +190,7 @@ const spendingOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>): AppliedBudg
   ...span,
 });
 
-/** @returns whether nothing is left to be told of it */
+/** @returns true if no alert of the spender is left to send */
 async function tellReached(look: Look, { told }: Asked, spender: Spender, isRefused: boolean): Promise<boolean> {
   const { budget, picoUsd } = spender;
   const name = budget.scope.type === 'user' ? spender.id : '';
@@ -201,7 +204,7 @@ async function tellReached(look: Look, { told }: Asked, spender: Spender, isRefu
   return true;
 }
 
-/** One of each end user. */
+/** Sends alerts of a budget for each end user. */
 async function tellEach(look: Look, asked: Asked, owners: readonly string[]): Promise<void> {
   const { budget, span, told } = asked;
   const leastPicoUsd = leastOf(budget);
@@ -221,13 +224,13 @@ async function tellEach(look: Look, asked: Asked, owners: readonly string[]): Pr
   }
 }
 
-/** What the first percentage that is told comes to; all of it where a refusal alone is told. */
+/** Returns the amount of the first percentage with an alert; the whole amount if only rejections send alerts. */
 function leastOf({ alertPercents, amountPicoUsd }: Budget): bigint {
   const [least = 100] = alertPercents;
   return (amountPicoUsd * BigInt(least)) / 100n;
 }
 
-/** End users who have come to something that is told, or were refused: more than may be told, but not all of them. */
+/** Reads end users with an alert percentage reached, or rejected: enough to exceed the maximum alerts, not all. */
 async function readSpenders(look: Look, asked: Asked, owners: readonly string[]): Promise<readonly Spender[]> {
   const { budget, span, refused } = asked;
   const some = [...refused].slice(0, eachUserAlertsMax + 1);
@@ -254,7 +257,7 @@ async function readUsers({ users, clock, resting }: Look, { budget, span }: Aske
   return found;
 }
 
-/** End users for whom a budget of his own stands in the place of one of each: see the book. */
+/** Returns end users whose own budget replaces the budget for each end user: see the book. */
 function ownersOf(budgets: readonly Budget[], each: Budget): readonly string[] {
   return budgets.flatMap(({ scope, period, mode }) =>
     scope.type === 'user' && scope.id !== null && period === each.period && mode === each.mode ? [scope.id] : [],

@@ -2,21 +2,22 @@ import type { Log } from '#base/log.ts';
 import type { CacheEntryRef, CacheStore } from './store.ts';
 
 /**
- * The response cache: complete answers, kept for requests of the same meaning. Of identical requests that run at once
- * one goes to the engine and the others wait for it. Answers are kept in the form of a JSON answer, whatever way they
- * came; `makeFrames` turns one into a stream and `mergeFrames` a stream into one.
+ * The response cache: complete answers, stored for requests with the same meaning. Of identical parallel requests one
+ * goes to the engine, and the others wait for its answer. Answers are stored as JSON answers, whether they were JSON or
+ * a stream; `makeFrames` converts an answer to a stream, and `mergeFrames` a stream to an answer.
  */
 export interface ResponseCache {
   /**
-   * The answer that is kept, or a turn to make it. Waits while another request of this process makes the same answer.
+   * Returns the stored answer, or an entry for making the answer. Waits while another request of this process makes the
+   * same answer.
    */
   take(entry: CacheEntryRef, wait: CacheWait): Promise<CacheTake>;
 }
 
 export interface CacheWait {
-  /** Ends the waiting; then the result is a turn, and the caller is expected to give up. */
+  /** Ends the wait; the result is then a `miss`, and the caller is expected to give up. */
   readonly signal: AbortSignal;
-  /** Called when there is something to wait for. */
+  /** Called if there is an answer to wait for. */
   readonly onWait: () => void;
 }
 
@@ -24,7 +25,10 @@ export type CacheTake =
   | { readonly kind: 'hit'; readonly text: string }
   | { readonly kind: 'miss'; readonly entry: InFlightEntry };
 
-/** How a turn ended for those who wait: with the answer, with a try for the next of them, or with one for each. */
+/**
+ * End of an entry for the waiting requests: the answer; `next`, so that the next of them tries; or `each`, so that each
+ * asks the engine.
+ */
 export type InFlightEnd = { readonly answer: string } | 'next' | 'each';
 
 export interface InFlightEntry {
@@ -34,7 +38,7 @@ export interface InFlightEntry {
 
 export interface ResponseCacheOptions {
   readonly store: CacheStore;
-  /** An answer larger than this is not kept. */
+  /** Maximum bytes of a stored answer. */
   readonly answerBytesMax: number;
   readonly log: Log;
 }
@@ -45,7 +49,7 @@ export function createResponseCache(options: ResponseCacheOptions): ResponseCach
 
 class AnswerCache implements ResponseCache {
   readonly #options: ResponseCacheOptions;
-  /** What is being made now. */
+  /** Answers that are being made now. */
   readonly #inFlight = new Map<string, Promise<InFlightEnd>>();
 
   constructor(options: ResponseCacheOptions) {

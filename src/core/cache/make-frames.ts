@@ -1,9 +1,12 @@
 export interface FrameOptions {
-  /** The final chunk with the usage is asked for. */
+  /** True if the client requested the final chunk with the usage. */
   readonly wantsUsage: boolean;
-  /** Usage on every chunk is asked for; all of an answer comes at once, so all of them say the same. */
+  /**
+   * True if the client requested usage on every chunk. The whole answer is sent at once, so every chunk has the same
+   * usage.
+   */
   readonly wantsRunningUsage: boolean;
-  /** Text of `usage.cost`, null where it was not asked for. */
+  /** Text of `usage.cost`; null if not requested. */
   readonly costText: string | null;
 }
 
@@ -15,7 +18,7 @@ const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (
 const withoutNulls = (members: Members): Members =>
   Object.fromEntries(Object.entries(members).filter(([, value]) => value !== null));
 
-/** The chunks of one choice of a chat: who speaks, its thoughts, what it says or calls, and why it ended. */
+/** Returns the chunks of one choice of a chat: role, reasoning, content or tool calls, and finish reason. */
 function chatChunks({ index, message, finish_reason: finishReason, logprobs, ...rest }: Members): Members[] {
   const { role, reasoning, tool_calls: toolCalls, ...said } = withoutNulls(membersOf(message));
   const chunk = (delta: Members, more: Members = {}): Members => ({
@@ -38,7 +41,7 @@ function chatChunks({ index, message, finish_reason: finishReason, logprobs, ...
 }
 
 /**
- * A JSON answer as the stream that a client asked for.
+ * Converts a JSON answer to the stream that a client requested.
  * @param text JSON of a chat or text completion as latin1
  * @returns frames as latin1, without the end mark
  */

@@ -6,11 +6,11 @@ interface Entry {
   readonly expiresMs: number;
 }
 
-/** What an entry takes beside its answer: the key, the map's slot, the Buffer's own object. */
+/** Bytes of an entry besides its answer: the key, the map's slot, the Buffer object. */
 const entryOverheadBytes = 512;
 const sizeOf = ({ answer }: Entry): number => answer.length + entryOverheadBytes;
 
-/** Answers in this process's memory; the one that was not asked for the longest makes room. */
+/** Creates a store in this process's memory; the least recently used answer is evicted first. */
 export function createMemoryStore(options: CacheBounds & { readonly clock: Clock }): CacheStore {
   return new MemoryStore(options);
 }

@@ -1,12 +1,12 @@
-/** Members of a JSON object of which only some are known. */
+/** Members of a JSON object with some known names. */
 type Members = Record<string, unknown>;
 
 const isMembers = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /**
- * One value after another: texts and lists grow, objects grow by member, of anything else the newest stands. What stands
- * before is this function's to change.
+ * Joins a value with the next one: texts and lists are appended, objects are joined by member, and other values are
+ * replaced. May change `before`.
  */
 function join(before: unknown, after: unknown): unknown {
   if (after === null || after === undefined) return before ?? null;
@@ -23,7 +23,10 @@ function join(before: unknown, after: unknown): unknown {
   return after;
 }
 
-/** What every object has is none of its members; nor may an engine name it as one, and have it changed for all. */
+/**
+ * Joins one member. Rejects `__proto__`, with which an engine could change all objects; inherited properties do not
+ * count as members.
+ */
 function joinMember(members: Members, key: string, value: unknown): void {
   if (key === '__proto__') return;
   members[key] = join(Object.hasOwn(members, key) ? members[key] : undefined, value);
@@ -35,10 +38,10 @@ interface Choice {
   readonly toolCalls: Members[];
 }
 
-/** No answer has more tool calls; their indexes are whatever an engine wrote. */
+/** Maximum tool calls of an answer; an engine may send any index. */
 const toolCallsMax = 1024;
 
-/** A tool call comes in pieces that name its place in the list; its id and names come once, its arguments grow. */
+/** Joins a piece of a tool call. Each piece has the call's index; id and names are sent once, arguments grow. */
 function joinToolCall(calls: Members[], piece: unknown): void {
   if (!isMembers(piece)) return;
   const { index, id, type, function: called, ...rest } = piece;
@@ -96,11 +99,11 @@ function finishChoice({ members, message, toolCalls }: Choice, isChat: boolean):
 }
 
 /**
- * The JSON answer that a stream of chat or text completion chunks amounts to.
- * @param text frames as latin1, without or with their usage
- * @param usage the `usage` of the answer, in place of what the frames say
- * @param choicesExpected over all prompts
- * @returns JSON as latin1; null when it is not the whole of an answer, or deeper than any
+ * Merges a stream of chat or text completion chunks into the JSON answer.
+ * @param text frames as latin1, with or without usage
+ * @param usage the `usage` of the answer, replacing that of the frames
+ * @param choicesExpected number of choices over all prompts
+ * @returns JSON as latin1; null if the frames are incomplete or nested too deeply
  */
 export function mergeFrames(text: string, usage: object, choicesExpected: number): string | null {
   try {
@@ -137,16 +140,16 @@ function merge(frames: readonly Members[], usage: object, choicesExpected: numbe
   return Buffer.from(JSON.stringify(answer), 'utf8').toString('latin1');
 }
 
-/** What it cost was said to the one who paid. */
+/** Removes the cost, which concerns only the request that was charged. */
 function withoutCost({ cost: _cost, ...usage }: Members): Members {
   return usage;
 }
 
 /**
- * A JSON answer without what it cost the one who asked.
+ * Returns a JSON answer without the cost.
  * @param text JSON as latin1
- * @param hasCost `usage.cost` was added to it
- * @returns null when it is no JSON object
+ * @param hasCost true if `usage.cost` was added to the answer
+ * @returns null if the text is not a JSON object
  */
 export function plainAnswer(text: string, hasCost: boolean): string | null {
   if (!hasCost) return text;

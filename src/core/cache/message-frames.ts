@@ -1,6 +1,6 @@
 import type { FrameOptions } from './make-frames.ts';
 
-/** Answers of `/v1/messages`: a stream brings the blocks of its JSON answer one after the other. */
+/** Answers of `/v1/messages`: a stream sends the blocks of the JSON answer one after another. */
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -12,7 +12,7 @@ const decode = (text: string): string => Buffer.from(text, 'latin1').toString('u
 const encode = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 const count = (value: unknown): number => (typeof value === 'number' ? value : 0);
 
-/** How a block begins, and the deltas that bring the rest of it. */
+/** Returns the start of a block, and the deltas with its content. */
 function blockParts(block: Members): { readonly begun: Members; readonly deltas: readonly Members[] } {
   const { type } = block;
   if (type === 'tool_use') {
@@ -38,9 +38,9 @@ function blockEvents(block: Members, index: number): Members[] {
 }
 
 /**
- * A JSON answer as the events of a stream.
+ * Converts a JSON answer to the events of a stream.
  * @param text JSON of a message as latin1
- * @returns all its frames as latin1, the last one included
+ * @returns all frames as latin1, including the last
  */
 export function makeMessageFrames(text: string, { costText }: FrameOptions): string {
   const kept = membersOf(JSON.parse(decode(text)));
@@ -65,7 +65,7 @@ export function makeMessageFrames(text: string, { costText }: FrameOptions): str
   return encode(events.map((event) => `event: ${String(event['type'])}\ndata: ${JSON.stringify(event)}\n\n`).join(''));
 }
 
-/** The text members of a block by the deltas that bring them. */
+/** Text members of a block, by the type of their deltas. */
 const deltaMembers: Readonly<Record<string, string>> = {
   text_delta: 'text',
   thinking_delta: 'thinking',
@@ -79,7 +79,7 @@ class MessageMerger {
   #isWhole = false;
   readonly #blocks = new Map<unknown, Record<string, unknown>>();
 
-  /** @returns whether the event is one of a message */
+  /** @returns true if the event belongs to a message */
   add(event: Members): boolean {
     switch (event['type']) {
       case 'message_start':
@@ -109,16 +109,16 @@ class MessageMerger {
     return true;
   }
 
-  /** Nulls are left out, as engines do in JSON. Null where it is not the whole of a message. */
+  /** Returns the message without null members, as engines send it in JSON; null if the message is incomplete. */
   message(): Members | null {
     if (this.#message === null || this.#end === null || !this.#isWhole) return null;
     const { content: _content, usage: first, ...head } = this.#message;
-    // Some engines tell the prompt's count at the start alone; what the end says of it is newer.
+    // Some engines send the prompt's count only at the start; the counts at the end take precedence.
     const { cost: _cost, ...usage } = { ...membersOf(first), ...membersOf(this.#end['usage']) };
     const content = [...this.#blocks.values()].map(wholeBlock);
     const whole = {
       ...head,
-      // An empty answer is a text as well.
+      // An empty answer still has a text block.
       content: content.length === 0 ? [{ type: 'text', text: '' }] : content,
       ...membersOf(this.#end['delta']),
       usage,
@@ -127,15 +127,15 @@ class MessageMerger {
   }
 }
 
-/** @throws SyntaxError where the input of a tool is no JSON */
+/** @throws SyntaxError if a tool's input is not JSON */
 function wholeBlock({ partial_json: json, ...block }: Record<string, unknown>): Members {
   return typeof json === 'string' ? { ...block, input: JSON.parse(json) as unknown } : block;
 }
 
 /**
- * The JSON answer that a stream amounts to.
- * @param text all its frames as latin1
- * @returns JSON as latin1, without what it cost; null when they are not the whole of an answer
+ * Merges a stream into the JSON answer.
+ * @param text all frames as latin1
+ * @returns JSON as latin1, without the cost; null if the frames are not a complete answer
  */
 export function mergeMessageFrames(text: string): string | null {
   const merger = new MessageMerger();

@@ -4,15 +4,15 @@ import type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';
 
 export interface RedisCacheOptions extends CacheBounds {
   readonly store: RedisStore;
-  /** What names in Redis begin with. */
+  /** Prefix of all names in Redis. */
   readonly prefix: string;
   readonly log: Log;
 }
 
 /**
- * Keeps an answer and makes room for it, of one organization at a time, whose keys are in one slot of a cluster.
+ * Stores an answer and evicts the oldest answers of its organization, whose keys are in one slot of a Redis cluster.
  * KEYS: the answer, the organization's keys by time, their sizes with the sum under ''.
- * ARGV: the answer, its key, age in milliseconds, bytes of all answers, what names of answers begin with.
+ * ARGV: the answer, its key, age in milliseconds, maximum bytes of all answers, prefix of the answers' names.
  */
 const keepScript = redisScript(`
 local time = redis.call('TIME')
@@ -40,8 +40,8 @@ return { sum }
 `);
 
 /**
- * Answers in Redis, for all gateways that share it; the bytes are bounded per organization, and the oldest answer makes
- * room. While Redis is away nothing is found and nothing is kept.
+ * Creates a store in Redis, for all gateways that share it. The bytes are limited per organization, and the oldest
+ * answer is evicted first. While Redis is unavailable nothing is found and nothing is stored.
  */
 export function createRedisStore({ store, prefix, log, bytesMax, ageMaxMs }: RedisCacheOptions): CacheStore {
   const names = (organizationId: string): string => `${prefix}:{${organizationId}}:cache:`;

@@ -1,6 +1,6 @@
 import type { FrameOptions } from './make-frames.ts';
 
-/** Answers of `/v1/responses`: the last event of a stream holds the whole of its JSON answer. */
+/** Answers of `/v1/responses`: the last event of a stream contains the complete JSON answer. */
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -11,7 +11,7 @@ const textOf = (value: unknown): string => (typeof value === 'string' ? value : 
 const decode = (text: string): string => Buffer.from(text, 'latin1').toString('utf8');
 const encode = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
-/** The part of an item before it has its text, and the events that bring it. */
+/** Returns the events that send one part of an item. */
 function partEvents(part: Members, place: Members): Members[] {
   const { type } = part;
   const isThought = type === 'reasoning_text';
@@ -52,9 +52,9 @@ function itemEvents(item: Members, index: number): Members[] {
 }
 
 /**
- * A JSON answer as the events of a stream.
+ * Converts a JSON answer to the events of a stream.
  * @param text JSON of a response as latin1
- * @returns all its frames as latin1, the last one included
+ * @returns all frames as latin1, including the last
  */
 export function makeResponseFrames(text: string, { costText }: FrameOptions): string {
   const kept = membersOf(JSON.parse(decode(text)));
@@ -74,9 +74,9 @@ export function makeResponseFrames(text: string, { costText }: FrameOptions): st
 }
 
 /**
- * The JSON answer that a stream amounts to.
- * @param last its last frames as latin1
- * @returns JSON as latin1, without what it cost; null when they are not the end of a whole answer
+ * Extracts the JSON answer from the end of a stream.
+ * @param last the last frames as latin1
+ * @returns JSON as latin1, without the cost; null if the frames are not the end of a complete answer
  */
 export function mergeResponseFrames(last: string): string | null {
   const data = last.split(/\r?\n/).findLast((line) => line.startsWith('data:'));

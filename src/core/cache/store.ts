@@ -1,8 +1,8 @@
-/** Where answers are kept, bounded in size and age. A key is hexadecimal and belongs to one organization. */
+/** A store of answers, limited in size and age. A key is hexadecimal and belongs to one organization. */
 export interface CacheStore {
-  /** Null where nothing is kept, or when it cannot be said in time. */
+  /** Returns null if nothing is stored, or if the store does not answer in time. */
   get(entry: CacheEntryRef): Buffer | null | Promise<Buffer | null>;
-  /** Keeps an answer; older ones make room for it. Never throws and never rejects. */
+  /** Stores an answer, and evicts older ones. Never throws and never rejects. */
   set(entry: CacheEntryRef, answer: Buffer): void | Promise<void>;
 }
 
@@ -12,7 +12,7 @@ export interface CacheEntryRef {
 }
 
 export interface CacheBounds {
-  /** Bytes of all answers together. */
+  /** Maximum bytes of all answers together. */
   readonly bytesMax: number;
   readonly ageMaxMs: number;
 }

@@ -7,14 +7,15 @@ import { createNames } from '#base/names.ts';
 import { plainAddress } from '#base/outbound.ts';
 
 /**
- * What no web address may lead to, whoever registers a node: listeners of the gateway itself, its PostgreSQL, Redis and
- * Docker, and the addresses under which clouds tell a machine's secrets.
+ * Blocks addresses that no web address may lead to, whoever registers a node: listeners of the gateway itself, its
+ * PostgreSQL, Redis and Docker, and the addresses at which clouds serve a machine's secrets.
  */
 export interface Doors {
   /**
-   * @returns the addresses of a host, none for a name that nobody knows just now: to be connected to, and not the name,
-   *   which may stand for others a moment later
-   * @throws ClosedDoorError where nothing may lead there
+   * Checks a host and port.
+   * @returns the addresses of the host, none for a name that cannot be resolved now. Connect to these addresses and not
+   * to the name, which may resolve to others a moment later
+   * @throws ClosedDoorError if nothing may lead there
    */
   pass(host: string, port: number): Promise<readonly string[]>;
 }
@@ -33,20 +34,20 @@ export interface Door {
 }
 
 export interface DoorsOptions {
-  /** Ports that the gateway listens on, whatever its address is called. */
+  /** Ports that the gateway listens on, whatever its address. */
   readonly ownPorts: readonly number[];
-  /** What the gateway itself connects to. */
+  /** Servers that the gateway itself connects to. */
   readonly stores: readonly Door[];
   readonly clock: Pick<Clock, 'monotonicMs'>;
-  /** All addresses of a node's host. @throws Error for a name that is none */
+  /** Returns all addresses of a node's host. @throws Error for a name that does not exist */
   readonly resolve?: (host: string) => Promise<readonly string[]>;
-  /** The same of a store, as what connects to it asks: of the system. */
+  /** Returns all addresses of a store, from the system's resolver, as the store's client does. */
   readonly resolveStore?: (host: string) => Promise<readonly string[]>;
 }
 
-/** Beside the link-local ones. */
+/** Cloud metadata addresses besides the link-local ones. */
 const cloudAddresses: ReadonlySet<string> = new Set(['168.63.129.16', '100.100.100.200', 'fd00:ec2::254']);
-/** How long names stand for what they stood for. */
+/** Time that resolved addresses of a name are reused. */
 const rememberedMs = 10_000;
 const namesMax = 1000;
 
@@ -79,7 +80,7 @@ function isOfCloud(address: string): boolean {
   return ipaddr.process(address).range() === 'linkLocal' || cloudAddresses.has(address);
 }
 
-/** Whether one of them is this machine. */
+/** True if one of the addresses belongs to this machine. */
 function isOwn(addresses: readonly string[]): boolean {
   const mine = new Set(
     Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => plainAddress(address))),
@@ -100,7 +101,7 @@ function createMemory(
     const nowMs = clock.monotonicMs();
     const before = known.get(host);
     if (before !== undefined && before.untilMs > nowMs) return before.addresses;
-    // What it stood for last is better than nothing.
+    // If the resolver fails, the last known addresses are better than none.
     const addresses = await resolve(host).then(
       (found) => found.map(plainAddress),
       () => before?.addresses ?? [],

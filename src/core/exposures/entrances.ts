@@ -2,22 +2,22 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Sql } from 'postgres';
 import type { Holder } from './types.ts';
 
-/** How long a link waits to be used, and how long the cookie that it gives is good for. */
+/** Lifetime of an unused link; `cookieSeconds`: lifetime of the cookie that a used link gives. */
 export const linkSeconds = 60;
 export const cookieSeconds = 8 * 3600;
 
-/** A cookie that is good. */
+/** A valid cookie. */
 export interface Entrance {
   readonly holder: Holder;
-  /** When it ends, by itself or with the key or session of its holder; Unix milliseconds. */
+  /** Time when the cookie ends, by itself or with its holder's key or session; Unix milliseconds. */
   readonly expiresAtMs: number;
 }
 
-/** Links and cookies. Only their hashes are kept; all of them end with their address. */
+/** Links and cookies. Only their hashes are stored; all of them end with their address. */
 export interface Entrances {
-  /** @returns a secret that is good for one use, or null where the address is gone */
+  /** @returns a secret for a single use, or null if the address no longer exists */
   makeLink(installationId: string, holder: Holder): Promise<string | null>;
-  /** @returns the secret of a cookie; null for a link that was used, is too old, or is of another address */
+  /** @returns the secret of a cookie; null for a link that was used, is too old, or belongs to another address */
   useLink(installationId: string, secret: string): Promise<(Entrance & { readonly secret: string }) | null>;
   find(installationId: string, secret: string): Promise<Entrance | null>;
 }
@@ -32,7 +32,7 @@ interface Row {
 }
 
 const hashOf = (secret: string): Buffer => createHash('sha256').update(secret).digest();
-/** Anything else is none of ours, and is not looked up. */
+/** Format of secrets; other texts are not looked up. */
 const secretPattern = /^[A-Za-z0-9_-]{43}$/;
 const makeSecret = (): string => randomBytes(32).toString('base64url');
 
@@ -44,7 +44,7 @@ export function createEntrances(sql: Sql): Entrances {
   async function insert(kind: 'link' | 'cookie', installationId: string, holder: Holder) {
     const secret = makeSecret();
     const seconds = kind === 'link' ? linkSeconds : cookieSeconds;
-    // The address may go at this moment, and takes what leads into it along.
+    // The address may be deleted at this moment, which also deletes its links and cookies.
     const [row] = await sql<Row[]>`
       insert into exposure_entrances
         (hash, kind, installation_id, key_id, user_id, session_id, organization_id, is_operator, expires_at)

@@ -19,8 +19,8 @@ import { createTunnels } from './tunnels.ts';
 import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
 
 /**
- * Web addresses of what runs have put on clusters: `https://<stack>--<cluster>.<public domain>`. Which there are
- * follows from the runs alone; every gateway knows them, and looks for changes each second.
+ * Web addresses of ports that runs have opened on clusters: `https://<stack>--<cluster>.<public domain>`. The runs
+ * alone determine the addresses; every gateway knows them, and polls for changes every second.
  */
 
 export { createDoors, type Door, type Doors } from './doors.ts';
@@ -38,7 +38,7 @@ export type {
   Standing,
 } from './types.ts';
 
-/** An address as a run shows it. */
+/** An address as a run's page shows it. */
 export interface ShownAddress {
   readonly host: string;
   readonly path: string;
@@ -47,34 +47,34 @@ export interface ShownAddress {
 
 export interface ShownRun {
   readonly id: string;
-  /** Whether it is applied, and declares a web port. */
+  /** True if the run is applied and declares a web port. */
   readonly isExposed: boolean;
 }
 
 export interface Exposures extends Pick<Opening, 'enter' | 'admit' | 'mayStay'> {
-  /** Where links lead: no application gets to see this path. */
+  /** Path of links; no application receives requests for this path. */
   readonly enterPath: string;
-  /** Whether addresses are served here at all. */
+  /** True if this gateway serves web addresses. */
   readonly isOn: boolean;
-  /** Whether pages below this domain would be of one site with the gateway itself. */
+  /** True if pages below this domain would be same-site with the gateway itself. */
   isOwnSite(domain: string): boolean;
-  /** Whether the first look was made: before that nobody knows which names there are. */
+  /** True after the first poll; before that no names are known. */
   isKnown(): boolean;
   /** @param host in lower case, without a port */
   find(host: string): Exposure | null;
-  /** Addresses of these runs, by run. Of one that has just declared its port they are looked for first. */
+  /** Returns the addresses of runs, by run. Polls first for a run that has just declared its port. */
   shown(runs: readonly ShownRun[]): Promise<ReadonlyMap<string, ShownAddress>>;
-  /** Why what a run declares has no address; null where it may have one. To be asked after `shown`. */
+  /** Returns why a run's declared port has no address; null if it may have one. Call `shown` before. */
   problemOf(runId: string): string | null;
-  /** A link to the address of a run; null where it has none. */
+  /** Returns a link to the address of a run; null if the run has no address. */
   open(runId: string, opener: Opener): Promise<OpenedAddress | null>;
   /** @throws UnreachableError */
   connect(exposure: Exposure): Promise<Duplex>;
-  /** Looks for changes at once. Never rejects: what fails is found by the next look. */
+  /** Polls for changes at once. Never rejects: failed polls are repeated. */
   refresh(): Promise<void>;
-  /** Calls back for each address that is gone, or leads elsewhere, or to others than before. */
+  /** Calls back for each address that was deleted, or changed its target, its owner or its access. */
   onCut(cut: Cut): void;
-  /** Until the first look is made. */
+  /** Resolves after the first poll. */
   start(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -105,7 +105,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
     find: (host) => known.byHost()?.get(host) ?? null,
     async shown(runs) {
       if (!isOn || runs.length === 0) return new Map();
-      // Who reads that a run is applied finds its address as it is then, and not as it was before.
+      // A caller who reads that a run is applied gets its current address, not the previous one.
       if (runs.some(({ id, isExposed }) => isExposed && !known.hasSeen(id))) await known.refresh();
       return readShown(
         db,
@@ -137,7 +137,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
   };
 }
 
-/** Probes take their time, and nobody waits for them to know of a change. */
+/** Polls and probes in a loop. Probes take time, and polls do not wait for them. */
 function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
   let probing: Promise<void> | null = null;
   const loop = createPacedLoop(async () => {

@@ -3,18 +3,18 @@ import { ClosedDoorError, type Doors } from './doors.ts';
 import { labelsFor, wantedLabel } from './label.ts';
 import type { ClusterPlace, DeclaredPort, Exposure, ExposureSources, Target } from './types.ts';
 
-/** Reads what runs declare, gives each a name, and forgets the names of what is gone. */
+/** Reads the declared ports of runs, assigns each a name, and deletes names that are no longer declared. */
 export interface Listing {
-  /** @throws what the stores throw */
+  /** @throws errors of the stores */
   read(): Promise<Listed>;
 }
 
 export interface Listed {
-  /** Every address that is live. */
+  /** All live addresses. */
   readonly exposures: readonly Exposure[];
-  /** The runs that were looked at, with those that get no address. */
+  /** All runs with a declared port, including those without an address. */
   readonly runIds: ReadonlySet<string>;
-  /** Why what a run declares gets no address, by run. */
+  /** Reasons why declared ports have no address, by run. */
   readonly problems: ReadonlyMap<string, string>;
 }
 
@@ -34,7 +34,7 @@ interface Wanted {
   readonly target: Target | null;
 }
 
-/** What has an address, and what must have none. */
+/** Ports that get an address, and the problems of those that do not. */
 interface Sorted {
   readonly wanted: readonly Wanted[];
   readonly problems: ReadonlyMap<string, string>;
@@ -68,7 +68,7 @@ export function createListing({ sql, sources, ownHosts, doors }: ListingParts): 
   const readRows = (tx: Sql | TransactionSql): Promise<readonly Row[]> => tx<Row[]>`
     select installation_id as "installationId", run_id as "runId", domain, label, wanted, target from exposures`;
 
-  /** Of several gateways one does it, and the others find it done. */
+  /** Writes the names in a lock: one of several gateways writes, and the others find the result. */
   async function settle(): Promise<Listed> {
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtextextended('headgate exposures', 0))`;
@@ -112,7 +112,10 @@ function wantedOf(
 const doorName = ({ address, port }: { readonly address: string; readonly port: number }): string =>
   JSON.stringify([address, port]);
 
-/** Why a port of a node gets no address. An sshd is no web server, whatever a module says, be it another node's. */
+/**
+ * Returns why a node's port gets no address. A port of an SSH server of any node is never exposed, whatever a module
+ * declares.
+ */
 async function problemOf({ node, port }: Target, sshPorts: ReadonlySet<string>, doors: Doors): Promise<string | null> {
   if (node.sshPort === port) return "web_port is the port of the node's SSH server";
   if (sshPorts.has(doorName({ address: node.address, port })))
@@ -126,7 +129,7 @@ async function problemOf({ node, port }: Target, sshPorts: ReadonlySet<string>, 
   }
 }
 
-/** Whether a page below the domain could set cookies for the host, or the other way round. */
+/** True if a page below the domain could set cookies for the host, or the other way round. */
 export function isSameSite(domain: string, host: string): boolean {
   return domain === host || host.endsWith(`.${domain}`) || domain.endsWith(`.${host}`);
 }
@@ -136,7 +139,7 @@ const targetText = ({ declared, target }: Wanted): string =>
 
 const isKept = (one: Wanted, row: Row): boolean => row.domain === one.domain && row.wanted === one.label;
 
-/** Null where a row does not say what is wanted. */
+/** Returns null if a row differs from the wanted state. */
 function toExposures(wanted: readonly Wanted[], rows: readonly Row[]): readonly Exposure[] | null {
   const byId = new Map(rows.map((row) => [row.installationId, row]));
   const list: Exposure[] = [];

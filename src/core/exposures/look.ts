@@ -6,13 +6,13 @@ export type Cut = (exposure: Exposure) => void;
 
 /** The addresses that this gateway knows, by host. */
 export interface Known {
-  /** Null before the first look. */
+  /** Null before the first poll. */
   readonly byHost: () => ReadonlyMap<string, Exposure> | null;
-  /** Whether the last look has seen what the run declares. */
+  /** True if the last poll has read the run's declaration. */
   readonly hasSeen: (runId: string) => boolean;
-  /** Why what the run declares has no address; null where it may have one. */
+  /** Returns why the run's declared port has no address; null if it may have one. */
   readonly problemOf: (runId: string) => string | null;
-  /** Looks for changes. Never rejects: what fails is found by the next look. */
+  /** Polls for changes. Never rejects: failed polls are repeated. */
   readonly refresh: () => Promise<void>;
   readonly onCut: (cut: Cut) => void;
 }
@@ -56,7 +56,7 @@ export function createKnown(listing: Listing, log: Log): Known {
     hasSeen: (runId) => seen.has(runId),
     problemOf: (runId) => problems.get(runId) ?? null,
     onCut: (cut) => void cuts.push(cut),
-    /** Who asks while a look is made gets the one after it, which sees what was there when he asked. */
+    /** Callers during a poll get the next poll, which reads the state at the time of their call. */
     refresh() {
       if (looking === null) looking = lookUntilSeen().finally(() => (looking = null));
       else isAskedAgain = true;
@@ -65,7 +65,7 @@ export function createKnown(listing: Listing, log: Log): Known {
   };
 }
 
-/** What is open may stay where it leads to the same port still, and no fewer may use it. */
+/** True if open connections must end: the target, owner or address changed, or fewer people may use it. */
 function isCutBy(before: Exposure, now: Exposure): boolean {
   const isForMembers = before.access === 'public' && now.access === 'members';
   const isNarrower = isForMembers || (!before.isSuspended && now.isSuspended);

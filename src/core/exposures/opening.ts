@@ -6,9 +6,9 @@ import { createEntrances, type Entrance, linkSeconds } from './entrances.ts';
 import type { Exposure, ExposureSources, Holder } from './types.ts';
 
 export interface OpenedAddress {
-  /** With a secret that is good for one use, where the address is for members. */
+  /** Contains a secret for a single use if the address is for members. */
   readonly url: string;
-  /** Null: it does not expire. */
+  /** Null for a URL that does not expire. */
   readonly expiresAtMs: number | null;
 }
 
@@ -18,15 +18,15 @@ export interface Opener {
   readonly isOperator: boolean;
 }
 
-/** Who gets into addresses for members. */
+/** Decides who may enter addresses for members. */
 export interface Opening {
-  /** @returns null where the address went meanwhile */
+  /** @returns null if the address was deleted meanwhile */
   open(exposure: Exposure, opener: Opener): Promise<OpenedAddress | null>;
-  /** Uses a link. @returns null for one that is not good */
+  /** Uses a link. @returns null for an invalid link */
   enter(exposure: Exposure, secret: string): Promise<(Entrance & { readonly secret: string }) | null>;
-  /** Whose cookie it is; null for one that is not good for this address, or not any more. */
+  /** Returns the holder of a cookie; null if the cookie is not, or no longer, valid for this address. */
   admit(exposure: Exposure, secret: string): Promise<Entrance | null>;
-  /** Whether who has entered may still use it. */
+  /** True if a holder who has entered may still use the address. */
   mayStay(exposure: Exposure, holder: Holder): Promise<boolean>;
 }
 
@@ -37,13 +37,16 @@ export interface OpeningParts {
   readonly sources: Pick<ExposureSources, 'standing'>;
 }
 
-/** Where links lead: no application gets to see this path. */
+/** Path of links; no application receives requests for this path. */
 export const enterPath = '/.well-known/headgate/enter';
 
 export function createOpening({ db, clock, audit, sources }: OpeningParts): Opening {
   const entrances = createEntrances(db.sql);
 
-  /** Null for who may not enter any more: a cluster may have gone to another organization since, or a key expired. */
+  /**
+   * Returns null if the holder may no longer enter: the cluster may have moved to another organization, or a key
+   * expired.
+   */
   async function held<E extends Entrance>({ organizationId }: Exposure, entrance: E | null): Promise<E | null> {
     if (entrance === null) return null;
     const { holder } = entrance;

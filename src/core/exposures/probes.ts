@@ -2,14 +2,14 @@ import type { Sql } from 'postgres';
 import type { Reach } from './reach.ts';
 import type { Exposure, ExposureStatus } from './types.ts';
 
-/** Finds out which addresses answer. Of several gateways each probe is made by one. */
+/** Finds out which addresses answer. One of several gateways makes each probe. */
 export interface Probes {
-  /** Probes what is due among these. @throws what the stores throw */
+  /** Probes those of the addresses that are due. @throws errors of the stores */
   run(exposures: readonly Exposure[]): Promise<void>;
 }
 
 const atOnceMax = 20;
-/** Software may take so long to answer after its run has ended. */
+/** Time that software may take to answer after its run has ended. */
 const pendingSeconds = 120;
 const nextSeconds: Readonly<Record<ExposureStatus, number>> = { pending: 2, ready: 30, unreachable: 15 };
 /** Longer than a probe may take. */

@@ -4,7 +4,7 @@ import type { Doors } from './doors.ts';
 import type { Tunnels } from './tunnels.ts';
 import type { Exposure, Target } from './types.ts';
 
-/** Nothing answers at what an address leads to. */
+/** Thrown if nothing answers at an address's target. */
 export class UnreachableError extends Error {
   constructor(cause?: unknown) {
     super('nothing answers on the port of the node', { cause });
@@ -14,7 +14,7 @@ export class UnreachableError extends Error {
 
 type Way = 'direct' | 'tunnel';
 
-/** Connects to the software behind an address, on the node that is registered and on no other host. */
+/** Connects to the software behind an address, only on the registered node. */
 export interface Reach {
   /** @throws UnreachableError */
   connect(exposure: Exposure): Promise<Duplex>;
@@ -25,7 +25,7 @@ const connectTimeoutMs = 5000;
 const rememberedMax = 10_000;
 
 export function createReach(tunnels: Tunnels, doors: Doors): Reach {
-  /** What answered last: it is tried first. */
+  /** The way that worked last, which is tried first. */
   const ways = new Map<string, Way>();
 
   type Connect = (exposure: Exposure, target: Target, addresses: readonly string[]) => Promise<Duplex>;
@@ -60,7 +60,7 @@ export function createReach(tunnels: Tunnels, doors: Doors): Reach {
   };
 }
 
-/** To what the host was found to be, and to nothing that its name stands for since. */
+/** Connects to the resolved addresses, and not to addresses that the name resolves to later. */
 function connectDirectly(host: string, port: number, addresses: readonly string[]): Promise<Duplex> {
   const found = addresses.map((address) => ({ address, family: isIP(address) }));
   const known: LookupFunction = (_, __, callback) => {
@@ -77,7 +77,7 @@ function connectDirectly(host: string, port: number, addresses: readonly string[
     socket.once('connect', () => {
       clearTimeout(timer);
       socket.removeAllListeners('error');
-      // Who takes it over listens; until then nothing that happens to it may end the process.
+      // The next owner adds a listener; until then no error of the socket may end the process.
       socket.on('error', () => undefined);
       resolve(socket);
     });

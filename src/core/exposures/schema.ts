@@ -3,21 +3,21 @@ import { boolean, customType, index, pgTable, text, timestamp, uniqueIndex, uuid
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 
-/** Web addresses that are live. A row is there for as long as what it leads to; its name stays over re-applies. */
+/** Live web addresses. A row exists as long as its target; its name stays when the stack is applied again. */
 export const exposures = pgTable(
   'exposures',
   {
     installationId: uuid('installation_id').primaryKey(),
-    /** The run that declared the port last. */
+    /** The last run that declared the port. */
     runId: uuid('run_id').notNull(),
     domain: text('domain').notNull(),
     label: text('label').notNull(),
-    /** What the label was made of. */
+    /** The wanted label, from which `label` was made. */
     wanted: text('wanted').notNull(),
-    /** Which port of which node it leads to; another one is probed anew. */
+    /** Node and port of the target; a changed target is probed again. */
     target: text('target').notNull(),
     status: text('status', { enum: ['pending', 'ready', 'unreachable'] }).notNull(),
-    /** When it began to lead there. */
+    /** Time since the address leads to this target. */
     since: moment('since').notNull(),
     nextProbeAt: moment('next_probe_at').notNull(),
   },
@@ -28,20 +28,20 @@ export const exposures = pgTable(
   ],
 );
 
-/** Who may enter an address for members: links that are used once, and the cookies that they give. */
+/** Access to addresses for members: links for a single use, and the cookies that they give. */
 export const exposureEntrances = pgTable(
   'exposure_entrances',
   {
-    /** SHA-256; the secret itself is nowhere. */
+    /** SHA-256; the secret itself is not stored. */
     hash: bytes('hash').primaryKey(),
     kind: text('kind', { enum: ['link', 'cookie'] }).notNull(),
     installationId: uuid('installation_id')
       .notNull()
       .references(() => exposures.installationId, { onDelete: 'cascade' }),
-    /** Whose they are. */
+    /** The holder's key or user. */
     keyId: uuid('key_id'),
     userId: uuid('user_id'),
-    /** Of who opened it from a browser: it ends with the session. */
+    /** Session of a holder who opened the address in a browser: the access ends with the session. */
     sessionId: uuid('session_id'),
     organizationId: uuid('organization_id').notNull(),
     isOperator: boolean('is_operator').notNull(),

@@ -2,21 +2,23 @@ import type { Duplex } from 'node:stream';
 import ssh2, { type Client } from 'ssh2';
 import type { Exposure, ExposureSources, PlaceNode } from './types.ts';
 
-/** Connections to ports that a node opens to itself alone, through its sshd: one session to each node for all of them. */
+/**
+ * Connections through a node's sshd to ports that only the node itself can reach: one session per node for all of them.
+ */
 export interface Tunnels {
-  /** @throws Error when nobody can log in there, or nothing listens on the port */
+  /** @throws Error if the login fails, or nothing listens on the port */
   open(exposure: Exposure, node: PlaceNode, port: number): Promise<Duplex>;
-  /** Ends the sessions, and all that goes through them. */
+  /** Ends the sessions and all their connections. */
   close(): void;
 }
 
 const readyTimeoutMs = 10_000;
 const openTimeoutMs = 10_000;
-/** A session that nothing goes through is kept for the next page. */
+/** Time that an unused session is kept for the next page. */
 const idleMs = 60_000;
 const keepaliveMs = 15_000;
 
-/** What a host proves itself with: another kind of key than the one on file would be one that nobody knows. */
+/** Algorithms for the stored type of host key: a key of another type would be unknown. */
 const hostKeyAlgorithms: Readonly<Record<string, readonly string[]>> = {
   'ssh-rsa': ['rsa-sha2-512', 'rsa-sha2-256'],
 };
@@ -79,7 +81,7 @@ export function createTunnels(sources: Pick<ExposureSources, 'privateKey'>): Tun
 }
 
 async function logIn(client: Client, node: PlaceNode, privateKey: () => Promise<string | null>): Promise<Client> {
-  // Before anything is awaited: an error that nobody listens to would end the process.
+  // Before any await: an error without a listener would end the process.
   const failed = new Promise<never>((_, reject) => client.on('error', reject));
   failed.catch(() => undefined);
   const key = await privateKey();
@@ -101,7 +103,7 @@ async function logIn(client: Client, node: PlaceNode, privateKey: () => Promise<
   return Promise.race([ready, failed, closed]);
 }
 
-/** Without a key on file nobody checks whom a run reaches, and so it is here. */
+/** Returns the check of a host's key. Without a stored key nothing is checked, as for runs. */
 function hostCheck(hostKey: string | null): object {
   if (hostKey === null) return {};
   const [type = '', body = ''] = hostKey.split(' ');

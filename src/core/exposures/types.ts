@@ -1,32 +1,32 @@
-/** Who may use an address: everybody, or who may see the run. */
+/** Access to an address: for everybody, or for users who may see the run. */
 export type Access = 'public' | 'members';
 
-/** `pending`: nothing has answered there yet. */
+/** Status of an address. `pending`: nothing has answered yet. */
 export type ExposureStatus = 'pending' | 'ready' | 'unreachable';
 
-/** A web port that a run which is APPLIED has declared. Ids are UUIDs. */
+/** A web port declared by an APPLIED run. Ids are UUIDs. */
 export interface DeclaredPort {
   readonly runId: string;
   readonly installationId: string;
   readonly clusterId: string;
   readonly stackName: string;
-  /** Of a run for one node its name; empty for the whole cluster. */
+  /** Name of the node for a run on one node; empty for the whole cluster. */
   readonly ownNode: string;
   readonly port: number;
-  /** Name of a node; null: the run's own, else the first of the cluster. */
+  /** Name of a node; null for the run's own node, or else the first of the cluster. */
   readonly node: string | null;
   readonly path: string;
   readonly access: Access;
 }
 
-/** A node as an operator has registered it. No module says where it is. */
+/** A node as registered by an operator. A module cannot change its address. */
 export interface PlaceNode {
   readonly name: string;
   readonly address: string;
   readonly sshPort: number;
   readonly sshUser: string;
   readonly hostKey: string | null;
-  /** Its machine may be somebody else's by now. */
+  /** True if the node was given back: its machine may belong to somebody else by now. */
   readonly isGivenBack: boolean;
 }
 
@@ -37,11 +37,11 @@ export interface ClusterPlace {
   readonly name: string;
   readonly publicDomain: string | null;
   readonly access: Access;
-  /** In the order they were added. */
+  /** Nodes in the order they were added. */
   readonly nodes: readonly PlaceNode[];
 }
 
-/** An address as it was registered. */
+/** An address as registered. */
 export interface AddressPort {
   readonly address: string;
   readonly port: number;
@@ -52,48 +52,48 @@ export interface Target {
   readonly port: number;
 }
 
-/** A web address, and what it leads to. */
+/** A web address and its target. */
 export interface Exposure {
   readonly installationId: string;
   readonly runId: string;
   readonly clusterId: string;
   readonly organizationId: string;
-  /** In lower case, without a port. */
+  /** Host name in lower case, without a port. */
   readonly host: string;
   readonly path: string;
   readonly access: Access;
-  /** Nobody is let in until its organization is active again. */
+  /** True while the organization is suspended: nobody may enter. */
   readonly isSuspended: boolean;
-  /** Null where the node is not there any more, or was given back. */
+  /** Null if the node no longer exists, or was given back. */
   readonly target: Target | null;
 }
 
-/** On whose behalf somebody enters. */
+/** The key, user and organization on whose behalf somebody enters. */
 export interface Holder {
   readonly keyId: string | null;
   readonly userId: string | null;
-  /** Of who is signed in; null for a key. */
+  /** Session of a signed-in user; null for a key. */
   readonly sessionId: string | null;
   readonly organizationId: string;
-  /** May see every run. */
+  /** True for operators, who may see every run. */
   readonly isOperator: boolean;
 }
 
 export interface Standing {
-  /** When the holder's key or session expires, in Unix milliseconds; null: never. */
+  /** When the holder's key or session expires, in Unix milliseconds; null for never. */
   readonly expiresAtMs: number | null;
 }
 
-/** What addresses need of the rooms beside them; the platform wing hands it over. */
+/** Data that addresses need from other rooms; the platform wing provides it. */
 export interface ExposureSources {
-  /** Those whose software is there: none that is being destroyed, or was asked to be. */
+  /** Returns the ports whose software exists: none of a stack that is being destroyed, or was requested to be. */
   readonly declaredPorts: () => Promise<readonly DeclaredPort[]>;
-  /** Clusters that are not archived, of organizations that are not closed. */
+  /** Returns clusters that are not archived, of organizations that are not closed. */
   readonly clusters: (ids: readonly string[]) => Promise<readonly ClusterPlace[]>;
-  /** Those of these ports of addresses that are SSH servers' of nodes, whosever. */
+  /** Returns those of the ports that belong to an SSH server of any node. */
   readonly sshPorts: (ports: readonly AddressPort[]) => Promise<readonly AddressPort[]>;
-  /** Of a cluster, to log in to its nodes with. Null when it is gone. */
+  /** Returns a cluster's key for logging in to its nodes; null if the cluster no longer exists. */
   readonly privateKey: (clusterId: string) => Promise<string | null>;
-  /** Of a holder who may still act for the organization; null for any other. */
+  /** Returns the standing of a holder who may still act for the organization; null for others. */
   readonly standing: (holder: Holder) => Promise<Standing | null>;
 }

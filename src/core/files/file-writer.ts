@@ -7,35 +7,35 @@ import type { Author } from '#core/audit/audit.ts';
 import { type StoredFile, toStoredFile } from './file.ts';
 import { fileChunks, files } from './schema.ts';
 
-/** Of one row of `file_chunks`. */
+/** Bytes of one row of `file_chunks`. */
 export const chunkBytes = 262_144;
-/** Whoever has written nothing for so long is dead. The slowest upload that is taken fills a part in less. */
+/** Time without a write after which a writer counts as dead. The slowest accepted upload fills a chunk in less. */
 export const writeLeaseMs = 600_000;
 
-/** What a file is when all of it is there. */
+/** Final properties of a complete file. */
 export interface FileEnd {
   readonly filename: string;
-  /** Milliseconds since the Unix epoch; what it was begun with where absent. */
+  /** Milliseconds since the Unix epoch; if absent, the expiry from the creation applies. */
   readonly expiresAtMs?: number;
-  /** Of whoever completes it: called in the transaction that does. */
+  /** Callback of the author who completes the file: called in the same transaction. */
   readonly created?: Author['created'];
 }
 
-/** Writes one file, a part of its bytes in memory at a time. Until `complete` nobody sees it. */
+/** Writes one file, with one chunk of its bytes in memory at a time. The file is invisible until `complete`. */
 export interface FileWriter {
   readonly id: string;
   readonly createdAtMs: number;
-  /** Bytes that were added. */
+  /** Number of bytes added. */
   readonly bytes: number;
-  /** @throws AppError request_too_large beyond what the file may come to; conflict where it was taken for dead */
+  /** @throws AppError request_too_large beyond the file's maximum; conflict if the writer counted as dead */
   add(bytes: Buffer): Promise<void>;
-  /** Says that it is still being written, while nothing comes. @throws AppError conflict where it was taken for dead */
+  /** Prolongs the lease while no bytes arrive. @throws AppError conflict if the writer counted as dead */
   renew(): Promise<void>;
-  /** Writes what is still in memory; to be called before `complete`. */
+  /** Writes the bytes still in memory; must be called before `complete`. */
   flush(): Promise<void>;
-  /** Makes it a file; in the transaction of what it is for, where there is one. */
+  /** Completes the file, in the caller's transaction if there is one. */
   complete(end: FileEnd, tx?: Transaction): Promise<StoredFile>;
-  /** Forgets it. Never rejects: what is left is deleted later. */
+  /** Discards the file. Never rejects: remaining rows are deleted later. */
   abort(): Promise<void>;
 }
 
@@ -124,7 +124,7 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
           if (gone.length > 0) await tx.delete(fileChunks).where(eq(fileChunks.fileId, id));
         });
       } catch {
-        // Nobody sees it, and its time ends.
+        // The file is invisible, and its lease ends.
       }
     },
   };

@@ -2,7 +2,7 @@ import type { files } from './schema.ts';
 
 export type FilePurpose = 'batch' | 'batch_output';
 
-/** A file that is whole. Ids are UUIDs, times milliseconds since the Unix epoch. */
+/** A complete file. Ids are UUIDs, times milliseconds since the Unix epoch. */
 export interface StoredFile {
   readonly id: string;
   readonly organizationId: string;
@@ -15,7 +15,7 @@ export interface StoredFile {
   readonly expiresAtMs: number;
 }
 
-/** The files that a caller may see: `keyIds` null is any of the organization. */
+/** The files that a caller may see. `keyIds` null: files of all keys in the organization. */
 export interface FileScope {
   readonly organizationId: string;
   readonly keyIds: readonly string[] | null;
@@ -28,7 +28,7 @@ export interface FileRef extends FileScope {
 export interface FileListing extends FileScope {
   readonly purpose: FilePurpose | null;
   readonly order: 'asc' | 'desc';
-  /** The last one of the page before. */
+  /** Id of the last file of the previous page. */
   readonly after: string | null;
   readonly limit: number;
 }
@@ -38,11 +38,11 @@ export interface NewFile {
   readonly projectId: string;
   readonly keyId: string | null;
   readonly purpose: FilePurpose;
-  /** Null: as long as the operator keeps files, which bounds it in any case. */
+  /** Null keeps the file as long as the operator's maximum, which always applies. */
   readonly keepSeconds: number | null;
-  /** What it may come to. */
+  /** Maximum bytes of the file. */
   readonly bytesMax: number;
-  /** Nobody has said that it will come to that: it may be less where its organization has no room for it. */
+  /** True if `bytesMax` is a guess: the maximum may be lowered if the organization has less room. */
   readonly isGuess?: boolean;
 }
 

@@ -12,37 +12,36 @@ export type { FileListing, FilePurpose, FileRef, FileScope, NewFile, StoredFile 
 export type { FileEnd, FileWriter } from './file-writer.ts';
 
 /**
- * Files of organizations: what batches read and what they make. Their bytes are in PostgreSQL, in parts, and are read
- * and written so, that a file takes no memory of its size. Each has an end; what was half written has none that anybody
- * sees.
+ * Files of organizations: input and output of batches. Their bytes are stored in PostgreSQL in chunks, and are read and
+ * written in chunks, so that a file never takes memory of its size. Each file expires; incomplete files are invisible.
  */
 export interface Files {
-  /** The largest file, in bytes. */
+  /** Maximum bytes of a file. */
   readonly fileBytesMax: number;
   /**
-   * Begins to write a file, whose `bytesMax` count as its organization's from now on.
-   * @param bounded false for what the gateway itself writes, which has to be kept
-   * @throws AppError conflict where the organization has as much as it may have
+   * Starts writing a file; its `bytesMax` counts toward the organization's files from now on.
+   * @param bounded false for files that the gateway itself writes, which must be stored
+   * @throws AppError conflict if the organization has reached its maximum
    */
   create(file: NewFile, bounded?: boolean): Promise<FileWriter>;
-  /** When a file ends, in milliseconds since the Unix epoch, that was made at a time and is to be kept for so long. */
+  /** Returns when a file expires, in milliseconds since the Unix epoch. */
   expiryOf(createdAtMs: number, keepSeconds: number | null): number;
   get(ref: FileRef): Promise<StoredFile | null>;
   list(listing: FileListing): Promise<{ readonly files: readonly StoredFile[]; readonly more: boolean }>;
-  /** @throws AppError conflict while something reads it */
+  /** Deletes a file. @throws AppError conflict while the file is in use */
   remove(ref: FileRef, author: Author): Promise<boolean>;
-  /** The bytes, a part after the other. Ends early where the file is deleted meanwhile. */
+  /** Yields the bytes chunk by chunk. Ends early if the file is deleted meanwhile. */
   read(id: string): AsyncGenerator<Buffer, void>;
-  /** Bytes of a file; fewer where it ends before. */
+  /** Returns a range of a file's bytes; fewer if the file ends before. */
   readRange(id: string, at: number, length: number): Promise<Buffer>;
   /**
-   * Keeps a file until a time, whatever its expiry says; null lets it go.
-   * @returns false where it is not there
+   * Keeps a file until a time, regardless of its expiry; null ends this.
+   * @returns false if the file does not exist
    */
   hold(tx: Transaction, ref: FileRef, untilMs: number | null): Promise<boolean>;
-  /** Nobody else holds a file, or lets it go, until the transaction ends. */
+  /** Locks a file until the transaction ends: nobody else can call `hold` for it. */
   lock(tx: Transaction, ref: FileRef): Promise<void>;
-  /** Deletes what has expired, and what was half written by who is dead. */
+  /** Deletes expired files, and incomplete files of dead writers. */
   deleteOld(): Promise<void>;
 }
 
@@ -50,14 +49,14 @@ export interface FilesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  /** How long files are kept at most. */
+  /** Maximum age of files. */
   readonly ageMaxMs: number;
-  /** Bytes of all files of one organization. */
+  /** Maximum bytes of all files of one organization. */
   readonly organizationBytesMax: number;
 }
 
 const fileBytesMax = 104_857_600;
-/** Of one organization. */
+/** Maximum files of one organization. */
 const filesMax = 10_000;
 const deletedAtOnce = 20;
 
@@ -93,7 +92,7 @@ class FileRoom implements Files {
         ...file,
         id,
         filename: '',
-        // What the gateway writes counts when it is there: nobody knows before how long it will be.
+        // Files that the gateway writes count once complete: their size is unknown before.
         bytes: bounded ? most : 0,
         createdAt: new Date(createdAtMs),
         expiresAt: new Date(this.expiryOf(createdAtMs, keepSeconds)),
@@ -155,7 +154,7 @@ class FileRoom implements Files {
 
   async readRange(id: string, at: number, length: number): Promise<Buffer> {
     const [first, last] = [Math.floor(at / chunkBytes), Math.floor((at + length - 1) / chunkBytes)];
-    // PostgreSQL cuts it: a part of a file may have a thousand lines, each of which is read alone.
+    // PostgreSQL cuts the range: a chunk may have a thousand lines, each of which is read separately.
     const start = sql`greatest(${at}::bigint - ${fileChunks.number}::bigint * ${chunkBytes}, 0)::int`;
     const end = sql`least(${at + length}::bigint - ${fileChunks.number}::bigint * ${chunkBytes}, ${chunkBytes})::int`;
     const rows = await this.#db.orm
@@ -221,8 +220,8 @@ class FileRoom implements Files {
 }
 
 /**
- * One file of an organization after the other is let in, so that two do not take the same room.
- * @returns the bytes that it may come to
+ * Reserves room for a file. A lock lets in one file per organization at a time, so that two cannot take the same room.
+ * @returns the maximum bytes of the file
  */
 async function takeRoom(
   tx: Transaction,

@@ -9,17 +9,17 @@ export const files = pgTable(
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     projectId: uuid('project_id').notNull(),
-    /** The key that it is of; null where a user who is signed in sent it. */
+    /** The key that the file belongs to; null if a signed-in user sent the file. */
     keyId: uuid('key_id'),
     purpose: text('purpose', { enum: ['batch', 'batch_output'] }).notNull(),
     filename: text('filename').notNull(),
-    /** While it is written: what it may come to. */
+    /** Size in bytes; while the file is written, its maximum. */
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     createdAt: moment('created_at').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** While it is written: when whoever writes it counts as dead. Null once it is whole. */
+    /** Time at which the writer counts as dead; null for a complete file. */
     writtenUntil: moment('written_until'),
-    /** What reads it keeps it until then, also past its expiry. */
+    /** Time until which a reader keeps the file, even past its expiry. */
     heldUntil: moment('held_until'),
   },
   (table) => [
@@ -28,7 +28,7 @@ export const files = pgTable(
   ],
 );
 
-/** The bytes of a file, in parts of `chunkBytes` but for the last. */
+/** The bytes of a file, in chunks of `chunkBytes`; the last may be shorter. */
 export const fileChunks = pgTable(
   'file_chunks',
   {

@@ -3,19 +3,22 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { type Difference, findDifferences, type LiveGateway, type Published } from './published.ts';
 
-/** A difference between live gateways as this gateway sees it. */
+/** A difference between live gateways, as this gateway sees it. */
 export interface StandingDifference extends Difference {
-  /** Milliseconds since this gateway saw it first. */
+  /** Milliseconds since this gateway first saw the difference. */
   readonly forMs: number;
-  /** It stands for longer than a rollout takes. */
+  /** True if the difference has lasted longer than a rollout takes. */
   readonly isOverdue: boolean;
 }
 
-/** Compares this gateway with those that live beside it. */
+/** Compares this gateway with the other live gateways. */
 export interface Agreement {
-  /** Reads the others, writes what this gateway publishes where that has changed, and logs what differs; to be called every `compareMs`. */
+  /**
+   * Reads the others, writes this gateway's published values if they have changed, and logs differences. Must be called
+   * every `compareMs`.
+   */
   compare(): Promise<void>;
-  /** Differences as of the last comparison. */
+  /** Returns the differences found by the last comparison. */
   differences(): readonly StandingDifference[];
 }
 
@@ -28,7 +31,7 @@ export interface AgreementOptions {
   };
   readonly clock: Pick<Clock, 'monotonicMs'>;
   readonly log: Log;
-  /** Differences that stand for longer are reported. */
+  /** Duration after which a difference is reported. */
   readonly rolloutMs: number;
 }
 
@@ -49,7 +52,7 @@ export function createAgreement({ gateways, clock, log, rolloutMs }: AgreementOp
     async compare() {
       const live = await gateways.readLive();
       const own = live.find(({ id }) => id === gateways.id);
-      // A file of the platform key is read anew each time, so that what is published can change without a reload.
+      // The file of the platform key is read each time, so published values can change without a reload.
       if (own !== undefined && !isDeepStrictEqual(own.published, gateways.published())) await gateways.publish();
       const nowMs = clock.monotonicMs();
       const next = new Map<string, Known>();
@@ -88,7 +91,7 @@ const logged = (those: readonly Known[]): object => ({
   differences: those.slice(0, loggedMax).map(({ difference }) => differenceText(difference)),
 });
 
-/** "engine file chat: 3f2a… on a (0198…), not there on b (0199…)" */
+/** Returns a text such as "engine file chat: 3f2a… on a (0198…), not there on b (0199…)". */
 export function differenceText({ kind, name, values }: Difference): string {
   const parts = values.map(({ value, gateways }) => `${value ?? 'not there'} on ${gateways.join(', ')}`);
   return `${[kind, name].filter((word) => word !== '').join(' ')}: ${parts.join('; ')}`;

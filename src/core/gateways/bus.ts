@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
 
-/** A message between gateways: one level of names and texts. */
+/** A message between gateways: a flat object of texts. */
 export type Message = Readonly<Record<string, string>>;
 
 interface Envelope {
@@ -23,10 +23,10 @@ export interface BusOptions {
   readonly log: Log;
 }
 
-/** Carries out another gateway's message; it is acknowledged when that is done. */
+/** Carries out another gateway's message; the message is acknowledged when the promise resolves. */
 export type MessageHandler = (message: Message) => Promise<void>;
 
-/** Messages to all other gateways. Each acknowledges one when it has carried it out. */
+/** Sends messages to all other gateways. Each acknowledges a message when it has carried the message out. */
 export class Bus {
   readonly #options: BusOptions;
   readonly #asked = new Map<string, Asked>();
@@ -95,7 +95,10 @@ export class Bus {
     if (asked.missing.size === 0) asked.done();
   }
 
-  /** A message whose handling fails is not acknowledged: its sender waits as for a gateway that does not answer. */
+  /**
+   * Carries out a message. If that fails, the message is not acknowledged: its sender waits as for a gateway that does
+   * not answer.
+   */
   async #done({ id, from, message }: Envelope): Promise<void> {
     const { store, gatewayId, log } = this.#options;
     if (from === gatewayId) return;

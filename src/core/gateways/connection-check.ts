@@ -5,17 +5,17 @@ import type { LiveGateway } from './published.ts';
 export interface ConnectionCheckOptions {
   readonly db: Pick<Db, 'sql'>;
   readonly gateways: { readLive(): Promise<readonly LiveGateway[]> };
-  /** Connections that this gateway's pools may make; the other gateways are taken to have the same pools. */
+  /** Maximum connections of this gateway's pools; the other gateways are assumed to have the same pools. */
   readonly pooled: number;
   readonly log: Pick<Log, 'warn'>;
 }
 
-/** Connections of a gateway outside its pools: two for the books, and one for leases of jobs. */
+/** Connections of a gateway outside its pools: two for records and charges, and one for leases of jobs. */
 const unpooled = 3;
 
 /**
- * Creates a check that logs a warning where the gateways that live may make more connections than PostgreSQL allows, once
- * for each larger number of gateways. It is no error: a pooler may be in front of PostgreSQL.
+ * Creates a check that logs a warning if the live gateways may open more connections than PostgreSQL allows, once for
+ * each larger number of gateways. This is not an error: there may be a pooler in front of PostgreSQL.
  */
 export function createConnectionCheck({ db, gateways, pooled, log }: ConnectionCheckOptions): () => Promise<void> {
   let warnedOf = 0;

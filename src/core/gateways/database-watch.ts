@@ -1,45 +1,46 @@
-/** What a heartbeat reads of the PostgreSQL that took it. */
+/** Facts that a heartbeat reads from the PostgreSQL server that stored the heartbeat. */
 export interface Sighting {
-  /** Of the cluster and its database, which a fail-over keeps: what Redis and spools are named by. */
+  /** Id of the cluster and its database, which survives a fail-over; part of the names of Redis keys and spools. */
   readonly database: string;
-  /** When its server was started: another moment is another server, or one that has restored what is on its disk. */
+  /** Start time of the server: another time means another server, or one that has restored the data on its disk. */
   readonly server: string;
-  /** Heartbeats that the database has of this gateway, this one included. */
+  /** Number of this gateway's heartbeats in the database, including this one. */
   readonly beats: number;
-  /** By the database's clock, as PostgreSQL prints it. */
+  /** Time of the heartbeat by the database's clock, as PostgreSQL prints it. */
   readonly at: string;
   /**
-   * This gateway's heartbeat before in the database's own history; where it has none, the newest of all gateways;
-   * `-infinity` where it has no heartbeat at all.
+   * This gateway's previous heartbeat in the database's own history; if it has none, the newest heartbeat of all
+   * gateways; `-infinity` if there is no heartbeat at all.
    */
   readonly before: string;
 }
 
 /**
- * - `server`: another server answers, as after a fail-over; it may lack what was committed just before
- * - `rewound`: heartbeats are gone that PostgreSQL had taken, and with them whatever was committed after the last that is left
- * - `exchanged`: another database answers, by whose name this gateway knows nothing
+ * Changes of the database:
+ * - `server`: another server answers, as after a fail-over; it may lack the last commits
+ * - `rewound`: heartbeats that PostgreSQL had stored are missing, and with them every commit after the last one left
+ * - `exchanged`: another database answers, about which this gateway knows nothing
  */
 export type DatabaseChange = 'server' | 'rewound' | 'exchanged';
 
 export interface Noticed {
   readonly change: DatabaseChange;
-  /** The last heartbeat that the database still has from before the change, by its clock; `-infinity` for none. */
+  /** The last heartbeat from before the change that the database still has, by its clock; `-infinity` for none. */
   readonly knownAt: string;
 }
 
-/** Compares heartbeats: PostgreSQL may be followed by one that has not all that it had acknowledged. */
+/** Compares heartbeats: after a fail-over, PostgreSQL may lack commits that it had acknowledged. */
 export class DatabaseWatch {
   #last: Sighting | null = null;
-  /** Kept until `accept`: only the first heartbeat in the new history has it. */
+  /** Kept until `accept`: only the first heartbeat in the new history has this value. */
   #rewoundTo: string | null = null;
 
-  /** Moment of the last heartbeat in the known history, as PostgreSQL prints it; null before the first one. */
+  /** Time of the last heartbeat in the known history, as PostgreSQL prints it; null before the first heartbeat. */
   get seenAt(): string | null {
     return this.#last?.at ?? null;
   }
 
-  /** @returns null where the database goes on from what it was */
+  /** @returns null if the database continues its known history */
   compare(seen: Sighting): Noticed | null {
     const last = this.#last;
     if (last === null) return null;
@@ -49,7 +50,10 @@ export class DatabaseWatch {
     return change === null ? null : { change, knownAt: last.at };
   }
 
-  /** Compares the next heartbeats with this one: everything read before it has been read again, or has not changed. */
+  /**
+   * Makes this heartbeat the base of later comparisons: all data read before it has been read again, or has not
+   * changed.
+   */
   accept(seen: Sighting): void {
     this.#last = seen;
     this.#rewoundTo = null;

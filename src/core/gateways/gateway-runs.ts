@@ -4,15 +4,15 @@ import type { CountedMost } from './under-way.ts';
 /** A run of a gateway that has ended. */
 export interface GatewayRun {
   readonly id: string;
-  /** Of its machine. */
+  /** Host name of the machine. */
   readonly host: string;
   readonly slot: number;
   readonly version: string;
   /** Milliseconds since the Unix epoch, by the database's clock. */
   readonly startedMs: number;
-  /** The same; of an unclean end when it was seen last. */
+  /** Milliseconds since the Unix epoch, by the database's clock; for an unclean end, the time of the last heartbeat. */
   readonly endedMs: number;
-  /** By engine what its requests under way may have come to, each sent once; null where that was not kept. */
+  /** Maximum tokens per engine of the requests in progress, each sent once; null if the run did not store them. */
   readonly underWay: Readonly<Record<string, CountedMost>> | null;
 }
 
@@ -26,7 +26,7 @@ interface Row {
   readonly under_way: Readonly<Record<string, CountedMost>> | null;
 }
 
-/** Oldest first, and no more than a thousand of them. */
+/** Maximum number of runs returned, oldest first. */
 const runsMax = 1000;
 
 export async function readUncleanRuns({ sql }: Db, fromMs: number, toMs: number): Promise<readonly GatewayRun[]> {

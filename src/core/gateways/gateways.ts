@@ -33,52 +33,52 @@ export {
 export type { CountedMost, UnderWay } from './under-way.ts';
 
 /**
- * The gateways of one database. Each writes a heartbeat there; those that share a Redis send messages through it. A
- * gateway that would neither be alone nor share refuses to start, since it would give every limit a second time.
+ * The gateways of one database. Each writes heartbeats there; those that share a Redis send messages through it. A
+ * gateway that is neither the only one nor shares a Redis refuses to start, since it would grant every limit twice.
  */
 export interface Gateways {
   readonly id: string;
-  /** Of its slot in the gateway folder, the same after every start: no other gateway that lives has it. */
+  /** Id of the gateway's slot in the gateway folder, equal after every start: no other live gateway has it. */
   readonly placeId: string;
   /**
-   * Takes its place among the others.
-   * @returns ids of gateways that had the place before and did not leave it: they are gone
-   * @throws ConfigError naming REDIS_URL when others run that it does not share Redis with
+   * Registers this gateway among the others.
+   * @returns ids of gateways that had the slot before and did not unregister: they are dead
+   * @throws ConfigError naming REDIS_URL if other gateways run that do not share a Redis with this one
    */
   start(): Promise<readonly string[]>;
-  /** Says that it lives, from its start to its stop; to be called every `heartbeatMs`. */
+  /** Writes a heartbeat, between start and stop; must be called every `heartbeatMs`. */
   beat(): Promise<void>;
   /**
-   * Calls the listener once PostgreSQL is followed by another one, or by an earlier state of itself: what was read of it
-   * is not known any more. Called again with every heartbeat until it succeeds.
+   * Calls the listener when PostgreSQL is replaced by another server, or by an earlier state of itself: everything read
+   * from it before is then unreliable. Calls again with every heartbeat until the listener succeeds.
    */
   onDatabaseChange(listener: DatabaseListener): void;
   /**
-   * Whether the database lacks migrations of this program since the last heartbeat, as after the restore of a backup
-   * from before an upgrade. It is used like one that is away until a gateway starts, which migrates it.
+   * True if the database has lacked migrations of this program since the last heartbeat, for example after restoring a
+   * backup from before an upgrade. The database counts as unavailable until a gateway starts and migrates it.
    */
   readonly isDatabaseOlder: boolean;
   readonly underWay: UnderWay;
-  /** Ids of the gateways that live, this one included. */
+  /** Returns the ids of the live gateways, including this one. */
   live(): Promise<ReadonlySet<string>>;
-  /** Adds a kind of things that all gateways must have in common, before the start. No value may be a secret. */
+  /** Adds a kind of values that must be equal in all gateways, before the start. No value may be a secret. */
   publishes(kind: string, read: () => Readonly<Record<string, string>>): void;
-  /** Everything that this gateway publishes, as it is now. */
+  /** Returns all values that this gateway publishes now. */
   published(): Published;
-  /** Writes what this gateway publishes; to be called after each change. It is written at the start, too. */
+  /** Writes the published values; must be called after each change. The start also writes them. */
   publish(): Promise<void>;
-  /** Reads the gateways that live with what they publish. */
+  /** Reads the live gateways with their published values. */
   readLive(): Promise<readonly LiveGateway[]>;
-  /** Runs that ended uncleanly in a span of time, in milliseconds since the Unix epoch; `toMs` is not in it. */
+  /** Returns runs that ended uncleanly in a time span, in milliseconds since the Unix epoch; `toMs` is exclusive. */
   uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]>;
-  /** Sets what carries out the others' messages. */
+  /** Sets the handler for the others' messages. */
   onMessage(handle: MessageHandler): void;
   /**
-   * Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing.
-   * @returns ids of those that live and did not say that it is done
+   * Sends a message to all others, if any, and waits until the live ones have carried it out, at most a second.
+   * @returns ids of live gateways that did not acknowledge the message
    */
   tell(message: Message): Promise<readonly string[]>;
-  /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
+  /** Unregisters this gateway at once; while PostgreSQL is unavailable, others drop it when its heartbeat is old. */
   stop(): Promise<void>;
 }
 
@@ -86,13 +86,13 @@ export interface GatewaysOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  /** The folder of this gateway in the data folder. */
+  /** This gateway's folder in the data folder. */
   readonly gatewayDir: string;
-  /** Which of the workers that share the gateway folder this one is; 0 when absent. */
+  /** Number of this worker among the workers that share the gateway folder; 0 if absent. */
   readonly slot?: number;
   /** Null for a gateway that shares nothing. */
   readonly store: RedisStore | null;
-  /** What names in Redis begin with. */
+  /** Prefix of all names in Redis. */
   readonly prefix: string;
 }
 
@@ -127,10 +127,7 @@ export function createGateways(options: GatewaysOptions): Gateways {
   return new DatabaseGateways(options);
 }
 
-/**
- * What names in Redis begin with, so that gateways of other databases may use the same Redis: the server's own id and
- * the database's.
- */
+/** Returns the prefix of names in Redis, made of server id and database id: several databases may share a Redis. */
 export async function readNamespace({ sql }: Db): Promise<string> {
   const [row] = await sql<{ cluster: string; database: string }[]>`
     select (select system_identifier from pg_control_system())::text as cluster,
@@ -145,7 +142,7 @@ class DatabaseGateways implements Gateways {
   readonly placeId: string;
   readonly underWay: UnderWay;
   readonly #version = readVersion();
-  /** Set by `start` alone, which has checked that the place may be taken. */
+  /** Set only by `start`, which has checked that the slot is free. */
   #hasPlace = false;
   #liveLast: ReadonlySet<string> | null = null;
   readonly #publishing = new Map<string, () => Readonly<Record<string, string>>>();
@@ -174,13 +171,13 @@ class DatabaseGateways implements Gateways {
         this.#hasPlace = true;
         return former;
       }
-      // Outside of the transaction: one whose connection is lost must not wait for Redis, holding its lock.
+      // Outside of the transaction: one whose connection is lost must not hold its lock while waiting for Redis.
       const silent = await this.#silentAmong(notSharing);
       for (const { id, seen } of notSharing) {
         const before = first.get(id);
         if (!silent.has(id)) sharing.add(id);
         else if (before === undefined) first.set(id, seen);
-        // A gateway that was killed leaves a heartbeat that stands still: that one is waited out.
+        // A killed gateway leaves a heartbeat that does not change: `start` waits until it is old.
         else if (before !== seen) throw this.#refusal();
       }
       if (silent.size > 0) await new Promise((resolve) => setTimeout(resolve, retryAfterMs));
@@ -200,7 +197,7 @@ class DatabaseGateways implements Gateways {
 
   async #writeBeat(): Promise<Sighting | undefined> {
     const { sql } = this.#options.db;
-    // One that was taken for dead, and only slept, goes on with its run.
+    // A gateway that counted as dead but only slept continues its run.
     const [seen] = await sql<Sighting[]>`with run as (
         ${this.#insertRun()} on conflict (id) do update set last_seen_at = now(), ended_at = null, ended = null,
           beats = gateway_runs.beats + 1
@@ -231,8 +228,8 @@ class DatabaseGateways implements Gateways {
   }
 
   /**
-   * A database from before this gateway's start has none of its heartbeats, but those of gateways before it. Later ones
-   * than this gateway saw are of the new history.
+   * Columns of a sighting. A database from before this gateway's start has none of its heartbeats, but those of earlier
+   * gateways. Heartbeats later than the last one this gateway saw belong to the new history.
    */
   #sightingColumns() {
     const seenAt = this.#watch.seenAt ?? 'infinity';
@@ -246,7 +243,7 @@ class DatabaseGateways implements Gateways {
         '-infinity')::text as before`;
   }
 
-  /** Not awaited: heartbeats go on while everything is read again. */
+  /** Compares a heartbeat. Not awaited: heartbeats continue while all data is read again. */
   #look(seen: Sighting): void {
     const noticed = this.#watch.compare(seen);
     if (noticed === null) {
@@ -324,7 +321,7 @@ class DatabaseGateways implements Gateways {
     return missing;
   }
 
-  /** While Postgres is away nobody knows better than it said last. */
+  /** Returns the live gateways; while PostgreSQL is unavailable, those of the last successful query. */
   async #liveOrLast(): Promise<ReadonlySet<string>> {
     try {
       return await this.live();
@@ -343,7 +340,7 @@ class DatabaseGateways implements Gateways {
         )
         delete from gateways where id = ${this.id}`;
     } catch (error) {
-      // A gateway stops all the same while Postgres is away.
+      // The gateway stops even if PostgreSQL is unavailable.
       log.warn(
         { err: error },
         'this gateway could not be taken off the list of gateways; the others drop it when its heartbeat is 15 seconds old',
@@ -352,7 +349,8 @@ class DatabaseGateways implements Gateways {
   }
 
   /**
-   * Writes the first heartbeat if all others are known to share with this one; says which are not known to otherwise.
+   * Writes the first heartbeat if all others are known to share a Redis with this gateway; otherwise returns those that
+   * are not known to share.
    *
    * @param sharing ids
    */
@@ -381,7 +379,7 @@ class DatabaseGateways implements Gateways {
     });
   }
 
-  /** Whoever answers through our Redis shares it; that two URLs are different says nothing. */
+  /** Returns gateways that do not answer through this Redis. An answer proves a shared Redis; URLs prove nothing. */
   async #silentAmong(others: readonly Other[]): Promise<ReadonlySet<string>> {
     const asked = this.#bus === null ? [] : others.filter(({ shares }) => shares).map(({ id }) => id);
     const missing = asked.length === 0 ? [] : await this.#bus?.tell({ kind: 'hello' }, asked, helloMs);

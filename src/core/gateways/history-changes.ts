@@ -1,18 +1,18 @@
 import type { ISql } from 'postgres';
 
-/** A moment at which PostgreSQL's history may have gone back, as it was noted in the database. */
+/** A recorded moment at which PostgreSQL's history may have gone back. */
 export interface HistoryChange {
-  /** `server`, `rewound`: a gateway noticed it. `restored`: a backup was put into the database. */
+  /** `server`, `rewound`: a gateway noticed the change. `restored`: a backup was restored into the database. */
   readonly change: 'server' | 'rewound' | 'restored';
-  /** Milliseconds since the Unix epoch: all that was committed before is there. `-Infinity` where nobody knows. */
+  /** Milliseconds since the Unix epoch: every commit before this time is present. `-Infinity` if unknown. */
   readonly knownMs: number;
-  /** The same by the database's clock, when it was noted. */
+  /** Time when the change was recorded, in milliseconds since the Unix epoch by the database's clock. */
   readonly noticedMs: number;
 }
 
 const changesMax = 100;
 
-/** Reads the changes that may have lost what was committed at a moment, newest first, at most 100. */
+/** Reads the changes that may have lost a commit made at the given time, newest first, at most 100. */
 export async function readHistoryChanges(sql: ISql, committedMs: number): Promise<readonly HistoryChange[]> {
   const committedAt = new Date(committedMs).toISOString();
   return sql<HistoryChange[]>`
@@ -22,12 +22,12 @@ export async function readHistoryChanges(sql: ISql, committedMs: number): Promis
     order by noticed_at desc limit ${changesMax}`;
 }
 
-/** No gateway has noticed it. */
+/** Gateway id of changes that no gateway noticed. */
 const nobody = '00000000-0000-0000-0000-000000000000';
 
 /**
- * Notes that a backup was put into the database. Tables of a backup from before that was noted have no place for it.
- * @param madeAt moment of the backup, as ISO 8601
+ * Records that a backup was restored into the database. Does nothing if the backup is from a version without the table.
+ * @param madeAt time of the backup, as ISO 8601
  */
 export async function noteRestore(sql: ISql, madeAt: string): Promise<void> {
   const [row] = await sql`select to_regclass('database_changes') is not null as there`;

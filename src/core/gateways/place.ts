@@ -3,14 +3,14 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isUuid } from '#base/id.ts';
 
-/** The id of a gateway folder, the same for all workers of it. */
+/** Returns the id of a gateway folder, equal for all its workers. */
 export function readGatewayDirId(gatewayDir: string): string {
   return placeOf(gatewayDir, 0);
 }
 
 /**
- * The id of a worker slot in a gateway folder, kept in a file there and made when there is none. One process at a time
- * has the slot.
+ * Returns the id of a worker slot in a gateway folder. The id is stored in a file there, which is created if missing.
+ * Only one process at a time has the slot.
  */
 export function placeOf(gatewayDir: string, slot: number): string {
   const path = join(gatewayDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);

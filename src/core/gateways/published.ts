@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { Db } from '#base/db.ts';
 
-/** Publishes what gateways of one database must have in common, and finds where those that live differ. */
+/** Publishes values that must be equal in all gateways of a database, and finds differences between live gateways. */
 
-/** What a gateway uses, by kind and name: `{price: {'chat': '0.1 0.05 0.4'}}`. Operators see the values; no secret is among them. */
+/**
+ * Published values by kind and name: `{price: {'chat': '0.1 0.05 0.4'}}`. Operators see the values; none is a secret.
+ */
 export type Published = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
 export interface LiveGateway {
@@ -15,18 +17,21 @@ export interface LiveGateway {
   readonly published: Published | null;
 }
 
-/** One thing that live gateways have in several values. */
+/** One name for which live gateways have several values. */
 export interface Difference {
   readonly kind: string;
   readonly name: string;
-  /** At least two; a null value: these gateways do not have it. Gateways by host name and the start of their id. */
+  /**
+   * At least two values; null for gateways without this name. Gateways are given by host name and the start of their
+   * id.
+   */
   readonly values: readonly { readonly value: string | null; readonly gateways: readonly string[] }[];
 }
 
 const namesMax = 500;
 const everyName = '(all)';
 
-/** Replaces more names of a kind than a gateway publishes one by one by one value over all of them. */
+/** Replaces the values of a kind by a single value over all names, if there are more names than a gateway publishes. */
 export function bounded(values: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   const entries = Object.entries(values).toSorted(([a], [b]) => (a < b ? -1 : 1));
   return entries.length <= namesMax
@@ -34,14 +39,14 @@ export function bounded(values: Readonly<Record<string, string>>): Readonly<Reco
     : { [everyName]: fingerprint(JSON.stringify(entries)) };
 }
 
-/** The first 12 hex digits of the SHA-256 of a text. */
+/** Returns the first 12 hex digits of the SHA-256 of a text. */
 export function fingerprint(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
 const labelOf = ({ host, id }: LiveGateway): string => `${host} (${id.slice(0, 8)})`;
 
-/** Compares gateways; those that publish nothing are compared by their version only. */
+/** Compares gateways; those that publish nothing are compared only by version. */
 export function findDifferences(live: readonly LiveGateway[]): readonly Difference[] {
   const versions = live.map((gateway) => ({ gateway, all: { version: { '': gateway.version } } as Published }));
   const published = live.flatMap((gateway) =>
@@ -72,8 +77,8 @@ function differencesAmong(compared: readonly Compared[]): readonly Difference[] 
 }
 
 /**
- * Tells whether a live gateway has, or may have, another value of a name than this gateway. A gateway that lacks the name
- * has no other value; one that publishes nothing may have any.
+ * Returns true if a live gateway has, or may have, another value for a name than this gateway. A gateway that lacks the
+ * name has no other value; one that publishes nothing may have any.
  */
 export function isContested(live: readonly LiveGateway[], own: Published, kind: string, name: string): boolean {
   const mine = own[kind] ?? {};
@@ -85,10 +90,10 @@ export function isContested(live: readonly LiveGateway[], own: Published, kind: 
   });
 }
 
-/** A gateway that was not seen for this long is gone. */
+/** Time without a heartbeat after which a gateway counts as dead. */
 export const goneAfterMs = 15_000;
 
-/** Reads the gateways that live, oldest start first. */
+/** Reads the live gateways, oldest start first. */
 export async function readLiveGateways({ sql }: Pick<Db, 'sql'>): Promise<readonly LiveGateway[]> {
   return sql<LiveGateway[]>`
     select g.id::text, coalesce(r.host, '?') as host, coalesce(r.version, '?') as version, g.published

@@ -1,43 +1,45 @@
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 
-/** Tokens that an engine may count of requests. */
+/** Maximum tokens that an engine may count for requests. */
 export interface CountedMost {
   readonly promptTokens: number;
   readonly completionTokens: number;
 }
 
 /**
- * How much the requests may come to that this gateway has at each engine, known to the database before they are sent:
- * when it is killed, no book has more of theirs than that. A mark that is reached is raised to the double, so that few
- * requests wait for it, none longer than `waitMs`, and none where the last one waited in vain; one that has become far
- * too high is lowered.
+ * Maximum tokens of this gateway's requests at each engine, stored in the database before the requests are sent: if the
+ * gateway is killed, at most this many tokens are missing from the records. When a mark is exceeded, it is raised to
+ * twice the need, so that few requests wait for the write. None waits longer than `waitMs`, and none after a failed
+ * wait. A mark that has become far too high is lowered.
  */
 export interface UnderWay {
-  /** @param engineId the engine's, also for adapters @returns void where the database knows already */
+  /**
+   * Adds a request. @param engineId the engine's id, also for adapters @returns void if the database's mark suffices
+   */
   enter(engineId: string, most: CountedMost): Promise<void> | void;
   leave(engineId: string, most: CountedMost): void;
-  /** Lowers marks that a while has not come near; to be called now and then. */
+  /** Lowers marks that are much higher than the recent peak; must be called now and then. */
   lower(): Promise<void>;
 }
 
-/** A first mark, and what marks are not lowered below. */
+/** The first mark, and the minimum of all marks. */
 const least: CountedMost = { promptTokens: 16_384, completionTokens: 16_384 };
-/** The requests go on without it where PostgreSQL does not answer: their records go to the spool as well. */
+/** Requests continue without a stored mark if PostgreSQL does not answer: their records go to the spool as well. */
 const waitMs = 250;
 
 interface Engine {
   now: CountedMost;
   peak: CountedMost;
   mark: CountedMost;
-  /** The mark that the database has. */
+  /** The mark stored in the database. */
   known: CountedMost;
 }
 
 export interface UnderWayOptions {
   readonly db: Db;
   readonly log: Log;
-  /** The run of this gateway. */
+  /** Id of this gateway's run. */
   readonly id: string;
 }
 
@@ -59,10 +61,10 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
   const engines = new Map<string, Engine>();
   let writing: Promise<void> | null = null;
   let next: Promise<void> | null = null;
-  /** The last one that was waited for failed, or was late: nobody waits until one is written again. */
+  /** True after a failed or late write: no request waits until a write succeeds again. */
   let isAway = false;
 
-  /** Said once. */
+  /** Logs a failed write, once until a write succeeds. */
   function away(error: unknown): void {
     if (!isAway) log.warn({ err: error }, 'what this gateway has under way could not be noted in PostgreSQL');
     isAway = true;
@@ -80,7 +82,7 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
     }
   }
 
-  /** One at a time: whoever comes meanwhile shares the next. */
+  /** Writes one at a time: callers during a write share the next one. */
   function written(): Promise<void> {
     next ??= (writing ?? Promise.resolve()).then(() => {
       next = null;

@@ -1,7 +1,8 @@
 /**
- * The limits of a key. A minute is a window of 60 s that begins with the key's first counted request; nothing comes back inside it. Tokens
- * are reserved by estimate and corrected when the request is settled: what was used beyond the limit is debt that the
- * next windows pay off, one limit each. A month is a UTC calendar month. Null is unlimited.
+ * Limits of an API key; null is unlimited. A minute is a window of 60 s that begins with the key's first counted
+ * request; within a window nothing is restored. Tokens are reserved by estimate and corrected when the request is
+ * settled. Tokens used beyond the limit are debt: each later window pays off one limit. A month is a UTC calendar
+ * month.
  */
 
 export interface KeyLimits {
@@ -11,18 +12,18 @@ export interface KeyLimits {
   readonly monthlyTokenLimit: number | null;
 }
 
-/** What was used of a minute. */
+/** Usage in one minute's window. */
 export interface WindowUse {
-  /** Milliseconds since the Unix epoch at which the window began; 0 before the first counted request. */
+  /** Start of the window in milliseconds since the Unix epoch; 0 before the first counted request. */
   windowStartMs: number;
   requests: number;
-  /** Tokens of this window: reserved, corrected, and debt of earlier ones. */
+  /** Tokens of this window: reserved and corrected tokens, and debt of earlier windows. */
   tokens: number;
 }
 
-/** What a key has used. */
+/** Usage of a key. */
 export interface KeyUse extends WindowUse {
-  /** Tokens of the UTC month, reserved ones included; only kept for keys that have a monthly limit. */
+  /** Tokens of the UTC month, including reserved ones; counted only for keys with a monthly limit. */
   monthTokens: number;
   running: number;
 }
@@ -33,28 +34,28 @@ export type LimitCode =
   | 'monthly_quota_exceeded'
   | 'concurrency_limit_exceeded';
 
-/** One limit as headers show it. */
+/** One limit as response headers show it. */
 export interface LimitView {
   readonly limit: number;
   readonly remaining: number;
-  /** Milliseconds since the Unix epoch at which `remaining` is whole again. */
+  /** Time when `remaining` is full again, in milliseconds since the Unix epoch. */
   readonly resetAtMs: number;
 }
 
-/** What headers say of a key's limits; null where there is none. */
+/** A key's limits as response headers show them; null without a limit. */
 export interface LimitsView {
   readonly requests: LimitView | null;
   readonly tokens: LimitView | null;
-  /** What is left of the tokens of the month, and how many more requests may run at once. */
+  /** Tokens left in the month; `concurrencyLeft` is the number of further requests that may run at once. */
   readonly monthTokensLeft: number | null;
   readonly concurrencyLeft: number | null;
-  /** Each limit of requests and tokens, where a request is bound by those of its project as well. */
+  /** All limits of requests and tokens, if the limits of the request's project apply as well. */
   readonly each?: readonly LimitView[];
 }
 
 export interface LimitRefusal {
   readonly code: LimitCode;
-  /** A sole caller that waits this long is not refused again; for concurrency an estimate. */
+  /** Time after which a sole caller is not rejected again; an estimate for concurrency. */
   readonly retryAfterMs: number;
   readonly view: LimitView;
 }
@@ -69,7 +70,7 @@ interface Month {
   readonly endMs: number;
 }
 
-/** The one that was asked for last: every request asks, and nearly always for the same. */
+/** The month of the last call: every request needs the month, and nearly always the same one. */
 let lastMonth: Month = { startMs: 0, endMs: 0 };
 
 function monthOf(nowMs: number): Month {
@@ -80,19 +81,19 @@ function monthOf(nowMs: number): Month {
   return lastMonth;
 }
 
-/** First moment of the UTC month after the one of `nowMs`. */
+/** Returns the first moment of the UTC month after `nowMs`. */
 export function nextMonthMs(nowMs: number): number {
   return monthOf(nowMs).endMs;
 }
 
-/** First moment of the UTC month of `nowMs`. */
+/** Returns the first moment of the UTC month that contains `nowMs`. */
 export function monthStartMs(nowMs: number): number {
   return monthOf(nowMs).startMs;
 }
 
 /**
- * Closes a window that is over: its requests are forgotten, and each window gone by pays off one limit of tokens. One
- * that would begin later, by a clock that was set back, begins now.
+ * Closes a window that has ended: resets its requests, and pays off one limit of tokens per elapsed window. A window
+ * that starts in the future, because a clock was set back, starts now.
  */
 export function rollWindow(use: WindowUse, limits: Pick<KeyLimits, 'tokensPerMinute'>, nowMs: number): void {
   if (use.windowStartMs === 0) return;
@@ -101,27 +102,29 @@ export function rollWindow(use: WindowUse, limits: Pick<KeyLimits, 'tokensPerMin
   if (windows < 1) return;
   use.requests = 0;
   use.tokens = Math.max(0, use.tokens - windows * (limits.tokensPerMinute ?? use.tokens));
-  // Debt goes on being paid at this pace until a counted request begins a window of its own.
+  // Windows continue at this pace while debt is left, until a counted request begins a new window.
   use.windowStartMs = use.tokens > 0 ? use.windowStartMs + windows * windowMs : 0;
 }
 
-/** Counts a request that is admitted; the first one of a window begins it. */
+/** Counts an admitted request; the first request of a window starts the window. */
 export function countAdmitted(use: KeyUse, nowMs: number): void {
   if (use.requests === 0) use.windowStartMs = nowMs;
   use.requests += 1;
   use.running += 1;
 }
 
-/** What a request reserves of a limit: never more than the limit itself, or it could never be admitted. */
+/**
+ * Returns the tokens that a request reserves: at most the limit, since the request could never be admitted otherwise.
+ */
 export function reserve(estimatedTokens: number, limit: number | null): number {
   return limit === null ? 0 : Math.min(estimatedTokens, limit);
 }
 
 /**
- * Whether a request may run, beside what else the key does. The window must have been rolled.
- * @param monthEndMs of the month that `use` counts, which may be over when its refusal is told, in the time of `nowMs`
- * @returns null for yes, else the first limit that says no (month, requests, tokens, concurrency) and the wait after
- *   which none of those that say no now does
+ * Checks whether a request may run, given the key's usage. The window must have been rolled.
+ * @param monthEndMs end of the month that `use` counts, in the clock of `nowMs`; it may have passed already
+ * @returns null if the request may run; else the first limit that rejects it (month, requests, tokens, concurrency) and
+ * the wait until none of the limits that reject it now does
  */
 export function refuseByLimits(
   use: KeyUse,
@@ -153,7 +156,7 @@ export function refuseByLimits(
 
 type Refused = Pick<LimitRefusal, 'code' | 'view'>;
 
-/** What says no to so many tokens more; null where nothing does. The window must have been rolled. */
+/** Returns the limit that rejects the estimated tokens; null if none does. The window must have been rolled. */
 export function tokensRefused(
   use: WindowUse,
   limit: number | null,
@@ -169,8 +172,8 @@ export function tokensRefused(
 }
 
 /**
- * What one of so many gateways may give of limits that all of them share, while none knows of the others: at least one
- * of each. A month is not divided by its limit, but by what is left of it; see `divideUse`.
+ * Returns one gateway's part of shared limits, for gateways that cannot see each other's counts: at least one of each.
+ * A month's limit is not divided; the rest of the month is, see `divideUse`.
  */
 export function divideLimits(limits: KeyLimits, gateways: number): KeyLimits {
   const divide = (limit: number | null): number | null =>
@@ -184,9 +187,9 @@ export function divideLimits(limits: KeyLimits, gateways: number): KeyLimits {
 }
 
 /**
- * What a key has used, as it counts against one gateway's part of its limits: what all of them have left is divided, and
- * so is their debt. The window must have been rolled.
- * @param running of this gateway
+ * Returns a key's usage relative to one gateway's part of the limits: the rest of all limits is divided, and so is
+ * debt. The window must have been rolled.
+ * @param running running requests on this gateway
  */
 export function divideUse(use: KeyUse, limits: KeyLimits, gateways: number, running: number): KeyUse {
   const divided = divideLimits(limits, gateways);
@@ -204,7 +207,7 @@ export function divideUse(use: KeyUse, limits: KeyLimits, gateways: number, runn
   };
 }
 
-/** Limits for headers, as they stand now. The window must have been rolled. */
+/** Returns the current limits for headers. The window must have been rolled. */
 export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): LimitsView {
   const { requestsPerMinute, tokensPerMinute, monthlyTokenLimit, maxConcurrency } = limits;
   const endMs = windowEndMs(use, nowMs);
@@ -218,10 +221,10 @@ export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): Limit
   };
 }
 
-/** Clocks that differ by less show the same. */
+/** Clock differences below this many milliseconds are ignored. */
 const sameMs = 10;
 
-/** The same in the time of a clock that is ahead of the one in which windows are counted. */
+/** Converts a view to a clock that is ahead of the clock for windows. */
 export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
   if (Math.abs(aheadMs) < sameMs) return all;
   const { requests, tokens, ...left } = all;
@@ -230,13 +233,13 @@ export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
   return { requests: shift(requests), tokens: shift(tokens), ...left };
 }
 
-/** The same of a refusal. */
+/** Converts a rejection to a clock that is ahead of the clock for windows. */
 export function shiftRefusal(refusal: LimitRefusal, aheadMs: number): LimitRefusal {
   const { view } = refusal;
   return { ...refusal, view: { ...view, resetAtMs: view.resetAtMs + aheadMs } };
 }
 
-/** A window that has not begun is whole now. */
+/** Returns the end of a window; now if the window has not begun, since all of it is available. */
 export function windowEndMs(use: WindowUse, nowMs: number): number {
   return use.windowStartMs === 0 ? nowMs : use.windowStartMs + windowMs;
 }

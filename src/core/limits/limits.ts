@@ -1,6 +1,7 @@
 /**
- * The limits of keys, and of models in projects, as pure decisions: from what was used and what a request asks to yes,
- * or which limit says no and until when. Admission keeps the state, here or in Redis; both ask the same rules.
+ * Decides on the limits of keys, and of models in projects, with pure functions: from the usage and a request's needs
+ * to yes, or to the limit that rejects it and until when. Admission stores the usage, in memory or in Redis; both use
+ * the same rules.
  */
 export {
   countAdmitted,

@@ -13,8 +13,8 @@ import {
 } from './key-limits.ts';
 
 /**
- * The limits of a model in a project. A minute is a window as that of a key is, tokens are reserved and corrected in the
- * same way. A day is one of UTC: a request counts in that in which it was admitted. Null is unlimited.
+ * Limits of a model in a project; null is unlimited. A minute is a window as for keys; tokens are reserved and
+ * corrected as for keys. A day is a UTC day: a request counts in the day in which it was admitted.
  */
 export interface ModelLimits {
   readonly requestsPerMinute: number | null;
@@ -24,16 +24,16 @@ export interface ModelLimits {
 
 export type ModelLimitName = keyof ModelLimits;
 
-/** What a project has used of a model. */
+/** A project's usage of a model. */
 export interface ModelUse extends WindowUse {
-  /** First moment of the UTC day that `dayRequests` counts; null while that is not known. */
+  /** First moment of the UTC day that `dayRequests` counts; null while the count is unknown. */
   dayMs: number | null;
   dayRequests: number;
 }
 
 export interface ModelRefusal {
   readonly name: ModelLimitName;
-  /** A sole caller that waits this long is not refused again. */
+  /** Time after which a sole caller is not rejected again. */
   readonly retryAfterMs: number;
   readonly view: LimitView;
 }
@@ -48,20 +48,20 @@ export const unusedModel = (): ModelUse => ({
   dayRequests: 0,
 });
 
-/** First moment of the UTC day of `nowMs`. */
+/** Returns the first moment of the UTC day that contains `nowMs`. */
 export const dayStartMs = (nowMs: number): number => nowMs - (nowMs % dayLengthMs);
 
-/** First moment of the UTC day after the one of `nowMs`. */
+/** Returns the first moment of the UTC day after `nowMs`. */
 export const nextDayMs = (nowMs: number): number => dayStartMs(nowMs) + dayLengthMs;
 
-/** Of the day that is counted, which may be over when it is told. */
+/** Returns the end of the counted day, which may have passed already. */
 const dayEndMs = ({ dayMs }: ModelUse, hereMs: number): number => nextDayMs(dayMs ?? hereMs);
 
 /**
- * Closes a window and a day that are over: of a day that comes after one that is known all is known. A clock that was
- * set back says nothing of the day that is then.
- * @param nowMs by the clock in which windows are counted
- * @param hereMs by the one that everybody sees
+ * Closes a window and a day that have ended. If the previous day's count was known, the new day's count is known to be
+ * zero. If the clock was set back to an earlier day, the count of that day is unknown.
+ * @param nowMs time by the clock for windows
+ * @param hereMs time by the public clock
  */
 export function rollModel(use: ModelUse, limits: ModelLimits, nowMs: number, hereMs: number): void {
   rollWindow(use, limits, nowMs);
@@ -71,7 +71,7 @@ export function rollModel(use: ModelUse, limits: ModelLimits, nowMs: number, her
   use.dayRequests = 0;
 }
 
-/** Counts a request that is admitted. */
+/** Counts an admitted request. */
 export function countOfModel(use: ModelUse, nowMs: number): void {
   if (use.requests === 0) use.windowStartMs = nowMs;
   use.requests += 1;
@@ -79,9 +79,9 @@ export function countOfModel(use: ModelUse, nowMs: number): void {
 }
 
 /**
- * Whether a request may run beside what else the project asks of the model. Window and day must have been rolled, and
- * the day be known where it is limited.
- * @returns null for yes, else the limit that says no for longest, in the time of the clock that everybody sees
+ * Checks whether a request may run, given the project's usage of the model. Window and day must have been rolled, and
+ * the day's count must be known if the day is limited.
+ * @returns null if the request may run; else the limit that rejects it longest, in the time of the public clock
  */
 export function refuseByModel(
   use: ModelUse,
@@ -107,15 +107,15 @@ export function refuseByModel(
   return { ...longest, retryAfterMs: Math.max(1, longest.view.resetAtMs - hereMs) };
 }
 
-/** Limits of a model in a project as they stand: of minute and day `requests` is the one of which less is left. */
+/** Limits of a model in a project now. `requests` is the limit per minute or per day, whichever has less left. */
 export interface ModelView extends Pick<LimitsView, 'requests' | 'tokens'> {
   readonly each: readonly LimitView[];
 }
 
 /**
- * As headers show it, in the time of the clock that everybody sees.
- * @param limits that hold here: a part of the whole ones, where these are divided
- * @param whole as they are shown
+ * Returns the limits as headers show them, in the time of the public clock.
+ * @param limits limits that apply here: a part of the whole limits if they are divided
+ * @param whole limits that are shown
  */
 export function viewModel(
   use: ModelUse,
@@ -134,7 +134,7 @@ export function viewModel(
   return { requests: tighter(minute, day), tokens, each: [minute, day, tokens].filter((one) => one !== null) };
 }
 
-/** Of what limits a request the one of which less is left; where that is the same, the one that comes back later. */
+/** Returns for each limit the view with less left; if equal, the view that resets later. */
 export function tighterView(all: LimitsView, { requests, tokens, each }: ModelView): LimitsView {
   return {
     ...all,
@@ -150,7 +150,7 @@ function tighter(one: LimitView | null, other: LimitView | null): LimitView | nu
   return one.resetAtMs >= other.resetAtMs ? one : other;
 }
 
-/** A day is divided as the month of a key is: not by its limit, but by what is left of it. */
+/** A day is divided as a key's month: not the limit, but the rest of the day. */
 const asOfKey = ({ requestsPerMinute, tokensPerMinute, requestsPerDay }: ModelLimits): KeyLimits => ({
   requestsPerMinute,
   tokensPerMinute,
@@ -158,13 +158,16 @@ const asOfKey = ({ requestsPerMinute, tokensPerMinute, requestsPerDay }: ModelLi
   monthlyTokenLimit: requestsPerDay,
 });
 
-/** What one of so many gateways may give, as `divideLimits` says it for a key. */
+/** Returns one gateway's part of the limits, as `divideLimits` does for a key. */
 export function divideModelLimits(limits: ModelLimits, gateways: number): ModelLimits {
   const { requestsPerMinute, tokensPerMinute } = divideLimits(asOfKey(limits), gateways);
   return { requestsPerMinute, tokensPerMinute, requestsPerDay: limits.requestsPerDay };
 }
 
-/** What was used as it counts against one gateway's part, as `divideUse` says it for a key. Window and day must have been rolled. */
+/**
+ * Returns the usage relative to one gateway's part, as `divideUse` does for a key. Window and day must have been
+ * rolled.
+ */
 export function divideModelUse(use: ModelUse, limits: ModelLimits, gateways: number): ModelUse {
   const { windowStartMs, requests, tokens, dayMs, dayRequests } = use;
   const asUse: KeyUse = { windowStartMs, requests, tokens, monthTokens: dayRequests, running: 0 };

@@ -6,9 +6,9 @@ export type AbortOutcome = 'sent' | 'unsupported' | 'failed';
 
 export interface Aborter {
   /**
-   * Asks an engine to end requests by id; their answers then end by themselves, with the final usage. The endpoint is
-   * that of the engine without /v1, header lines (authorization) each end in \r\n. 'sent' says that the engine took the
-   * ids, not that it knew one of them: vLLM does not say.
+   * Asks an engine to abort requests by id; their answers then end by themselves, with the final usage. The endpoint is
+   * the engine's, without /v1; header lines (authorization) each end in \r\n. 'sent' means that the engine accepted the
+   * ids, not that it knew any of them: vLLM does not report that.
    */
   abort(endpoint: Endpoint, headerLines: string, requestIds: readonly string[]): Promise<AbortOutcome>;
 }
@@ -17,7 +17,7 @@ const unsupportedForMs = 10 * 60_000;
 const answerTimeoutMs = 5_000;
 const answerBytesMax = 64 * 1024;
 
-/** Ends engine requests by id through vLLM's development route, and remembers engines that do not have it. */
+/** Aborts engine requests by id through vLLM's development route, and remembers engines without this route. */
 export function createAborter(options: { client: EngineClient; clock?: Clock }): Aborter {
   const { client, clock = systemClock } = options;
   const unsupportedUntilMs = new Map<string, number>();
@@ -43,7 +43,7 @@ export function createAborter(options: { client: EngineClient; clock?: Clock }):
   };
 }
 
-/** The status of the answer, 0 when there was none. */
+/** Returns the status of the answer, 0 if there was none. */
 function postAbort(
   client: EngineClient,
   endpoint: Endpoint,

@@ -10,12 +10,12 @@ export interface AnswerHead {
   readonly status: number;
   readonly headers: AnswerHeaders;
   readonly framing: Framing;
-  /** The connection may carry another request after this answer. */
+  /** True if the connection may carry another request after this answer. */
   readonly keepAlive: boolean;
 }
 
-// Names are tokens with the colon right behind them, values hold no control characters that could end a line. A line
-// that begins with a blank (obs-fold) fits neither.
+// Names are tokens followed directly by the colon; values contain no control characters that could end a line. A line
+// that begins with a blank (obs-fold) matches neither.
 const headPattern = /^HTTP\/1\.[01] [1-5]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*\r\n$/;
 const lengthPattern = /^\d{1,15}$/;
 const connectionNeedle = '\r\nconnection:';
@@ -23,8 +23,8 @@ const contentLengthNeedle = '\r\ncontent-length:';
 const transferEncodingNeedle = '\r\ntransfer-encoding:';
 
 /**
- * Reads a whole head of an answer, as latin1 text with its closing empty line (RFC 9112 §4 to §6).
- * Null for everything that two readers could understand differently.
+ * Parses the complete head of an answer, as latin1 text with its closing empty line (RFC 9112 §4 to §6). Returns null
+ * for every head that two parsers could interpret differently.
  */
 export function parseAnswerHead(text: string): AnswerHead | null {
   if (!headPattern.test(text)) return null;
@@ -51,7 +51,7 @@ function framingOf(status: number, headers: HeaderText, http10: boolean): Framin
   return bodyBytes === undefined ? { kind: 'until_close' } : { kind: 'length', bodyBytes };
 }
 
-/** A length that is named several times counts only while all agree. */
+/** Returns a length that is given several times only if all values are equal. */
 function agreedLength(value: string): number | null {
   if (lengthPattern.test(value)) return Number(value);
   const named = value.split(',').map((part) => trimBlanks(part, 0, part.length));
@@ -71,13 +71,13 @@ function staysOpen(connection: string | undefined, http10: boolean): boolean {
 }
 
 interface HeaderText extends AnswerHeaders {
-  /** As `get`, by the name with the line end before it and the colon behind it. */
+  /** Returns a value as `get` does; the needle is the name with the line break before it and the colon after it. */
   find(needle: string): string | undefined;
 }
 
-/** Finds names in the text itself: few are ever asked for, so no table is built. */
+/** Searches the text itself for names: few are ever requested, so no table is built. */
 function createHeaderText(text: string): HeaderText {
-  // Every latin1 character has a lower case of one character, so offsets are the same in both texts.
+  // Every latin1 character has a lower case of one character, so offsets are equal in both texts.
   const lower = text.toLowerCase();
 
   function find(needle: string): string | undefined {
@@ -93,7 +93,7 @@ function createHeaderText(text: string): HeaderText {
   return { find, get: (name) => find(`\r\n${name}:`) };
 }
 
-/** Blanks and tabs alone: what String.trim() takes off besides could be part of a value. */
+/** Trims only blanks and tabs: other characters that String.trim() removes could be part of a value. */
 function trimBlanks(text: string, from: number, to: number): string {
   let start = from;
   let end = to;

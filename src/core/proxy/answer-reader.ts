@@ -29,22 +29,22 @@ const chunkSizeDigitsMax = 13;
 const statusLineStart = 'HTTP/1.';
 
 /**
- * Reads one answer of HTTP/1.1 or 1.0 from bytes as they come, cut at any place. The bytes are looked at only during
- * feed(), and pieces of a chunked body are moved together in them, so that each read event makes one string.
+ * Reads one answer of HTTP/1.1 or 1.0 from bytes as they arrive, split at any place. The bytes are used only during
+ * feed(). Pieces of a chunked body are moved together in the buffer, so that each read event makes one string.
  */
 export class AnswerReader {
-  /** The head of the answer, from the read event on that completed it. */
+  /** The head of the answer; set from the read event on that completed the head. */
   head: AnswerHead | null = null;
-  /** Bytes came behind the end of the answer. */
+  /** True if bytes followed the end of the answer. */
   surplus = false;
 
   #state: State = 'head';
   readonly #headerBytesMax: number;
   #headerBytes = 0;
   #headText = '';
-  /** How much of \r\n\r\n the last bytes were. */
+  /** Number of characters of \r\n\r\n that the last bytes matched. */
   #headEndSeen = 0;
-  /** Bytes that the body, or the current chunk, still lacks. */
+  /** Bytes missing from the body, or from the current chunk. */
   #bytesLeft = 0;
   #sizeDigits = 0;
   #extensionBytes = 0;
@@ -61,12 +61,12 @@ export class AnswerReader {
     return this.#state === 'garbage';
   }
 
-  /** The connection's end is the body's end. */
+  /** True if the body ends with the connection. */
   get endsWithConnection(): boolean {
     return this.#state === 'until_close';
   }
 
-  /** Takes bytes 0 to length (exclusive) and gives the body's part of them in latin1, '' when there is none. */
+  /** Reads bytes 0 to length (exclusive) and returns their part of the body in latin1, '' if there is none. */
   feed(bytes: Buffer, length: number): string {
     let at = 0;
     while (this.#state === 'head' && at < length) at = this.#readHead(bytes, at, length);
@@ -94,7 +94,7 @@ export class AnswerReader {
     return bytes.toString('latin1', at, end);
   }
 
-  /** Reads on to the end of a head; gives the place behind it, or length when it is not there yet. */
+  /** Reads up to the end of a head; returns the offset after it, or length if the head is incomplete. */
   #readHead(bytes: Buffer, from: number, length: number): number {
     const end = Math.min(length, from + this.#headerBytesMax - this.#headerBytes);
     let seen = this.#headEndSeen;
@@ -121,7 +121,7 @@ export class AnswerReader {
       return at;
     }
     this.#headText = text;
-    // What does not begin like HTTP is refused now: its other side may wait for us.
+    // Rejects an answer that does not begin like HTTP at once: the server may be waiting for the client.
     const beginsWrong = !statusLineStart.startsWith(text.slice(0, statusLineStart.length));
     if (beginsWrong || this.#headerBytes >= this.#headerBytesMax) return this.#refuse(length);
     return length;
@@ -137,7 +137,7 @@ export class AnswerReader {
     this.#headText = '';
     this.#headEndSeen = 0;
     const head = parseAnswerHead(text);
-    // Nothing here asks to switch protocols, so 101 is as wrong as a malformed head.
+    // No request asks to switch protocols, so 101 is as wrong as a malformed head.
     if (head === null || head.status === 101) {
       this.#state = 'garbage';
       return;
@@ -185,7 +185,7 @@ export class AnswerReader {
     return textStart === textEnd ? '' : bytes.toString('latin1', textStart, textEnd);
   }
 
-  /** Reads what stands between the data of two chunks, up to the next data or the end of the bytes. */
+  /** Reads the framing between the data of two chunks, up to the next data or the end of the bytes. */
   #readFrame(bytes: Buffer, from: number, length: number): number {
     let at = from;
     let state = this.#state;
@@ -246,7 +246,7 @@ export class AnswerReader {
     return this.#bytesLeft === 0 ? 'trailer_start' : 'chunk';
   }
 
-  /** Trailers are read over: nothing that an engine could say there is used. */
+  /** Skips trailers: no trailer of an engine is used. */
   #trailerByte(byte: number): State {
     this.#headerBytes += 1;
     return isText(byte) && this.#headerBytes <= this.#headerBytesMax ? 'trailer_line' : 'garbage';

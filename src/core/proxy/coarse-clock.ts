@@ -1,17 +1,18 @@
 /**
- * Time in steps, for limits of many calls without a timer each. It runs only while it is needed, and a step that comes
- * late (a busy process, a machine that slept) counts as two at most: no call fails for time in which nothing was read.
+ * A clock that advances in steps, for the time limits of many calls without a timer each. It runs only while needed. A
+ * late step (a busy process, a machine that slept) counts as two steps at most: no call fails for time in which nothing
+ * was read.
  */
 export interface CoarseClock {
-  /** Milliseconds of running; good for differences only, exact to one step. */
+  /** Milliseconds of running time; only differences are meaningful, exact to one step. */
   readonly nowMs: number;
   readonly stepMs: number;
-  /** Makes it run until a step finds nothing left to watch. */
+  /** Starts the clock, until a step finds nothing left to watch. */
   wake(): void;
   stop(): void;
 }
 
-/** onStep is called after each step and answers whether there is more to watch. */
+/** Creates a clock. `onStep` is called after each step and returns true if there is more to watch. */
 export function createCoarseClock(stepMs: number, onStep: () => boolean): CoarseClock {
   let timer: NodeJS.Timeout | null = null;
   let lastStepAt = 0;

@@ -1,33 +1,33 @@
 import type { Endpoint } from '#base/endpoint.ts';
 
-/** A string holds one byte per character (latin1); several buffers are sent one after the other. */
+/** A body of a request. A string has one byte per character (latin1); several buffers are sent one after another. */
 export type EngineBody = string | Buffer | readonly Buffer[];
 
 /** One HTTP/1.1 request to an engine. */
 export interface EngineRequest {
   readonly method: 'GET' | 'POST';
-  /** Begins with '/'; the endpoint's base path is put before it. */
+  /** Begins with '/', and is appended to the endpoint's base path. */
   readonly path: string;
   /** Header lines, each ending in \r\n, without Host, Content-Length, Transfer-Encoding and Connection. */
   readonly headerLines: string;
   readonly body: EngineBody | null;
-  /** In place of the client's own limit, for probes and control calls. */
+  /** Replaces the client's own limit, for probes and control calls. */
   readonly firstByteTimeoutMs?: number;
-  /** An answer whose body grows beyond this ends with the fault too_large. Without it the body has no bound. */
+  /** Maximum bytes of the answer's body; a larger body ends with the fault too_large. Absent for no maximum. */
   readonly answerBytesMax?: number;
 }
 
 export interface AnswerHeaders {
-  /** The value of a header by its lower-case name; several of one name are joined by ', '. */
+  /** Returns the value of a header by its lower-case name; repeated headers are joined by ', '. */
   get(name: string): string | undefined;
 }
 
 /**
- * What went wrong with a call, without any address in it.
+ * Kind of failure of a call; contains no address.
  * - refused: no connection was made (refused, unknown host, TLS not trusted, connect limit)
- * - reset: the connection went before any byte of an answer
- * - cut: it went in the middle of an answer
- * - garbage: the answer is not HTTP/1.1 as it must be framed
+ * - reset: the connection was lost before any byte of an answer
+ * - cut: the connection was lost in the middle of an answer
+ * - garbage: the answer is not correctly framed HTTP/1.1
  * - first_byte_timeout: no byte of a body within the limit since the request was sent
  * - idle_timeout: no further byte within the limit
  * - too_large: the body grew beyond answerBytesMax
@@ -45,15 +45,15 @@ export type EngineFaultKind =
 
 export interface EngineFault {
   readonly kind: EngineFaultKind;
-  /** onHead was called. */
+  /** True if onHead was called. */
   readonly headSeen: boolean;
-  /** onData was called. */
+  /** True if onData was called. */
   readonly bodySeen: boolean;
 }
 
 /**
- * Receives an answer. Never called from inside call(). Exactly one of onEnd and onFault is called, as the last thing,
- * unless the call is destroyed: then nothing is called any more.
+ * Receives an answer. Never called from inside call(). Exactly one of onEnd and onFault is called, as the last
+ * callback, unless the call is destroyed: then no callback follows.
  */
 export interface AnswerSink {
   /** Status 200 to 599; answers of 1xx are skipped. */
@@ -64,14 +64,16 @@ export interface AnswerSink {
   onEnd(): void;
   onFault(fault: EngineFault): void;
   /**
-   * Whether what has come of the body begins the answer; until then the limit for the first byte holds. Absent: the
-   * first byte does.
+   * Returns true if the received part of the body begins the answer; until then the limit for the first byte applies.
+   * If absent, the first byte begins the answer.
    */
   hasBegun?(): boolean;
 }
 
 export interface EngineCall {
-  /** Stops reading: what the current read event brought is still delivered. A paused call runs into no time limit. */
+  /**
+   * Stops reading; the data of the current read event is still delivered. Time limits do not apply to a paused call.
+   */
   pause(): void;
   resume(): void;
   /** Closes the connection, which makes the engine abort. No callback follows. */
@@ -79,31 +81,31 @@ export interface EngineCall {
 }
 
 export interface EngineClient {
-  /** Starts a call; throws an Error when path or header lines are malformed. */
+  /** Starts a call; throws an Error if the path or header lines are malformed. */
   call(endpoint: Endpoint, request: EngineRequest, sink: AnswerSink): EngineCall;
   /**
-   * Nothing listens there any more: calls that have no connection yet end with `refused`, at once and not when a
-   * connection to an address that is gone runs into its limit.
+   * Gives up an endpoint where nothing listens any more. Calls without a connection end with `refused` at once, instead
+   * of waiting for the connect limit.
    */
   giveUp(endpoint: Endpoint): void;
-  /** Closes all connections; running calls end with a fault, and so does every later one. */
+  /** Closes all connections; running calls and all later calls end with a fault. */
   close(): void;
-  /** Connections: all of them, and those of them that wait for a next call. */
+  /** Returns the number of connections, and how many of them are idle. */
   stats(): { open: number; idle: number };
 }
 
 export interface EngineClientOptions {
-  /** Until the first body byte, counted from the moment that the request was sent. */
+  /** Time limit for the first body byte, counted from the moment that the request was sent. */
   readonly firstByteTimeoutMs: number;
-  /** Between two reads of an answer. */
+  /** Time limit between two reads of an answer. */
   readonly idleTimeoutMs: number;
   readonly connectTimeoutMs: number;
   /** A connection unused for this long is closed; vLLM closes its side after 5 s. */
   readonly idleSocketMs: number;
-  /** Bound of all header blocks of one answer together, and of its trailers. */
+  /** Maximum bytes of all header blocks of one answer together, and of its trailers. */
   readonly maxHeaderBytes: number;
-  /** Further trusted certificate authorities in PEM, beside those of Node and of NODE_EXTRA_CA_CERTS. */
+  /** Additional trusted certificate authorities in PEM, besides those of Node and of NODE_EXTRA_CA_CERTS. */
   readonly tlsCa?: string;
-  /** Hears what a sink threw; without it, the process' warning does. */
+  /** Receives errors that a sink throws; without it, they become process warnings. */
   readonly onSinkError?: (error: unknown) => void;
 }

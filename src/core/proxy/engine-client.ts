@@ -5,7 +5,7 @@ import { createSlotList } from './slot-list.ts';
 import { createSocketPool } from './socket-pool.ts';
 
 const pathPattern = /^\/[\x21-\x7e]*$/;
-// A character above 0xff would lose its upper half on the way and could become a line end.
+// A character above 0xff would lose its upper half when sent, and could become a line break.
 const headerLinesPattern = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 
 const stepMsMin = 5;
@@ -13,9 +13,9 @@ const stepMsMax = 500;
 const stepsPerLimit = 8;
 
 /**
- * A client for HTTP/1.1 to engines over TCP, TLS and unix sockets. It keeps connections that can be used again, sends a
- * request once more on a fresh one when a kept one turns out to be gone before any byte of an answer, and never after.
- * Throws an Error for a limit that is not above 0.
+ * Creates an HTTP/1.1 client for engines over TCP, TLS and unix sockets. It keeps reusable connections. If a kept
+ * connection turns out to be closed before any byte of an answer, the request is sent once more on a new connection,
+ * and never otherwise. Throws an Error for a limit that is not above 0.
  */
 export function createEngineClient(options: EngineClientOptions): EngineClient {
   const running = createSlotList<HttpExchange>();

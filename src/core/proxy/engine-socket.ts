@@ -3,21 +3,24 @@ import { connect as connectTls, type SecureContext } from 'node:tls';
 import type { EngineBody } from './engine-call.ts';
 import type { Endpoint } from '#base/endpoint.ts';
 
-/** Whoever uses a connection at the moment. After onLost nothing more comes. */
+/** The current user of a connection. No callback follows onLost. */
 export interface SocketUser {
   onOpen(): void;
-  /** Bytes 0 to length are valid during the call only, and may be changed. */
+  /** Receives bytes 0 to length; they are valid only during the call, and may be changed. */
   onBytes(bytes: Buffer, length: number): void;
-  /** clean: the other side ended it, rather than an error. */
+  /** `clean`: the other side ended the connection without an error. */
   onLost(clean: boolean): void;
 }
 
-/** All plain connections read into this one: what a read brought is used up before the next read begins. */
+/** Shared read buffer of all plain connections: the bytes of one read are used up before the next read begins. */
 const readBuffer = Buffer.allocUnsafeSlow(64 * 1024);
 
 const keepAliveProbeAfterMs = 30_000;
 
-/** One connection to an engine. It passes from call to call, and closes itself when bytes come outside of any call. */
+/**
+ * One connection to an engine. Calls use the connection one after another; it closes itself if bytes arrive outside of
+ * a call.
+ */
 export class EngineSocket {
   user: SocketUser | null;
   idleSinceMs = 0;
@@ -35,17 +38,17 @@ export class EngineSocket {
     this.#onGone = onGone;
     this.#socket = secureContext === null ? this.#openPlain(endpoint) : this.#openTls(endpoint, secureContext);
     this.#socket.on('end', () => this.#lose(true));
-    // 'close' follows every error and says the same.
+    // 'close' follows every error and carries the same information.
     this.#socket.on('error', () => undefined);
     this.#socket.on('close', () => this.#lose(false));
   }
 
-  /** Nothing stands between this connection and a next request on it. */
+  /** True if the connection can carry the next request. */
   get usable(): boolean {
     return !this.#gone && this.#socket.writable && this.#socket.writableLength === 0;
   }
 
-  /** head is latin1; so is a body that is a string. */
+  /** Writes a request. `head` is latin1, and so is a string body. */
   write(head: string, body: EngineBody | null): void {
     const socket = this.#socket;
     if (body === null) {
@@ -95,7 +98,7 @@ export class EngineSocket {
       endpoint.socketPath === null
         ? { host: endpoint.host, port: endpoint.port, ...tcpOptions }
         : { path: endpoint.socketPath };
-    // Server names are names: an address must not be sent as one, and is checked against the certificate anyway.
+    // Server names must be names: an address must not be sent as one, and is checked against the certificate anyway.
     const servername = isIP(endpoint.host) === 0 ? { servername: endpoint.host } : {};
     const socket = connectTls({ ...target, ...servername, secureContext, ALPNProtocols: ['http/1.1'] });
     socket.on('secureConnect', () => this.user?.onOpen());

@@ -14,19 +14,19 @@ import type { Origin } from './origins.ts';
 import type { SlotList, Slotted } from './slot-list.ts';
 import type { SocketPool } from './socket-pool.ts';
 
-/** What all exchanges of one client share. */
+/** State that all exchanges of one client share. */
 export interface ClientContext {
   readonly options: EngineClientOptions;
   readonly clock: CoarseClock;
   readonly pool: SocketPool;
-  /** The exchanges that are not over. */
+  /** Exchanges that are not over. */
   readonly running: SlotList<HttpExchange>;
   onSinkError(error: unknown): void;
 }
 
 type Phase = 'connecting' | 'sent' | 'over';
 
-/** One request and its answer, over a waiting connection or a fresh one. */
+/** One request and its answer, over an idle connection or a new one. */
 export class HttpExchange implements EngineCall, SocketUser, Slotted {
   slot = -1;
   readonly #context: ClientContext;
@@ -36,17 +36,17 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
   readonly #reader: AnswerReader;
   readonly #firstByteTimeoutMs: number;
   readonly #answerBytesMax: number;
-  /** Kept until the first byte of an answer: up to then it may have to be sent again. */
+  /** Kept until the first byte of an answer: until then the request may have to be sent again. */
   #request: EngineRequest | null;
   #socket: EngineSocket | null = null;
   #phase: Phase = 'connecting';
-  /** The connection had served another call before and may have been closed by the engine meanwhile. */
+  /** True if the connection has served another call before, so that the engine may have closed it meanwhile. */
   #mayBeStale = false;
   #headSeen = false;
   #bodySeen = false;
   #paused = false;
   #bodyBytes = 0;
-  /** When the last thing happened that the limits count from. */
+  /** Time of the last event that the limits count from. */
   #sinceMs: number;
 
   constructor(context: ClientContext, endpoint: Endpoint, request: EngineRequest, sink: AnswerSink) {
@@ -91,11 +91,11 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     this.#leave()?.close();
   }
 
-  /** Ends the exchange if it has run into one of its limits. */
+  /** Ends the exchange if one of its limits is exceeded. */
   checkLimits(): void {
     if (this.#paused) return;
     const { clock, options } = this.#context;
-    // One step late: a limit is never cut short by the coarseness of the clock.
+    // One step late, so that the coarse clock never shortens a limit.
     const waitedMs = clock.nowMs - this.#sinceMs - clock.stepMs;
     if (this.#phase === 'connecting') {
       if (waitedMs > options.connectTimeoutMs) this.fail('refused');
@@ -175,7 +175,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     }
   }
 
-  /** Reads the field anew: a callback may have ended the exchange where the compiler does not see it. */
+  /** Reads the field again: a callback may have ended the exchange without the compiler's knowledge. */
   get #over(): boolean {
     return this.#phase === 'over';
   }
@@ -185,7 +185,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     this.#phase = 'connecting';
     this.#sinceMs = this.#context.clock.nowMs;
     this.#socket = this.#context.pool.open(this.#origin, this.#endpoint, this);
-    // The pause was that of the connection before.
+    // The pause applied to the previous connection.
     if (this.#paused) this.#socket.pause();
   }
 
@@ -205,7 +205,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     if (socket !== null) {
       const { head, surplus } = this.#reader;
       if (this.#paused) socket.resume();
-      // The connection is kept before the sink's onEnd, whose next call then finds it.
+      // The connection is kept before the sink's onEnd, so that a call from onEnd finds it.
       if (head !== null && head.keepAlive && !surplus) this.#context.pool.keep(this.#origin, socket);
       else socket.close();
     }
@@ -216,7 +216,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     }
   }
 
-  /** Ends the exchange and hands out its connection, which then has no user. */
+  /** Ends the exchange and returns its connection, which then has no user. */
   #leave(): EngineSocket | null {
     const socket = this.#socket;
     this.#phase = 'over';

@@ -5,23 +5,23 @@ import type { EngineSocket } from './engine-socket.ts';
 export interface Origin {
   /** The Host line of every request. */
   readonly hostLine: string;
-  /** Waiting for a next call; the one used last stands at the end. */
+  /** Idle connections, most recently used last. */
   readonly idle: EngineSocket[];
   open: number;
-  /** False once it was forgotten because it had no connections. */
+  /** False once the origin was forgotten because it had no connections. */
   listed: boolean;
 }
 
 export interface Origins {
   of(endpoint: Endpoint): Origin;
   all(): Iterable<Origin>;
-  /** Forgets origins without connections: engines come and go, each at an address of its own. */
+  /** Forgets origins without connections: engines come and go, each at a different address. */
   forgetUnused(): void;
 }
 
 export function createOrigins(): Origins {
   const origins = new Map<string, Origin>();
-  // Callers keep their endpoints, so that the text of one is rarely put together.
+  // Callers keep their endpoints, so that the key of an endpoint is rarely built.
   const originOfEndpoint = new WeakMap<Endpoint, Origin>();
 
   return {

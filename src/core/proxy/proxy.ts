@@ -1,7 +1,7 @@
 /**
- * The way to the engines: bytes there and back, without knowing what they mean. The client is its own, since
- * every byte that is sold passes it: for a frame of a stream undici's Pool.dispatch takes a quarter more CPU at least,
- * and fetch twice as much (`npm run bench:proxy`).
+ * Sends bytes to the engines and back, without interpreting them. The client is custom, because every sold byte passes
+ * it: per frame of a stream, undici's Pool.dispatch needs at least a quarter more CPU, and fetch twice as much (`npm
+ * run bench:proxy`).
  */
 export { createAborter, type AbortOutcome, type Aborter } from './abort.ts';
 export type {

@@ -1,18 +1,18 @@
-/** Something that a list can hold; it belongs to one list at most. */
+/** A member of a list; each belongs to one list at most. */
 export interface Slotted {
-  /** Its index in the list, -1 when it is in none; only the list changes it. */
+  /** Index in the list, -1 outside of any list; only the list changes it. */
   slot: number;
 }
 
 /**
- * A set without an order. The tables of a Set, once old, keep everything alive that went through it until the next full
- * collection; here a slot that was left is written over.
+ * An unordered set. The tables of an old Set keep all former members alive until the next full collection; here a freed
+ * slot is overwritten.
  */
 export interface SlotList<T extends Slotted> {
   readonly size: number;
   add(member: T): void;
   remove(member: T): void;
-  /** Visits every member that is there from beginning to end; members may be added and removed meanwhile. */
+  /** Visits every member that is present from beginning to end; members may be added and removed meanwhile. */
   forEach(visit: (member: T) => void): void;
 }
 
@@ -38,7 +38,7 @@ export function createSlotList<T extends Slotted>(): SlotList<T> {
       last.slot = slot;
     },
 
-    // From the end: what a removal moves comes from behind and has been visited.
+    // Iterates from the end: a removal moves the last member, which has been visited.
     forEach(visit) {
       for (let slot = members.length - 1; slot >= 0; slot -= 1) {
         const member = members[slot];

@@ -6,18 +6,18 @@ import { createOrigins, type Origin } from './origins.ts';
 
 export interface SocketPool {
   originOf(endpoint: Endpoint): Origin;
-  /** The connection that was used last, or null when none waits. */
+  /** Returns the most recently used idle connection, or null if none is idle. */
   takeIdle(origin: Origin, user: SocketUser): EngineSocket | null;
   open(origin: Origin, endpoint: Endpoint, user: SocketUser): EngineSocket;
-  /** Keeps a connection for the next call, if it can still serve one. */
+  /** Keeps a connection for the next call, if the connection is still usable. */
   keep(origin: Origin, socket: EngineSocket): void;
-  /** Closes connections that were idle for too long, and forgets origins without any. */
+  /** Closes connections that were idle for too long, and forgets origins without connections. */
   sweep(): void;
   closeIdle(): void;
   stats(): { open: number; idle: number };
 }
 
-/** Connections to engines: any number at once, and those left over wait for idleSocketMs at most. */
+/** Connections to engines: any number at once; idle ones are kept for idleSocketMs at most. */
 export function createSocketPool(options: {
   clock: () => CoarseClock;
   idleSocketMs: number;
@@ -64,7 +64,7 @@ export function createSocketPool(options: {
 
     sweep() {
       const clock = options.clock();
-      // One step early: a stamp may be that much too young, and the engine closes its side on time.
+      // One step early: a time stamp may be late by one step, and the engine closes its side on time.
       const idleBeforeMs = clock.nowMs - options.idleSocketMs + clock.stepMs;
       for (const origin of origins.all()) closeIdleUntil(origin, idleBeforeMs);
       origins.forgetUnused();
@@ -78,7 +78,7 @@ export function createSocketPool(options: {
   };
 }
 
-/** The longest idle stand at the front; closing one takes it out. */
+/** Closes connections idle since a time. The longest idle are at the front; closing one removes it. */
 function closeIdleUntil(origin: Origin, idleSinceMs: number): void {
   let oldest = origin.idle[0];
   while (oldest !== undefined && oldest.idleSinceMs <= idleSinceMs) {

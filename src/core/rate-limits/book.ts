@@ -3,13 +3,13 @@ import type { Log } from '#base/log.ts';
 import type { RateLimits } from './rate-limit.ts';
 import { readAllRateLimits, readFingerprint } from './rows.ts';
 
-/** Who asks; see admission's contract. */
+/** The caller that spends; see admission's contract. */
 export interface LimitedSpender {
   readonly organizationId: string;
   readonly projectId: string;
 }
 
-/** The limits of a project for a model, as admission counts them. */
+/** The limits of a project for a model, as admission uses them. */
 export interface AppliedRateLimit {
   readonly slot: string;
   readonly projectId: string;
@@ -17,13 +17,13 @@ export interface AppliedRateLimit {
   readonly limits: RateLimits;
 }
 
-/** The limits of all projects in this gateway's memory: requests wait for no question. */
+/** The limits of all projects in this gateway's memory, so that requests wait for no database query. */
 export interface RateLimitBook {
-  /** Null where there are none: one look into a map for an organization that has none at all. */
+  /** Returns null if there are none; one map lookup for an organization without limits. */
   of(spender: LimitedSpender, model: string): AppliedRateLimit | null;
-  /** Reads all of them. @throws what the database throws; what was known serves on */
+  /** Reads all limits. @throws errors of the database; the limits in memory stay in use */
   load(): Promise<void>;
-  /** Reads them where they have changed; what another gateway has changed and told nobody is found so. */
+  /** Reads all limits if they have changed. Finds changes by other gateways that sent no notification. */
   look(): Promise<void>;
 }
 
@@ -32,7 +32,7 @@ export interface RateLimitBookOptions {
   readonly log: Log;
 }
 
-/** By organization, project and model. */
+/** Limits by organization, project and model. */
 type Known = ReadonlyMap<string, ReadonlyMap<string, ReadonlyMap<string, AppliedRateLimit>>>;
 
 export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimitBook {
@@ -41,12 +41,12 @@ export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimi
   let isAway = false;
   let loading = Promise.resolve();
   const read = async (): Promise<void> => {
-    // Before the rows: what changes between is read again.
+    // Read before the rows, so that changes in between are read again.
     const seen = await readFingerprint(db);
     known = await readKnown(db);
     fingerprint = seen;
   };
-  /** One after the other: an older reading never comes last. */
+  /** Runs reads one after another, so that an older read never finishes last. */
   const load = (): Promise<void> => {
     loading = loading.catch(() => undefined).then(read);
     return loading;

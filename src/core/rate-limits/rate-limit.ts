@@ -1,18 +1,18 @@
-/** Null is unlimited; numbers are 1 or more. */
+/** Limits of a model in a project. Null is unlimited; numbers are 1 or more. */
 export interface RateLimits {
   readonly requestsPerMinute: number | null;
   readonly tokensPerMinute: number | null;
   readonly requestsPerDay: number | null;
 }
 
-/** Whose limits: ids are UUIDs, a model is named by its catalog id. */
+/** The project and model of limits. Ids are UUIDs; the model is its catalog id. */
 export interface RateLimitRef {
   readonly organizationId: string;
   readonly projectId: string;
   readonly model: string;
 }
 
-/** What a project may ask of a model. */
+/** The limits of a project for a model. */
 export interface RateLimit extends RateLimitRef {
   /** UUID. */
   readonly id: string;

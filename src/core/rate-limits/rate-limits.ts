@@ -10,8 +10,8 @@ import { isOfModel, readRateLimits, toRateLimit } from './rows.ts';
 import { projectRateLimits } from './schema.ts';
 
 /**
- * What a project may ask of a model in a minute and in a day. What that does to requests is admission's, which asks the
- * book here which limits hold for one.
+ * Limits of a project for a model, per minute and per day. Admission enforces them, and reads from the book here which
+ * limits apply to a request.
  */
 export { type AppliedRateLimit, createRateLimitBook, type RateLimitBook } from './book.ts';
 export { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from './rate-limit.ts';
@@ -19,17 +19,17 @@ export { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from
 /** The limits of projects. */
 export interface ProjectRateLimits {
   readonly book: RateLimitBook;
-  /** Those of a project, by the model; models that are not limited are missing. */
+  /** Returns a project's limits by model; unlimited models are missing. */
   list(ref: Omit<RateLimitRef, 'model'>): Promise<ReadonlyMap<string, RateLimit>>;
   /**
-   * Sets what a patch has, and leaves the rest as it is.
-   * @returns the limits that there are now
-   * @throws AppError conflict where the organization has too many
+   * Sets the limits in a patch, and leaves the others unchanged.
+   * @returns the resulting limits
+   * @throws AppError conflict if the organization has too many
    */
   set(ref: RateLimitRef, patch: RateLimitPatch, author: Author): Promise<RateLimits>;
 }
 
-/** Null takes a limit back; absent and undefined stay as they are. */
+/** Null removes a limit; absent and undefined leave it unchanged. */
 export type RateLimitPatch = { readonly [Field in keyof RateLimits]?: RateLimits[Field] | undefined };
 
 export interface ProjectRateLimitsOptions {
@@ -37,11 +37,11 @@ export interface ProjectRateLimitsOptions {
   readonly clock: Clock;
   readonly audit: Audit;
   readonly book: RateLimitBook;
-  /** Called after a commit; what it returns is waited for before the change is answered. */
+  /** Called after a commit; the change is answered only after the promise resolves. */
   readonly onChanged: () => Promise<void>;
 }
 
-/** Of an organization: every gateway has all of them in its memory. */
+/** Maximum models with limits in an organization: every gateway keeps all limits in memory. */
 export const rateLimitsMax = 2000;
 
 const auditView = (model: string, limits: RateLimits): AuditView => ({
@@ -76,7 +76,7 @@ export function createProjectRateLimits(options: ProjectRateLimitsOptions): Proj
         });
         return after;
       });
-      // Whoever sets again what is set already may do so since nobody could tell whether it holds.
+      // Also runs for unchanged limits: the caller may repeat a change because its success was unknown.
       await onChanged();
       return after;
     },
@@ -119,7 +119,7 @@ const areSame = (one: RateLimits, other: RateLimits): boolean =>
   one.tokensPerMinute === other.tokensPerMinute &&
   one.requestsPerDay === other.requestsPerDay;
 
-/** Changes of an organization's limits come one after the other. */
+/** Serializes changes of an organization's limits. */
 async function lock(tx: Transaction, organizationId: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`rate limits ${organizationId}`}, 0))`);
 }

@@ -26,7 +26,7 @@ export async function readAllRateLimits({ orm }: Db): Promise<readonly RateLimit
   return (await orm.select().from(projectRateLimits)).map(toRateLimit);
 }
 
-/** Those of a project, by the model; models that are not limited are missing. */
+/** Returns a project's limits by model; unlimited models are missing. */
 export async function readRateLimits(
   { orm }: Db,
   { organizationId, projectId }: Omit<RateLimitRef, 'model'>,
@@ -37,7 +37,7 @@ export async function readRateLimits(
   return new Map(rows.map((row) => [row.model, toRateLimit(row)]));
 }
 
-/** Another text whenever one of them was made, changed or deleted; one that is committed is found by its xmin. */
+/** Returns a text that differs after every created, changed or deleted limit; committed changes change a row's xmin. */
 export async function readFingerprint({ sql }: Db): Promise<string> {
   const [row] = await sql<{ seen: string }[]>`
     select coalesce(md5(string_agg(id::text || xmin::text, ',' order by id)), '') as seen from project_rate_limits`;

@@ -3,11 +3,11 @@ import { bigint, check, integer, pgTable, text, timestamp, uniqueIndex, uuid } f
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
-/** What a project may ask of a model; null is unlimited. Where nothing is limited there is no row. */
+/** Limits of a project for a model; null is unlimited. A model without limits has no row. */
 export const projectRateLimits = pgTable(
   'project_rate_limits',
   {
-    /** Names what is counted: limits that are set anew begin anew. */
+    /** Id of the counters: limits that are removed and set again start at zero. */
     id: uuid('id').primaryKey(),
     organizationId: uuid('organization_id').notNull(),
     projectId: uuid('project_id').notNull(),

@@ -5,28 +5,30 @@ import type { MovedAdapter } from './known.ts';
 import { addUnsure, noneUnsure } from './unsure.ts';
 
 /**
- * An engine counts what its adapters do as its own model's, under that model's name alone. So the books of the adapters
- * are held against its counters together with those of the base that they had then. In an hour in which an adapter moved
- * the books do not say which base had which request: all of it stands with the base that it had first, and may have been
- * counted by the other.
+ * Assigns the usage of adapters to their base models. An engine counts its adapters' tokens only under the name of its
+ * own model, so the adapters' records are compared with the counters together with the records of their base at that
+ * time. In an hour in which an adapter moved, the records do not show which base had which request: all usage is
+ * assigned to the first base, and the other may have counted some of it.
  */
 
-/** Which models' engines have served a model within a span, oldest first; its own, or for adapters those of bases. */
+/**
+ * The models whose engines served a model within a span, oldest first: the model itself, or for adapters their bases.
+ */
 export interface Bases {
   readonly adapters: readonly string[];
   within(modelId: string, span: { readonly fromMs: number; readonly toMs: number }): readonly string[];
 }
 
 const hourMs = 3_600_000;
-/** A request may run for so long with the base that its adapter had when it was admitted. */
+/** Maximum time that a request may run with the base that its adapter had at admission. */
 const requestMsMax = 24 * hourMs;
 
-/** Edges of bases, followed by the same of their adapters. */
+/** Returns edges of bases, followed by equal edges for their adapters. */
 export function withAdapters(edges: readonly Edge[], bases: Bases): readonly Edge[] {
   return [...edges, ...edges.flatMap((edge) => adaptersAt(edge, bases).map((model) => ({ ...edge, model })))];
 }
 
-/** Those that may have had a request under way at an engine of that model. */
+/** Returns the adapters that may have had requests in progress at an engine of the model. */
 function adaptersAt({ model, fromMs, toMs }: Edge, bases: Bases): readonly string[] {
   const span = { fromMs: fromMs - requestMsMax, toMs };
   return bases.adapters.filter((adapter) => adapter !== model && bases.within(adapter, span).includes(model));
@@ -36,8 +38,8 @@ const basesOfHour = (model: string, atMs: number, bases: Bases): readonly string
   bases.within(model, { fromMs: atMs, toMs: atMs + hourMs });
 
 /**
- * The usage of adapters under their bases' ids.
- * @param edges those that `withAdapters` was given
+ * Returns the usage with that of adapters under their bases' ids.
+ * @param edges the edges passed to `withAdapters`
  */
 export function underBases(usage: UsageHours, edges: readonly Edge[], bases: Bases): UsageHours {
   if (bases.adapters.length === 0) return usage;
@@ -63,7 +65,7 @@ export function underBases(usage: UsageHours, edges: readonly Edge[], bases: Bas
   };
 }
 
-/** What an hour does not know for sure may have been at another base. */
+/** Returns the part of an hour that is uncertain, because another base may have had it. */
 function unsureOf(hour: UsageHour, model: string): UsageHour[] {
   const { promptTokensUnsure, unsure, isBeforeRetention } = hour;
   if (unsure === 0 && promptTokensUnsure === 0 && !isBeforeRetention) return [];
@@ -72,7 +74,7 @@ function unsureOf(hour: UsageHour, model: string): UsageHour[] {
   return [{ model, hourMs: hour.hourMs, ...nothing, ...unknown }];
 }
 
-/** Requests of the gateway's own, and those that are in no record: of adapters under their bases' ids. */
+/** Returns the gateway's own requests and requests without a record, with those of adapters under their bases' ids. */
 export function ownUnderBases(history: EngineHistory, bases: Bases): EngineHistory {
   const named = history.own.flatMap((one): Own[] => {
     const [model = one.model, ...others] = basesOfHour(one.model, one.hourMs, bases);
@@ -86,7 +88,7 @@ export function ownUnderBases(history: EngineHistory, bases: Bases): EngineHisto
   return { ...history, own: [...same.values()].map((all) => all.reduce(addOwn)) };
 }
 
-/** @param history, usage before they were put under bases */
+/** Finds adapters that moved. @param history, usage before their assignment to bases */
 export function findMoved({ own }: EngineHistory, usage: UsageHours, bases: Bases): readonly MovedAdapter[] {
   const used = [
     ...usage.hours.map(({ outputTokens: completionTokens, ...hour }) => ({ ...hour, completionTokens })),
@@ -170,7 +172,7 @@ function addEnded(a: EndedLater, b: EndedLater): EndedLater {
   return { ...a, ...addUnsure(a, b) };
 }
 
-/** In the order of `withAdapters`. */
+/** Adds the edges of adapters to those of their bases; expects the order of `withAdapters`. */
 function foldEdges(found: readonly EdgeTokens[], edges: readonly Edge[], bases: Bases): readonly EdgeTokens[] {
   let next = edges.length;
   return edges.map((edge, index) => {

@@ -1,26 +1,28 @@
 /**
- * The balance of one kind of tokens of one model: what its engines counted against what the books expect of them, hour
- * by hour. An engine counts a token when it makes it, the books count a request in the hour of its admission; what was
- * under way at the end of an hour is carried into the next one.
+ * The balance of one kind of tokens of one model: the engines' counts against the expectation from the records, hour by
+ * hour. An engine counts a token when it makes the token, the records count a request in the hour of its admission;
+ * tokens of requests in progress at the end of an hour are carried into the next one.
  */
 export interface BalanceHour {
   readonly counted: number;
   readonly expected: number;
-  /** Tokens of requests under way at the hour's end: at most so many of its expected ones are counted later. */
+  /** Tokens of requests in progress at the hour's end: at most this many of the expected tokens are counted later. */
   readonly carryMax: number;
-  /** The engines may have counted so many more than the books know; Infinity where that has no bound. */
+  /** Maximum tokens that the engines may have counted beyond the records; Infinity without a bound. */
   readonly moreMax: number;
-  /** They may have counted so many fewer, for good. */
+  /** Maximum tokens by which the engines may permanently have counted less. */
   readonly fewerMax: number;
 }
 
 /**
- * @param openMax tokens of requests that were under way when the first hour began
- * @returns for each hour the tokens that nothing explains: above zero where the engines counted more than the books
- *   have, below zero where they counted less
+ * Finds tokens without an explanation.
+ * @param openMax tokens of requests that were in progress when the first hour began
+ * @returns for each hour the unexplained tokens: above zero if the engines counted more than the records, below zero if
+ * they counted less
  */
 export function findUnexplained(hours: readonly BalanceHour[], openMax: number): readonly number[] {
-  // What may have been carried in: an interval, since it is only known what was under way, not how far it had come.
+  // Bounds of the tokens carried in: an interval, since it is known which requests were in progress, but not how far
+  // they were.
   let least = 0;
   let most = openMax;
   return hours.map(({ counted, expected, carryMax, moreMax, fewerMax }) => {

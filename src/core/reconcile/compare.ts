@@ -8,7 +8,7 @@ import type { ReconciledHour, Reconciliation } from './reconciliation.ts';
 
 const hourMs = 3_600_000;
 
-/** Everything of one hour and model, before it is judged. */
+/** All facts about one hour and model, before the comparison. */
 interface Hour extends HourFacts {
   readonly counted: ReconciledHour['counted'];
   readonly ledger: readonly LedgerDifference[];
@@ -30,7 +30,7 @@ export function compare(known: Known, usage: UsageHours, edges: Edges): Reconcil
   return { ...span, hours, ledger: usage.ledger, unexplained };
 }
 
-/** All by `hour model`. */
+/** Maps are keyed by `hour model`. */
 interface Index {
   readonly edges: Edges;
   readonly usage: UsageHours;
@@ -135,8 +135,8 @@ function gather(model: string, at: number, { history }: Known, { edges, usage, .
 }
 
 /**
- * The run that was found after an hour in which counters of none of the model's engines were read: whatever requests of
- * this hour came to was counted before its first reading.
+ * Returns the run found after an hour in which no counters of the model's engines were read: tokens of the hour's
+ * requests were counted before its first reading.
  */
 function foundAfter(runs: readonly ReplicaRun[], at: number): ReplicaRun | null {
   const endMs = at + hourMs;
@@ -225,7 +225,7 @@ function sumsDiffer({ requests, inputTokens, outputTokens, costPicoUsd, sums }: 
   );
 }
 
-/** Entries of the ledger of which no record says the model. */
+/** Returns hours for ledger entries whose records no longer show the model. */
 function lostHours(ledger: readonly LedgerDifference[], { present }: Known): readonly ReconciledHour[] {
   const lost = Map.groupBy(
     ledger.filter(({ model }) => model === null),

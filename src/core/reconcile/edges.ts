@@ -2,19 +2,19 @@ import type { EngineHistory, ReplicaRun } from '#core/fleet/fleet.ts';
 import type { Edge } from '#core/metering/metering.ts';
 import type { Known } from './known.ts';
 
-/** Moments up to which the counters of a model's engines are known, each as a bound for what was under way. */
+/** Times up to which the counters of a model's engines are known; each is a bound for the requests in progress. */
 export interface Edges {
   readonly all: readonly Edge[];
-  /** Places in `all` by `hour model`: the end of that hour, or for the hour before the span its beginning. */
+  /** Indexes in `all` by `hour model`: the end of the hour; for the hour before the span, the start of the span. */
   readonly ofHours: ReadonlyMap<string, number>;
-  /** Places in `all` by run, of those that ended without a last reading. */
+  /** Indexes in `all` by run, for runs that ended without a last reading. */
   readonly ofEnds: ReadonlyMap<string, number>;
-  /** The same, of those that had counted something before they were known. */
+  /** Indexes in `all` by run, for runs that had counted tokens before they were found. */
   readonly ofFinds: ReadonlyMap<string, number>;
 }
 
 const hourMs = 3_600_000;
-/** An engine's counters follow its answers within this time. */
+/** Maximum delay of an engine's counters after its answers. */
 const lagMs = 1000;
 
 export const hourKey = (hour: number, model: string): string => `${hour} ${model}`;
@@ -43,7 +43,7 @@ export function findEdges({ span, history, present }: Pick<Known, 'span' | 'hist
   return { all, ofHours, ofEnds, ofFinds };
 }
 
-/** When each run was read last in each hour, oldest first. */
+/** Returns the last reading of each run in each hour, oldest first. */
 function readingsOf({ hours }: EngineHistory): ReadonlyMap<string, readonly number[]> {
   const byRun = new Map<string, number[]>();
   for (const { runId, scrapedMs } of hours) {
@@ -54,7 +54,7 @@ function readingsOf({ hours }: EngineHistory): ReadonlyMap<string, readonly numb
   return byRun;
 }
 
-/** Since when one of the runs that lasted at `atMs` was not read; that moment itself where there was none. */
+/** Returns the earliest last reading of the runs in progress at `atMs`; `atMs` itself without runs. */
 function leastRead(
   runs: readonly ReplicaRun[],
   readings: ReadonlyMap<string, readonly number[]>,

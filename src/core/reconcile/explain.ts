@@ -5,23 +5,23 @@ import type { Known } from './known.ts';
 import type { Explanation, ExplanationKind } from './reconciliation.ts';
 import { addUnsure, noneUnsure } from './unsure.ts';
 
-/** What is known of an hour of a model. */
+/** Facts about an hour of a model. */
 export interface HourFacts {
   readonly model: string;
   readonly hourMs: number;
   readonly usage: UsageHour | null;
   readonly own: readonly OwnRequests[];
-  /** When counters were read last in this hour, the earliest of several engines; null: not at all. */
+  /** Time of the last reading of counters in this hour, the earliest of several engines; null if none were read. */
   readonly readMs: number | null;
-  /** Of requests under way at its end; null where no engine was there. */
+  /** Tokens of requests in progress at the hour's end; null if there was no engine. */
   readonly carried: EdgeTokens | null;
-  /** Unsure requests that were admitted earlier, and ended in this hour. */
+  /** Requests with uncertain counts that were admitted earlier and ended in this hour. */
   readonly endedLater: EndedLater | null;
-  /** Runs that ended uncleanly in this hour, and tokens of requests since they were read last. */
+  /** Runs that ended uncleanly in this hour, and the tokens of requests since their last reading. */
   readonly ends: readonly RunTokens[];
   /**
-   * Runs that had counted something before their counters were read first, and tokens of the hour until then: all of
-   * the hour where no engine of the model was read before its end.
+   * Runs that had counted tokens before the first reading of their counters, and the tokens of the hour until then: all
+   * of the hour if no engine of the model was read before the hour's end.
    */
   readonly finds: readonly RunTokens[];
 }
@@ -36,7 +36,7 @@ interface Bound {
   readonly completionTokens: number;
 }
 
-/** What may differ, by how much, and why. */
+/** Possible differences, their bounds and reasons. */
 export interface Explained {
   readonly carryMax: Bound;
   readonly moreMax: Bound;
@@ -90,7 +90,9 @@ const boundOf = ({ promptTokens, outputTokens }: EdgeTokens): Bound => ({
   completionTokens: outputTokens,
 });
 
-/** What so many sequences of a model can come to: its context, of the prompt and of what is made. */
+/**
+ * Returns the maximum tokens of a number of sequences: each may use the model's context for the prompt, and for output.
+ */
 function boundOfSequences(sequences: number, { model }: HourFacts, { contextLengthOf }: Known): Bound {
   const tokens = sequences === 0 ? 0 : sequences * (contextLengthOf(model) ?? Infinity);
   return { promptTokens: tokens, completionTokens: tokens };
@@ -138,7 +140,9 @@ function reasonsOfOwn({ own, readMs, carried }: HourFacts): Reason[] {
   });
 }
 
-/** The base that the books have them with may have counted fewer, and another one them. */
+/**
+ * Reasons for moved adapters: the base with their records may have counted fewer tokens, and another base these tokens.
+ */
 function reasonsOfMoved({ model, hourMs: at }: HourFacts, { moved }: Known): Reason[] {
   return moved.flatMap(({ adapter, hourMs: movedMs, from, to, requests: count, ...bound }): Reason[] => {
     if (movedMs !== at || (from !== model && !to.includes(model))) return [];
@@ -167,7 +171,7 @@ function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
       detail,
     };
   });
-  // What it had under way may have been counted in the hour before its end as well.
+  // Tokens of the gateway's requests in progress may also have been counted in the hour before its end.
   const gateways = gatewayRuns
     .filter(({ endedMs }) => endedMs >= at && endedMs < at + 2 * hourMs)
     .map((run): Reason => {
@@ -177,11 +181,14 @@ function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
   return [...replicas, ...found, ...gateways];
 }
 
-/** Each request is sent to a second replica at most, and what it tried replicas out with may not have been noted. */
+/**
+ * Maximum replicas that a request is sent to; `ownSequencesMax`: sequences of the gateway's own trials that may not be
+ * recorded.
+ */
 const triesMax = 2;
 const ownSequencesMax = 4;
 
-/** What a gateway had under way at an engine is in no book. */
+/** Returns a bound for the requests that a gateway had in progress at an engine; they have no record. */
 function boundOfGateway({ underWay }: GatewayRun, hour: HourFacts, known: Known): Bound {
   const { inFlightMax, sequencesMax, inputsMax, textsMax } = known.limits;
   if (underWay === null)
@@ -193,7 +200,7 @@ function boundOfGateway({ underWay }: GatewayRun, hour: HourFacts, known: Known)
 
 function reasonsOfPresent({ model, hourMs: at }: HourFacts, { present }: Known): Reason[] {
   const { nowMs, running, unwritten, others } = present;
-  // A request that runs now may have begun in the hour before.
+  // A request that runs now may have begun in the previous hour.
   if (at + 2 * hourMs <= nowMs || at > nowMs) return [];
   const here = (running.get(model) ?? 0) + unwritten;
   if (here === 0 && others === 0) return [];

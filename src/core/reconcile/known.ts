@@ -1,19 +1,21 @@
 import type { EngineHistory } from '#core/fleet/fleet.ts';
 import type { GatewayRun } from '#core/gateways/gateways.ts';
 
-/** What is known of the present that no book has yet. */
+/** Current state that is not in the records yet. */
 export interface Present {
   /** Milliseconds since the Unix epoch. */
   readonly nowMs: number;
-  /** By model: requests that run or wait here, and have no record. */
+  /** Requests without a record that run or wait here, by model. */
   readonly running: ReadonlyMap<string, number>;
-  /** Records of this gateway that are not in PostgreSQL. */
+  /** Number of this gateway's records that are not in PostgreSQL. */
   readonly unwritten: number;
-  /** Other gateways that live, and whose requests are not known here. */
+  /** Number of other live gateways, whose running requests are unknown here. */
   readonly others: number;
 }
 
-/** What of an hour's requests to an adapter another base may have had than the one that they stand with. */
+/**
+ * The part of an hour's requests to an adapter that another base may have had, instead of the one it is assigned to.
+ */
 export interface MovedAdapter {
   readonly adapter: string;
   readonly hourMs: number;
@@ -24,24 +26,24 @@ export interface MovedAdapter {
   readonly completionTokens: number;
 }
 
-/** What requests may be, by the settings of this gateway. */
+/** Maximum sizes of requests, by this gateway's settings. */
 export interface RequestsMax {
   readonly inFlightMax: number;
-  /** Prompts times choices of one that generates. */
+  /** Maximum sequences of a generating request: prompts times choices. */
   readonly sequencesMax: number;
-  /** Inputs of one that does not, and those that are texts. */
+  /** Maximum inputs of other requests; `textsMax`: maximum inputs that are texts. */
   readonly inputsMax: number;
   readonly textsMax: number;
 }
 
-/** What the books of usage are held against. */
+/** Facts that the records of usage are compared with. */
 export interface Known {
   /** Full hours, in milliseconds since the Unix epoch. */
   readonly span: { readonly fromMs: number; readonly toMs: number };
   readonly history: EngineHistory;
-  /** Hours in which adapters got another base. */
+  /** Adapters that got another base, with the hour. */
   readonly moved: readonly MovedAdapter[];
-  /** Those that ended uncleanly. */
+  /** Runs of gateways that ended uncleanly. */
   readonly gatewayRuns: readonly GatewayRun[];
   readonly present: Present;
   readonly limits: RequestsMax;

@@ -12,10 +12,11 @@ import type { Reconciliation } from './reconciliation.ts';
 
 export { type Explanation, explanationKinds, type ReconciledHour, type Reconciliation } from './reconciliation.ts';
 
-/** Holds three books against each other: the ledger, the records of usage, and what the engines counted. */
+/** Compares the ledger, the records of usage, and the engines' counts with each other. */
 export interface Reconciler {
   /**
-   * By model and hour. Full hours, in milliseconds since the Unix epoch: `fromMs` is rounded down and `toMs` up.
+   * Compares by model and hour. Full hours, in milliseconds since the Unix epoch: `fromMs` is rounded down and `toMs`
+   * up.
    * @param span at most `spanMsMax` long
    */
   reconcile(span: { readonly fromMs: number; readonly toMs: number }): Promise<Reconciliation>;
@@ -29,14 +30,14 @@ export interface ReconcilerOptions {
   readonly engineRequests: Pick<EngineRequests, 'flush'>;
   readonly gateways: Pick<Gateways, 'live' | 'uncleanRuns'>;
   readonly limits: RequestsMax;
-  /** Tokens that a model takes and makes in one sequence; null of one that is no longer known. */
+  /** Returns the maximum tokens of one sequence of a model, input plus output; null for an unknown model. */
   readonly contextLengthOf: (model: string) => number | null;
-  /** Of LoRA adapters. */
+  /** Returns the bases of LoRA adapters. */
   readonly bases: () => Bases;
 }
 
 const hourMs = 3_600_000;
-/** A longer span is to be asked for in parts. */
+/** Maximum length of a span; longer ones must be requested in parts. */
 export const spanMsMax = 31 * 24 * hourMs;
 
 export function createReconciler(options: ReconcilerOptions): Reconciler {
@@ -49,16 +50,17 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
   const reconcile = async ({ fromMs, toMs }: Pick<Reconciliation, 'fromMs' | 'toMs'>): Promise<Reconciliation> => {
     const span = { fromMs: Math.floor(fromMs / hourMs) * hourMs, toMs: Math.ceil(toMs / hourMs) * hourMs };
     const nowMs = clock.now();
-    // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
+    // Engines first: requests that end meanwhile are in the records, and count as in progress at the time of the
+    // reading.
     const reachesNow = span.toMs > nowMs;
     if (reachesNow) await fleet.readCounters();
-    // The engines have counted requests of our own that are written once a second.
+    // The engines have counted the gateway's own requests, which are written once per second.
     if (reachesNow) await engineRequests.flush();
     const known = bases();
     const read = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
     const history = ownUnderBases(read, known);
     const present = await readPresent(nowMs);
-    // What a gateway that died later had under way was counted before.
+    // Requests in progress on a gateway that died later were counted before its end.
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
     const asked = { edges: withAdapters(edges.all, known), most: limits };
@@ -67,15 +69,18 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const usage = underBases(books, edges.all, known);
     return compare({ span, history, moved, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
   };
-  // Each reads every record of its span: one at a time leaves the rest of the database to the others.
+  // Each run reads all records of its span: one at a time leaves the rest of the database to others.
   const inTurn = createSerial();
   return { reconcile: (span) => inTurn('', () => reconcile(span)) };
 }
 
-/** Counters of what runs are read every few seconds: whoever led it is gone, or the engine hangs. */
+/**
+ * Time without a reading after which a run counts as ended: counters are read every few seconds, so the leader died or
+ * the engine hangs.
+ */
 const silentMs = 15 * 60_000;
 
-/** A run whose counters nobody reads any more, and whose end nobody saw, ended then. */
+/** Ends runs whose counters nobody reads any more, and whose end nobody saw. */
 function endSilent(history: EngineHistory, nowMs: number): EngineHistory {
   const runs = history.runs.map((run) => {
     if (run.endedMs !== null || (run.scrapedMs ?? run.startedMs) > nowMs - silentMs) return run;

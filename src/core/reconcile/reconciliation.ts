@@ -1,19 +1,20 @@
 import type { LedgerDifference } from '#core/metering/metering.ts';
 
 /**
- * What explains a difference, or stands behind a figure:
- * - `carried`: requests were under way at the end of the hour, whose tokens the engine may count in the next one
+ * Kinds of explanations for a difference or a figure:
+ * - `carried`: requests were in progress at the end of the hour; the engine may count their tokens in the next one
  * - `running`: requests run now, or wait to be written, and have no record yet
- * - `unsure`: requests on record that were aborted, ended or failed before the engine had said its last count
- * - `choices`: answers with several choices that were not completed; not each choice may have been begun
- * - `uncounted`: requests of our own, or tries that were repeated, of which the engine did not say what it had counted
+ * - `unsure`: recorded requests that were aborted, ended or failed before the engine's final count
+ * - `choices`: answers with several choices that were not completed; not every choice may have been started
+ * - `uncounted`: requests of the gateway itself, or repeated tries, without a count by the engine
  * - `replica_ended`: a run of a replica ended, and its counters could not be read after its last request
- * - `replica_found`: a replica that ran already was taken over, and what it had counted before is not known
- * - `gateway_ended`: a gateway ended uncleanly: requests that it had under way are in no book
- * - `adapter_moved`: a LoRA adapter got another base in this hour, and each may have counted requests of the other's
- * - `retention`: the records are gone, and with them how many choices requests had
+ * - `replica_found`: a running replica was adopted, and its earlier counts are unknown
+ * - `gateway_ended`: a gateway ended uncleanly: its requests in progress have no record
+ * - `adapter_moved`: a LoRA adapter got another base in this hour, and either base may have counted the other's
+ * requests
+ * - `retention`: the records were deleted, and with them the number of choices per request
  * - `canary`, `probe`, `retry`, `undelivered`: requests that nobody is billed for; their tokens are in the figures
- * - `cache_hit`: answers of the response cache, which no engine was asked for
+ * - `cache_hit`: answers of the response cache, for which no engine was used
  */
 export const explanationKinds = [
   'carried',
@@ -37,12 +38,12 @@ export type ExplanationKind = (typeof explanationKinds)[number];
 
 export interface Explanation {
   readonly kind: ExplanationKind;
-  /** Requests, or 1 for the end of a run. */
+  /** Number of requests, or 1 for the end of a run. */
   readonly count: number;
-  /** Tokens that it explains at most, or stands for; null where that has no bound. */
+  /** Maximum tokens that the explanation covers; null without a bound. */
   readonly promptTokens: number | null;
   readonly completionTokens: number | null;
-  /** Which replica or gateway, and how it ended; null where there is nothing more to say. */
+  /** The replica or gateway, and how it ended; null without further details. */
   readonly detail: string | null;
 }
 
@@ -51,14 +52,14 @@ interface TokenPair {
   readonly completionTokens: number;
 }
 
-/** Amounts are pico-dollars, moments milliseconds since the Unix epoch. */
+/** Result for one hour and model. Amounts are pico-dollars, times milliseconds since the Unix epoch. */
 export interface ReconciledHour {
-  /** Catalog id; null for what no record is left of. */
+  /** Catalog id; null for ledger entries without a record. */
   readonly model: string | null;
   readonly hourMs: number;
   /** `explained`: there is a difference, and all of it is explained. */
   readonly state: 'balanced' | 'explained' | 'unexplained';
-  /** The hour is not over. */
+  /** True if the hour is not over. */
   readonly isOpen: boolean;
   readonly ledgerPicoUsd: bigint;
   readonly usage: TokenPair & {
@@ -66,17 +67,20 @@ export interface ReconciledHour {
     readonly cacheHits: number;
     readonly costPicoUsd: bigint;
   };
-  /** As they are kept by the hour. */
+  /** The stored hourly sums. */
   readonly sums: TokenPair & { readonly requests: number; readonly costPicoUsd: bigint };
-  /** What the engines should have counted by the books: prompts once for each choice, and requests of our own. */
+  /**
+   * Tokens that the engines should have counted by the records: prompts once per choice, plus the gateway's own
+   * requests.
+   */
   readonly expected: TokenPair;
-  /** What they counted; null where nothing was counted. */
+  /** Tokens and requests that the engines counted; null without counts. */
   readonly counted: (TokenPair & { readonly requests: number }) | null;
-  /** Ledger less records, and counted less expected. */
+  /** Ledger minus records, and counted minus expected. */
   readonly difference: TokenPair & { readonly picoUsd: bigint };
-  /** What of it nothing explains: above zero where the engines counted more. */
+  /** Unexplained part of the difference: above zero if the engines counted more. */
   readonly unexplained: TokenPair;
-  /** In words, what is wrong with it; null when it is not unexplained. */
+  /** Description of the problem; null unless the state is `unexplained`. */
   readonly problem: string | null;
   readonly explanations: readonly Explanation[];
 }
@@ -84,10 +88,10 @@ export interface ReconciledHour {
 export interface Reconciliation {
   readonly fromMs: number;
   readonly toMs: number;
-  /** By hour and model; hours of which no book has anything are left out. */
+  /** Results by hour and model; hours without any data are left out. */
   readonly hours: readonly ReconciledHour[];
-  /** Entries of the ledger that are not what their records say, the first thousand. */
+  /** Ledger entries that differ from their records, the first thousand. */
   readonly ledger: readonly LedgerDifference[];
-  /** Hours that nothing explains. */
+  /** Number of unexplained hours. */
   readonly unexplained: number;
 }

@@ -1,6 +1,6 @@
 import type { EndedLater } from '#core/metering/metering.ts';
 
-/** Requests of which the engine's last word is not known, and what bounds that. */
+/** Requests whose final count by the engine is unknown, and bounds for their tokens. */
 export type Unsure = Omit<EndedLater, 'model' | 'hourMs'>;
 
 export const noneUnsure: Unsure = {

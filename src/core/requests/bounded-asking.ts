@@ -1,18 +1,18 @@
 import { isDatabaseUnavailable } from '#base/db.ts';
 
-/** So many questions without an answer, or failures in a row, are taken for a database that is away. */
+/** Number of unanswered queries, or failures in a row, after which the database is treated as unavailable. */
 const unansweredMax = 4;
-/** Then one more is asked in this time, to see whether it does again. */
+/** While the database is treated as unavailable, one query per interval is sent as a probe. */
 const probeMs = 1000;
 
-/** Nothing was asked: the store is away, or there was no turn in time. */
+/** Thrown if nothing was sent: the store is unavailable, or no slot became free in time. */
 export class NotAskedError extends Error {}
 
-/** Asks a store that may be silent for as long as its driver waits: each question is answered, or fails, in time. */
+/** Queries a store whose driver may wait indefinitely: each query is answered, or fails, in time. */
 export class BoundedAsking {
   readonly #timeoutMs: number;
   #unanswered = 0;
-  /** In a row, because the database could not be used. */
+  /** Failures in a row because the database was unavailable. */
   #failures = 0;
   #isProbed = false;
 
@@ -21,8 +21,8 @@ export class BoundedAsking {
   }
 
   /**
-   * @param onLate told when a question has ended that nobody waits for any more
-   * @throws an Error when there is no answer in time, NotAskedError while the store is away, and what `ask` throws
+   * @param onLate called when a query has ended after its timeout
+   * @throws Error if there is no answer in time, NotAskedError while the store is unavailable, and the errors of `ask`
    */
   async ask<T>(ask: () => Promise<T>, onLate: () => void): Promise<T> {
     if (this.#unanswered + this.#failures >= unansweredMax) this.#probe();

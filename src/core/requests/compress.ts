@@ -4,7 +4,7 @@ import { zstdCompress, zstdDecompress } from 'node:zlib';
 const compressBytes = promisify(zstdCompress);
 const decompressBytes = promisify(zstdDecompress);
 
-/** @param bytes compressed off the event loop */
+/** Compresses with Zstandard, off the event loop. */
 export function compress(bytes: Buffer): Promise<Buffer> {
   return compressBytes(bytes);
 }

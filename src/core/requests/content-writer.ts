@@ -4,14 +4,14 @@ import type { Log } from '#base/log.ts';
 import { compress } from './compress.ts';
 import { requestContents } from './schema.ts';
 
-/** Bodies as latin1, one character a byte of their UTF-8. */
+/** Bodies to store, as latin1: one character per byte of their UTF-8. */
 export interface NewContent {
   readonly requestId: string;
   readonly organizationId: string;
   readonly keyId: string;
   readonly request: BodyText;
   readonly response: string;
-  /** The response is known to be only the beginning of what was sent. */
+  /** True if the response is only the beginning of the sent answer. */
   readonly responseTruncated: boolean;
 }
 
@@ -27,16 +27,16 @@ export interface ContentWriterOptions {
   readonly bodyBytesMax: number;
 }
 
-/** What waits to be written may take so much memory; then newer contents are left out until there is room. */
+/** Memory for bodies that wait to be written; when it is used up, newer bodies are dropped until there is room. */
 const waitingBytesMax = 67_108_864;
 const batchMax = 32;
 const retryDelayMs = 500;
-/** How long a reader waits for what is about to be written. */
+/** Time that a reader waits for a body that is about to be written. */
 const readerWaitMs = 2000;
 
 const sizeOf = ({ request, response }: Item): number => request.length + response.length;
 
-/** Writes contents behind the requests' backs: one batch after the other, again while the database is away. */
+/** Writes bodies in the background: one batch after another, with retries while the database is unavailable. */
 export class ContentWriter {
   readonly #db: Db;
   readonly #log: Log;
@@ -46,7 +46,7 @@ export class ContentWriter {
   #leftOut = 0;
   #running: Promise<void> | null = null;
   #stopped = false;
-  /** What is not written yet, and who wants to know when it is. */
+  /** Listeners for each request whose bodies are not written yet. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
   constructor({ db, log, bodyBytesMax }: ContentWriterOptions) {
@@ -69,7 +69,7 @@ export class ContentWriter {
     this.#running ??= this.#run();
   }
 
-  /** Resolves when the content of a request is written or is not coming, at the latest after two seconds. */
+  /** Resolves when the bodies of a request are written or dropped, after two seconds at the latest. */
   written(requestId: string): Promise<void> {
     const listeners = this.#waiting.get(requestId);
     if (listeners === undefined) return Promise.resolve();
@@ -90,7 +90,7 @@ export class ContentWriter {
     clearTimeout(late);
   }
 
-  /** Copies what is kept, so that a long body does not stay in memory for the sake of its beginning. */
+  /** Copies the stored part, so that a long body does not stay in memory because of its beginning. */
   #itemOf({ request, response, responseTruncated, ...ids }: NewContent): Item {
     const bytesMax = this.#bodyBytesMax;
     return {

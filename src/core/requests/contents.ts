@@ -8,32 +8,35 @@ import { decompress } from './compress.ts';
 import { ContentWriter, type NewContent } from './content-writer.ts';
 import { requestContents } from './schema.ts';
 
-/** What was asked and answered in one request. */
+/** Body and answer of one request. */
 export interface Content {
-  /** UTF-8 texts as they were sent; what was cut off is not there. */
+  /** UTF-8 texts as they were sent, without the part that was cut off. */
   readonly request: string;
   readonly response: string;
   readonly requestTruncated: boolean;
   readonly responseTruncated: boolean;
 }
 
-/** A request that a caller may see: `keyIds` null is any key of the organization. */
+/** A request that a caller may see. `keyIds` null: any key of the organization. */
 export interface ContentRef {
   readonly organizationId: string;
   readonly keyIds: readonly string[] | null;
   readonly requestId: string;
 }
 
-/** Bodies of requests and answers, for keys that want them kept: bounded in size and age, and theirs to delete. */
+/**
+ * Stored bodies and answers of requests, for keys that enable storing. Their size and age are limited, and callers can
+ * delete them.
+ */
 export interface Contents {
-  /** Bytes that are kept of one body. */
+  /** Maximum stored bytes of one body. */
   readonly bodyBytesMax: number;
-  /** Writes in the background; what comes faster than it can be written is left out, and logged. */
+  /** Writes in the background. Bodies that arrive faster than they can be written are dropped, with a log line. */
   add(content: NewContent): void;
   read(ref: ContentRef): Promise<Content | null>;
-  /** @returns false where nothing is kept */
+  /** @returns false if nothing is stored */
   remove(ref: ContentRef, author: Author): Promise<boolean>;
-  /** Deletes what is too old, a batch at a time. */
+  /** Deletes bodies that are too old, one batch at a time. */
   deleteOld(): Promise<void>;
   /** Waits until everything is written, at most `timeoutMs`. */
   close(timeoutMs: number): Promise<void>;
@@ -46,7 +49,7 @@ export interface ContentsOptions {
   readonly audit: Audit;
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
-  /** Reads for an organization, on connections for what callers read. */
+  /** Runs reads for an organization, on the connections for callers' reads. */
   readonly during: <T>(organizationId: string, run: (db: Db) => Promise<T>) => Promise<T>;
 }
 
@@ -112,7 +115,7 @@ export function createContents(options: ContentsOptions): Contents {
   };
 }
 
-/** A text that was cut may end in half a character, which is left out. */
+/** Decompresses a text. A text that was cut may end in half a character, which is removed. */
 async function unpack(bytes: Buffer): Promise<string> {
   return (await decompress(bytes)).toString('utf8').replace(/\ufffd$/, '');
 }

@@ -12,23 +12,26 @@ export interface KeptRow {
   readonly requestId: string;
   readonly bodyHash: Buffer;
   readonly state: 'running' | 'done';
-  /** Compressed. */
+  /** Compressed with Zstandard. */
   readonly answer: Buffer | null;
 }
 
-/** For requests that are booked late, as from a spool: they are not charged where another one of their time was. */
+/**
+ * Days that done rows are kept after they expire. A request recorded late, as from a spool, is not charged if another
+ * request was charged for its key in the same period.
+ */
 const doneDays = 7;
 const batch = 500;
 
 /**
- * The table of idempotency keys; a row belongs to one request until it expires or its gateway is taken for dead. All
- * moments are the database's: gateways' clocks differ.
+ * The table of idempotency keys. A row belongs to one request until the row expires or its gateway counts as dead. All
+ * times are the database's, because gateways' clocks differ.
  */
 export class IdempotencyRows {
   readonly #db: Db;
   readonly #gatewayId: string;
   readonly #leaseUntil: SQL;
-  /** Rows that expired before this moment neither run nor have an answer. */
+  /** No row that expired before this time is running or has an answer. */
   #sweptUntil = '-infinity';
 
   constructor(db: Db, gatewayId: string, leaseMs: number) {
@@ -38,10 +41,10 @@ export class IdempotencyRows {
   }
 
   /**
-   * Takes the row for a request: there was none, one that has expired, or one of the same request that nobody runs, with
-   * the answer that it has: whoever ran it may have been charged for that.
-   * @param mayTakeOver also one whose lease is over; without it only one of a gateway that is known to be gone
-   * @returns when it expires, as the database has it; null when the row is another request's
+   * Takes the row for a request if there is no row, the row has expired, or it has the same body and no gateway runs
+   * it. In the last case its answer stays: the earlier request may have been charged for this answer.
+   * @param mayTakeOver true also takes a row whose lease has expired; false only one whose gateway is known to be dead
+   * @returns when the row expires, as formatted by the database; null if the row belongs to another request
    */
   async take(
     { keyId, idempotencyKey, requestId }: RowName & { requestId: string },
@@ -65,7 +68,7 @@ export class IdempotencyRows {
     return taken?.expiresAt ?? null;
   }
 
-  /** Null where there is none, or one that has expired. */
+  /** Returns null if there is no row, or it has expired. */
   async read({ keyId, idempotencyKey }: RowName): Promise<KeptRow | null> {
     const { requestId, bodyHash, state, answer } = idempotencyKeys;
     const [row] = await this.#db.orm
@@ -81,7 +84,7 @@ export class IdempotencyRows {
     return row ?? null;
   }
 
-  /** The request that was answered, and its answer, for as long as that is there: also of what has expired. */
+  /** Returns the request that was answered and its answer, even if expired, until the answer is deleted. */
   async answer({ keyId, idempotencyKey }: RowName): Promise<Pick<KeptRow, 'requestId' | 'answer'> | null> {
     const { requestId, state, answer } = idempotencyKeys;
     const [row] = await this.#db.orm
@@ -91,7 +94,7 @@ export class IdempotencyRows {
     return row ?? null;
   }
 
-  /** Drops answers; what was answered stays done. */
+  /** Deletes answers; the rows stay done. */
   async forget(keyId: string, names: readonly string[]): Promise<void> {
     if (names.length === 0) return;
     const { state, answer } = idempotencyKeys;
@@ -102,8 +105,8 @@ export class IdempotencyRows {
   }
 
   /**
-   * Keeps the answer of a request that runs, ahead of its settlement, which then needs not carry it.
-   * @returns false where the row is not the request's any more
+   * Stores the answer of a running request before its settlement, which then need not carry the answer.
+   * @returns false if the row no longer belongs to the request
    */
   async keep(request: string, bytes: Buffer): Promise<boolean> {
     const { requestId, state } = idempotencyKeys;
@@ -115,7 +118,7 @@ export class IdempotencyRows {
     return kept.length > 0;
   }
 
-  /** Never what is done; what has an answer is free for the next one. */
+  /** Removes rows of running requests, never done rows. A row with an answer stays, and its lease ends. */
   async remove(requestIds: readonly string[]): Promise<void> {
     const { requestId, state, answer } = idempotencyKeys;
     const those = and(inArray(requestId, [...requestIds]), eq(state, 'running'));
@@ -131,9 +134,9 @@ export class IdempotencyRows {
   }
 
   /**
-   * Makes those that run done, as if another request with their key had been answered: what is settled later is not
-   * charged.
-   * @returns those that are done, and have an answer, which may have expired
+   * Marks running rows as done, as if another request with their key had been answered: requests that settle later are
+   * not charged.
+   * @returns Idempotency-Keys whose row is done and has an answer, even if expired
    */
   async conclude(keyId: string, names: readonly string[]): Promise<readonly string[]> {
     if (names.length === 0) return [];
@@ -156,7 +159,7 @@ export class IdempotencyRows {
     return done.map((row) => row.idempotencyKey);
   }
 
-  /** Also asked with nothing to renew: whether there is an answer. */
+  /** Renews leases. With nothing to renew, only checks that the database answers. */
   async renew(requestIds: readonly string[], gatewayIds: readonly string[]): Promise<void> {
     const { requestId, gatewayId, state } = idempotencyKeys;
     if (requestIds.length === 0 && gatewayIds.length === 0) {
@@ -171,7 +174,7 @@ export class IdempotencyRows {
       .where(and(or(own, left), eq(state, 'running')));
   }
 
-  /** Ends leases of gateways that are known to be gone, so that nobody waits for them. */
+  /** Ends the leases of gateways that are known to be dead, so that nobody waits for them. */
   async lapse(gatewayIds: readonly string[]): Promise<void> {
     const { gatewayId, state } = idempotencyKeys;
     await this.#db.orm
@@ -180,15 +183,15 @@ export class IdempotencyRows {
       .where(and(inArray(gatewayId, [...gatewayIds]), eq(state, 'running')));
   }
 
-  /** Of what has expired, requests that run and answers; the rest of it a week later. */
+  /** Deletes expired rows of running requests, and expired answers; deletes done rows a week later. */
   async deleteOld(): Promise<void> {
     for (let rows = batch; rows === batch;) rows = await this.#sweep();
     for (let rows = batch; rows === batch;) rows = await this.#deleteDone();
   }
 
   /**
-   * The next rows in the order of their expiry. A row may have been taken by a new request since it was found, whence
-   * the condition on the row itself; what was about to be written is found by the next call.
+   * Deletes the next rows in the order of their expiry. A new request may take a row after it was found, so the
+   * condition is checked on the row again. Rows that are being written are found by the next call.
    */
   async #sweep(): Promise<number> {
     const [found] = await this.#db.sql<{ rows: number; until: string }[]>`

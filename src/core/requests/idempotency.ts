@@ -16,13 +16,13 @@ export interface Claim {
   readonly keyId: string;
   readonly idempotencyKey: string;
   readonly requestId: string;
-  /** SHA-256 of route and body: what is repeated is the same. */
+  /** SHA-256 over the route and the body; a repetition has the same hash. */
   readonly bodyHash: Buffer;
 }
 
 /**
- * How a request that others have joined ended: its answer as latin1, its error, or nothing that they could share.
- * `requestId`: the request that ran, and was charged where any was.
+ * End of a request that others have joined: its answer as latin1, its error, or nothing to share. `requestId`: the
+ * request that ran, and was charged if any was.
  */
 export type SharedEnd =
   | { readonly kind: 'answer'; readonly requestId: string; readonly text: string }
@@ -30,76 +30,75 @@ export type SharedEnd =
   | { readonly kind: 'none' };
 
 export type ClaimResult =
-  /** The request is the first with this key, and must end its turn. */
+  /** The request is the first with this key, and its turn must be ended. */
   | { readonly kind: 'run'; readonly turn: IdempotentTurn }
-  /** The answer of the first one, as latin1, and its id. */
+  /** The answer of the first request, as latin1, and its id. */
   | { readonly kind: 'replay'; readonly requestId: string; readonly text: string }
   | { readonly kind: 'failed'; readonly requestId: string; readonly error: AppError }
   | { readonly kind: 'runs_elsewhere' }
   | { readonly kind: 'other_body' }
-  /** It was answered and billed, and there was no room for its answer. */
+  /** The request was answered and billed, but there was no room to store its answer. */
   | { readonly kind: 'not_kept' }
-  /** The waiting was ended by its signal. */
+  /** The signal ended the wait. */
   | { readonly kind: 'stopped' };
 
 export interface IdempotentTurn {
-  /** For the settlement of the request, with the answer where it is complete. */
+  /** Claim for the settlement of the request; the settlement adds a complete answer. */
   readonly claim: Pick<SettledClaim, 'keyId' | 'idempotencyKey' | 'bodyHash' | 'expiresAt'>;
   /**
-   * Keeps a large answer ahead of the settlement, which says then that it keeps one and does not carry it.
-   * @throws AppError billing_unavailable where another request has the key by now, and what the database throws
+   * Stores a large answer before the settlement, which then sets `keeps` without carrying the answer.
+   * @throws AppError billing_unavailable if another request has the key by now, and errors of the database
    */
   keep(answer: Buffer): Promise<void>;
   /**
-   * Must be called once it is known what its client gets.
-   * @param settling what the settlement keeps; null where nothing is kept, and a repetition runs again
+   * Must be called when the client's result is known.
+   * @param settling the settlement that stores the answer; null if nothing is stored and a repetition runs again
    */
   end(result: SharedEnd, settling: Settling | null): void;
 }
 
 export interface ClaimWait {
   readonly signal: AbortSignal;
-  /** Called with the id of the running request that is waited for. */
+  /** Called with the id of the running request that the caller waits for. */
   readonly onWait: (requestId: string) => void;
 }
 
 /**
- * Idempotency-Key on the inference routes: one row of PostgreSQL per API key and Idempotency-Key, so that a request
- * runs once however many gateways there are, and its answer is there for a day, that of a batch's request for three.
- * Failures are not kept. The answer is kept by the statement that charges for it (settled-claims.ts), from the spool
- * where it was spooled: a key is charged once, also where a gateway was taken for dead and another one ran its request
- * meanwhile.
+ * Idempotency-Key on the inference routes: one row in PostgreSQL per API key and Idempotency-Key. A request runs once
+ * regardless of the number of gateways. Its answer is stored for a day, or three days for requests of batches; failures
+ * are not stored. The statement that charges for an answer also stores it (settled-claims.ts), also from the spool:
+ * a key is charged once, even if a gateway was taken for dead and another gateway ran its request meanwhile.
  */
 export interface Idempotency {
   /**
-   * @throws TooManyWaitError when a key asks for more than it can be answered; AppError billing_unavailable where the
-   *   database does not say in time whether the request may run
+   * @throws TooManyWaitError if too many claims of the API key wait; AppError billing_unavailable if the database does
+   *   not answer in time whether the request may run
    */
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
-  /** Tells of a request that was spooled that it is in the books, or will never be. */
+  /** Reports that a spooled request is recorded, or will never be. */
   unspooled(requestId: string, isBooked: boolean): void;
   /**
-   * Ends requests of a key for good: what has no answer by now is not charged any more, wherever it runs or is spooled.
-   * @returns the Idempotency-Keys, of those given, whose answers are kept
+   * Ends requests of a key permanently: those without an answer by now are never charged, even if spooled.
+   * @returns those of the given Idempotency-Keys whose answers are stored
    */
   conclude(keyId: string, idempotencyKeys: readonly string[]): Promise<readonly string[]>;
-  /** The answer that is kept for a key, also where that has expired; null where there is none. */
+  /** Returns the stored answer of a key, even if expired; null if there is none. */
   kept(keyId: string, idempotencyKey: string): Promise<KeptAnswer | null>;
-  /** Drops answers that nobody will ask for again. Their keys stay used: nothing more is charged for them. */
+  /** Deletes answers that nobody will ask for again. Their keys stay used: nothing more is charged for them. */
   forget(keyId: string, idempotencyKeys: readonly string[]): Promise<void>;
-  /** Renews the leases of what runs here; to be called three times in a lease. */
+  /** Renews the leases of requests that run here; must be called three times per lease. */
   renew(): Promise<void>;
-  /** Deletes what has expired, a batch at a time. */
+  /** Deletes expired rows and answers, one batch at a time. */
   deleteOld(): Promise<void>;
-  /** Waits until what has ended is written. */
+  /** Waits until the ends of finished requests are written, up to a time limit. */
   close(): Promise<void>;
 }
 
 /** An answer that was charged. */
 export interface KeptAnswer {
-  /** The request that it was charged for. */
+  /** The request that was charged for the answer. */
   readonly requestId: string;
-  /** As it was sent, compressed with Zstandard. */
+  /** The answer as sent, compressed with Zstandard. */
   readonly answer: Buffer;
 }
 
@@ -109,11 +108,11 @@ export interface IdempotencyOptions {
   readonly log: Log;
   /** This gateway's id. */
   readonly gatewayId: string;
-  /** A request counts as running for so long after its gateway was last heard of. */
+  /** Time that a request counts as running after the last renewal by its gateway. */
   readonly leaseMs: number;
-  /** Ids of gateways that are gone and whose spool this one has taken over. */
+  /** Ids of dead gateways whose spool this gateway has taken over. */
   readonly formerIds: () => readonly string[];
-  /** Whether everything that was spooled is in the books. */
+  /** True if every spooled request is recorded. */
   readonly isReplayed: () => boolean;
 }
 
@@ -125,11 +124,11 @@ interface Running {
   readonly requestId: string;
   readonly bodyHash: Buffer;
   readonly ended: Promise<SharedEnd>;
-  /** Set once it has ended; resolves when its row says so. A request that comes now has not joined it. */
+  /** Set once the request has ended; resolves when its row is written. Later requests do not join it. */
   over: Promise<void> | null;
 }
 
-/** Claims of one API key. Its limits are not asked before, and each claim may read megabytes from the database. */
+/** Bounds of claims per API key, whose limits are not checked before. A claim may read megabytes from the database. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 class ClaimBook implements Idempotency {
@@ -138,9 +137,9 @@ class ClaimBook implements Idempotency {
   readonly #rows: IdempotencyRows;
   /** Requests that run here, by API key and Idempotency-Key. */
   readonly #running = new Map<string, Running>();
-  /** Requests that have ended, and are not known to be in the books, by the same. */
+  /** Requests that have ended but are not known to be recorded, by API key and Idempotency-Key. */
   readonly #unsettled = new UnsettledAnswers();
-  /** Ids of requests whose rows are to be removed. */
+  /** Ids of requests whose rows must be removed. */
   readonly #removals = new Set<string>();
   #removing: Promise<void> | null = null;
   readonly #writes = new Set<Promise<void>>();
@@ -148,7 +147,7 @@ class ClaimBook implements Idempotency {
   readonly #asking = new BoundedAsking(claimTimeoutMs);
   readonly #contact: LeaseContact;
   #isLapsed = false;
-  /** The last end that was to be written was not; said once. */
+  /** True if the last write of an end failed; the log reports only the first failure. */
   #isFailing = false;
 
   constructor(options: IdempotencyOptions) {
@@ -205,7 +204,7 @@ class ClaimBook implements Idempotency {
     const former = this.#isLapsed ? [] : formerIds();
     const requestIds = [...this.#running.values()].map(({ requestId }) => requestId);
     const beganMs = this.#contact.begin();
-    // Until then one of their requests may be in the spool.
+    // Until the replay ends, one of their requests may be in the spool.
     const isOver = isReplayed();
     await this.#rows.renew([...requestIds, ...this.#unsettled.requestIds()], isOver ? [] : former);
     if (isOver && former.length > 0) await this.#rows.lapse(former);
@@ -222,7 +221,7 @@ class ClaimBook implements Idempotency {
     await Promise.race([Promise.allSettled(this.#writes), timeout(claimTimeoutMs)]);
   }
 
-  /** Claims for the first request on this gateway: the row decides whether it runs. */
+  /** Claims for the first request with this key on this gateway: the row decides whether the request runs. */
   async #first(name: string, claim: Claim, bodyHash: Buffer): Promise<ClaimResult> {
     const { promise: ended, resolve: conclude } = Promise.withResolvers<SharedEnd>();
     const running: Running = { requestId: claim.requestId, bodyHash, ended, over: null };
@@ -244,7 +243,7 @@ class ClaimBook implements Idempotency {
         leave({ kind: 'none' }, Promise.resolve());
         throw error;
       }
-      // The row may be this request's, and nobody was told so.
+      // The row may belong to this request, and no caller knows it.
       if (!(error instanceof NotAskedError)) void this.#write(this.#remove(claim.requestId));
       const failure = unavailable(error);
       leave({ kind: 'error', requestId: claim.requestId, error: failure }, Promise.resolve());
@@ -253,8 +252,8 @@ class ClaimBook implements Idempotency {
   }
 
   /**
-   * Says when the row expires where it is this request's.
-   * @throws when the database does not answer in time, or there is no turn in time to ask it
+   * Returns the row's expiry if the row belongs to this request.
+   * @throws if the database does not answer in time, or no slot becomes free in time
    */
   async #ask(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
     const { promise: late, reject } = Promise.withResolvers<never>();
@@ -292,7 +291,7 @@ class ClaimBook implements Idempotency {
     }
   }
 
-  /** Requests that joined get the end at once; later ones wait until it is known what is kept. */
+  /** Creates a turn. Joined requests get the end at once; later ones wait until the stored answer is known. */
   #turn(
     name: string,
     requestId: string,
@@ -324,13 +323,13 @@ class ClaimBook implements Idempotency {
     if (!(await this.#rows.keep(requestId, answer))) throw unavailable();
   }
 
-  /** Tried again with the leases; beyond a bound it is over with its lease. */
+  /** Removes the row, with retries at each lease renewal. Beyond `removalsMax`, the row is free when its lease ends. */
   #remove(requestId: string): Promise<void> {
     if (this.#removals.size < removalsMax) this.#removals.add(requestId);
     return this.#removeAll();
   }
 
-  /** One statement at a time, however many wait for it. */
+  /** Runs one statement at a time, however many callers wait for it. */
   #removeAll(): Promise<void> {
     this.#removing ??= this.#removeNow().finally(() => (this.#removing = null));
     return this.#removing;
@@ -344,7 +343,7 @@ class ClaimBook implements Idempotency {
     }
   }
 
-  /** Never rejects, and ends in bounded time. */
+  /** Waits for a write; never rejects, and ends in bounded time. */
   #write(writing: Promise<void>): Promise<void> {
     const written = writing.then(
       () => void (this.#isFailing = false),
@@ -361,14 +360,14 @@ class ClaimBook implements Idempotency {
   }
 }
 
-/** The row is the request's that asked. */
+/** Result for a row that belongs to the asking request. */
 interface Taken {
   readonly expiresAt: string;
 }
 
 const removalsMax = 10_000;
 const removedAtOnce = 500;
-/** A claim is answered in this time, whatever the database does. */
+/** A claim is answered within this time, whatever the database does. */
 const claimTimeoutMs = 5000;
 const unavailableRetrySeconds = 2;
 

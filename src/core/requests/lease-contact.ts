@@ -1,13 +1,13 @@
 import type { Clock } from '#base/clock.ts';
 
 /**
- * Whether a lease that is over says that its holder is gone. Where the database was away from this gateway as well, all
- * leases are over when it is back: their holders get as long as a lease lasts to renew them.
+ * Decides whether an expired lease means that its holder is dead. If the database was unavailable to this gateway too,
+ * all leases are expired afterwards: holders get one lease time to renew them.
  */
 export class LeaseContact {
   readonly #clock: Clock;
   readonly #leaseMs: number;
-  /** Monotonic milliseconds: since when every renewal was answered, and when the last of them began. */
+  /** Monotonic milliseconds: the start of the period without a missed renewal, and the start of the last renewal. */
   #sinceMs = Number.POSITIVE_INFINITY;
   #lastMs = Number.NEGATIVE_INFINITY;
 
@@ -16,7 +16,7 @@ export class LeaseContact {
     this.#leaseMs = leaseMs;
   }
 
-  /** To be called before leases are renewed, three times in a lease. */
+  /** Must be called before leases are renewed, three times per lease. */
   begin(): number {
     return this.#clock.monotonicMs();
   }

@@ -4,36 +4,37 @@ import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { changeReceipts } from './schema.ts';
 
-/** What a caller calls a request that creates something. */
+/** The caller's name for a request that creates something. */
 export interface ReceiptName {
-  /** Id of the API key or user that calls. */
+  /** Id of the calling API key or user. */
   readonly callerId: string;
   readonly idempotencyKey: string;
 }
 
 export interface Receipt {
-  /** Of the request: what is repeated is the same. */
+  /** Hash of the request; a repetition has the same hash. */
   readonly requestHash: Buffer;
   readonly requestId: string;
-  /** The id of what was created, as outsiders name it: `batch_…`. */
+  /** Public id of the created object: `batch_…`. */
   readonly targetId: string;
 }
 
 /**
- * Idempotency-Key of requests that create something: one row per caller and key, written by the transaction that
- * creates, so that there is a row exactly where something was created, whatever became of the gateway or its answer.
- * Where a request is answered with what was there already, the row is written with that. Rows are kept for 24 hours, by
- * PostgreSQL's clock. No key, request or answer is in them; their hashes are as hard to guess as the key.
+ * Idempotency-Keys of requests that create something: one row per caller and key, written in the transaction that
+ * creates the object. A row therefore exists exactly if something was created, whatever happened to the gateway or its
+ * answer. If a request is answered with an existing object, a row is written as well. Rows are kept for 24 hours, by
+ * PostgreSQL's clock. They contain no key, request or answer; their hashes are as hard to guess as the key.
  */
 export interface Receipts {
-  /** Null where nothing was created under this name in the last 24 hours. */
+  /** Returns null if nothing was created under this name in the last 24 hours. */
   find(name: ReceiptName): Promise<Receipt | null>;
   /**
-   * Writes the row in the transaction that creates. One that another transaction is writing is waited for.
-   * @throws AppError conflict where another request has created something under this name
+   * Writes the row in the transaction that creates the object. Waits for another transaction that is writing the same
+   * row.
+   * @throws AppError conflict if another request has created something under this name
    */
   writeIn(tx: Transaction, name: ReceiptName, receipt: Receipt): Promise<void>;
-  /** Deletes what has expired. */
+  /** Deletes expired rows. */
   deleteOld(): Promise<void>;
 }
 
@@ -77,10 +78,12 @@ export function createReceipts({ db }: { readonly db: Db }): Receipts {
   };
 }
 
-/** Keys belong to their caller and are shown to nobody: they are kept as what they are looked up by. */
+/** Returns the hash under which a row is stored. Keys belong to their caller and are shown to nobody. */
 const hashOf = (idempotencyKey: string): Buffer => createHash('sha256').update(idempotencyKey).digest();
 
-/** Another request with the key was first: asked again, this one is answered as its repetition. */
+/**
+ * Error for a request whose key another request used first. When sent again, the request gets the first one's answer.
+ */
 export function answeredMeanwhile(): AppError {
   return new AppError('conflict', {
     message: 'Another request with this Idempotency-Key was answered meanwhile; ask again for its answer.',

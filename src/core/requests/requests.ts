@@ -1,7 +1,7 @@
 /**
- * What is kept of requests beside their records: bodies and answers for keys that want that, and for a day the answers
- * of requests that carried an Idempotency-Key, of those of a batch until its end. The rest of the gateway keeps no
- * content.
+ * Contents of requests that are stored besides their records: bodies and answers for keys that enable storing, and
+ * answers of requests with an Idempotency-Key. The latter are kept for a day, or for requests of a batch until its end.
+ * The rest of the gateway stores no content.
  */
 export { compress, decompress } from './compress.ts';
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';

@@ -13,7 +13,7 @@ import {
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 
-/** What was asked and answered, for keys that want it kept. The request id (UUIDv7) says how old a row is. */
+/** Bodies and answers of requests, for keys that enable storing. The request id (UUIDv7) contains the row's age. */
 export const requestContents = pgTable('request_contents', {
   requestId: uuid('request_id').primaryKey(),
   organizationId: uuid('organization_id').notNull(),
@@ -21,12 +21,12 @@ export const requestContents = pgTable('request_contents', {
   /** Bodies as they were sent, compressed with Zstandard. */
   request: bytes('request').notNull(),
   response: bytes('response').notNull(),
-  /** A body is longer than what was kept of it. */
+  /** True if the body is longer than its stored part. */
   requestTruncated: boolean('request_truncated').notNull(),
   responseTruncated: boolean('response_truncated').notNull(),
 });
 
-/** Requests that carried an Idempotency-Key: those that run, and the answers of those that are done. */
+/** Requests with an Idempotency-Key: running ones, and the answers of done ones. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
   {
@@ -35,15 +35,15 @@ export const idempotencyKeys = pgTable(
     /** SHA-256 over the route and the body. */
     bodyHash: bytes('body_hash').notNull(),
     requestId: uuid('request_id').notNull(),
-    /** The gateway process that runs it. */
+    /** The gateway process that runs the request. */
     gatewayId: uuid('gateway_id').notNull(),
     state: text('state', { enum: ['running', 'done'] }).notNull(),
-    /** While it runs: when its gateway counts as dead; `-infinity` where it is known to be. */
+    /** For running requests: when the gateway counts as dead; `-infinity` if it is known to be dead. */
     leaseUntil: moment('lease_until').notNull(),
     expiresAt: moment('expires_at').notNull(),
     /**
-     * The answer as it was sent, compressed with Zstandard; null where there was no room for it, and while it runs, but
-     * for a large one of a batch, which is kept before it is charged.
+     * The answer as sent, compressed with Zstandard; null if there was no room for it, and while the request runs.
+     * Large answers in batches are the exception: they are stored before they are charged.
      */
     answer: bytes('answer'),
   },
@@ -54,15 +54,18 @@ export const idempotencyKeys = pgTable(
   ],
 );
 
-/** What requests that carried an Idempotency-Key have created. */
+/** Objects created by requests with an Idempotency-Key. */
 export const changeReceipts = pgTable(
   'change_receipts',
   {
-    /** A key or a user; text, since the gateway itself has no id. */
+    /** Id of a key or a user; text, because the gateway itself has no id. */
     callerId: text('caller_id').notNull(),
     /** SHA-256 of the Idempotency-Key. */
     keyHash: bytes('key_hash').notNull(),
-    /** HMAC over method, path, query, project and body, by the Idempotency-Key: bodies may hold passwords. */
+    /**
+     * HMAC over method, path, query, project and body, with the Idempotency-Key as secret: bodies may contain
+     * passwords.
+     */
     requestHash: bytes('request_hash').notNull(),
     requestId: uuid('request_id').notNull(),
     targetId: text('target_id').notNull(),

@@ -1,16 +1,16 @@
 import type { ISql } from 'postgres';
 
-/** What a settlement says of the Idempotency-Key of its request. */
+/** The part of a settlement about its request's Idempotency-Key. */
 export interface SettledClaim {
   readonly keyId: string;
   readonly idempotencyKey: string;
   /** SHA-256 over the route and the body. */
   readonly bodyHash: Buffer;
-  /** Until when the key stands for this request: ISO 8601, by the database's clock. */
+  /** Time until which the key belongs to this request: ISO 8601, by the database's clock. */
   readonly expiresAt: string;
-  /** The answer is complete, and given to whoever repeats the request. */
+  /** True if the answer is complete, and repetitions of the request get it. */
   readonly keeps: boolean;
-  /** The answer, compressed with Zstandard; null where there is none to keep, no room for it, or the row has it. */
+  /** The answer, compressed with Zstandard; null if there is nothing to store, no room, or the row has it already. */
   readonly answer: Buffer | null;
 }
 
@@ -19,49 +19,49 @@ export interface ClaimOf {
   readonly claim: SettledClaim;
 }
 
-/** A record that waits on disk for the database carries no answer of more compressed bytes. */
+/** Maximum compressed bytes of an answer in a record that waits on disk for the database. */
 export const carriedAnswerBytesMax = 4_194_304;
-/** An answer of more compressed bytes is written by a statement of its own, in the transaction of its settlement. */
+/** Larger answers (compressed bytes) are written by a separate statement, in the transaction of the settlement. */
 export const inlineAnswerBytesMax = 32_768;
 
-/** Idempotency-Keys of what the gateway itself asks begin with it: no client can send it, which is held to ASCII. */
+/** Prefix of Idempotency-Keys for the gateway's own requests. No client can send it: clients' keys must be ASCII. */
 export const ownKeyMark = '§';
 
-/** A key stands for its request for so long, from when that was let in. */
+/** Hours that a key belongs to its request, from the admission on. */
 const keptHours = 24;
-/** One of the gateway's own: a batch may be ended long after its day, as where every gateway was down meanwhile. */
+/** The same for the gateway's own keys: a batch may end long after its day, for example if all gateways were down. */
 const ownKeptHours = 72;
 
 export const keptHoursOf = (idempotencyKey: string): number =>
   idempotencyKey.startsWith(ownKeyMark) ? ownKeptHours : keptHours;
 
-/** A done row runs nowhere. */
+/** Gateway id of a done row. */
 export const nobody = '00000000-0000-0000-0000-000000000000';
 
 const periodOf = (row: string): string =>
   `case when starts_with(${row}.idempotency_key, '${ownKeyMark}') then interval '${ownKeptHours} hours' else interval '${keptHours} hours' end`;
-/** Requests of a key are repeats of each other where the times overlap in which it stands for them. */
+/** Requests with the same key are repetitions of each other if their periods overlap. */
 const overlapText = (a: string, b: string): string =>
   `(${a}.expires_at - ${periodOf(b)} < ${b}.expires_at and ${b}.expires_at - ${periodOf(b)} < ${a}.expires_at)`;
 
-/** Whether their key stood for one request and, at another time, for the other. */
+/** True if the key belonged to the two requests in different periods. */
 export function isOfAnotherTime(a: SettledClaim, b: SettledClaim): boolean {
   const periodMs = keptHoursOf(a.idempotencyKey) * 3_600_000;
   return Math.abs(Date.parse(a.expiresAt) - Date.parse(b.expiresAt)) >= periodMs;
 }
 
 const period = periodOf('excluded');
-/** A row is taken where it is of this request, of an earlier time, or of the same time and only running. */
+/** A row is taken if it belongs to this request, to an earlier period, or to a running request of the same period. */
 const isTaken = `(k.request_id = excluded.request_id or k.expires_at <= excluded.expires_at - ${period}
         or (k.state = 'running' and k.expires_at - ${period} < excluded.expires_at))`;
 const ifTaken = (name: string, value = `excluded.${name}`): string =>
   `${name} = case when ${isTaken} then ${value} else k.${name} end`;
 
 /**
- * The upsert waits for whoever writes the same key and then sees its newest row, whatever the statement's snapshot saw:
- * of all requests of a key one is the first to be settled. A row that is not taken is written as it was, so that it can
- * be returned. One that runs has an answer where that is kept ahead of its settlement, which whoever takes it over has
- * as well.
+ * Writes claims. The upsert waits for other writers of the same key and then sees the newest row, whatever the
+ * statement's snapshot saw: exactly one request of a key is the first to be settled. A row that is not taken is written
+ * unchanged, so that it is returned. A running row has an answer if the answer was stored before the settlement; a
+ * request that takes over the row gets this answer too.
  */
 const upsert = (source: string): string => `
       insert into idempotency_keys as k
@@ -71,16 +71,16 @@ const upsert = (source: string): string => `
         ${ifTaken('state', "'done'")}, ${ifTaken('expires_at', 'greatest(k.expires_at, excluded.expires_at)')},
         ${ifTaken('answer', "coalesce(excluded.answer, case when k.request_id = excluded.request_id or k.state = 'running' then k.answer end)")}`;
 
-/** Whether a row is that of another request than the claim's, of the same time, and done. */
+/** SQL condition: the row belongs to another request than the claim's, in the same period, and is done. */
 const isOthers = (row: string): string =>
   `${row}.state = 'done' and ${row}.request_id <> c.id and ${overlapText(row, 'c')}`;
 
 /**
- * Parts of a WITH clause, with a parameter of `claimsParameter`, in which the claims of a key are all of the same time.
- * Answers become those of their Idempotency-Keys, and `repeated (id)` are the requests of keys whose answer is another
- * request's: they are not to be charged. A request that is settled when its key has expired keeps no answer. Rows are
- * looked up one by one: an EXISTS may be made a table of all keys there are.
- * @param without a part `(id)` of the same clause: requests whose claims are to change nothing
+ * Parts of a WITH clause, with a parameter of `claimsParameter`; all claims of a key must be of the same period. The
+ * parts store the answers under their Idempotency-Keys. `repeated (id)` are the requests of keys that were answered by
+ * another request: they must not be charged. A request that settles after its key expired stores no answer. Rows are
+ * looked up one by one, because PostgreSQL may turn an EXISTS into a hash of all keys.
+ * @param without a part `(id)` of the same clause: requests whose claims change nothing
  */
 export function claimsText(parameter: string, without: string): string {
   const source = `select distinct on (key_id, idempotency_key) key_id, idempotency_key, decode(body_hash, 'base64'), id,
@@ -101,7 +101,7 @@ export function claimsText(parameter: string, without: string): string {
     )`;
 }
 
-/** Without the answers that `putAnswer` writes. */
+/** Returns the parameter of `claimsText`, without the answers that `putAnswer` writes. */
 export function claimsParameter(claims: readonly ClaimOf[]): string {
   return JSON.stringify(
     claims.map(({ requestId, claim }) => ({
@@ -117,8 +117,8 @@ export function claimsParameter(claims: readonly ClaimOf[]): string {
 }
 
 /**
- * Decides, for the rest of the transaction, which requests are those of their Idempotency-Keys.
- * @returns ids of the others, which are not to be charged
+ * Decides, for the rest of the transaction, which requests their Idempotency-Keys belong to.
+ * @returns ids of the other requests, which must not be charged
  */
 export async function putClaims(tx: ISql, claims: readonly ClaimOf[]): Promise<readonly string[]> {
   for (const claim of claims) if (isLarge(claim.claim)) await putAnswer(tx, claim);
@@ -131,7 +131,7 @@ export function isLarge({ answer }: SettledClaim): boolean {
   return answer !== null && answer.length > inlineAnswerBytesMax;
 }
 
-/** Writes a large answer; in the transaction of the settlement, before it. */
+/** Writes a large answer in the transaction of the settlement, before the settlement itself. */
 export async function putAnswer(tx: ISql, { requestId, claim }: ClaimOf): Promise<void> {
   const { keyId, idempotencyKey, bodyHash, expiresAt, answer } = claim;
   const source = `select $1::uuid, $2::text, $3::bytea, $4::uuid, '${nobody}'::uuid, 'done', now(), $5::timestamptz,

@@ -1,8 +1,8 @@
-/** How the settlement of a request that keeps its answer goes on. */
+/** Progress of the settlement of a request whose answer is stored. */
 export interface Settling {
-  /** Compressed. */
+  /** Compressed with Zstandard. */
   readonly answer: Buffer;
-  /** Rejects when the request will never be in the books. */
+  /** Rejects if the request will never be recorded. */
   readonly durable: Promise<'booked' | 'spooled'>;
 }
 
@@ -12,13 +12,13 @@ export interface UnsettledRequest {
   readonly settling: Settling;
 }
 
-/** What a repetition is told of it. */
+/** An unsettled answer as repetitions see it. */
 export interface UnsettledAnswer {
   readonly requestId: string;
   readonly bodyHash: Buffer;
-  /** Null where there was no room for it in memory: it comes with the row. */
+  /** Null if there was no room in memory; the answer is then in the row later. */
   readonly answer: Buffer | null;
-  /** It is billed for sure. */
+  /** True if the request is certain to be billed. */
   readonly isDurable: boolean;
 }
 
@@ -30,10 +30,10 @@ interface Entry {
   isDurable: boolean;
 }
 
-/** Compressed answers of spooled requests may take so much memory. */
+/** Maximum memory for compressed answers of unsettled requests. */
 const answersBytesMax = 67_108_864;
 
-/** Requests that are answered and not in the books yet, by the name of their Idempotency-Key. */
+/** Requests that are answered but not recorded yet, by the name of their Idempotency-Key. */
 export class UnsettledAnswers {
   readonly #byName = new Map<string, Entry>();
   readonly #byId = new Map<string, Entry>();
@@ -61,7 +61,7 @@ export class UnsettledAnswers {
     if (entry !== undefined) entry.isDurable = true;
   }
 
-  /** @returns false where it is not known */
+  /** @returns false if the request is unknown */
   delete(requestId: string): boolean {
     const entry = this.#byId.get(requestId);
     if (entry === undefined) return false;

@@ -1,9 +1,9 @@
 import { createHmac } from 'node:crypto';
 
 /**
- * What keeps organizations apart in the prefix cache of a vLLM: its blocks are found only by requests with the same
- * `cache_salt`, so each organization has one of its own, and whoever sends one gets that mixed with it. All are derived
- * from a secret that the gateways of a database share, so that every gateway gives the same.
+ * Salts that separate organizations in the prefix cache of vLLM: a cached block is found only by requests with the same
+ * `cache_salt`. Each organization has its own salt, which is mixed with the salt that a request brings. All salts are
+ * derived from a secret that the gateways of a database share, so every gateway uses the same ones.
  */
 export interface CacheSalts {
   /**
@@ -13,10 +13,10 @@ export interface CacheSalts {
   of(organizationId: string, own: string | null): string;
 }
 
-/** Organizations whose salts are remembered; making one takes some microseconds. */
+/** Number of organizations whose salts are kept in memory; computing a salt takes some microseconds. */
 const rememberedMax = 10_000;
 
-/** @param secret that all gateways share; never to be logged */
+/** @param secret the secret that all gateways share; must not be logged */
 export function createCacheSalts(secret: string): CacheSalts {
   const salts = new Map<string, string>();
 
@@ -32,7 +32,7 @@ export function createCacheSalts(secret: string): CacheSalts {
   return {
     of(organizationId, own) {
       const salt = ofOrganization(organizationId);
-      // With a key of its own: a client that knows its organization's salt must not make that of another one.
+      // Uses a separate key: a client that knows its organization's salt must not be able to compute another salt.
       return own === null ? salt : keyed(keyed(secret, `own\n${organizationId}`), own);
     },
   };

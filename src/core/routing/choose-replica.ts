@@ -1,26 +1,26 @@
 /**
- * The choice of a replica, apart from everything that is known or changed by it.
+ * Chooses a replica, as a pure function of the known state.
  *
- * Load. An engine's own count of running and waiting requests sees what all gateways sent, but it is up to half a
- * second old; our leases are exact, but see only ours. So the count stands for the moment it was taken, and what we have
- * sent or had back since then is added: a burst between two reports spreads as it would with none. Where other gateways
- * send to the same replicas, all of them would see the same one least loaded until the next reports: then the better of
- * two drawn at random is taken, which is nearly as good and does not herd (Mitzenmacher, "How Useful Is Old
- * Information?", 2000).
+ * Load. An engine's own count of running and waiting requests includes the requests of all gateways, but may be half a
+ * second old. This gateway's leases are exact, but include only its own requests. So the count is used for the moment
+ * it was taken, and this gateway's changes since then are added: a burst between two reports spreads as it would
+ * without reports. If other gateways send to the same replicas, all of them would choose the same least loaded replica
+ * until the next reports. In this case the better of two random replicas is taken, which is nearly as good and does not
+ * herd (Mitzenmacher, "How Useful Is Old Information?", 2000).
  *
- * Affinity. No replica is taken whose load is more than `loadBound` times the average, as in "Consistent Hashing with
- * Bounded Loads" (Mirrokni, Thorup and Zadimoghaddam, 2018). Within that, one that has all of a prompt cached is
- * preferred whatever its load, and one that has a part of it may be busier than the others by as large a part of the
- * bound: a system prompt that is short beside what follows it must not draw everything to the few replicas that happened
- * to read it first.
+ * Affinity. A replica whose load is more than `loadBound` times the average is never taken, as in "Consistent Hashing
+ * with Bounded Loads" (Mirrokni, Thorup and Zadimoghaddam, 2018). Within this bound, a replica that has cached the
+ * whole prompt is preferred whatever its load. A replica that has cached a part of the prompt may be busier than the
+ * others by the same part of the bound: a system prompt that is short compared with the rest must not attract all
+ * requests to the few replicas that happened to read it first.
  *
- * Several gateways. What another gateway sent somewhere is not known here, but where it would have sent it can be known:
- * the first block of a prompt that none of the replicas is known to have (what comes after the system prompt, since
- * every gateway soon knows that) has a replica of its own by rendezvous hashing, the same one at every gateway, and that
- * is believed to have the prompt. One gateway alone would only lose balance by it.
+ * Several gateways. This gateway does not know which replica another gateway chose, but it can compute the choice. The
+ * first block of a prompt that no replica is known to have follows the system prompt, which every gateway soon knows.
+ * Rendezvous hashing assigns this block to one replica, the same at every gateway, and this replica is assumed to have
+ * the prompt. A single gateway would only lose balance by this.
  */
 
-/** An engine's own counts, and what we had there when they were taken. */
+/** An engine's own counts, and this gateway's leases there at the same moment. */
 export interface LoadSample {
   readonly running: number;
   readonly waiting: number;
@@ -31,18 +31,18 @@ export interface LoadSample {
 
 export interface RouteCandidate {
   readonly id: string;
-  /** Requests of this gateway that it has now. */
+  /** Running requests of this gateway on the replica. */
   readonly leases: number;
-  /** Its last report; null when there is none that is still worth something. */
+  /** Last load report; null if there is none, or it is too old. */
   readonly load: LoadSample | null;
-  /** Blocks of the prompt, from its first one, that it has read. */
+  /** Number of the prompt's blocks, from the first on, that the replica has read. */
   readonly matchedBlocks: number;
 }
 
 export interface RouteRequest {
-  /** The prompt's blocks; empty where there is none to go by. */
+  /** The prompt's blocks; empty without a usable prompt. */
   readonly chain: Int32Array;
-  /** What the client wants kept together; null when it sent nothing of the kind. */
+  /** Key of requests that the client wants on the same replica; null if the client sent none. */
   readonly stickyKey: string | null;
 }
 
@@ -53,24 +53,24 @@ export interface RouteChoice {
   readonly reason: RouteReason;
 }
 
-/** 1.25 leaves affinity nearly whole and lets no replica have more than a quarter beyond its share. */
+/**
+ * Maximum load as a multiple of the average. 1.25 keeps affinity nearly intact and gives no replica more than a quarter
+ * above its share.
+ */
 const loadBound = 1.25;
-/** From this share of a prompt on, where it is cached says more than a key does. */
+/** Share of a prompt from which on a cached prefix takes precedence over a sticky key. */
 const deepShare = 0.5;
-/** Below this share of foreign requests, the difference is one of counting. */
+/** Share of other gateways' requests up to which the difference may be a counting error. */
 const foreignShare = 0.125;
 
 interface Weighed {
   readonly id: string;
   readonly matchedBlocks: number;
-  /** Requests that it has, ours and others', as far as they are known. */
+  /** Known requests on the replica, from this and other gateways. */
   readonly load: number;
 }
 
-/**
- * @param random in [0, 1)
- * @returns null only without candidates
- */
+/** Chooses a replica. @param random returns numbers in [0, 1) @returns null only without candidates */
 export function choose(
   candidates: readonly RouteCandidate[],
   { chain, stickyKey }: RouteRequest,
@@ -98,12 +98,12 @@ function chosen(found: Weighed | null, reason: RouteReason): RouteChoice | null 
   return found === null ? null : { id: found.id, reason };
 }
 
-/** The loads of candidates, and whether others send requests to them as well. */
+/** Returns the loads of candidates, and whether other gateways send requests to them too. */
 function weigh(candidates: readonly RouteCandidate[]): { weighed: readonly Weighed[]; shared: boolean } {
   const foreign = candidates.map(({ load }) => (load === null ? null : foreignOf(load)));
   const known = foreign.filter((count) => count !== null);
   const total = known.reduce((sum, count) => sum + count, 0);
-  // A replica without a report is not an empty one: it has what the others have.
+  // A replica without a report is not assumed to be empty: it is assumed to have the others' average.
   const assumed = known.length === 0 ? 0 : total / known.length;
   const own = candidates.reduce((sum, { leases }) => sum + leases, 0);
   const weighed = candidates.map(({ id, matchedBlocks, leases }, at) => ({
@@ -115,8 +115,8 @@ function weigh(candidates: readonly RouteCandidate[]): { weighed: readonly Weigh
 }
 
 /**
- * What others had there when the report was taken: reported + (leases − leasesThen), ours beside it, is
- * leases + (reported − leasesThen). Below zero it only says that ours were on their way.
+ * Returns the number of other gateways' requests when the report was taken. The total load now is reported + (leases −
+ * leasesThen) = leases + (reported − leasesThen). A negative value means that our requests were still on their way.
  */
 function foreignOf({ running, waiting, leasesThen }: LoadSample): number {
   return Math.max(0, running + waiting - leasesThen);
@@ -133,7 +133,7 @@ function drawTwo(items: readonly Weighed[], random: () => number): readonly Weig
   return [first, draw(others, random)].filter((item) => item !== null);
 }
 
-/** Any of those that cost the least. */
+/** Returns a random one of the replicas with the lowest cost. */
 function cheapest(items: readonly Weighed[], random: () => number, costOf: (item: Weighed) => number): Weighed | null {
   const costs = items.map((item) => costOf(item));
   const lowest = Math.min(...costs);
@@ -144,8 +144,8 @@ function cheapest(items: readonly Weighed[], random: () => number, costOf: (item
 }
 
 /**
- * Rendezvous hashing (Thaler and Ravishankar, 1998): each key has an order of the replicas of its own, the same at every
- * gateway, of which only the places of those that come or go change.
+ * Chooses by rendezvous hashing (Thaler and Ravishankar, 1998): each key orders the replicas in its own way, equal at
+ * every gateway. When a replica is added or removed, the order of the others does not change.
  */
 function stickiest(weighed: readonly Weighed[], key: string): Weighed | null {
   let best: Weighed | null = null;
@@ -160,7 +160,7 @@ function stickiest(weighed: readonly Weighed[], key: string): Weighed | null {
   return best;
 }
 
-/** FNV-1a with MurmurHash3's finish, without which the last characters hardly reach the high bits. */
+/** FNV-1a with the finalizer of MurmurHash3; without it, the last characters hardly affect the high bits. */
 function hashText(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);

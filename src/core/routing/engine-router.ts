@@ -5,15 +5,18 @@ import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts
 import { PrefixIndex } from './prefix-index.ts';
 import { hashPrompt, type PromptText } from './prompt-blocks.ts';
 
-/** What of a request says where it should go; both are asked for only where there is a choice. */
+/** Properties of a request for choosing a replica; both are read only if there is a choice. */
 export interface Affinity {
-  /** Null for requests whose prompts engines do not keep. */
+  /** Returns null for requests whose prompts engines do not cache. */
   prompt(): PromptText | null;
-  /** What the client wants kept together, another one for each organization; null when it sent nothing of the kind. */
+  /**
+   * Key of requests that the client wants on the same replica, different per organization; null if the client sent
+   * none.
+   */
   stickyKey(): string | null;
 }
 
-/** The replicas of engines, as a choice among them needs them. */
+/** The part of the fleet that a choice among replicas needs. */
 export type ReplicaFleet = Pick<Fleet, 'candidates' | 'tryAcquireReplica' | 'readReplicaLoad'>;
 
 export interface EngineRouterOptions {
@@ -21,27 +24,28 @@ export interface EngineRouterOptions {
   readonly fleet: ReplicaFleet;
   /** Monotonic milliseconds. */
   readonly nowMs: () => number;
-  /** In [0, 1). */
+  /** Returns numbers in [0, 1). */
   readonly random: () => number;
 }
 
 /**
- * 4 MB of prompts, about a million tokens: more than most replicas can cache. To think too much cached costs little,
- * since load bounds what that attracts; to forget what is cached costs reading it again.
+ * Blocks remembered per replica: 4 MB of prompts, about a million tokens, more than most replicas can cache. Assuming
+ * too much is cached costs little, because the load bounds the attracted requests; forgetting a cached prompt costs
+ * reading it again.
  */
 const blocksMax = 8192;
-/** What was read by a replica that is not there is kept this long: it may only have missed a health check. */
+/** Time that the prompts of a missing replica are remembered: the replica may only have missed a health check. */
 const absentMsMax = 60_000;
 
 const noBlocks = new Int32Array(0);
 
-/** Chooses among the replicas of one engine, and remembers what that takes. */
+/** Chooses among the replicas of one engine, and keeps the state for the choice. */
 export class EngineRouter {
   readonly #options: EngineRouterOptions;
   readonly #prefixes = new PrefixIndex(blocksMax);
   readonly #outliers = new Outliers();
   readonly #loads: LoadWatch;
-  /** When each replica was last there. */
+  /** Monotonic time when each replica was last present. */
   readonly #seenMs = new Map<string, number>();
   readonly #trials = new WeakSet<Lease>();
 
@@ -57,9 +61,9 @@ export class EngineRouter {
   }
 
   /**
-   * @param candidates of the engine, two or more
+   * @param candidates two or more replicas of the engine
    * @param exclude ids of replicas that were tried for this request
-   * @returns null when none is left
+   * @returns null if no replica is left
    */
   acquire(
     candidates: readonly ReplicaCandidate[],
@@ -71,7 +75,7 @@ export class EngineRouter {
     let open: readonly WatchedReplica[] = candidates
       .filter(({ replica }) => exclude?.has(replica.id) !== true)
       .map(({ replica, leases }) => ({ id: replica.id, leases }));
-    // Who has met one failure is not sent to try another replica.
+    // A request that has already met one failure is not used to try an ejected replica.
     const trial = exclude === undefined && !this.#outliers.clean ? this.#outliers.due(open, nowMs) : null;
     const prompt = affinity?.prompt() ?? null;
     const chain = prompt === null ? noBlocks : hashPrompt(prompt);
@@ -95,7 +99,7 @@ export class EngineRouter {
     return lease;
   }
 
-  /** @param replicaCount replicas that the engine has now */
+  /** @param replicaCount number of replicas that the engine has now */
   report(lease: Lease, outcome: ReplicaOutcome, replicaCount: number): OutlierChange {
     const trial = this.#trials.has(lease);
     return this.#outliers.report({ replicaId: lease.replica.id, outcome, trial, replicaCount }, this.#options.nowMs());

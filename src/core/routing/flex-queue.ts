@@ -3,20 +3,20 @@ import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core
 import type { Affinity } from './engine-router.ts';
 
 /**
- * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
- * its file's `max_concurrent`; default traffic never stands in this queue. How many fit beside it is not known and
- * changes, so it is found by trying: the window grows until the engine has requests waiting. What it then runs is what it can
- * run, and for a while flex leaves a part of that free, so that a default request finds room at once. The engine is
- * asked only while somebody waits here.
+ * Requests of the tier `flex` for one model. They run only while the engine has no waiting requests and fewer requests
+ * than its file's `max_concurrent`; default traffic never waits in this queue. The number of flex requests that fit is
+ * unknown and changes, so the queue finds it by trying: the window grows until the engine has waiting requests. The
+ * engine's running requests are then its capacity, and for a while flex leaves a part of it free, so that a default
+ * request finds room at once. The engine is polled only while requests wait here.
  */
 
-/** A request that waits its turn among those of other keys. */
+/** A request that waits for its turn among the requests of other keys. */
 export interface WaitingRequest {
   readonly keyId: string;
-  /** Expected to be used, input and output together. */
+  /** Expected tokens, input and output together. */
   readonly tokens: number;
   readonly signal: AbortSignal;
-  /** Ids of replicas that could not be reached. */
+  /** Ids of replicas that were unreachable. */
   readonly exclude?: ReadonlySet<string>;
 }
 
@@ -27,16 +27,16 @@ export interface FlexRequest extends WaitingRequest {
 export interface FlexQueueOptions {
   readonly fleet: Fleet;
   readonly engineId: string;
-  /** Requests that may wait. */
+  /** Maximum number of waiting requests. */
   readonly queueMax: number;
-  /** A lease on a replica that is ready for this request; null when none is. */
+  /** Returns a lease on a ready replica for the request; null if no replica is ready. */
   readonly acquire: (request: FlexRequest) => Lease | null;
 }
 
-/** A lease that a flex request runs on. */
+/** The lease of a flex request. */
 export interface FlexLease {
   readonly lease: Lease;
-  /** The request has ended; its lease is given back apart. Calls after the first do nothing. */
+  /** Reports that the request has ended; the lease is released separately. Calls after the first do nothing. */
   done(tokens: number): void;
 }
 
@@ -60,9 +60,9 @@ const pollMs = 100;
 const windowMax = 100_000;
 const windowStepMax = 8;
 const capacityKeptMs = 30_000;
-/** Of so many leases one is left free for default requests. */
+/** One in this many leases is left free for default requests. */
 const spareShare = 8;
-/** An engine whose load stays unknown gets requests again after this many tries: they find out. */
+/** Number of failed load queries after which an engine with unknown load gets requests again, as a test. */
 const unknownsMax = 10;
 
 export class FlexQueue {
@@ -74,13 +74,13 @@ export class FlexQueue {
   #polling = false;
   #running = 0;
   #window = 1;
-  /** What the engine ran when it was full; null before that, and when it is time to try again. */
+  /** Requests that the engine ran when it was full; null before that, and when it is time to try again. */
   #capacity: number | null = null;
   #capacityUntilMs = 0;
-  /** Until the engine was asked once, it counts as full. */
+  /** The engine counts as full until its load is read for the first time. */
   #full = true;
   #unknowns = 0;
-  /** Ends the wait for a start that nobody waits for any more. */
+  /** Cancels the wait for an engine start when no request waits any more. */
   #starting: AbortController | null = null;
   #grantedMs = 0;
   #grantEveryMs = 1000;
@@ -92,7 +92,7 @@ export class FlexQueue {
     this.#acquire = acquire;
   }
 
-  /** Rejects when the signal aborts. */
+  /** Adds a request to the queue. Rejects when the signal aborts. */
   join(request: FlexRequest): Promise<FlexResult> {
     if (this.#queue.size >= this.#queueMax) return Promise.resolve({ ok: false, refusal: this.#queueFull() });
     const { keyId, tokens, signal } = request;
@@ -124,10 +124,10 @@ export class FlexQueue {
     return { code: 'flex_queue_full', publicText: 'Too many flex requests wait for this model.', retryAfterSeconds };
   }
 
-  /** Asks the engine for its load, again and again, until nobody waits. */
+  /** Polls the engine's load until no request waits. */
   async #poll(): Promise<void> {
     this.#polling = true;
-    // What was known when somebody waited last is no longer true.
+    // The state from the last wait is outdated.
     this.#full = true;
     while (this.#queue.size > 0) {
       if (this.#fleet.status(this.#engineId) === 'ready') {
@@ -139,7 +139,7 @@ export class FlexQueue {
     this.#polling = false;
   }
 
-  /** One lease is waited for as everybody waits for a start; the others see the engine when it runs. */
+  /** Acquires one lease, waiting for the start as default requests do; the others use the engine once it runs. */
   async #start(): Promise<void> {
     const starting = new AbortController();
     this.#starting = starting;
@@ -148,7 +148,7 @@ export class FlexQueue {
       if (result.ok) this.#give(result.lease);
       else this.#refuseAll(result.refusal);
     } catch {
-      // All who waited have left. Any other error must not come again and again.
+      // If aborted, all waiting requests have left. Any other error must not repeat endlessly.
       if (!starting.signal.aborted) this.#refuseAll(notStarted);
     } finally {
       this.#starting = null;
@@ -184,7 +184,7 @@ export class FlexQueue {
     if (nowMs > this.#capacityUntilMs) this.#capacity = null;
     if (this.#capacity !== null) {
       const spare = Math.ceil(this.#capacity / spareShare);
-      // An engine may not know yet what it was just sent, or know longer what is over: nothing of that is room.
+      // The engine may not yet count requests just sent, or may still count finished ones: neither is free room.
       const others = Math.max(0, running - this.#running, this.#fleet.leases(this.#engineId) - this.#running);
       this.#window = Math.max(1, this.#capacity - spare - others);
     } else if (this.#running >= this.#window) {

@@ -1,9 +1,7 @@
 import type { LoadReport } from '#core/fleet/fleet.ts';
 import type { LoadSample } from './choose-replica.ts';
 
-/**
- * Asks the replicas of an engine for their load, twice a second and only while requests choose among them.
- */
+/** Polls the load of an engine's replicas, twice a second and only while requests choose among them. */
 
 export interface WatchedReplica {
   readonly id: string;
@@ -11,10 +9,10 @@ export interface WatchedReplica {
 }
 
 export interface LoadWatchOptions {
-  /** The replicas to be asked; empty when there is nothing to choose. */
+  /** Returns the replicas to poll; empty if there is no choice. */
   readonly replicas: () => readonly WatchedReplica[];
   readonly readLoad: (replicaId: string) => Promise<LoadReport>;
-  /** Called before each round with those that there are. */
+  /** Called before each round with the present replicas. */
   readonly onRound: (replicas: readonly WatchedReplica[], nowMs: number) => void;
   /** Monotonic milliseconds. */
   readonly nowMs: () => number;
@@ -22,11 +20,11 @@ export interface LoadWatchOptions {
 }
 
 const everyMsDefault = 500;
-/** After so long without a choice the next one begins with what our leases say. */
+/** After this time without a choice, polling stops; the next choice starts with this gateway's own leases. */
 const idleMs = 5_000;
-/** Older reports say less than our own leases. */
+/** Age up to which a report is more useful than this gateway's own leases. */
 const sampleMsMax = 3_000;
-/** An engine without such gauges is asked again after this long: it may have been started anew. */
+/** Time after which an engine without load metrics is polled again: it may have been restarted. */
 const noneMs = 30_000;
 
 interface Watched {
@@ -46,7 +44,7 @@ export class LoadWatch {
     this.#options = options;
   }
 
-  /** A choice is being made: reports are wanted for a while. */
+  /** Called for each choice; keeps polling active for a while. */
   use(nowMs: number): void {
     this.#usedMs = nowMs;
     if (this.#timer === null && !this.#closed) this.#round();
@@ -92,8 +90,8 @@ export class LoadWatch {
         watched.notBeforeMs = atMs + noneMs;
         return;
       }
-      // Whether the engine had those counted that came or went meanwhile is not known: rather too much load than too
-      // little.
+      // It is unknown whether the engine counted requests that started or ended during the query: rather too much load
+      // than too little.
       watched.sample = { ...report, atMs, leasesThen: Math.min(leasesBefore, this.#leases(id)) };
     };
     this.#options.readLoad(id).then(learn, () => learn('unknown'));

@@ -1,74 +1,77 @@
 /**
- * Takes replicas that fail out of routing and lets them back in, by the rules of Envoy's outlier detection
- * (docs: upstream/outlier): so many failures in a row, or so many of the last ones, for a time that grows with each
- * ejection, and never more than half of the replicas for that. What they need in common to fail is more likely broken
- * then, or a request that no replica can answer, and the rest would only be overrun. A replica that refuses to be
- * connected to is out whatever the others do. After its time one request is let through: if that is answered the replica
- * is back, if not it is out for longer.
+ * Ejects failing replicas from routing and readmits them, by the rules of Envoy's outlier detection (docs:
+ * upstream/outlier). A number of failures in a row, or a rate of failures in a window, ejects a replica for a time that
+ * grows with each ejection. This ejects at most half of the replicas: if more fail, a shared dependency is more likely
+ * broken, or a request that no replica can answer, and the others would only be overloaded. A replica that refuses
+ * connections is always ejected. After the ejection time one request is let through as a trial: if the replica answers,
+ * it is readmitted; if not, it is ejected for longer.
  */
 
 /**
- * How a replica did with a request: `answered`, refusals of a wrong request included; `failed` when it broke, said
- * so itself or let its time pass; `unreachable` when nothing listens; `unknown` when the request was ended before that
- * was known.
+ * Outcome of a request on a replica: `answered`, also for rejections of an invalid request; `failed` if the replica
+ * broke off, reported an error of its own or timed out; `unreachable` if nothing listens; `unknown` if the request was
+ * ended before its outcome.
  */
 export type ReplicaOutcome = 'answered' | 'failed' | 'unreachable' | 'unknown';
 
-/** What a report changed. */
+/** Change caused by a report. */
 export type OutlierChange = 'ejected' | 'readmitted' | null;
 
 interface ReplicaHealth {
   failuresInRow: number;
-  /** Failures of the window that began at `windowMs`. */
+  /** Failures in the window that began at `windowMs`. */
   failures: number;
   requests: number;
   windowMs: number;
   /** Ejections that are not forgiven yet. */
   ejections: number;
-  /** From when on one request may try it, which moves the moment on; null while the replica is in. */
+  /** Time from which one trial request is allowed; each trial moves the time on. Null while the replica is admitted. */
   trialAtMs: number | null;
-  /** When the replica was last taken out, let in, or forgiven for one ejection. */
+  /** Time when the replica was last ejected, readmitted, or forgiven one ejection. */
   changedMs: number;
 }
 
 const failuresInRowMax = 5;
-/** A rate says something from so many requests in a window on. */
+/** A rate of failures counts only from `rateRequestsMin` requests per window on. */
 const rateWindowMs = 10_000;
 const rateRequestsMin = 20;
 const rateMax = 0.5;
 const ejectedShareMax = 0.5;
-/** Times the number of ejections; shorter than Envoy's 30 s, since one of a few replicas is a large part of a model. */
+/**
+ * Multiplied by the number of ejections; shorter than Envoy's 30 s, because one of a few replicas is a large part of a
+ * model's capacity.
+ */
 const ejectionMs = 5_000;
 const ejectionMsMax = 120_000;
-/** A replica that has been in for so long is forgiven one ejection. */
+/** Time without an ejection after which a replica is forgiven one ejection. */
 const forgivenAfterMs = 60_000;
 
 export interface OutlierReport {
   readonly replicaId: string;
   readonly outcome: ReplicaOutcome;
-  /** The request was the one let through to a replica that was out. What others say of that one is old. */
+  /** True if the request was the trial of an ejected replica. Other reports about an ejected replica are outdated. */
   readonly trial: boolean;
-  /** Replicas that the engine has now, those included that are out. */
+  /** Number of replicas that the engine has now, including ejected ones. */
   readonly replicaCount: number;
 }
 
-/** The replicas of one engine. Times are monotonic milliseconds. */
+/** Health of the replicas of one engine. Times are monotonic milliseconds. */
 export class Outliers {
   readonly #replicas = new Map<string, ReplicaHealth>();
 
-  /** Whether none has failed lately. */
+  /** True if no replica has failed lately. */
   get clean(): boolean {
     return this.#replicas.size === 0;
   }
 
-  /** A replica that is out and whose time is over: the next request is to try it. */
+  /** Returns an ejected replica whose time is over: the next request is its trial. */
   due<Candidate extends { readonly id: string }>(candidates: readonly Candidate[], nowMs: number): Candidate | null {
     return candidates.find(({ id }) => (this.#replicas.get(id)?.trialAtMs ?? Infinity) <= nowMs) ?? null;
   }
 
   /**
-   * Those of the candidates that may be sent to. All of them where none may: a replica that fails is better than none,
-   * and the fleet thinks they run.
+   * Returns the candidates that are not ejected. Returns all if all are ejected: a failing replica is better than none,
+   * and the fleet considers them running.
    */
   admitted<Candidate extends { readonly id: string }>(candidates: readonly Candidate[]): readonly Candidate[] {
     if (this.clean) return candidates;
@@ -76,7 +79,7 @@ export class Outliers {
     return admitted.length > 0 ? admitted : candidates;
   }
 
-  /** The replica that was due is tried. A trial that is never heard of again is followed by another. */
+  /** Records a trial of a replica. If the trial's outcome is never reported, another trial follows. */
   tried(replicaId: string, nowMs: number): void {
     const health = this.#replicas.get(replicaId);
     if (health !== undefined && health.trialAtMs !== null) health.trialAtMs = nowMs + timeOf(health.ejections);
@@ -94,7 +97,7 @@ export class Outliers {
     return isOut ? 'ejected' : null;
   }
 
-  /** A replica that is gone. */
+  /** Forgets a replica that no longer exists. */
   forget(replicaId: string): void {
     this.#replicas.delete(replicaId);
   }

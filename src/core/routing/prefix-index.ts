@@ -1,26 +1,27 @@
 /**
- * Which replica has read which prompts: what it has is likely in its prefix cache still. An engine drops what was not
- * used for the longest time when it needs the room, the ends of prompts before their beginnings, and so does this; a
- * clock says nothing about it, an idle engine keeps its cache for days.
+ * Remembers which replica has read which prompts, and so probably has them in its prefix cache. An engine that needs
+ * room evicts the least recently used blocks, the ends of prompts before their beginnings; so does this index. Entries
+ * do not expire by time: an idle engine keeps its cache for days.
  *
- * One for all organizations, as the cache that it mirrors is: what keeps them apart there, a salt, is a part of the
- * chain here, by its scope and by a request's own `cache_salt`. An answer never says which replica gave it.
+ * One index serves all organizations, like the cache that it mirrors. A salt separates organizations in the cache; here
+ * the salt is part of the chain, through its scope and a request's own `cache_salt`. An answer never shows which
+ * replica gave it.
  */
 export class PrefixIndex {
   readonly #blocksMax: number;
-  /** Least recently used first. A block always stands behind those that follow it in a prompt. */
+  /** Blocks per replica, least recently used first. A block is always after the blocks that follow it in a prompt. */
   readonly #replicas = new Map<string, Set<number>>();
 
-  /** @param blocksMax that are remembered of each replica */
+  /** @param blocksMax maximum number of blocks remembered per replica */
   constructor(blocksMax: number) {
     this.#blocksMax = blocksMax;
   }
 
-  /** How many of a chain's blocks, from its first one, the replica has read. */
+  /** Returns how many of a chain's blocks, from the first on, the replica has read. */
   match(replicaId: string, chain: Int32Array): number {
     const blocks = this.#replicas.get(replicaId);
     if (blocks === undefined) return 0;
-    // A block that is known has its whole beginning known: the end of that is searched for by halves.
+    // If a block is known, all blocks before it are known: binary search finds the last known one.
     let known = 0;
     let unknown = chain.length + 1;
     while (unknown - known > 1) {
@@ -31,7 +32,7 @@ export class PrefixIndex {
     return known;
   }
 
-  /** The replica is about to read this prompt. */
+  /** Records that the replica is about to read this prompt. */
   record(replicaId: string, chain: Int32Array): void {
     const blocks = this.#replicas.get(replicaId) ?? new Set<number>();
     this.#replicas.set(replicaId, blocks);
@@ -46,7 +47,7 @@ export class PrefixIndex {
     }
   }
 
-  /** Its cache is gone. */
+  /** Forgets a replica whose cache no longer exists. */
   forget(replicaId: string): void {
     this.#replicas.delete(replicaId);
   }

@@ -1,9 +1,10 @@
 import type { BodyText } from '#base/body-text.ts';
 
 /**
- * A prompt as a chain of block hashes, made from the request's own bytes: two requests whose chains begin alike begin
- * alike themselves, and so do the prompts that an engine makes of them. vLLM keys its prefix cache the same way
- * (a block's hash covers its parent's, docs/design/prefix_caching.md), over token ids that only the engine knows.
+ * Hashes a prompt as a chain of blocks, from the request's own bytes. Two requests whose chains have the same beginning
+ * have the same beginning themselves, and so do the prompts that an engine makes of them. vLLM keys its prefix cache
+ * the same way (a block's hash covers its parent's, docs/design/prefix_caching.md), over token ids that only the engine
+ * knows.
  */
 
 /** A range of a request's text, by offsets. */
@@ -12,24 +13,28 @@ export interface TextSpan {
   readonly end: number;
 }
 
-/** Where a request's prompt stands in its bytes. */
+/** Position of the prompt in a request's bytes. */
 export interface PromptText {
   readonly text: BodyText;
-  /** Who shares a prefix cache: prompts of different scopes share nothing, however alike they are. */
+  /** Name of the prefix cache's users: prompts of different scopes never share blocks, even if they are equal. */
   readonly scope: string;
   /**
-   * What the chat template sets before the messages or turns it by (tools, template arguments, a cache salt). Requests
-   * that differ in it share no prefix, those that have it in common share it before any message.
+   * Parts that the chat template puts before the messages, or that change the template (tools, template arguments, a
+   * cache salt). Requests with different context share no prefix; requests with equal context share it before any
+   * message.
    */
   readonly context: readonly TextSpan[];
   readonly prompt: TextSpan;
 }
 
-/** About 128 tokens of English: a shared system prompt of a few sentences fills one, and 64 KB are only 128 of them. */
+/**
+ * About 128 tokens of English: a shared system prompt of a few sentences fills one block, and 64 KB are only 128
+ * blocks.
+ */
 const blockBytes = 512;
 /**
- * What is longer is known by its beginning. 64 KB are about 16,000 tokens and cost about 40 µs; where two prompts are
- * alike for that long, the replica that has the one is the right place for the other.
+ * Maximum bytes hashed; longer prompts are identified by their beginning. 64 KB are about 16,000 tokens and take about
+ * 40 µs. If two prompts are equal for this length, the replica that has one is the right replica for the other.
  */
 const hashedBytesMax = 65_536;
 
@@ -37,7 +42,10 @@ const wordsPerBlock = blockBytes / 4;
 const scratch = Buffer.alloc(hashedBytesMax);
 const words = new Int32Array(scratch.buffer, scratch.byteOffset, hashedBytesMax / 4);
 
-/** MurmurHash3's 32-bit body (Appleby, public domain) over one block of the scratch space, going on from `parent`. */
+/**
+ * Hashes one block of the scratch buffer with MurmurHash3's 32-bit body (Appleby, public domain), starting from
+ * `parent`.
+ */
 function hashBlock(parent: number, block: number): number {
   let hash = parent;
   const end = (block + 1) * wordsPerBlock;
@@ -65,13 +73,13 @@ function hashScope(scope: string): number {
   return hash;
 }
 
-/** Writes a span at an offset of the scratch space, as much of it as fits; returns the offset after it. */
+/** Writes a span to the scratch buffer at an offset, as much as fits; returns the offset after the span. */
 function write(text: BodyText, { start, end }: TextSpan, at: number): number {
   const fitting = Math.min(end, start + hashedBytesMax - at);
   return fitting <= start ? at : at + scratch.write(text.slice(start, fitting), at, 'latin1');
 }
 
-/** Fills the block up in which an offset stands; returns the offset of the next one. */
+/** Pads the block at an offset with zeros; returns the offset of the next block. */
 function fillBlock(at: number): number {
   const filled = Math.ceil(at / blockBytes) * blockBytes;
   scratch.fill(0, at, filled);
@@ -79,11 +87,11 @@ function fillBlock(at: number): number {
 }
 
 /**
- * The chain of a prompt's full blocks, up to 64 KB of it; the rest, which grows or changes with the next turn, is left
- * out. Context that fills blocks counts as they do, with its last one filled up, so that a message stands at the same
- * place in its block whatever comes before it; a short one only makes another chain.
- * 32 bits without a secret are enough: a false likeness, prepared or not, sends a request to a replica that is as good as
- * another, and every gateway must make the same chain.
+ * Returns the chain of a prompt's full blocks, up to 64 KB. The last, partial block is left out, because it grows or
+ * changes with the next message. Context is padded to full blocks, so that a message is at the same place in its block
+ * whatever the context; context of a single block only changes the chain's start.
+ * 32 bits without a secret are enough: a collision, prepared or not, sends a request to a replica that is as good as
+ * any other, and every gateway must compute the same chain.
  */
 export function hashPrompt({ text, scope, context, prompt }: PromptText): Int32Array {
   let bytes = 0;

@@ -12,30 +12,30 @@ export type { ReplicaOutcome } from './outliers.ts';
 export { type CacheSalts, createCacheSalts } from './cache-salts.ts';
 export type { PromptText, TextSpan } from './prompt-blocks.ts';
 
-/** What a request wants of a replica, beside that it is ready. */
+/** Requirements of a request for its replica, besides that the replica is ready. */
 export interface RouteOptions {
   readonly affinity?: Affinity;
   /** Ids of replicas that were tried. */
   readonly exclude?: ReadonlySet<string>;
 }
 
-/** From a model to a replica that takes the request now, or the reason why there is none. */
+/** Finds a replica that accepts a request for a model now, or the reason why there is none. */
 export interface Routing {
-  /** The warm path: at once, or null when the model has to be waited for. */
+  /** Returns a lease at once, or null if the model must be waited for. */
   now(model: Model, options?: RouteOptions): Lease | null;
-  /** Replicas that take requests now. */
+  /** Number of replicas that accept requests now. */
   replicas(model: Model): number;
-  /** Waits while the engine starts; one start serves all who wait, fairly. Throws when the signal aborts. */
+  /** Waits while the engine starts; one start serves all waiting requests, fairly. Throws when the signal aborts. */
   wait(model: Model, request: WaitingRequest): Promise<RouteResult>;
-  /** Waits for a lease that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
+  /** Waits for a lease that default traffic does not need; see flex-queue.ts. Throws when the signal aborts. */
   flex(model: Model, request: FlexRequest): Promise<FlexResult>;
-  /** How long a request would wait for the model to start, an estimate in milliseconds; null when it is warm. */
+  /** Estimated milliseconds that a request would wait for the model to start; null if the model is warm. */
   coldStartMs(model: Model): number | null;
-  /** How a replica did with the request that it was leased for; once for each lease. */
+  /** Reports the outcome of the request that a replica was leased for; once per lease. */
   report(lease: Lease, outcome: ReplicaOutcome): void;
-  /** How a server that somebody else runs refused a request that was not at fault; null: it answered one. */
+  /** Reports how an external server rejected a valid request; null if the server answered one. */
   reportRefusal(lease: Lease, refusal: EngineRefusal | null): void;
-  /** Asks no engine any more. */
+  /** Stops polling engines. */
   close(): void;
 }
 
@@ -47,7 +47,7 @@ export interface RoutingOptions {
   readonly fleet: Fleet;
   readonly clock: Clock;
   readonly log: Log;
-  /** Flex requests that may wait for one model. */
+  /** Maximum number of flex requests that wait for one model. */
   readonly flexQueueMax: number;
 }
 
@@ -60,7 +60,7 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
     const { id: engineId } = model.engine;
     const acquire = (request: FlexRequest): Lease | null => now(model, request);
     const queue = flexQueues.get(engineId) ?? new FlexQueue({ fleet, engineId, queueMax: flexQueueMax, acquire });
-    // Adapters are on their base's replicas, and wait with it.
+    // Adapters run on their base model's replicas, and share its queue.
     flexQueues.set(engineId, queue);
     return queue;
   };
@@ -81,7 +81,7 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
   };
 }
 
-/** The choice among the replicas of engines that have several; nothing is computed or kept for the others. */
+/** Chooses among the replicas of engines that have several; for the others nothing is computed or stored. */
 class ReplicaChoice {
   readonly #fleet: Fleet;
   readonly #clock: Clock;
@@ -122,7 +122,7 @@ class ReplicaChoice {
   }
 }
 
-/** As long as its last start took; before that was ever measured, the longest that a start may take. */
+/** Returns the duration of the last start; before the first measured start, the longest time that a start may take. */
 function coldStartMs(fleet: Fleet, { engine }: Model): number | null {
   const found = fleet.list().find(({ engineId }) => engineId === engine.id);
   if (found === undefined || found.status === 'ready') return null;

@@ -3,12 +3,12 @@ import type { ISql } from 'postgres';
 import { type KeyRing, type PlatformKey, toPlatformKey } from './key-ring.ts';
 
 /**
- * Copies of the platform keys in the database, sealed by a passphrase: whoever has a backup and the passphrase has the
- * keys as well. Without a passphrase no copy is stored.
+ * Copies of the platform keys in the database, encrypted with a passphrase: with a backup and the passphrase an
+ * operator has the keys as well. Without a passphrase no copy is stored.
  */
 
 const algorithm = 'aes-256-gcm';
-/** scrypt with 32 MiB of memory: about 0.1 s for each guess of a passphrase. */
+/** Cost of scrypt, with 32 MiB of memory: about 0.1 s per guess of a passphrase. */
 const cost = { N: 32_768, r: 8, p: 1, maxmem: 67_108_864 };
 const saltBytes = 16;
 const nonceBytes = 12;
@@ -31,7 +31,7 @@ async function seal(passphrase: string, { id, bytes }: PlatformKey): Promise<Buf
   return Buffer.concat([salt, nonce, cipher.getAuthTag(), body]);
 }
 
-/** Null where the passphrase is another one, or the copy was altered. */
+/** Returns null if the passphrase is wrong, or the copy was altered. */
 async function open(passphrase: string, id: string, sealed: Buffer): Promise<PlatformKey | null> {
   const [nonceStart, tagStart] = [saltBytes, saltBytes + nonceBytes];
   const bodyStart = tagStart + tagBytes;
@@ -51,13 +51,13 @@ async function open(passphrase: string, id: string, sealed: Buffer): Promise<Pla
 /** The platform key in use, by its fingerprint. */
 export interface KeyState {
   readonly id: string;
-  /** This gateway's key ring has the key. */
+  /** True if this gateway's key ring has the key. */
   readonly isHere: boolean;
-  /** The database, and so each backup of it, has a sealed copy. */
+  /** True if the database, and so each backup of it, has an encrypted copy. */
   readonly isCarried: boolean;
 }
 
-/** Null where no platform key was ever used. Reads databases of older versions as well. @throws KeyFileError */
+/** Returns null if no platform key was ever used. Also reads databases of older versions. @throws KeyFileError */
 export async function readKeyState(sql: ISql, ring: KeyRing): Promise<KeyState | null> {
   const [row] = await sql<{ id: string; carried: boolean }[]>`
     select id, to_jsonb(k) ->> 'sealed' is not null as carried from platform_keys k order by position desc limit 1`;
@@ -66,7 +66,7 @@ export async function readKeyState(sql: ISql, ring: KeyRing): Promise<KeyState |
 }
 
 /**
- * Stores a copy of each key of the ring that was ever used, unless the passphrase opens the copy that is there.
+ * Stores a copy of each ring key that was ever used, unless the passphrase opens the stored copy.
  * @throws KeyFileError
  */
 export async function storeCopies(sql: ISql, ring: KeyRing, passphrase: string): Promise<void> {
@@ -78,8 +78,8 @@ export async function storeCopies(sql: ISql, ring: KeyRing, passphrase: string):
 }
 
 /**
- * Puts the keys that the database has copies of into the ring, in the order in which they were used last.
- * @returns fingerprints of the keys that were opened
+ * Adds the keys with copies in the database to the ring, most recently used first.
+ * @returns fingerprints of the decrypted keys
  * @throws KeyFileError
  */
 export async function restoreKeys(sql: ISql, ring: KeyRing, passphrase: string): Promise<readonly string[]> {

@@ -14,25 +14,25 @@ import {
 import { join } from 'node:path';
 import { isFileError } from '#base/data-dir.ts';
 
-/** A key of AES-256-GCM; `id` is its fingerprint, which says nothing of it. */
+/** A key of AES-256-GCM; `id` is its fingerprint, which reveals nothing about the key. */
 export interface PlatformKey {
   readonly id: string;
   readonly bytes: Buffer;
 }
 
-/** The platform keys that this gateway has, the one that is to encrypt first. */
+/** The platform keys that this gateway has. The first key is the preferred one for encryption. */
 export interface KeyRing {
-  /** Empty where none was given and the file is not there yet. @throws KeyFileError */
+  /** Returns the keys; empty if no keys are configured and the file does not exist yet. @throws KeyFileError */
   read(): readonly PlatformKey[];
-  /** Makes the file with a first key, or reads the one that another process has just made. @throws KeyFileError */
+  /** Creates the file with a first key, or reads a file that another process has just created. @throws KeyFileError */
   make(): readonly PlatformKey[];
-  /** Puts keys that are not there yet in front of the file's. @throws KeyFileError where the keys come from a setting */
+  /** Adds missing keys in front of the file's keys. @throws KeyFileError if the keys come from a setting */
   add(keys: readonly PlatformKey[]): void;
-  /** Where the keys are, for messages: without the machine's paths, since they are shown. */
+  /** Location of the keys, for messages: without the machine's paths, because messages are shown. */
   readonly place: string;
 }
 
-/** The file is there and cannot be used; the message holds nothing of its content. */
+/** Thrown if the key file cannot be used; the message contains nothing of the file's content. */
 export class KeyFileError extends Error {
   constructor(message: string) {
     super(message);
@@ -49,7 +49,7 @@ export function toPlatformKey(bytes: Buffer): PlatformKey {
   return { id, bytes };
 }
 
-/** @param given keys of HEADGATE_PLATFORM_KEY; null: those of the file `platform.key` in the data folder */
+/** @param given keys of HEADGATE_PLATFORM_KEY; null uses the file `platform.key` in the data folder */
 export function createKeyRing(given: readonly Buffer[] | null, dataDir: string): KeyRing {
   const path = join(dataDir, fileName);
   if (given !== null) {
@@ -67,7 +67,7 @@ export function createKeyRing(given: readonly Buffer[] | null, dataDir: string):
   };
 }
 
-/** Read anew each time: it is short, and keys that are added to it count without a restart. */
+/** Reads the file each time: it is short, and added keys take effect without a restart. */
 function readKeyFile(path: string): readonly PlatformKey[] {
   let file: number;
   try {
@@ -88,13 +88,13 @@ function readKeyFile(path: string): readonly PlatformKey[] {
 function parseKeys(text: string): readonly PlatformKey[] {
   const lines = text.split('\n').map((line) => line.trim());
   const keys = lines.filter((line) => line !== '' && !line.startsWith('#'));
-  // 43 digits and the padding are 32 bytes.
+  // 43 digits and optional padding encode 32 bytes.
   const isWhole = keys.length > 0 && keys.every((line) => /^[A-Za-z0-9+/_-]{43}=?$/.test(line));
   if (!isWhole) throw new KeyFileError(`${fileName} must hold a key of ${keyBytes} bytes in base64 in each line`);
   return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
 }
 
-/** Whole or not at all: under another name first. */
+/** Creates the file atomically: writes another file first, then links it. */
 function makeKeyFile(path: string): readonly PlatformKey[] {
   const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
   try {
@@ -108,7 +108,7 @@ function makeKeyFile(path: string): readonly PlatformKey[] {
   return readKeyFile(path);
 }
 
-/** Takes the place of the file whole. Gateways of one data folder that do so at once write the same. */
+/** Replaces the file atomically. Gateways with the same data folder that do this at once write the same content. */
 function addToKeyFile(path: string, added: readonly PlatformKey[]): void {
   const own = readKeyFile(path);
   const keys = [...added, ...own.filter(({ id }) => !added.some((key) => key.id === id))];
@@ -126,10 +126,10 @@ function addToKeyFile(path: string, added: readonly PlatformKey[]): void {
 function writeDraft(draft: string, text: string): void {
   const file = openSync(draft, 'wx', fileMode);
   try {
-    // Not left to open, whose mode the umask narrows.
+    // Sets the mode explicitly, because the umask restricts the mode of open.
     fchmodSync(file, fileMode);
     writeSync(file, text);
-    // What is encrypted with it may be in PostgreSQL a moment later.
+    // PostgreSQL may contain secrets encrypted with this key a moment later.
     fsyncSync(file);
   } finally {
     closeSync(file);

@@ -11,49 +11,52 @@ export { type KeyState, readKeyState, storeCopies } from './carried-keys.ts';
 export { createKeyRing, KeyFileError, type KeyRing } from './key-ring.ts';
 
 /**
- * Secrets that PostgreSQL keeps and nobody may read there: AES-256-GCM under a platform key, which is never in the
- * database. The gateways of one database must have the same key; the database knows the fingerprint of the one in use,
- * so that a gateway with another one refuses to encrypt in place of writing what the others cannot read.
+ * Secrets stored in PostgreSQL, encrypted with AES-256-GCM under a platform key that is never in the database in plain
+ * text. All gateways of a database must have the same key. The database stores the fingerprint of the key in use, so
+ * that a gateway with another key refuses to encrypt, instead of writing secrets that the others cannot read.
  */
 export interface Secrets {
   /**
-   * @param purpose what the secret is of, such as "cluster <id>": it opens under the same purpose only
-   * @throws AppError secrets_unavailable where this gateway has not the platform key that is in use
+   * Encrypts a secret.
+   * @param purpose the secret's owner, such as "cluster <id>": the secret opens only with the same purpose
+   * @throws AppError secrets_unavailable if this gateway does not have the platform key in use
    */
   seal(tx: Transaction, purpose: string, plain: string): Promise<Sealed>;
-  /** @throws AppError secrets_unavailable where the key it was sealed with is not there, or it was altered */
+  /** Decrypts a secret. @throws AppError secrets_unavailable if its key is missing, or the secret was altered */
   open(purpose: string, sealed: Sealed): string;
   /**
-   * The id of the key that encrypts: what is sealed with another one is to be sealed anew. Null where nothing was ever
-   * sealed. A new first key of this gateway comes into use here.
+   * Returns the id of the key that encrypts; secrets encrypted with another key must be encrypted again. Null if
+   * nothing was ever encrypted. A new first key of this gateway becomes the key in use here.
    * @throws AppError secrets_unavailable
    */
   keyInUse(): Promise<string | null>;
-  /** The fingerprint of this gateway's first platform key, for comparison; "none" without one, "unreadable" for a bad file. */
+  /**
+   * Returns the fingerprint of this gateway's first platform key; "none" without a key, "unreadable" for a bad file.
+   */
   fingerprint(): string;
-  /** Why this gateway cannot encrypt, as of the last `check`; null where it can. */
+  /** Returns why this gateway could not encrypt at the last `check`; null if it could. */
   trouble(): string | null;
   /**
-   * With a passphrase: puts the key in use into the ring where only the database has it, and stores copies of the ring's
-   * keys. Logs what is wrong with the key, once for each trouble. Never rejects.
+   * With a passphrase: adds the key in use to the ring if only the database has it, and stores copies of the ring's
+   * keys. Logs each problem with the key once. Never rejects.
    */
   check(): Promise<void>;
 }
 
-/** A secret as it is stored. */
+/** An encrypted secret, as stored. */
 export interface Sealed {
   readonly keyId: string;
-  /** Nonce, tag, and what was encrypted. */
+  /** Nonce, tag and ciphertext. */
   readonly bytes: Buffer;
 }
 
 export interface SecretsOptions {
   readonly db: Db;
   readonly log: Log;
-  /** Null: those of a file in the data folder, which is made when it is first needed. */
+  /** Null uses a file in the data folder, which is created when first needed. */
   readonly keys: readonly Buffer[] | null;
   readonly dataDir: string;
-  /** Seals copies of the keys in the database, so that backups carry them; null stores none. */
+  /** Encrypts copies of the keys in the database, so that backups contain them; null stores no copies. */
   readonly backupPassphrase: string | null;
 }
 
@@ -98,7 +101,7 @@ export function createSecrets({ db, log, keys, dataDir, backupPassphrase }: Secr
       try {
         await carry();
         await keyInUse();
-        // A key that has just come into use: a backup that is written next must have its copy.
+        // The key in use may be new: the next backup must contain its copy.
         await carry();
       } catch (error) {
         found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
@@ -117,7 +120,7 @@ interface CarryingOptions extends Pick<SecretsOptions, 'db' | 'log'> {
   readonly passphrase: string | null;
 }
 
-/** @returns to be called again and again; after the first time it does nothing until the key in use changes */
+/** @returns a function to call repeatedly; after its first success it does nothing until the key in use changes */
 function createCarrying({ db, log, ring, passphrase }: CarryingOptions): () => Promise<void> {
   let doneFor: string | null = null;
   return async () => {
@@ -140,7 +143,7 @@ const copyClosed = (keyId: string): AppError =>
       'its copy in the database: set the passphrase of the installation that the database comes from.',
   );
 
-/** One gateway at a time decides which key is in use, until its transaction ends. */
+/** Locks the choice of the key in use for one gateway, until its transaction ends. */
 async function lockKeyInUse(tx: Transaction): Promise<string | null> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate platform keys'))`);
   const [row] = await tx
@@ -152,8 +155,9 @@ async function lockKeyInUse(tx: Transaction): Promise<string | null> {
 }
 
 /**
- * The key to encrypt with. A first key that was never used comes into use where the one in use is there beside it; one
- * that was superseded does not come back, so that two gateways with the same keys in another order do not take turns.
+ * Returns the key for encryption. A first key that was never used becomes the key in use if the ring also has the
+ * current key in use. A superseded key never returns, so that two gateways with the same keys in a different order do
+ * not alternate.
  */
 async function chooseKey(tx: Transaction, ring: KeyRing, inUse: string | null): Promise<PlatformKey> {
   const keys = readRing(ring);
@@ -199,7 +203,7 @@ function keyMissing(ring: KeyRing, keyId: string): AppError {
 
 const unavailable = (message: string): AppError => new AppError('secrets_unavailable', { message });
 
-/** Bound to what it is of, so that no row can take the place of another one. */
+/** Binds a secret to its key and purpose, so that the secret of one row cannot replace that of another. */
 const bindingOf = (key: PlatformKey, purpose: string): Buffer => Buffer.from(`headgate\0${key.id}\0${purpose}`);
 
 function encrypt(key: PlatformKey, purpose: string, plain: string): Buffer {

@@ -6,17 +6,16 @@ import type { SessionOwner } from './session-rows.ts';
 import type { Client } from './session.ts';
 
 /**
- * Signing in by address and password. Whether there is such an account shows neither in the answer nor in the time that
- * it takes.
+ * Sign-in by email address and password. Neither the answer nor its duration shows whether the account exists.
  *
- * Guesses are slowed down, never locked out: by the address that they come from, and by the account that they are for.
- * From where somebody has signed in lately his account has a count of its own, so that a stranger elsewhere who uses the
- * account's up keeps nobody out of it; and every count begins anew after a quarter of an hour.
+ * Guesses are slowed down, never locked out: counts per client network and per account. An account has a separate count
+ * for each network with a recently used address, so that a stranger elsewhere who uses up the account's count keeps
+ * nobody out. Every count starts again after 15 minutes.
  */
 
 export interface PasswordSignInOptions {
   readonly accounts: { readonly users: Pick<Accounts['users'], 'findSignIn'> };
-  /** Whether a session of a user was begun from an address lately. */
+  /** Returns true if a recent session of the user was started from the address. */
   readonly isKnownAddress: (userId: string, address: string) => Promise<boolean>;
   readonly guesses: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
@@ -32,7 +31,7 @@ const wrongPerAddress = 30;
 const wrongPerAccount = 10;
 const nobody = '00000000-0000-0000-0000-000000000000';
 
-/** @throws AppError rate_limit_exceeded */
+/** Counts an attempt. @throws AppError rate_limit_exceeded */
 async function count(throttle: Throttle, name: string): Promise<void> {
   const { allowed, resetMs } = await throttle.hit(name);
   if (allowed) return;
@@ -44,18 +43,18 @@ async function count(throttle: Throttle, name: string): Promise<void> {
   });
 }
 
-/** Of one length, whatever was typed. */
+/** Returns a name of constant length, whatever was typed. */
 const nameOf = (email: string): string =>
   createHash('sha256').update(email.normalize('NFKC').toLowerCase()).digest('base64url');
 
-/** @returns who it is, with the organizations that may be entered; null for what is wrong, whatever it is */
+/** @returns the user, with the organizations open to them; null for any wrong input */
 export type SignIn = (guess: Guess) => Promise<SignInRecord | null>;
 
 export function createPasswordSignIn({ accounts, isKnownAddress, guesses }: PasswordSignInOptions): SignIn {
   const addresses = createThrottle({ kind: 'sign-in-addresses', limit: wrongPerAddress, windowSeconds, ...guesses });
   const named = createThrottle({ kind: 'sign-in-accounts', limit: wrongPerAccount, windowSeconds, ...guesses });
   return async ({ email, password, client }) => {
-    // Before anything is looked up; who is right gets it back.
+    // Counts before any lookup; a correct password gets the count back.
     await count(addresses, client.network);
     const found = await accounts.users.findSignIn(email);
     const isKnown = await isKnownAddress(found?.userId ?? nobody, client.address);
@@ -68,7 +67,7 @@ export function createPasswordSignIn({ accounts, isKnownAddress, guesses }: Pass
   };
 }
 
-/** Where somebody goes in: the organization of the last session, else the one that was joined first. */
+/** Returns the organization to enter: that of the last session, or else the one joined first. */
 export function organizationFor(
   { userId, organizationIds }: Pick<SignInRecord, 'userId' | 'organizationIds'>,
   lastId: string | null,

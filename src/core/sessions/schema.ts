@@ -7,16 +7,16 @@ export const sessions = pgTable(
   'sessions',
   {
     id: uuid('id').primaryKey(),
-    /** SHA-256 of the token; the token itself is in its browser alone. */
+    /** SHA-256 of the token; the token itself is only in the browser. */
     tokenHash: bytes('token_hash').notNull(),
     userId: uuid('user_id').notNull(),
     organizationId: uuid('organization_id').notNull(),
     createdAt: moment('created_at').notNull(),
     lastSeenAt: moment('last_seen_at').notNull(),
-    /** However much it is used. */
+    /** Absolute end of the session, however much it is used. */
     expiresAt: moment('expires_at').notNull(),
     endedAt: moment('ended_at'),
-    /** Where it was begun, as its user recognizes it in a list. */
+    /** Client address at sign-in, so that the user recognizes the session in a list. */
     address: text('address').notNull(),
     userAgent: text('user_agent').notNull(),
   },
@@ -27,7 +27,7 @@ export const sessions = pgTable(
   ],
 );
 
-/** Links that sign a user in once. */
+/** Links that each sign a user in once. */
 export const signInLinks = pgTable(
   'sign_in_links',
   {

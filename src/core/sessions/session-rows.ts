@@ -7,19 +7,19 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import { sessions, signInLinks } from './schema.ts';
 import { absoluteMs, type Client, idleMs, type Session, type SessionEnd, toSession } from './session.ts';
 
-/** A session that begins; the token goes to the browser and is kept nowhere. */
+/** A new session; the token goes to the browser and is not stored. */
 export interface OpenedSession {
   readonly token: string;
   readonly session: Session;
 }
 
-/** Whom a session is for. Ids are UUIDs. */
+/** The user and organization of a session. Ids are UUIDs. */
 export interface SessionOwner {
   readonly userId: string;
   readonly organizationId: string;
 }
 
-/** Which sessions of a user are ended: one, or all but one. */
+/** Selects the sessions of a user to end: one, or all except one. */
 export type SessionChoice = { readonly id: string } | { readonly allBut: string };
 
 export interface SessionChange {
@@ -37,7 +37,7 @@ const printable = (text: string, max: number): string => text.replaceAll(/[^\x20
 const lasting = (now: Date) =>
   and(isNull(sessions.endedAt), gt(sessions.expiresAt, now), gt(sessions.lastSeenAt, new Date(now.getTime() - idleMs)));
 
-/** @param since what it goes on from, absent for a new one: the bound of a session counts from the sign-in */
+/** @param since the session that this one continues, absent for a new one: the absolute end counts from the sign-in */
 export async function insertSession(
   { tx, audit, now }: SessionChange,
   owner: SessionOwner,
@@ -105,7 +105,7 @@ export async function selectSessionsOf(db: Db, userId: string, now: Date): Promi
   return rows.map(toSession);
 }
 
-/** Of a user's last session, also of one that has ended; null where there was none lately. */
+/** Returns the organization of a user's last session, even if ended; null if there was none lately. */
 export async function selectLastOrganization(db: Db, userId: string): Promise<string | null> {
   const [row] = await db.orm
     .select({ organizationId: sessions.organizationId })
@@ -116,7 +116,7 @@ export async function selectLastOrganization(db: Db, userId: string): Promise<st
   return row?.organizationId ?? null;
 }
 
-/** Whether a user's session was begun from an address, as long as sessions are remembered. */
+/** True if one of the user's stored sessions was started from the address. */
 export async function isKnownAddress(db: Db, userId: string, address: string): Promise<boolean> {
   const found = await db.orm
     .select({ id: sessions.id })
@@ -126,7 +126,7 @@ export async function isKnownAddress(db: Db, userId: string, address: string): P
   return found.length > 0;
 }
 
-/** Why the session of a token is over; null for one that lasts, and for a token of none. */
+/** Returns why the session of a token is over; null if the session is active, or the token unknown. */
 export async function selectEnd(db: Db, tokenHash: Buffer, now: Date): Promise<SessionEnd | null> {
   const [row] = await db.orm
     .select({ endedAt: sessions.endedAt, expiresAt: sessions.expiresAt, lastSeenAt: sessions.lastSeenAt })
@@ -141,7 +141,7 @@ export async function touchSession(db: Db, id: string, now: Date): Promise<void>
   await db.orm.update(sessions).set({ lastSeenAt: now }).where(eq(sessions.id, id));
 }
 
-/** @returns how many ended */
+/** Ends sessions of a user. @returns how many ended */
 export function endSessions(
   change: SessionChange,
   userId: string,
@@ -152,7 +152,7 @@ export function endSessions(
   return endWhere(change, and(eq(sessions.userId, userId), which), author);
 }
 
-/** Sessions and links of who has another password, or is no longer a member. */
+/** Ends sessions and links of a user whose password changed, or who is no longer a member. */
 export async function endAccess(
   change: SessionChange,
   { userId, organizationId, keptSessionId, author }: AccessEnd,
@@ -186,7 +186,7 @@ async function endWhere({ tx, audit, now }: SessionChange, which: SQL | undefine
   return ended.length;
 }
 
-/** Forgets what ended long ago. */
+/** Deletes sessions and links that ended long ago. */
 export async function sweepSessions(db: Db, now: Date): Promise<void> {
   const before = new Date(now.getTime() - keptMs);
   await db.orm.delete(sessions).where(or(lt(sessions.expiresAt, before), lt(sessions.endedAt, before)));

@@ -2,36 +2,36 @@ import type { Member, Principal } from '#core/accounts/accounts.ts';
 import type { UserActor } from '#core/audit/audit.ts';
 import type { sessions } from './schema.ts';
 
-/** Where a session is used from. */
+/** The client of a session. */
 export interface Client {
   readonly address: string;
-  /** What guesses are counted by: the address, of an IPv6 one its /64. */
+  /** Network for counting guesses: the address; for IPv6 its /64. */
   readonly network: string;
   readonly userAgent: string;
 }
 
-/** As its user sees it in a list. The id is a UUID. */
+/** A session as its user sees it in a list. The id is a UUID. */
 export interface Session extends Omit<Client, 'network'> {
   readonly id: string;
   readonly userId: string;
   readonly organizationId: string;
   readonly createdAtMs: number;
   readonly lastSeenAtMs: number;
-  /** It ends then at the latest. */
+  /** Time at which the session ends at the latest. */
   readonly expiresAtMs: number;
 }
 
-/** Why a session is over: somebody ended it, or its time did. */
+/** Reason why a session is over: `ended` by somebody, or `lapsed` by time. */
 export type SessionEnd = 'ended' | 'lapsed';
 
-/** Who is signed in, in which organization, and what may be done. */
+/** The signed-in user, the organization, and the permissions. */
 export interface SignedIn {
   readonly session: Session;
   readonly member: Member;
   readonly principal: Principal<UserActor>;
 }
 
-/** How long a session lasts without being used, and however much it is used. */
+/** Time after which an unused session ends; `absoluteMs`: time after which every session ends. */
 export const idleMs = 12 * 3_600_000;
 export const absoluteMs = 7 * 24 * 3_600_000;
 
@@ -49,7 +49,7 @@ export function toSession(row: typeof sessions.$inferSelect): Session {
   };
 }
 
-/** A signed-in user may do what the membership allows: a session has no narrower scope. */
+/** Returns the permissions of a session: all that the membership allows, since a session has no narrower scope. */
 export function principalOf(session: Session, member: Member): Principal<UserActor> {
   return {
     actor: { kind: 'user', user: { id: session.userId }, sessionId: session.id },

@@ -36,49 +36,52 @@ export type { OpenedSession, SessionChoice, SessionOwner } from './session-rows.
 export { makeSignInLink, type SignInLink } from './sign-in-link.ts';
 export { formTokenOf, isFormToken } from './token.ts';
 
-/** Tables that go into no backup: a copy would bring back what has ended since. */
+/** Tables excluded from backups: a restored copy would reopen sessions that have ended since. */
 export const sessionTables = ['sessions', 'sign_in_links'] as const;
 
 /**
- * Who is signed in with a browser. A session ends after 12 hours without use, after 7 days in any case, and when it is
- * ended: from the next request on, on every gateway, since each request asks PostgreSQL.
+ * Browser sessions. A session ends after 12 hours without use, after 7 days in any case, and when somebody ends it. The
+ * end takes effect on every gateway from the next request on, since each request queries PostgreSQL.
  */
 export interface Sessions {
   /**
-   * Null for a token of no session that lasts, and where its user is no longer of that organization.
-   * @param isUse false for what a page asks by itself, which does not keep a session from ending unused
+   * Returns null if the token has no active session, or its user is no longer a member of the session's organization.
+   * @param isUse false for requests that a page sends by itself; they do not prolong the session
    */
   find(token: string, isUse?: boolean): Promise<SignedIn | null>;
-  /** Why the session of a token is over, as long as sessions are remembered; null for a token of none, and for one that lasts. */
+  /**
+   * Returns why a token's session is over, while sessions are stored; null for an unknown token or an active session.
+   */
   endOf(token: string): Promise<SessionEnd | null>;
-  /** `find` for a session that is known by its id, which no browser proves. */
+  /** `find` for a session by its id, without proof by a browser. */
   findById(id: string): Promise<Session | null>;
-  /** Those of these that last, by id; who is a member is not asked. */
+  /** Returns the ids of those sessions that are active; memberships are not checked. */
   lasting(ids: readonly string[]): Promise<ReadonlySet<string>>;
-  /** Those of a user that last, newest first. */
+  /** Returns a user's active sessions, newest first. */
   list(userId: string): Promise<readonly Session[]>;
-  /** @returns how many of the user's own ended by this call */
+  /** Ends sessions of a user. @returns how many this call ended */
   end(userId: string, choice: SessionChoice, author: Author): Promise<number>;
   /**
-   * Begins one for who knows a password: in the organization of the last session, else in the one that was joined first.
-   * Null for a wrong password, and for who has none, no account or no active organization: nothing tells them apart.
+   * Opens a session for a correct password, in the organization of the last session, or else the one joined first.
+   * Returns null for a wrong password, and for a user without a password, an account or an active organization: the
+   * caller cannot tell them apart.
    * @throws AppError rate_limit_exceeded, overloaded
    */
   openByPassword(guess: Guess): Promise<OpenedSession | null>;
-  /** The same for somebody who has proven otherwise who it is; null for who has no active organization. */
+  /** Opens a session for a user whose identity was proven otherwise; null for a user without an active organization. */
   openFor(userId: string, client: Client): Promise<OpenedSession | null>;
   /**
-   * In the place of a session: one in another organization of its user, with another token, that ends when the session
-   * would have. Null where the user is not in that organization, it is not active, or the session is in it already.
+   * Replaces a session by one in another organization of its user, with a new token and the same absolute end. Returns
+   * null if the user is not a member there, the organization is not active, or the session is already in it.
    */
   switchOrganization(session: Session, organizationId: string, author: Author): Promise<OpenedSession | null>;
-  /** Ends what was opened by a way in that is no longer there; links that sign in too. */
+  /** Ends the sessions, and the sign-in links, of an access that no longer exists. */
   endAccessIn(tx: Transaction, end: AccessEnd): Promise<void>;
-  /** Whether a link can be used; does not use it. */
+  /** True if a link can be used; does not use the link. */
   isLinkOpen(token: string): Promise<boolean>;
-  /** Signs in by a link, once. Null for one that was used, is too old, or never was. */
+  /** Signs in by a link, once. Returns null if the link was used, is too old, or never existed. */
   openByLink(token: string, client: Client): Promise<OpenedSession | null>;
-  /** Forgets sessions and links that ended long ago. */
+  /** Deletes sessions and links that ended long ago. */
   sweep(): Promise<void>;
 }
 
@@ -89,11 +92,11 @@ export interface SessionsOptions {
   readonly accounts: Pick<Accounts, 'readMember'> & {
     readonly users: Pick<Accounts['users'], 'findSignIn' | 'holdSignIn'>;
   };
-  /** Where wrong passwords are counted. */
+  /** Store for the counts of wrong passwords. */
   readonly guesses: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
-/** A session's use is written down at most so often. */
+/** Minimum time between two writes of a session's last use. */
 const touchMs = 60_000;
 
 export function createSessions({ db, clock, audit, accounts, guesses }: SessionsOptions): Sessions {
@@ -103,7 +106,7 @@ export function createSessions({ db, clock, audit, accounts, guesses }: Sessions
     guesses,
     isKnownAddress: (userId, address) => isKnownAddress(db, userId, address),
   });
-  /** @param passwordHash what was proven; absent where it was no password */
+  /** Opens a session. @param passwordHash hash that the password matched; absent for other proofs */
   const openIn = async (
     { userId, passwordHash }: { readonly userId: string; readonly passwordHash?: string | null },
     client: Client,
@@ -155,7 +158,7 @@ export function createSessions({ db, clock, audit, accounts, guesses }: Sessions
     isLinkOpen: (token) => isLinkOpen(db, token, now()),
     openByLink: (token, client) =>
       db.orm.transaction(async (tx) => {
-        // The account before its links, as a change of the password takes them.
+        // Locks the account before its links, in the same order as a change of the password.
         const userId = await readLinkUser(tx, token, now());
         if (userId === null || (await accounts.users.holdSignIn(tx, userId)) === null) return null;
         const owner = await takeLink(tx, token, now());

@@ -7,12 +7,14 @@ import { listPlatformAdmins } from '#core/accounts/accounts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import { signInLinks } from './schema.ts';
 
-/** Links that sign the platform's admin in once: for the first start, and for who has the machine and no key. */
+/**
+ * Links that sign the platform's admin in once: for the first start, and for operators on the machine without a key.
+ */
 
 const linkLifeMs = 600_000;
 
 export interface SignInLink {
-  /** Shown once; what is kept is its hash. */
+  /** Shown once; only its hash is stored. */
   readonly token: string;
   readonly email: string;
   readonly expiresAtMs: number;
@@ -24,7 +26,9 @@ export interface SignInLinkOptions {
   readonly audit: Audit;
 }
 
-/** A link for the oldest platform admin; null where there is none: no gateway has started on this database. */
+/**
+ * Creates a link for the oldest platform admin; null if there is none, because no gateway has started on this database.
+ */
 export function makeSignInLink({ db, clock, audit }: SignInLinkOptions): Promise<SignInLink | null> {
   return db.orm.transaction(async (tx) => {
     const [admin] = await listPlatformAdmins(tx);
@@ -59,7 +63,7 @@ export async function isLinkOpen(db: Db, token: string, now: Date): Promise<bool
   return found.length > 0;
 }
 
-/** Whom an open link signs in; null for one that is not open. */
+/** Returns the user of an open link; null if the link is not open. */
 export async function readLinkUser(tx: Transaction, token: string, now: Date): Promise<string | null> {
   const tokenHash = hashGiven(token);
   if (tokenHash === null) return null;
@@ -67,7 +71,7 @@ export async function readLinkUser(tx: Transaction, token: string, now: Date): P
   return found?.userId ?? null;
 }
 
-/** Uses a link up. Of several at once one gets it: the others wait for its row, and find it used. */
+/** Uses a link. Only one of several parallel calls succeeds: the others wait for its row, and find the link used. */
 export async function takeLink(
   tx: Transaction,
   token: string,

@@ -1,8 +1,8 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 
 /**
- * What a form of a session carries, so that no other site can send one: derived from the token, which no page and no
- * script can read.
+ * Returns the token that a session's forms contain, so that no other site can send one. Derived from the session token,
+ * which no page and no script can read.
  */
 export function formTokenOf(token: string): string {
   return createHmac('sha256', token).update('form').digest('base64url');

@@ -1,6 +1,6 @@
 import type { ISql } from 'postgres';
 
-/** Balances in pico-dollars by organization; none for an organization without a wallet. */
+/** Reads balances in pico-dollars by organization; an organization without a wallet has no entry. */
 export async function readBalances(
   sql: ISql,
   organizationIds: readonly string[],
@@ -11,7 +11,7 @@ export async function readBalances(
   return new Map(rows.map((row) => [row.organization_id, BigInt(row.balance)]));
 }
 
-/** An organization's balance as a scalar of SQL text, for a statement that reads more at the same moment. */
+/** An organization's balance as a scalar SQL expression, for statements that read other rows in the same snapshot. */
 export function balanceSql(sql: ISql, organizationId: string) {
   return sql`(SELECT coalesce(max(balance), 0)::text FROM wallets
     WHERE organization_id = ${organizationId} AND currency = 'USD')`;

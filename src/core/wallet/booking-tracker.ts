@@ -1,12 +1,12 @@
 /**
- * Which organizations have a booking under way here. A balance that is read meanwhile may hold the booking or not;
- * adding the bookings of `onCredit` to such a balance would count one twice, or not at all.
+ * Tracks the organizations that have a booking in progress in this process. A balance read during a booking may or may
+ * not include the booking; adding the bookings of `onCredit` to this balance would count one twice, or not at all.
  */
 export interface BookingTracker {
-  /** Counts the booking as running until it has ended and its listeners were called. */
+  /** Counts the booking as running until the booking has ended and its listeners were called. */
   track<T>(organizationId: string, booking: Promise<T>): Promise<T>;
   running(organizationId: string): boolean;
-  /** Waits for those that run now; how they end is not its business. */
+  /** Waits until all bookings that run now have ended, whether they succeed or fail. */
   settled(organizationId: string): Promise<void>;
 }
 

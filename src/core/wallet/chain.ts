@@ -2,15 +2,15 @@ import { createHash } from 'node:crypto';
 import type { ledgerEntries } from './schema.ts';
 
 /**
- * The chain that ties an organization's ledger entries together: each entry's head is a SHA-256 over the head before
- * it, what the entry says, its number and the balance after it. Who alters, removes or adds an entry has to make every
- * later head anew, up to the one that the wallet keeps.
+ * The chain that ties an organization's ledger entries together. Each entry's head is a SHA-256 over the previous head,
+ * the entry's columns, its number and the balance after it. Altering, removing or adding an entry requires recomputing
+ * every later head, up to the head in the wallet.
  *
- * Heads are made here for credits and adjustments and by charge.ts in SQL for usage, always under the wallet's lock;
- * the check makes them here.
+ * This file computes the heads of credits and adjustments; charge.ts computes those of usage entries in SQL. Both do so
+ * under the wallet's lock. The check recomputes all heads with this file.
  */
 
-/** What a head covers beside the balance, as the columns of an entry. */
+/** The columns of an entry that its head covers, without the balance. */
 export type ChainedEntry = Pick<
   typeof ledgerEntries.$inferSelect,
   | 'id'
@@ -31,7 +31,7 @@ export type ChainedEntry = Pick<
   readonly createdAtMicros: bigint;
 };
 
-/** Begins what is hashed of an entry; another content has another number. */
+/** First line of the text that is hashed for an entry. A change of the hashed columns needs a new number. */
 const format = 'headgate ledger entry 1';
 
 const sha256 = (...parts: readonly (string | Buffer)[]): Buffer => {
@@ -40,10 +40,10 @@ const sha256 = (...parts: readonly (string | Buffer)[]): Buffer => {
   return hash.digest();
 };
 
-/** JSON keeps line ends of free text out of the lines; half of a surrogate pair is what the database makes of it. */
+/** Escapes line breaks of free text with JSON. Replaces lone surrogates with U+FFFD, as the database does. */
 const quoted = (text: string | null): string => (text === null ? '' : JSON.stringify(text.toWellFormed()));
 
-/** SHA-256 over an entry's columns, one a line, an absent one an empty line. */
+/** Returns the SHA-256 over an entry's columns, one per line; an absent column is an empty line. */
 export function entryHash(entry: ChainedEntry): Buffer {
   const lines = [
     format,
@@ -65,7 +65,7 @@ export function entryHash(entry: ChainedEntry): Buffer {
   return sha256(lines.map((line) => `${line}\n`).join(''));
 }
 
-/** Columns of a usage entry as SQL that yields text. */
+/** Columns of a usage entry as SQL expressions of type text. */
 export interface UsageEntrySql {
   readonly id: string;
   readonly organizationId: string;
@@ -86,26 +86,29 @@ export function usageEntryHashSql(columns: UsageEntrySql): string {
       || E'\\n' || coalesce(${groupId}, '') || E'\\n' || coalesce(${requestsHash}, '') || E'\\n\\n\\n\\n', 'UTF8'))`;
 }
 
-/** The head once an entry counted. @param balanceAfter pico-dollars */
+/** Returns the chain's head after an entry. @param balanceAfter pico-dollars */
 export function nextHead(head: Buffer, hash: Buffer, number: number, balanceAfter: bigint): Buffer {
   const position = Buffer.alloc(8);
   position.writeBigInt64BE(BigInt(number));
   return sha256(head, hash, position, balanceAfter.toString());
 }
 
-/** `nextHead` as SQL; each parameter is an expression of its own type. */
+/** `nextHead` as SQL; each parameter is an SQL expression of the column's type. */
 export function nextHeadSql(head: string, hash: string, number: string, balanceAfter: string): string {
   return `sha256(${head} || ${hash} || int8send(${number}) || convert_to((${balanceAfter})::text, 'UTF8'))`;
 }
 
 /**
- * The head that a chain begins with: over the entries that were there before it, none for a new wallet.
- * @param sumPicoUsd what these entries come to
+ * Returns the head that a chain starts from: it covers the entries from before the chain, none for a new wallet.
+ * @param sumPicoUsd sum of these entries
  */
 export function firstHead(organizationId: string, entries: number, sumPicoUsd: bigint): Buffer {
   return sha256(`${organizationId}\n${entries}\n${sumPicoUsd}\n`);
 }
 
-/** `requests_hash` of a group as SQL over rows with `request_id` and `amount`: SHA-256 over a line "id:amount" each. */
+/**
+ * `requests_hash` of a group, as SQL over rows with `request_id` and `amount`: SHA-256 over one line "id:amount" per
+ * row.
+ */
 export const requestsHashSql =
   "sha256(convert_to(string_agg(request_id::text || ':' || amount::text || E'\\n', '' ORDER BY request_id), 'UTF8'))";

@@ -1,18 +1,18 @@
 import postgres, { type ISql, type PendingQuery, type Row } from 'postgres';
 import { nextHeadSql, requestsHashSql, usageEntryHashSql } from './chain.ts';
 
-/** An organization that a batch has charges for. */
+/** An organization with charges in a batch. */
 export interface ChargedOrganization {
   readonly organizationId: string;
-  /** How many requests of the batch charge it; each of them more than nothing. */
+  /** Number of requests in the batch that charge the organization; each costs more than zero. */
   readonly requests: number;
 }
 
 /**
- * Parts of a WITH clause that write what is charged for, with their parameters from $1 on. They may read
- * `charge_groups (organization_id, group_id)`: the group that an organization's requests belong to, null for one alone.
- * The last of them is `booked (organization_id, request_id, amount)`: the requests that are to be charged, each with
- * more than nothing, and none that has been charged before. Whoever reads it finds all other parts done.
+ * Parts of a WITH clause that write the requests to be charged, with their parameters from $1 on. The parts may read
+ * `charge_groups (organization_id, group_id)`: the group of an organization's requests, null for a single request. The
+ * last part is `booked (organization_id, request_id, amount)`: the requests to charge, each with an amount above zero
+ * and not charged before. A part that reads `booked` runs after all other parts.
  */
 export interface BookedParts {
   readonly text: string;
@@ -26,30 +26,31 @@ export interface ChargeBatch {
 }
 
 /**
- * One statement that charges a batch: per organization one ledger entry and the balance. An entry of several requests
- * bears the number of their group and a hash over their ids and amounts; that no request is charged twice is the
- * business of `booked`.
+ * Returns the statement that charges a batch: it writes one ledger entry per organization and updates the balances. An
+ * entry for several requests has their group number and a hash over their ids and amounts. `booked` ensures that no
+ * request is charged twice.
  *
- * The upsert takes the wallets' locks in id order, so that batches of several gateways cannot block one another in a
- * circle, and works on each wallet's newest state whatever the statement's snapshot saw. What it proposes are the
- * amount and the entry's hash, which only an update makes use of: a wallet that it would have to make would be one of
- * no entries, and the entry, which is numbered after it, is refused without a number.
- * @param sql a pool, or a transaction in which this comes last
- * @throws an error that `isUncovered` knows where a wallet does not hold what is charged; nothing is written then
+ * The upsert locks the wallets in id order, so that batches of several gateways cannot deadlock. It works on each
+ * wallet's newest state, whatever the statement's snapshot saw. The inserted values are the amount and the entry's
+ * hash, which only the update uses. If a wallet does not exist, the upsert inserts one with zero entries; the ledger
+ * entry then gets no number and PostgreSQL rejects the statement.
+ * @param sql a pool, or a transaction in which this is the last statement
+ * @throws an error for which `isUncovered` is true if a wallet's balance is less than its charge; nothing is written
+ * then
  */
 export function chargeStatement(sql: ISql, { organizations, now, booked }: ChargeBatch): PendingQuery<Row[]> {
   const parameters = [
     ...booked.parameters,
     arrayText(organizations.map(({ organizationId }) => organizationId)),
     arrayText(organizations.map(({ requests }) => String(requests > 1))),
-    // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
+    // As text: the pool is shared with drizzle, which disables the driver's own handling of dates.
     now.toISOString(),
     `${now.getTime()}000`,
   ];
   return sql.unsafe(chargeText(booked), parameters, { prepare: true });
 }
 
-/** Whether a charge failed because a wallet holds less, or because an organization has none. */
+/** True if a charge failed because the balance is too low, or because the organization has no wallet. */
 export function isUncovered(error: unknown): boolean {
   if (!(error instanceof postgres.PostgresError)) return false;
   const { code, constraint_name: constraint, table_name: table, column_name: column } = error;
@@ -57,10 +58,13 @@ export function isUncovered(error: unknown): boolean {
   return hasNoWallet || (code === '23514' && constraint === 'wallets_balance_not_negative');
 }
 
-/** The last one that was made: a process charges with the same parts all its life. */
+/** The last statement text that was built. A process charges with the same parts as long as it runs. */
 let known = { bookedText: '', text: '' };
 
-/** A constant text: the driver would put one of fragments together anew for each batch. Nothing of a batch is in it. */
+/**
+ * Builds the statement's text, without any value of the batch. With SQL fragments the driver would rebuild the text for
+ * each batch.
+ */
 function chargeText({ text: bookedText, parameters }: BookedParts): string {
   if (known.text !== '' && known.bookedText === bookedText) return known.text;
   const [organizationIds, grouped, at, atMicros] = [1, 2, 3, 4].map((n) => `$${parameters.length + n}`);
@@ -102,7 +106,10 @@ function chargeText({ text: bookedText, parameters }: BookedParts): string {
   return text;
 }
 
-/** Postgres' text form of an array of ids or numbers; the driver's own needs types that it fetches some time later. */
+/**
+ * Returns PostgreSQL's text form of an array of ids or numbers. The driver's own arrays need types that it fetches
+ * later.
+ */
 function arrayText(items: readonly string[]): string {
   return `{${items.join(',')}}`;
 }

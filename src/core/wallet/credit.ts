@@ -11,7 +11,7 @@ export interface Booking {
   readonly organizationId: string;
   /** Credits are above zero; adjustments are signed and not zero. */
   readonly amountPicoUsd: bigint;
-  /** The caller's own name for it, unique in the organization: a repetition books nothing. */
+  /** The caller's own id of the booking, unique in the organization: a repeated booking changes nothing. */
   readonly reference: string;
   readonly note: string | null;
   readonly author: Author;
@@ -24,7 +24,7 @@ export type BookingType = 'credit' | 'adjustment';
 
 export type BookingResult =
   | { readonly kind: 'created' | 'repeated'; readonly entry: LedgerEntry }
-  /** The reference stands for another amount or another type. */
+  /** The reference was used for another amount or another type. */
   | { readonly kind: 'conflict'; readonly entry: LedgerEntry }
   /** The adjustment would take the balance below what requests hold of it. */
   | { readonly kind: 'insufficient'; readonly balancePicoUsd: bigint; readonly heldPicoUsd: bigint }
@@ -33,7 +33,7 @@ export type BookingResult =
 const usdWallet = (organizationId: string) =>
   and(eq(wallets.organizationId, organizationId), eq(wallets.currency, 'USD'));
 
-/** Makes the wallet of a new organization; a second call changes nothing. */
+/** Creates the wallet of a new organization; a second call changes nothing. */
 export async function insertWallet(tx: Transaction, organizationId: string, now: Date): Promise<void> {
   await tx
     .insert(wallets)
@@ -51,13 +51,13 @@ export async function insertWallet(tx: Transaction, organizationId: string, now:
 export interface BookingTerms {
   readonly type: BookingType;
   readonly now: Date;
-  /** Asked under the lock of the wallet, for a booking that takes from the balance. */
+  /** Called under the wallet's lock, for bookings that lower the balance. */
   readonly readHeld: ReadHeld;
 }
 
 /**
- * Books a credit or an adjustment in the caller's transaction. The wallet's row is locked before the reference is
- * looked up, so that of parallel calls with one reference exactly one books.
+ * Applies a credit or an adjustment in the caller's transaction. The wallet's row is locked before the reference is
+ * looked up, so that exactly one of several parallel calls with the same reference is applied.
  */
 export async function book(tx: Transaction, booking: Booking, terms: BookingTerms): Promise<BookingResult> {
   const { organizationId, amountPicoUsd } = booking;
@@ -83,7 +83,7 @@ export async function book(tx: Transaction, booking: Booking, terms: BookingTerm
   return { kind: 'created', entry: toLedgerEntry(row) };
 }
 
-/** The entry as the wallet's next. */
+/** Returns the entry as the next in the wallet's chain. */
 function chained(row: UnchainedRow, wallet: typeof wallets.$inferSelect, balanceAfter: bigint) {
   const number = wallet.entries + 1;
   const hash = entryHash({ ...row, createdAtMicros: BigInt(row.createdAt.getTime()) * 1000n });

@@ -1,14 +1,14 @@
 import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
 
 /**
- * What a hold may be, as pure arithmetic. A price in micro-dollars per million tokens is the price of one token in
- * pico-dollars; holds are whole micro-dollars, rounded up, so that the cost of what they cover never passes them.
+ * Computes the amounts of holds. A price in micro-dollars per million tokens equals the price of one token in
+ * pico-dollars. Holds are whole micro-dollars, rounded up, so that the cost of the held tokens never exceeds the hold.
  */
 
-/** Output tokens per choice that a stream holds ahead; it extends its hold while it runs. */
+/** Output tokens per choice that a stream holds ahead; the stream extends its hold as it runs. */
 export const STREAM_OUTPUT_TOKENS_AHEAD = 512n;
 
-/** Micro-dollars per million tokens, which are pico-dollars per token. */
+/** Prices in micro-dollars per million tokens, which equal pico-dollars per token. */
 export interface TokenPrice {
   readonly inputPerMTokMicroUsd: bigint;
   readonly cachedInputPerMTokMicroUsd: bigint;
@@ -16,16 +16,18 @@ export interface TokenPrice {
 }
 
 export interface HoldRequest {
-  /** Balance less what other requests hold; may be negative. */
+  /** Balance minus the holds of other requests; may be negative. */
   readonly availableMicroUsd: bigint;
   /** Upper bound of the prompt's tokens. */
   readonly promptTokensMax: bigint;
-  /** Choices asked for, all prompts together. */
+  /** Number of choices in all prompts together. */
   readonly choices: bigint;
   readonly price: TokenPrice;
 }
 
-/** `neededMicroUsd` pays for the prompt's bound and one output token per choice. */
+/**
+ * Result for a balance that is too low. `neededMicroUsd` pays for the prompt's bound and one output token per choice.
+ */
 export interface HoldRefused {
   readonly refused: true;
   readonly neededMicroUsd: bigint;
@@ -38,7 +40,7 @@ interface StreamHold {
   readonly outputTokens: bigint;
 }
 
-/** `outputTokensMax`: output tokens per choice that the request may have; `cut` when that is less than it asked for. */
+/** `outputTokensMax`: output tokens per choice that the request may use; `cut`: true if it asked for more. */
 interface JsonHold {
   readonly refused: false;
   readonly holdMicroUsd: bigint;
@@ -47,8 +49,9 @@ interface JsonHold {
 }
 
 /**
- * A stream holds its prompt's bound plus 512 output tokens per choice, or fewer where its own limit is lower, or all
- * that is available where that still pays for the prompt and one token per choice.
+ * Computes the hold of a stream: its prompt's bound plus 512 output tokens per choice, or fewer if the request's own
+ * limit is lower. If the balance is too low, the hold is everything available, if that pays for the prompt and one
+ * token per choice.
  * @param request `outputTokensMax`: the request's own limit per choice, null without one
  */
 export function holdForStream(
@@ -64,8 +67,9 @@ export function holdForStream(
 }
 
 /**
- * A JSON answer cannot be cut once it runs, so its worst case is held; its limit goes down to what is available.
- * @param request `outputTokensMax`: the limit per choice, the rest of the model's context where the client set none
+ * Computes the hold of a JSON answer. A JSON answer cannot be cut once it runs, so the hold is its worst case; the
+ * limit is lowered to what the available balance pays for.
+ * @param request `outputTokensMax`: the limit per choice; if the client set none, the rest of the model's context
  */
 export function holdForJson(request: HoldRequest & { readonly outputTokensMax: bigint }): JsonHold | HoldRefused {
   const { availableMicroUsd } = request;
@@ -80,8 +84,8 @@ export function holdForJson(request: HoldRequest & { readonly outputTokensMax: b
 }
 
 /**
- * Pico-dollars that a token of a prompt costs at most. Which part of it is cached is known at the end only, so the
- * dearer of both prices bounds it.
+ * Returns the most that one prompt token can cost, in pico-dollars. The number of cached tokens is known only at the
+ * end, so the higher of both prices is the bound.
  */
 export function promptTokenPrice(price: TokenPrice): bigint {
   const { inputPerMTokMicroUsd: input, cachedInputPerMTokMicroUsd: cached } = price;
@@ -97,7 +101,9 @@ function costMicroUsd(request: HoldRequest, outputTokens: bigint): bigint {
   return ceilToMicroUsd(promptCostPicoUsd(request) + outputPicoUsd);
 }
 
-/** Output tokens per choice that `available` pays for beside the prompt; asked only where it does not pay for all. */
+/**
+ * Output tokens per choice that the available balance pays for after the prompt. Called only if it cannot pay for all.
+ */
 function affordableTokens(request: HoldRequest): bigint {
   const pricePerStepPicoUsd = request.choices * request.price.outputPerMTokMicroUsd;
   const restPicoUsd = request.availableMicroUsd * PICO_PER_MICRO - promptCostPicoUsd(request);
@@ -108,7 +114,7 @@ function refusal(request: HoldRequest, limit: bigint): HoldRefused {
   return { refused: true, neededMicroUsd: costMicroUsd(request, least(1n, limit)) };
 }
 
-/** The lesser of both, never below zero: a senseless limit is the engine's to refuse. */
+/** Returns the lesser of both, never below zero. The engine rejects senseless limits. */
 function least(a: bigint, b: bigint): bigint {
   const lesser = a < b ? a : b;
   return lesser > 0n ? lesser : 0n;

@@ -2,21 +2,21 @@ import type { ISql } from 'postgres';
 import type { LedgerEntry } from './ledger.ts';
 
 /**
- * A span of an organization's ledger: entries that follow each other, from behind the last one of before the span to
- * the last one of before its end, so that opening balance and all amounts come to the closing balance.
+ * A span of an organization's ledger: consecutive entries, after the last entry before the start, up to the last entry
+ * before the end. Opening balance plus all amounts equals the closing balance.
  */
 export interface LedgerSpan {
   readonly openingPicoUsd: bigint;
   readonly closingPicoUsd: bigint;
   readonly creditedPicoUsd: bigint;
-  /** Up and down. */
+  /** Sum of adjustments up and down. */
   readonly adjustedPicoUsd: bigint;
   readonly chargedPicoUsd: bigint;
   /** Credits and adjustments, oldest first. */
   readonly bookings: readonly SpanBooking[];
-  /** How many entries the ledger had at the end of the span. */
+  /** Number of entries in the ledger at the end of the span. */
   readonly entries: number;
-  /** What the chain came to then; null before it began. */
+  /** Head of the chain at the end of the span; null before the chain began. */
   readonly head: Buffer | null;
 }
 
@@ -24,7 +24,7 @@ export interface SpanBooking extends Pick<LedgerEntry, 'id' | 'amountPicoUsd' | 
   readonly type: 'credit' | 'adjustment';
 }
 
-/** Clocks of gateways differ: by far less than this. */
+/** Upper bound for the difference between gateways' clocks, with a wide margin. */
 const skewMs = 3_600_000;
 
 interface End {
@@ -37,12 +37,12 @@ const beginning: End = { number: 0, balance: 0n, head: null };
 
 export interface SpanRequest {
   readonly organizationId: string;
-  /** Milliseconds since the Unix epoch; `toMs` is not in it. */
+  /** Milliseconds since the Unix epoch; the span ends before `toMs`. */
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** @param tx of one snapshot: entries are added meanwhile */
+/** Reads a span of the ledger. @param tx a transaction with one snapshot, since entries are added meanwhile */
 export async function readLedgerSpan(tx: ISql, { organizationId, fromMs, toMs }: SpanRequest): Promise<LedgerSpan> {
   const first = await findEnd(tx, organizationId, fromMs);
   const last = await findEnd(tx, organizationId, toMs);
@@ -99,8 +99,8 @@ async function sumTypes(
 }
 
 /**
- * The last entry of before a moment. Entries stand in the order in which they were booked, and their moments nearly so:
- * whatever the order of those around it, the same one is found at any later time.
+ * Returns the last entry before a moment. Entries are in booking order, and their times are nearly in this order: the
+ * search reads all entries around the moment, so that it finds the same entry at any later time.
  */
 async function findEnd(tx: ISql, organizationId: string, timeMs: number): Promise<End> {
   const [low, high] = [
@@ -114,7 +114,7 @@ async function findEnd(tx: ISql, organizationId: string, timeMs: number): Promis
   return row === undefined ? beginning : { number: Number(row.number), balance: BigInt(row.balance), head: row.head };
 }
 
-/** Some number of an entry of before a moment whose next one is not. */
+/** Returns the number of an entry before a moment whose next entry is not before the moment. */
 async function search(tx: ISql, organizationId: string, timeMs: number): Promise<number> {
   const [last] = await tx<{ number: string }[]>`
     SELECT number::text FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number DESC LIMIT 1`;

@@ -6,18 +6,18 @@ type LedgerEntryType = 'credit' | 'usage' | 'adjustment';
 
 export interface LedgerEntry {
   readonly id: string;
-  /** Counts the organization's entries from 1 on, in the order in which balances came about; a cursor of the list. */
+  /** Number of the entry in the organization's ledger, from 1 on, in booking order; also the cursor of the list. */
   readonly number: number;
   readonly organizationId: string;
   readonly type: LedgerEntryType;
-  /** What the balance gained; negative for usage. */
+  /** Change of the balance; negative for usage. */
   readonly amountPicoUsd: bigint;
   readonly balanceAfterPicoUsd: bigint;
-  /** The request of a usage entry of one. */
+  /** Request of a usage entry for a single request; null for all others. */
   readonly requestId: string | null;
-  /** Requests of a usage entry; null for other types. */
+  /** Number of requests of a usage entry; null for other types. */
   readonly requests: number | null;
-  /** What the records of a usage entry of several requests bear; null for any other. */
+  /** Group number in the records of a usage entry for several requests; null for all others. */
   readonly groupId: number | null;
   readonly reference: string | null;
   readonly note: string | null;
@@ -26,20 +26,20 @@ export interface LedgerEntry {
 
 export interface LedgerPageRequest {
   readonly limit: number;
-  /** Only entries before the one of this number; null for the newest. */
+  /** Returns only entries with lower numbers; null for the newest. */
   readonly before: number | null;
   readonly type?: LedgerEntryType;
 }
 
 export interface LedgerPage {
   readonly entries: readonly LedgerEntry[];
-  /** Whether there is anything older. */
+  /** True if older entries exist. */
   readonly more: boolean;
 }
 
 type Row = typeof ledgerEntries.$inferSelect;
 
-/** An entry as the room's callers see it: signed from the wallet's side. */
+/** Converts a row to an entry with a signed amount: positive if the wallet gains. */
 export function toLedgerEntry(row: Row): LedgerEntry {
   return {
     id: row.id,
@@ -57,7 +57,10 @@ export function toLedgerEntry(row: Row): LedgerEntry {
   };
 }
 
-/** An entry of the chain is named after its first request; one from before it names its request beside. */
+/**
+ * Returns the request of a usage entry for a single request. In the chain, the entry's id is its first request's id;
+ * entries from before the chain have the request in a separate column.
+ */
 function soleRequest({ type, groupId, requestId, id }: Row): string | null {
   return type === 'usage' && groupId === null ? (requestId ?? id) : null;
 }

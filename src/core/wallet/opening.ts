@@ -5,7 +5,7 @@ import type { Booking, BookingResult } from './credit.ts';
 /** An organization that is being opened. */
 export interface WalletOpening {
   readonly organization: { readonly id: string };
-  /** Of the installation. */
+  /** True for the first organization of the installation. */
   readonly isFirst: boolean;
   readonly author: Author;
 }
@@ -15,12 +15,12 @@ interface OpenedWallet {
   creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
 }
 
-/** The ledger's own name for the credit of the first start: it cannot be booked twice. */
+/** Ledger reference of the first start's credit; prevents a second credit. */
 const firstCreditReference = 'bootstrap';
 
 /**
- * Joins the opening of organizations, in their transaction: each gets a wallet, and the first one credit, so that the
- * first request can be paid.
+ * Creates a wallet for each new organization, in the transaction that creates the organization. The first organization
+ * also gets credit, to pay for the first requests.
  */
 export function createWalletOpening(
   wallet: OpenedWallet,

@@ -2,42 +2,43 @@ import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { type ChainedEntry, entryHash, firstHead, nextHead } from './chain.ts';
 
-/** What the check of an organization's ledger says. */
+/** Result of checking an organization's ledger. */
 export interface LedgerProof {
   readonly organizationId: string;
-  /** All of it holds: sums, running sums, numbers, the chain, and the wallet as its end. */
+  /** True if everything is correct: sums, running sums, numbers, the chain, and the wallet at its end. */
   readonly balanced: boolean;
   readonly balancePicoUsd: bigint;
   readonly sumPicoUsd: bigint;
-  /** What usage entries took from the wallet. */
+  /** Sum of usage entries. */
   readonly usagePicoUsd: bigint;
   readonly entries: number;
   /** Entries whose `balance_after` is not the running sum. */
   readonly entriesBroken: number;
-  /** The first entry that is not what was booked, by its id, and what is wrong with it; null when there is none. */
+  /** Id of the first altered entry and the problem found; null if no entry was altered. */
   readonly altered: { readonly id: string; readonly problem: LedgerProblem } | null;
-  /** What the chain of entries comes to. */
+  /** Head of the chain, recomputed from the entries. */
   readonly head: Buffer;
   /**
-   * Whether the ledger goes on from what it is known to have been: `cut_off` has fewer entries than then, `rewritten`
-   * others; null where nothing was known, or it goes on.
+   * Comparison with an earlier, known head: `cut_off` if the ledger has fewer entries than then, `rewritten` if the
+   * entries differ; null if no head was known, or the ledger continues from the known head.
    */
   readonly continuity: 'cut_off' | 'rewritten' | null;
-  /** What is wrong with the wallet, where the entries give no reason. */
+  /** Problem of the wallet, compared with the entries. */
   readonly wallet: 'no_wallet' | 'balance' | 'entries_missing' | 'head' | null;
 }
 
 /**
- * - `number`: entries before it are missing, or it is there twice
- * - `head`: the entry says something else than what was booked, or one before it was taken away
+ * Problems of an entry:
+ * - `number`: entries before it are missing, or it exists twice
+ * - `head`: the entry differs from what was booked, or an entry before it was removed
  * - `balance_after`: not the running sum, before the chain
- * - `chain_broken_off`: it is not in the chain, but entries before it are
- * - `no_number`: an amount or moment is none, such as `NaN` or `infinity`
- * - `before_chain`: the first of the chain does not go on from what is before it: that was altered
+ * - `chain_broken_off`: the entry is not in the chain, but entries before it are
+ * - `no_number`: an amount or time is not a number, such as `NaN` or `infinity`
+ * - `before_chain`: the chain's first entry does not continue from the entries before it, so they were altered
  */
 export type LedgerProblem = 'number' | 'head' | 'balance_after' | 'chain_broken_off' | 'no_number' | 'before_chain';
 
-/** What a ledger once came to, as somebody has kept it elsewhere. */
+/** Head of a ledger at an earlier time, stored outside the ledger. */
 export interface KnownHead {
   readonly entries: number;
   readonly head: Buffer;
@@ -63,7 +64,10 @@ interface Row {
   readonly note: string | null;
 }
 
-/** Whoever may write the database can write what no sum comes to: PostgreSQL's numeric knows NaN and Infinity. */
+/**
+ * A row whose numbers are valid. PostgreSQL's numeric allows NaN and Infinity, which somebody with write access could
+ * store.
+ */
 interface ReadableRow extends Row {
   readonly created_at_micros: string;
 }
@@ -80,15 +84,15 @@ interface WalletRow {
   readonly head: Buffer;
 }
 
-/** Rows of one read; what is held in memory at a time. */
+/** Rows per read; bounds the memory. */
 const rowsAtOnce = 1000;
 
-/** Checks an organization's whole ledger, in one snapshot with its wallet and in bounded memory. */
+/** Checks an organization's whole ledger and its wallet, in one snapshot and with bounded memory. */
 export function proveLedger(db: Db, organizationId: string): Promise<LedgerProof> {
   return db.sql.begin('isolation level repeatable read read only', (tx) => proveIn(tx, organizationId));
 }
 
-/** The same on a transaction that sees one snapshot. */
+/** Checks the ledger as `proveLedger` does, in a transaction that sees one snapshot. */
 export async function proveIn(sql: ISql, organizationId: string, known: KnownHead | null = null): Promise<LedgerProof> {
   const check = new LedgerCheck(organizationId, known);
   const rows = sql<Row[]>`
@@ -104,7 +108,7 @@ export async function proveIn(sql: ISql, organizationId: string, known: KnownHea
   return check.end(wallet);
 }
 
-/** Everybody who has a wallet or entries, in the order of their ids. */
+/** Yields all organizations that have a wallet or entries, in id order. */
 export async function* readOwners(sql: ISql): AsyncGenerator<string> {
   const rows = sql<{ organization_id: string }[]>`
     SELECT organization_id::text FROM wallets UNION SELECT organization_id::text FROM (
@@ -118,9 +122,9 @@ export async function* readOwners(sql: ISql): AsyncGenerator<string> {
 }
 
 /**
- * Usage entries as a part of a WITH clause, for whoever compares them with the requests that they stand for:
- * `ledger_usage (organization_id, id, request_id, group_id, requests, amount, requests_hash)`, where `request_id` is
- * that of an entry of one request, or the first of a group.
+ * Usage entries as a part of a WITH clause, for comparing them with their requests: `ledger_usage (organization_id, id,
+ * request_id, group_id, requests, amount, requests_hash)`, where `request_id` is the entry's only request, or the first
+ * of its group.
  */
 export const ledgerUsageSql = `ledger_usage AS (
     SELECT organization_id, id, coalesce(request_id, id) AS request_id, group_id, requests, amount, requests_hash
@@ -149,7 +153,7 @@ class LedgerCheck {
     const problem = isReadable(row) ? this.#addReadable(row) : 'no_number';
     if (problem !== null) this.#altered ??= { id: row.id, problem };
     this.#entries = Number(row.number);
-    // Goes on from what stands there, so that one altered entry does not make all that follow look altered.
+    // Continues from the stored head, so that one altered entry does not make all later entries look altered.
     this.#head = row.head ?? this.#head;
     this.#compareWithKnown();
   }

@@ -15,12 +15,12 @@ import {
   uuid,
 } from 'drizzle-orm/pg-core';
 
-/** Pico-dollars: whole numbers that a bigint column would end at 9.2 M USD. */
+/** Pico-dollars, as whole numbers: a bigint column would overflow at 9.2 M USD. */
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 
-/** The materialized balance of an organization; the ledger's sum proves it. */
+/** The stored balance of an organization; the sum of the ledger proves it. */
 export const wallets = pgTable(
   'wallets',
   {
@@ -30,7 +30,7 @@ export const wallets = pgTable(
     updatedAt: moment('updated_at').notNull(),
     /** Number of the newest entry. */
     entries: bigint('entries', { mode: 'number' }).notNull(),
-    /** What the chain of entries comes to, see chain.ts. */
+    /** Head of the chain of entries, see chain.ts. */
     head: bytes('head').notNull(),
   },
   (table) => [
@@ -42,37 +42,37 @@ export const wallets = pgTable(
 export const ledgerEntryType = pgEnum('ledger_entry_type', ['credit', 'usage', 'adjustment']);
 export const ledgerAccount = pgEnum('ledger_account', ['wallet', 'funding', 'revenue', 'adjustments']);
 
-/** Numbers of groups of requests that one entry stands for. */
+/** Group numbers of usage entries for several requests. */
 export const ledgerGroups = pgSequence('ledger_groups');
 
 /**
- * Append-only, double-entry: each row moves a positive amount from one account to another, so all accounts together
- * always sum to zero. The wallet's balance is what came in less what went out. Columns stand in the order that leaves
- * no gaps between them.
+ * Append-only, double-entry ledger: each row moves a positive amount from one account to another, so all accounts
+ * together always sum to zero. The wallet's balance is the sum of incoming minus outgoing amounts. The order of the
+ * columns avoids alignment gaps.
  */
 export const ledgerEntries = pgTable(
   'ledger_entries',
   {
-    /** Counts an organization's entries from 1 on, given under the lock of its wallet. */
+    /** Number of the entry in the organization's ledger, from 1 on; assigned under the wallet's lock. */
     number: bigint('number', { mode: 'number' }).notNull(),
     createdAt: moment('created_at').notNull(),
-    /** Ties a usage entry of several requests to their records; null for one of a single request. */
+    /** Ties a usage entry for several requests to their records; null for a single request. */
     groupId: bigint('group_id', { mode: 'number' }),
-    /** Requests of a usage entry; null for the other types. */
+    /** Number of requests of a usage entry; null for the other types. */
     requests: integer('requests'),
     type: ledgerEntryType('type').notNull(),
     debitAccount: ledgerAccount('debit_account').notNull(),
     creditAccount: ledgerAccount('credit_account').notNull(),
     organizationId: uuid('organization_id').notNull(),
-    /** Of a usage entry in the chain, the id of its first request. */
+    /** Id of the entry; for a usage entry in the chain, the id of its first request. */
     id: uuid('id').notNull(),
     amount: pico('amount').notNull(),
     currency: text('currency').notNull(),
-    /** The wallet's balance once this entry counted. */
+    /** The wallet's balance after this entry. */
     balanceAfter: pico('balance_after').notNull(),
-    /** The wallet's head once this entry counted; null for what was booked before there was a chain. */
+    /** The wallet's head after this entry; null for entries from before the chain. */
     head: bytes('head'),
-    /** Of a group, over its requests and their amounts, see chain.ts. */
+    /** Hash over a group's requests and their amounts, see chain.ts. */
     requestsHash: bytes('requests_hash'),
     /** Request of a usage entry from before the chain. */
     requestId: uuid('request_id'),

@@ -15,9 +15,9 @@ import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
 /**
- * Balances and the append-only ledger behind them. Postgres is the truth: every change writes its entry and the
- * balance in one transaction, under the lock of the wallet's row. While Postgres is away everything here throws the
- * driver's error; nothing is charged or credited from memory.
+ * Balances and the append-only ledger behind them. PostgreSQL is the source of truth: every change writes its entry and
+ * the balance in one transaction, under the lock of the wallet's row. While PostgreSQL is unavailable, everything here
+ * throws the driver's error; nothing is charged or credited from memory.
  */
 
 export { type BookedParts, type ChargeBatch, type ChargedOrganization, isUncovered } from './charge.ts';
@@ -38,17 +38,18 @@ export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
 /**
- * Called for every credit and adjustment, and every charge that had no hold, once it is committed. A credit and an
- * adjustment are answered when it is done, so that the next request goes by them; it never rejects.
+ * Called after the commit of every credit and adjustment, and of every charge without a hold. Credits and adjustments
+ * return only after the listener has finished, so that the next request uses the new balance. A listener never rejects.
  */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void | Promise<void>;
 
 export interface Wallet {
-  /** Makes the wallet of an organization in the transaction that makes the organization. */
+  /** Creates the wallet of an organization, in the transaction that creates the organization. */
   open(tx: Transaction, organizationId: string): Promise<void>;
   /**
-   * Pico-dollars; 0 for an organization that has no wallet. What this wallet books at the same time goes to the
-   * listeners of `onCredit` before the answer when it is part of it, after the answer when it is not.
+   * Returns the balance in pico-dollars; 0 for an organization without a wallet. If this wallet books at the same time,
+   * the listeners of `onCredit` get the booking before this returns if the balance includes the booking, and after it
+   * if not.
    */
   balance(organizationId: string): Promise<bigint>;
   /**
@@ -56,35 +57,38 @@ export interface Wallet {
    * @throws RangeError for an amount that is not above zero
    */
   credit(booking: Booking): Promise<BookingResult>;
-  /** The same in the transaction that makes an organization. No listener is called: none follows its balance yet. */
+  /** Adds money in the transaction that creates an organization. Calls no listener: none tracks the new balance yet. */
   creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
   /**
-   * Corrects a balance up or down, once per organization and reference; never below what requests hold of it. A request
-   * that is admitted between this look and the commit may find less than it holds: its charge then fails as uncovered.
-   * @throws RangeError for an amount of zero, and what `readHeld` throws
+   * Corrects a balance up or down, once per organization and reference; never below the holds of requests. A request
+   * that is admitted between reading the holds and the commit may find less than its hold: its charge then fails as
+   * uncovered.
+   * @throws RangeError for an amount of zero, and the errors of `readHeld`
    */
   adjust(booking: Booking, readHeld: ReadHeld): Promise<BookingResult>;
-  /** The one statement that books and charges a batch of settled requests, see charge.ts. */
+  /** Returns the statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
   /**
-   * A charge that no hold was made for: the listeners of `onCredit` are told what it took from the balance.
-   * @param charge books it, and says how many pico-dollars it took
+   * Applies a charge without a hold, and reports the charged amount to the listeners of `onCredit`.
+   * @param charge books the charge, and returns the charged pico-dollars
    */
   chargeUnheld(organizationId: string, charge: () => Promise<bigint>): Promise<bigint>;
-  /** Pico-dollars by organization as they are just now; none for an organization without a wallet. */
+  /** Reads current balances in pico-dollars by organization; an organization without a wallet has no entry. */
   balances(sql: ISql, organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
-  /** The balance as a text of pico-dollars, for a statement that reads more at the same moment. */
+  /**
+   * The balance in pico-dollars as an SQL text expression, for statements that read other rows in the same snapshot.
+   */
   balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
-  /** An organization's entries, newest first. */
+  /** Returns an organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
   /**
-   * What a span of time came to in an organization's ledger.
-   * @param tx of one snapshot, which whoever reads more at the same moment shares
+   * Reads an organization's ledger for a span of time.
+   * @param tx a transaction with one snapshot, which the caller can use for further reads
    */
   ledgerSpan(tx: ISql, request: SpanRequest): Promise<LedgerSpan>;
-  /** Whether the ledger is as it was booked, and comes to the balance; reads all of it, so it is for audits. */
+  /** Checks that the ledger is unaltered and equals the balance. Reads the whole ledger, so it is for audits only. */
   verify(organizationId: string): Promise<LedgerProof>;
-  /** @returns a function that ends the subscription */
+  /** Adds a listener. @returns a function that removes it */
   onCredit(listener: CreditListener): () => void;
 }
 
