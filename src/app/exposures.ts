@@ -23,7 +23,7 @@ export interface ExposuresWingOptions {
   readonly config: Pick<Config, 'platform' | 'http' | 'metrics' | 'redis' | 'process'>;
   /** Docker hosts of engines and runs. */
   readonly hosts: ContainerHosts;
-  /** Of the gateway's own database. */
+  /** URL of the gateway's own database. */
   readonly databaseUrl: string;
   readonly foundation: Pick<Foundation, 'accounts' | 'audit' | 'coordination' | 'keys' | 'sessions'>;
   readonly clusters: Clusters;
@@ -35,12 +35,12 @@ export interface ExposuresWingOptions {
 
 export interface ExposuresWing {
   readonly exposures: Exposures;
-  /** Every gateway looks which addresses there are, now. */
+  /** Refreshes the addresses of every gateway now. */
   readonly announce: () => Promise<void>;
   readonly part: Part;
 }
 
-/** Web addresses, with what they need of runs, clusters and keys. */
+/** Connects web addresses to runs, clusters and keys. */
 export function createExposuresWing(options: ExposuresWingOptions): ExposuresWing {
   const { config, foundation, log } = options;
   const { web, ownHosts } = config.platform;
@@ -57,7 +57,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
         log.warn({ err: error }, 'other gateways were not told of web addresses; each looks every second'),
       );
   }
-  // Addresses stop with their organization, and are back with it.
+  // Addresses stop while their organization is suspended, and when it is closed.
   foundation.keys.onOrganizationChanged(announce);
   return {
     exposures,
@@ -66,7 +66,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
   };
 }
 
-/** What the gateway listens on and what it connects to itself. */
+/** Returns the addresses that the gateway listens on and those that it connects to. */
 function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): Doors {
   const { http, metrics, platform, redis, process } = config;
   const { port: first } = metrics;
@@ -79,7 +79,7 @@ function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): D
   return createDoors({ ownPorts, stores, clock });
 }
 
-/** Of a database: a host may be named beside the URL's own, and then as the folder of a socket. */
+/** Returns the address in a store's URL. The parameter `host` overrides the URL's host; it may be a socket folder. */
 function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
   if (url === null || !URL.canParse(url)) return [];
   const { hostname, port, searchParams } = new URL(url);
@@ -91,7 +91,7 @@ function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
 
 function sourcesOf({ clusters, runs, foundation, clock }: ExposuresWingOptions): ExposureSources {
   const { accounts, keys, sessions } = foundation;
-  /** Of a key and of a session what they say of themselves. */
+  /** Returns the expiry of the key or session; null when it is not active, or not that of the holder. */
   const standingOf = async ({ organizationId, keyId, userId, sessionId }: Holder): Promise<Standing | null> => {
     if (keyId === null) {
       const session = sessionId === null ? null : await sessions.findById(sessionId);

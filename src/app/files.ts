@@ -13,7 +13,7 @@ export interface FilesParts {
   readonly audit: Audit;
 }
 
-/** What organizations keep here, none of it for ever. */
+/** Files and batches of organizations. Each is deleted after some time. */
 export interface OpenedFiles {
   readonly files: Files;
   readonly batches: Batches;
